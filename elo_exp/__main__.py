@@ -21,9 +21,8 @@ from omegaconf import DictConfig
 
 from elo_exp import interrupts
 from elo_exp.console import show
-from elo_exp.experiments import Context
 from elo_exp.launching import composing, hydra_callback
-from elo_exp.launching.running import dry_run, places, run
+from elo_exp.launching.running import open_run, places
 from elo_exp.launching.shorthand import rewritten
 from elo_exp.paths import CONF
 from elo_exp.store import processes
@@ -34,11 +33,11 @@ from elo_exp.version import __version__
 def job(cfg: DictConfig) -> float:
     """One job; the headline number lets a sweeper compare jobs."""
     if not composing.is_multirun():
-        assert hydra_callback.Checks.ready is not None
-        ready, context = hydra_callback.Checks.ready
+        prepared_run = hydra_callback.command.prepared_run
+        assert prepared_run is not None
         with hydra_callback.refusing():
-            info = composing.run_info(ready)
-            report, tracked_at = run(ready, info, context)
+            info = composing.run_info(prepared_run.job)
+            report, tracked_at = prepared_run.run(info)
             show(report.text, "", *places(report, info, tracked_at))
         if report.exit_code:
             sys.exit(report.exit_code)
@@ -59,29 +58,23 @@ def job(cfg: DictConfig) -> float:
 
 def sweep_job(cfg: DictConfig) -> float:
     """Run a job of a sweep, unless it has finished before."""
-    prepared = composing.prepare(cfg, composing.overrides())
-    info = composing.run_info(prepared)
+    checked_job = composing.prepare(cfg, composing.overrides())
+    info = composing.run_info(checked_job)
     name = info.run_dir.name
     if (
-        prepared.settings.resume
+        checked_job.settings.resume
         and (headline := hydra_callback.finished(info)) is not None
     ):
         show(f"job {name}: it has finished before, and is not run again")
         return headline
-    with prepared.open_store() as store:
-        context = Context(
-            run_dir=info.run_dir,
-            store=store,
-            tracker=prepared.settings.tracker,
-            overrides=info.overrides,
-            with_texts=bool(prepared.settings.figures),
-            in_sweep=True,
-        )
-        if (text := dry_run(prepared, context)) is not None:
+    with open_run(
+        checked_job, info.run_dir, info.overrides, in_sweep=True
+    ) as prepared_run:
+        if (text := prepared_run.dry_run()) is not None:
             show(text)
             return math.nan
         show(f"job {name}: {info.name}")
-        report, _ = run(prepared, info, context)
+        report, _ = prepared_run.run(info)
     if report.page is None:  # a share of others' work
         show(report.text)
     return report.headline
@@ -109,10 +102,7 @@ def _code() -> int:
     try:
         with hydra_callback.refusing():
             sys.argv[1:] = rewritten(sys.argv[1:])
-        with (
-            contextlib.ExitStack() as hydra_callback.Checks.opened,
-            hydra_callback.refusing(),
-        ):
+        with hydra_callback.command.resources, hydra_callback.refusing():
             job()
         interrupts.check()  # a sweep whose jobs have ended since
     except KeyboardInterrupt as error:

@@ -30,7 +30,7 @@ from elo_exp import interrupts
 from elo_exp.console import text_table
 from elo_exp.data import frames
 from elo_exp.data.battle_files import NAMES
-from elo_exp.experiments import Context, Plans, Report
+from elo_exp.experiments import Plans, Report
 from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
@@ -41,7 +41,6 @@ from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
 from elo_exp.runs.reading import battles_file, primary_method, read_manifest, sweep_jobs
-from elo_exp.store.store import Store
 
 if TYPE_CHECKING:
     from elo_exp.pipeline.planning import Plan as Planned
@@ -684,10 +683,11 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
                 job, composed = _prepared(given, mappings)
             except NothingToPlanError as nothing:
                 return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
-            with job.open_store() as store:
-                context = _context(job, composed.run_dir, store, given)
-                text = running.dry_run(job, context)
-                own = job.experiment
+            with running.open_run(
+                job, composed.run_dir, _overrides(given)
+            ) as prepared_run:
+                text = prepared_run.dry_run()
+                own, store = job.experiment, prepared_run.context.store
                 plans = own.plans(store) if isinstance(own, Plans) else []
     rows = Rows(_plan_row(one, row) for one in plans for row in one.rows)
     dollars = math.fsum(one.dollars for one in plans)
@@ -801,19 +801,19 @@ def _done(
     if job.config.get("plan"):
         raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
     run_dir = (folder.place or composed.run_dir).absolute()
-    with job.open_store() as store:
-        context = _context(job, run_dir, store, given)
-        if (text := running.dry_run(job, context)) is not None:
+    overrides = _overrides(given)
+    with running.open_run(job, run_dir, overrides) as prepared_run:
+        if (text := prepared_run.dry_run()) is not None:
             return Run(run_dir, text=text, notes=notes)
         run_dir.mkdir(parents=True, exist_ok=True)
-        shown = [*context.overrides, *(f"{k}={v}" for k, v in mappings.items())]
+        shown = [*overrides, *(f"{k}={v}" for k, v in mappings.items())]
         _write_settings(run_dir, job, shown)
         kind = str(composed.choices["experiment"])
         info = composing.described(job, run_dir, kind, shown, name=run_dir.name)
         is_lazy = job.settings.figures is None
         if is_lazy:
             job.settings.figures = False
-        report, _ = running.run(job, info, context)
+        report, _ = prepared_run.run(info)
     done = Run(
         run_dir, text=masked(report.text), notes=notes, exit_code=report.exit_code
     )
@@ -832,17 +832,6 @@ def _prepared(
 
 def _overrides(given: Sequence[str]) -> list[str]:
     return [word for word in given if not re.match(r"-|\W*hydra[./]", word)]
-
-
-def _context(
-    job: composing.Job, run_dir: Path, store: Store, given: Sequence[str]
-) -> Context:
-    return Context(
-        run_dir=run_dir,
-        store=store,
-        tracker=job.settings.tracker,
-        overrides=_overrides(given),
-    )
 
 
 def _write_settings(run_dir: Path, job: composing.Job, shown: Sequence[str]) -> None:

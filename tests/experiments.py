@@ -10,8 +10,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from elo_exp.experiments import Context
-from elo_exp.launching import composing, hydra_callback
+from elo_exp.launching import composing
 from elo_exp.launching.composing import Job
+from elo_exp.launching.running import PreparedRun, open_run
 from elo_exp.paths import CONF
 
 
@@ -29,17 +30,11 @@ def built(*overrides: str) -> Job:
 def opened(folder: Path, *overrides: str) -> Iterator[tuple[Job, Context]]:
     """A command's job, with the store in folder/cache and folder/run to write to."""
     given = (f"cache_dir={folder}/cache", "tracker=local", *overrides)
-    job = built(*given)
-    with job.open_store() as store:
-        run_dir = folder / "run"
-        tracker = job.settings.tracker
-        yield (
-            job,
-            Context(run_dir=run_dir, store=store, tracker=tracker, overrides=given),
-        )
+    with open_run(built(*given), folder / "run", given) as prepared_run:
+        yield prepared_run.job, prepared_run.context
 
 
 def printed(folder: Path, *overrides: str) -> str | None:
     """What the command prints in place of a run, after its checks; None where it would run."""
     with opened(folder, *overrides) as (job, context):
-        return hydra_callback.dry_run(job, context)
+        return PreparedRun(job=job, context=context).dry_run()

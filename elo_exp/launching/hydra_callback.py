@@ -10,9 +10,10 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -24,11 +25,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import interrupts
 from elo_exp.console import LineFormatter, show
-from elo_exp.experiments import Context
 from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
-from elo_exp.launching.running import dry_run, listed
+from elo_exp.launching.running import PreparedRun, listed, open_run
 from elo_exp.masking import current_mask, masked
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
@@ -46,17 +46,31 @@ _QUEUES = ("submitit", "ray")  # in the names of launchers whose jobs wait for m
 _NOT_WAITED_FOR = ("BasicLauncher", "SlurmLauncher")
 
 
+@dataclass
+class CommandState:
+    """What the checks of a command leave for its run and its summary: Hydra makes the callback, and hands nothing on.
+
+    prepared_run   the single run, once its checks have passed
+    sweep_folder   the folder of the multirun, once its checks have passed
+    sweep_tracker  the tracker of its last job
+    resources      closes the store of the run, and ends the waiting for jobs in other processes
+    """
+
+    prepared_run: PreparedRun | None = None
+    sweep_folder: Path | None = None
+    sweep_tracker: Tracker | None = None
+    resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+
+command = CommandState()
+"""That of this process, which runs one command."""
+
+
 class Checks(Callback):
     """Check a command before it writes anything.
 
     Hydra turns an exception in a callback into a warning, so that a refusal is a SystemExit.
     """
-
-    folder: ClassVar[Path | None] = None  # of the multirun
-    tracker: ClassVar[Tracker | None] = None  # of its last job
-    ready: ClassVar[tuple[Job, Context] | None] = None  # the run that has passed
-    # closes the store of that run, and ends the waiting for jobs in other processes
-    opened: ClassVar[contextlib.ExitStack]
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
@@ -68,17 +82,13 @@ class Checks(Callback):
                 logger.warning(
                     "warning: a sweep is chosen, but one job runs. Add -m to sweep."
                 )
-            store = Checks.opened.enter_context(job.open_store())
-            context = Context(
-                run_dir=Path(config.hydra.run.dir).absolute(),
-                store=store,
-                tracker=job.settings.tracker,
-                overrides=overrides,
-            )
-            if (text := dry_run(job, context)) is not None:
+            run_dir = Path(config.hydra.run.dir).absolute()
+            opening = open_run(job, run_dir, overrides)
+            prepared_run = command.resources.enter_context(opening)
+            if (text := prepared_run.dry_run()) is not None:
                 show(text)
                 sys.exit(0)
-            Checks.ready = job, context
+            command.prepared_run = prepared_run
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
         """Mask secrets in what Hydra has written of the command, which may hold one that a shell has put there."""
@@ -97,7 +107,7 @@ class Checks(Callback):
         for number, overrides in enumerate(every):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
-                Checks.tracker = job.settings.tracker
+                command.sweep_tracker = job.settings.tracker
                 jobs.append(job)
         if every and [bool(job.config.get("plan")) for job in jobs] == [True] * len(
             every
@@ -109,21 +119,22 @@ class Checks(Callback):
                 raise UserError(line)
         if any(word in config.hydra.launcher._target_ for word in _QUEUES):
             _check_before_the_queue(config_name, every)
-        Checks.folder = Path(config.hydra.sweep.dir)
+        folder = Path(config.hydra.sweep.dir)
+        command.sweep_folder = folder
         words = OverridesParser.create().parse_overrides(
             _unresolved(config.hydra.overrides.task)
         )
         swept = [word.get_key_element() for word in words if word.is_sweep_override()]
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
         sweep = Sweep(
-            group=_group(Checks.folder),
+            group=_group(folder),
             swept=tuple(str(key).lstrip("+") for key in keys),
         )
-        write_sweep(Checks.folder, sweep)
+        write_sweep(folder, sweep)
         processes.export_lifeline()
         if not any(name in config.hydra.launcher._target_ for name in _NOT_WAITED_FOR):
-            stop_file = Checks.folder / ".stop"
-            Checks.opened.enter_context(interrupts.waiting_for_jobs(stop_file))
+            waiting = interrupts.waiting_for_jobs(folder / ".stop")
+            command.resources.enter_context(waiting)
 
 
 def _mask_settings(path: Path) -> None:
@@ -148,14 +159,11 @@ def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
     _log_lines()
     for number, (job, overrides) in enumerate(zip(jobs, every, strict=True)):
         show(f"job {number}: {' '.join(overrides)}")
-        with refusing(f"job {number}: "), job.open_store() as store:
-            context = Context(
-                run_dir=Path(),
-                store=store,
-                tracker=job.settings.tracker,
-                overrides=overrides,
-            )
-            show(dry_run(job, context))
+        with (
+            refusing(f"job {number}: "),
+            open_run(job, Path(), overrides) as prepared_run,
+        ):
+            show(prepared_run.dry_run())
 
 
 def _check_before_the_queue(config_name: str, every: Sequence[list[str]]) -> None:
@@ -169,14 +177,7 @@ def _check_before_the_queue(config_name: str, every: Sequence[list[str]]) -> Non
             opened.enter_context(_as_job(config_name, number, overrides))
             job = prepare(hydra.compose(config_name, overrides), overrides)
             opened.enter_context(_warnings_alone())
-            store = opened.enter_context(job.open_store())
-            context = Context(
-                run_dir=Path(),
-                store=store,
-                tracker=job.settings.tracker,
-                overrides=overrides,
-            )
-            dry_run(job, context)
+            opened.enter_context(open_run(job, Path(), overrides)).dry_run()
 
 
 @contextlib.contextmanager
@@ -308,7 +309,7 @@ def summarize() -> int:
 
     1 where a job did not finish; 2 where none did, each by the same mistake of the user's.
     """
-    folder, Checks.folder = Checks.folder, None
+    folder, command.sweep_folder = command.sweep_folder, None
     if folder is None or not folder.is_dir():
         return 0
     from elo_exp.report import sweep_report  # most commands end without a sweep
@@ -325,7 +326,7 @@ def summarize() -> int:
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
         show(f"To run what did not finish: python -m elo_exp {again}")
     sweep, tracked_at = sweep_if_any(folder), None
-    if Checks.tracker is not None and config and sweep:
+    if command.sweep_tracker is not None and config and sweep:
         info = RunInfo(  # one more run in the group of the jobs
             run_dir=folder,
             name="sweep-summary",
@@ -337,7 +338,7 @@ def summarize() -> int:
             # one run, however often the sweep goes on
             id=f"sweep-{fingerprint(sweep.group)[:12]}",
         )
-        with tracking(Checks.tracker, info) as tracked:
+        with tracking(command.sweep_tracker, info) as tracked:
             tracked.log(metrics)
             tracked.notes = text.strip().partition("\n")[0]
         tracked_at = tracked.where
@@ -345,7 +346,7 @@ def summarize() -> int:
         "files": str(folder.resolve()),
         "report": (folder / "report.html").resolve().as_uri(),
         "tracked": tracked_at,
-        "dashboard": _dashboard(folder, Checks.tracker) if tracked_at else None,
+        "dashboard": _dashboard(folder, command.sweep_tracker) if tracked_at else None,
     }
     show("", *listed(places))
     if is_whole:

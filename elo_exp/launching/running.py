@@ -1,12 +1,13 @@
 """One run of an experiment: its manifest, page and figures, and what the tracker is told."""
 
+import contextlib
 import dataclasses
 import logging
 import math
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +39,130 @@ from elo_exp.trackers import RunInfo, leaving, tracking
 logger = logging.getLogger(__name__)
 
 
-def dry_run(job: composing.Job, context: Context) -> str | None:
-    """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
-    is_plan = bool(job.config.get("plan"))
-    if not is_plan:  # which needs no models
-        job.check_files()
-    _warn_of_lost_answers(context)
-    token = manifest_if_any(context.run_dir).get("token")
-    context.store.account = Account(caps=job.settings.caps, folder=token)
-    text = job.experiment.dry_run(context)
-    if text and is_plan:
-        for full in context.store.spent():
-            text += f"\n  {full.setting}: {say_spent(full)}."
-        if said := leaving(job.settings.tracker):
-            text += f"\n{'tracked':<14}online {said}"
-    if text is None:  # a mistake in the settings comes first, and then a missing file
-        job.refuse_absent()
-    return text
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """A run that can begin: its job, whose settings are checked, and its context, whose store is open."""
+
+    job: composing.Job
+    context: Context
+
+    def dry_run(self) -> str | None:
+        """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
+        job, context = self.job, self.context
+        is_plan = bool(job.config.get("plan"))
+        if not is_plan:  # which needs no models
+            job.check_files()
+        _warn_of_lost_answers(context)
+        token = manifest_if_any(context.run_dir).get("token")
+        context.store.account = Account(caps=job.settings.caps, folder=token)
+        text = job.experiment.dry_run(context)
+        if text and is_plan:
+            for full in context.store.spent():
+                text += f"\n  {full.setting}: {say_spent(full)}."
+            if said := leaving(job.settings.tracker):
+                text += f"\n{'tracked':<14}online {said}"
+        # a mistake in the settings comes first, and then a missing file
+        if text is None:
+            job.refuse_absent()
+        return text
+
+    def run(self, info: RunInfo) -> tuple[Report, str | None]:
+        """Run the experiment, and hand what it concluded to run folder and tracker.
+
+        Returns the report, and where the tracker has the run.
+        """
+        job, context = self.job, self.context
+        settings, experiment = job.settings, job.experiment
+        usage = context.store.usage
+        draws = info.group is None if settings.figures is None else settings.figures
+        if opening := getattr(experiment, "opening", None) or _summary(info.labels):
+            logger.info("%s: %s", settings.name, opening)
+        info = dataclasses.replace(
+            info,
+            id=claim(info.run_dir, info.config),
+            holds_weights=bool(weight_files(experiment)),
+        )
+        context.store.account = Account(
+            caps=settings.caps,
+            sweep=info.group,
+            folder=info.id.partition("-")[0],
+            command=_going_on(info),
+        )
+        with tracking(settings.tracker, info) as tracked:
+            started = time.monotonic()
+
+            def log_progress() -> None:
+                seconds = round(time.monotonic() - started, 1)
+                tracked.log(usage.progress(), ("progress/seconds", seconds))
+
+            files, weights = input_files(experiment), weight_files(experiment)
+            with run_manifest(info, usage, files, weights, context.store) as manifest:
+                manifest.update(judged_as(experiment))
+                with listening(log_progress):
+                    report = experiment.run(context)
+                results = {**report.metrics, **_spend(usage, started)}
+                name, value = headline(
+                    report,
+                    results,
+                    wanted=settings.headline,
+                    swept=composing.swept() if info.group else (),
+                )
+                report = dataclasses.replace(report, headline=value, headline_is=name)
+                manifest |= {
+                    **report.facts,
+                    "headline": known(value),
+                    "headline_is": name,
+                }
+                plots = report.figures() if draws else []
+                written = [
+                    info.run_dir / "manifest.json",
+                    *report.artifacts,
+                    *write_plots(info.run_dir, plots),
+                ]
+                if report.page is not None:
+                    manifest["usage"] = dataclasses.asdict(usage)
+                    page = report.page(info.run_dir.name, manifest, plots)
+                    written.append(write_whole(info.run_dir / "report.html", page))
+                written += _of_judges(report, info, manifest)
+                name_files(manifest, info.run_dir, written)
+            log_progress()
+            for n_perms, means in report.traces.items():
+                tracked.log(means, ("n_perms", n_perms), is_charted=True)
+            figures = {f"figures/{plot.name}": plot for plot in plots}
+            for name, one in report.of_judges.items():
+                tracked.log({f"by_{name}/{key}": v for key, v in _logged(one).items()})
+            tracked.log({**_spend(usage, started), **_logged(report), **figures})
+            for kept in files_of_run(
+                info,
+                manifest,
+                written,
+                inputs=files,
+                recorded=recorded_answers(experiment),
+            ):
+                tracked.log_files(kept)
+            tracked.notes = _notes(report, info)
+        return report, tracked.where
+
+
+@contextlib.contextmanager
+def open_run(
+    job: composing.Job,
+    run_dir: Path,
+    overrides: Sequence[str],
+    *,
+    in_sweep: bool = False,
+) -> Iterator[PreparedRun]:
+    """Open the store of a job; it is closed in the end."""
+    with job.open_store() as store:
+        context = Context(
+            run_dir=run_dir,
+            store=store,
+            tracker=job.settings.tracker,
+            overrides=overrides,
+            with_texts=bool(job.settings.figures) or not in_sweep,
+            in_sweep=in_sweep,
+        )
+        yield PreparedRun(job=job, context=context)
 
 
 def _warn_of_lost_answers(context: Context) -> None:
@@ -72,85 +180,6 @@ def _warn_of_lost_answers(context: Context) -> None:
         f"{n_before:,}",
         f"{n_now:,}",
     )
-
-
-def run(
-    prepared: composing.Job, info: RunInfo, context: Context
-) -> tuple[Report, str | None]:
-    """Run an experiment, and hand what it concluded to run folder and tracker.
-
-    Returns the report, and where the tracker has the run.
-    """
-    settings, experiment = prepared.settings, prepared.experiment
-    usage = context.store.usage
-    draws = info.group is None if settings.figures is None else settings.figures
-    if opening := getattr(experiment, "opening", None) or _summary(info.labels):
-        logger.info("%s: %s", settings.name, opening)
-    info = dataclasses.replace(
-        info,
-        id=claim(info.run_dir, info.config),
-        holds_weights=bool(weight_files(experiment)),
-    )
-    context.store.account = Account(
-        caps=settings.caps,
-        sweep=info.group,
-        folder=info.id.partition("-")[0],
-        command=_going_on(info),
-    )
-    with tracking(settings.tracker, info) as tracked:
-        started = time.monotonic()
-
-        def log_progress() -> None:
-            seconds = round(time.monotonic() - started, 1)
-            tracked.log(usage.progress(), ("progress/seconds", seconds))
-
-        files, weights = input_files(experiment), weight_files(experiment)
-        with run_manifest(info, usage, files, weights, context.store) as manifest:
-            manifest.update(judged_as(experiment))
-            with listening(log_progress):
-                report = experiment.run(context)
-            results = {**report.metrics, **_spend(usage, started)}
-            name, value = headline(
-                report,
-                results,
-                wanted=settings.headline,
-                swept=composing.swept() if info.group else (),
-            )
-            report = dataclasses.replace(report, headline=value, headline_is=name)
-            manifest |= {
-                **report.facts,
-                "headline": known(value),
-                "headline_is": name,
-            }
-            plots = report.figures() if draws else []
-            written = [
-                info.run_dir / "manifest.json",
-                *report.artifacts,
-                *write_plots(info.run_dir, plots),
-            ]
-            if report.page is not None:
-                manifest["usage"] = dataclasses.asdict(usage)
-                page = report.page(info.run_dir.name, manifest, plots)
-                written.append(write_whole(info.run_dir / "report.html", page))
-            written += _of_judges(report, info, manifest)
-            name_files(manifest, info.run_dir, written)
-        log_progress()
-        for n_perms, means in report.traces.items():
-            tracked.log(means, ("n_perms", n_perms), is_charted=True)
-        figures = {f"figures/{plot.name}": plot for plot in plots}
-        for name, one in report.of_judges.items():
-            tracked.log({f"by_{name}/{key}": v for key, v in _logged(one).items()})
-        tracked.log({**_spend(usage, started), **_logged(report), **figures})
-        for kept in files_of_run(
-            info,
-            manifest,
-            written,
-            inputs=files,
-            recorded=recorded_answers(experiment),
-        ):
-            tracked.log_files(kept)
-        tracked.notes = _notes(report, info)
-    return report, tracked.where
 
 
 def _of_judges(
