@@ -101,9 +101,9 @@ class Rows(list[dict[str, Any]]):
         if not self:
             return "no rows"
         names = _shown_columns(self)
-        shown = self[:_MAX_ROWS]
-        lines = [[_cell(row.get(name)) for name in names] for row in shown]
-        text = [n for n in names if any(isinstance(row.get(n), str) for row in shown)]
+        rows = self[:_MAX_ROWS]
+        lines = [[_cell(row.get(name)) for name in names] for row in rows]
+        text = [n for n in names if any(isinstance(row.get(n), str) for row in rows)]
         more = [f"... of {len(self):,} rows"] if len(self) > _MAX_ROWS else []
         return "\n".join([text_table(names, lines, text=text, width=_WIDE), *more])
 
@@ -194,14 +194,14 @@ class Run:
         name = next((n for n in files if (self.folder / n).is_file()), "manifest.json")
         content = self._document(name)
         if name in ("audit.json", "judges.json"):
-            by = {key: one["conclusion"] for key, one in content.items()}
+            by = {key: entry["conclusion"] for key, entry in content.items()}
         elif name == "gate.json":
             by = {"": content["conclusion"]}
         else:
             by = content.get("conclusions", {})
         if name == "manifest.json" and (choice := content.get("choice")):
             by = {**by, "choice": choice}
-        return Rows({"dimension": key, **one} for key, one in by.items())
+        return Rows({"dimension": key, **conclusion} for key, conclusion in by.items())
 
     @cached_property
     def ratings(self) -> Rows:
@@ -282,8 +282,8 @@ class Run:
             Where the run has no such figure.
         """
         if name not in self.figures:
-            known = ", ".join(self.figures) or "none: figures=true draws them"
-            raise UserError(f"{name}: no such figure of this run. It has {known}.")
+            names = ", ".join(self.figures) or "none: figures=true draws them"
+            raise UserError(f"{name}: no such figure of this run. It has {names}.")
         return Picture(self.folder / "figures" / f"{name}.svg")
 
     def read(self, name: str) -> Any:
@@ -324,16 +324,16 @@ class Run:
         return self.text
 
     def _repr_html_(self) -> str:
-        boards, said = self._boards(), self.conclusions
-        if not boards and not said:
+        boards, conclusions = self._boards(), self.conclusions
+        if not boards and not conclusions:
             return f"<pre>{html.escape(self.text)}</pre>"
-        sentences = {row["dimension"]: str(row["sentence"]) for row in said}
+        sentences = {row["dimension"]: str(row["sentence"]) for row in conclusions}
         parts = []
         for name in dict.fromkeys([*boards, *sentences]):
             board = boards[name]._repr_html_() if name in boards else ""
             sentence = html.escape(sentences.get(name, ""))
             parts.append(f"<h4>{html.escape(name)}</h4><p>{sentence}</p>{board}")
-        whose = dict.fromkeys(row["whose"] for row in said if row.get("whose"))
+        whose = dict.fromkeys(row["whose"] for row in conclusions if row.get("whose"))
         parts += [f"<p><small>{html.escape(text)}</small></p>" for text in whose]
         return "".join(parts)
 
@@ -529,12 +529,12 @@ def rate(
     >>> [row["model"] for row in run.ratings if row["method"] == "bradley_terry"]
     ['new', 'old']
     """
-    given: dict[str, Any] = {"battles": battles}
+    arguments: dict[str, Any] = {"battles": battles}
     for name, value in settings.items():
-        given[f"battles_columns__{name}" if name in NAMES else name] = value
+        arguments[f"battles_columns__{name}" if name in NAMES else name] = value
     if values is not None:
-        given["battles_values"] = values
-    return _run(("experiment=rate", *words), given, out, stop, is_free=True)
+        arguments["battles_values"] = values
+    return _run(("experiment=rate", *words), arguments, out, stop, is_free=True)
 
 
 def compare(
@@ -586,10 +586,10 @@ def compare(
     >>> run = elo_exp.compare({"old": "a.jsonl", "new": "b.jsonl"}, judge="sonnet")  # doctest: +SKIP
     >>> run.differences  # doctest: +SKIP
     """
-    given = {"answers": answers, "judge": judge, **settings}
+    arguments = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
-        given["prompts"] = prompts
-    return _run(words, given | _budget(budget_usd), out, stop)
+        arguments["prompts"] = prompts
+    return _run(words, arguments | _budget(budget_usd), out, stop)
 
 
 def audit(
@@ -635,11 +635,11 @@ def audit(
     >>> import elo_exp
     >>> elo_exp.audit(judge="haiku", budget_usd=2).conclusions  # doctest: +SKIP
     """
-    given = {"judge": judge, **settings}
+    arguments = {"judge": judge, **settings}
     if prompts is not None:
-        given["prompts"] = prompts
+        arguments["prompts"] = prompts
     words = ("experiment=audit", *words)
-    return _run(words, given | _budget(budget_usd), out, stop)
+    return _run(words, arguments | _budget(budget_usd), out, stop)
 
 
 def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
@@ -671,26 +671,28 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
     0.0
     """
     with (
-        tempfile.TemporaryDirectory(prefix="elo_exp_") as place,
+        tempfile.TemporaryDirectory(prefix="elo_exp_") as temporary,
         _notes() as notes,
         silence(),
     ):
         chosen = {**settings, **_budget(budget_usd), "plan": True}
-        folder = _Folder(Path(place))
-        given, mappings = _as_words(words, chosen, folder)
-        with folder.naming(notes), _mistakes(given):
+        folder = _Folder(Path(temporary))
+        override_words, mappings = _as_words(words, chosen, folder)
+        with folder.naming(notes), _mistakes(override_words):
             try:
-                job, composed = _prepared(given, mappings)
+                job, composed = _prepared(override_words, mappings)
             except NothingToPlanError as nothing:
                 return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
             with running.open_run(
-                job, composed.run_dir, _overrides(given)
+                job, composed.run_dir, _overrides(override_words)
             ) as prepared_run:
                 text = prepared_run.dry_run()
-                own, store = job.experiment, prepared_run.context.store
-                plans = own.plans(store) if isinstance(own, Plans) else []
-    rows = Rows(_plan_row(one, row) for one in plans for row in one.rows)
-    dollars = math.fsum(one.dollars for one in plans)
+                experiment, store = job.experiment, prepared_run.context.store
+                plans = experiment.plans(store) if isinstance(experiment, Plans) else []
+    rows = Rows(
+        _plan_row(judge_plan, row) for judge_plan in plans for row in judge_plan.rows
+    )
+    dollars = math.fsum(judge_plan.dollars for judge_plan in plans)
     return Plan(rows, dollars, text or "", notes)
 
 
@@ -759,9 +761,9 @@ def _run(
         _folder(out, is_temporary) as folder,
     ):
         places = {} if not is_temporary else {"cache_dir": folder.path("cache")}
-        given, mappings = _as_words(words, {**places, **settings}, folder)
-        with folder.naming(notes), _mistakes(given):
-            done = _done(given, mappings, folder, notes)
+        override_words, mappings = _as_words(words, {**places, **settings}, folder)
+        with folder.naming(notes), _mistakes(override_words):
+            done = _done(override_words, mappings, folder, notes)
     if is_temporary:
         atexit.register(_remove, done.folder, os.getpid())
     return done
@@ -789,27 +791,29 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def _done(
-    given: Sequence[str],
+    override_words: Sequence[str],
     mappings: Mapping[str, Any],
     folder: _Folder,
     notes: list[str],
 ) -> Run:
     try:
-        job, composed = _prepared(given, mappings)
+        job, composed = _prepared(override_words, mappings)
     except NothingToPlanError as nothing:
         raise UserError(f"plan: {nothing}") from None
     if job.config.get("plan"):
         raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
     run_dir = (folder.place or composed.run_dir).absolute()
-    overrides = _overrides(given)
+    overrides = _overrides(override_words)
     with running.open_run(job, run_dir, overrides) as prepared_run:
         if (text := prepared_run.dry_run()) is not None:
             return Run(run_dir, text=text, notes=notes)
         run_dir.mkdir(parents=True, exist_ok=True)
-        shown = [*overrides, *(f"{k}={v}" for k, v in mappings.items())]
-        _write_settings(run_dir, job, shown)
+        settings_given = [*overrides, *(f"{k}={v}" for k, v in mappings.items())]
+        _write_settings(run_dir, job, settings_given)
         kind = str(composed.choices["experiment"])
-        info = composing.described(job, run_dir, kind, shown, name=run_dir.name)
+        info = composing.described(
+            job, run_dir, kind, settings_given, name=run_dir.name
+        )
         is_lazy = job.settings.figures is None
         if is_lazy:
             job.settings.figures = False
@@ -822,33 +826,35 @@ def _done(
 
 
 def _prepared(
-    given: Sequence[str], mappings: Mapping[str, Any]
+    override_words: Sequence[str], mappings: Mapping[str, Any]
 ) -> tuple[composing.Job, composing.Composed]:
     with _preparing:
-        composed = composing.compose(given)
+        composed = composing.compose(override_words)
         composing.put(composed.cfg, mappings)
-        return composing.prepare(composed.cfg, _overrides(given)), composed
+        return composing.prepare(composed.cfg, _overrides(override_words)), composed
 
 
-def _overrides(given: Sequence[str]) -> list[str]:
-    return [word for word in given if not re.match(r"-|\W*hydra[./]", word)]
+def _overrides(override_words: Sequence[str]) -> list[str]:
+    return [word for word in override_words if not re.match(r"-|\W*hydra[./]", word)]
 
 
-def _write_settings(run_dir: Path, job: composing.Job, shown: Sequence[str]) -> None:
+def _write_settings(
+    run_dir: Path, job: composing.Job, settings_given: Sequence[str]
+) -> None:
     """Write what Hydra writes of a command."""
     folder = run_dir / ".hydra"
     folder.mkdir(exist_ok=True)
-    overrides = current_mask().values(list(shown))
+    overrides = current_mask().values(list(settings_given))
     for name, content in {"config": job.config, "overrides": overrides}.items():
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         write_whole(folder / f"{name}.yaml", text)
 
 
-def _plan_row(one: Planned, row: PlanRow) -> dict[str, Any]:
+def _plan_row(judge_plan: Planned, row: PlanRow) -> dict[str, Any]:
     fields = {name: getattr(row, name) for name in _PLANNED}
-    gap = row.detects if one.what == "verdicts" else math.nan
+    gap = row.detects if judge_plan.what == "verdicts" else math.nan
     return {
-        "judge": one.judge_model,
+        "judge": judge_plan.judge_model,
         **fields,
         "detects": gap if math.isfinite(gap) else None,
     }
@@ -879,7 +885,7 @@ def _as_words(
             f"{flags[0]}: is a flag of the command, not of the library. In place of a sweep call run() "
             "in a loop; a folder of your own files is '--config-dir=DIR', one word."
         )
-    given, mappings = list(words), dict[str, Any]()
+    override_words, mappings = list(words), dict[str, Any]()
     for name, value in settings.items():
         key = name.replace("__", ".")
         if key in _TABLES:
@@ -887,10 +893,10 @@ def _as_words(
         if isinstance(value, Mapping):
             mappings[key] = frames.plain(value)
         else:
-            given.append(f"{key}={_value(value, key)}")
-    if not any(key_of(word).startswith("tracker") for word in given):
-        given.append("tracker=local")
-    return rewritten(given), mappings
+            override_words.append(f"{key}={_value(value, key)}")
+    if not any(key_of(word).startswith("tracker") for word in override_words):
+        override_words.append("tracker=local")
+    return rewritten(override_words), mappings
 
 
 def _value(value: Any, key: str) -> str:
@@ -907,7 +913,7 @@ def _value(value: Any, key: str) -> str:
         is_word = is_name and value.lower() not in _NO_TEXT
         return value if is_word else quoted(value)
     if isinstance(value, list):
-        return f"[{','.join(_value(one, key) for one in value)}]"
+        return f"[{','.join(_value(item, key) for item in value)}]"
     if isinstance(value, dict) and set(value) == {"name", "file"}:
         return f"{{name:{quoted(value['name'])},file:{quoted(value['file'])}}}"
     raise UserError(
@@ -924,8 +930,8 @@ class _Folder:
     place  None: none is needed before the run has its own
     """
 
-    def __init__(self, place: Path | None, *, is_new: bool = False) -> None:
-        self.place = place
+    def __init__(self, root: Path | None, *, is_new: bool = False) -> None:
+        self.place = root
         self._is_new = is_new
         self._tables: dict[str, str] = {}  # by their files
 
@@ -969,10 +975,10 @@ class _Folder:
 
 @contextlib.contextmanager
 def _folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
-    place = None if out is None else Path(out).absolute()
+    root = None if out is None else Path(out).absolute()
     if is_temporary:
-        place = Path(tempfile.mkdtemp(prefix="elo_exp_"))
-    folder = _Folder(place, is_new=is_temporary)
+        root = Path(tempfile.mkdtemp(prefix="elo_exp_"))
+    folder = _Folder(root, is_new=is_temporary)
     try:
         yield folder
     except BaseException:
@@ -1029,8 +1035,8 @@ class _Notes(logging.Handler):
             if outer is not None:
                 self.of[threading.get_ident()] = outer
             if not self.of and self._before is not None:
-                own, _LOGGER.propagate, _, _LOGGER.handlers = self._before
-                _LOGGER.setLevel(own)
+                level_before, _LOGGER.propagate, _, _LOGGER.handlers = self._before
+                _LOGGER.setLevel(level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         record.msg, record.args = masked(record.getMessage()), None

@@ -98,15 +98,15 @@ def compose(words: Sequence[str]) -> Composed:
     words  overrides, and --config-dir=DIR. Raises Hydra's and OmegaConf's errors.
     """
     folders = [f"file://{folder.absolute()}" for folder in config_dirs(words)]
-    given = [word for word in words if not word.startswith("-")]
+    override_words = [word for word in words if not word.startswith("-")]
     if folders:
-        given.append(f"hydra.searchpath={folders}")
+        override_words.append(f"hydra.searchpath={folders}")
     with (
         _COMPOSING,
         _outer_application(),
         hydra.initialize_config_dir(str(CONF), "elo_exp", version_base="1.3"),
     ):
-        cfg = hydra.compose("config", given, return_hydra_config=True)
+        cfg = hydra.compose("config", override_words, return_hydra_config=True)
         run_dir = Path(cfg.hydra.run.dir).absolute()
         choices = dict(cfg.hydra.runtime.choices)
     OmegaConf.set_struct(cfg, False)
@@ -148,7 +148,7 @@ def _literal(value: Any) -> Any:
 def config_dirs(words: Sequence[str]) -> list[Path]:
     """Return the folders of --config-dir DIR and --config-dir=DIR."""
     flag = re.compile("(?<=^--config-dir)=")
-    parts = [part for word in words for part in flag.split(word, maxsplit=1)]
+    parts = [piece for word in words for piece in flag.split(word, maxsplit=1)]
     return [
         Path(folder)
         for name, folder in itertools.pairwise(parts)
@@ -207,9 +207,9 @@ class Job:
 
         with_parts  also for those of parts, such as models, which may be on other machines
         """
-        own = self.experiment
-        files = own.input_files if isinstance(own, ReadsFiles) else {}
-        for role, path in (input_files(own) if with_parts else files).items():
+        experiment = self.experiment
+        files = experiment.input_files if isinstance(experiment, ReadsFiles) else {}
+        for role, path in (input_files(experiment) if with_parts else files).items():
             if not path.exists():
                 raise UserError(
                     f"{path}: cannot be read (No such file or directory). It is given as "
@@ -256,7 +256,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             raise UserError(
                 f"plan: to count calls, tokens and dollars it needs {unset}."
             )
-        shown, config = _shown_config(config), _values_of(config)
+        readable_config, config = _shown_config(config), _values_of(config)
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
         if isinstance(run["store"], Mapping):  # that of experiment=store
@@ -269,7 +269,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         settings = build({"_target_": "elo_exp.launching.composing.RunSettings", **run})
         experiment = build(of_experiment)
         check_headline(settings.headline, experiment)
-        return Job(config=shown, settings=settings, experiment=experiment)
+        return Job(config=readable_config, settings=settings, experiment=experiment)
     except UserError as error:
         raise UserError(_at_its_source(str(error), cfg)) from None
 
@@ -295,24 +295,31 @@ def _named_config(cfg: DictConfig) -> dict[str, Any]:
     assert isinstance(values, dict)
     token = _is_for_readers.set(True)
     try:
-        shown = OmegaConf.to_container(cfg, resolve=True)
+        readable = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException:  # a function that cannot read the mark
-        shown = OmegaConf.to_container(cfg, resolve=False)
+        readable = OmegaConf.to_container(cfg, resolve=False)
     finally:
         _is_for_readers.reset(token)
-    assert isinstance(shown, dict)
-    config: dict[str, Any] = _named(values, shown)
+    assert isinstance(readable, dict)
+    config: dict[str, Any] = _named(values, readable)
     return config | {k: v for k, v in values.items() if k in _READ_BACK}
 
 
-def _named(value: Any, shown: Any) -> Any:
+def _named(value: Any, readable: Any) -> Any:
     if isinstance(value, dict):
-        inner = shown if isinstance(shown, dict) else dict.fromkeys(value, shown)
-        return {str(name): _named(one, inner.get(name)) for name, one in value.items()}
+        inner = (
+            readable if isinstance(readable, dict) else dict.fromkeys(value, readable)
+        )
+        return {
+            str(name): _named(inner_value, inner.get(name))
+            for name, inner_value in value.items()
+        }
     if isinstance(value, list):
-        every = shown if isinstance(shown, list) else [shown] * len(value)
-        return list(map(_named, value, every))
-    name = _MARKED.sub(r"${oc.env:\1}", shown) if isinstance(shown, str) else ""
+        readable_values = (
+            readable if isinstance(readable, list) else [readable] * len(value)
+        )
+        return list(map(_named, value, readable_values))
+    name = _MARKED.sub(r"${oc.env:\1}", readable) if isinstance(readable, str) else ""
     if "${oc.env:" not in name:
         return value
     if isinstance(value, str):
@@ -334,15 +341,15 @@ def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = _mapped(
         config, lambda value: value.shown if isinstance(value, _Named) else value
     )
-    shown: dict[str, Any] = current_mask().values(names)
-    return shown | {k: v for k, v in config.items() if k in _READ_BACK}
+    readable: dict[str, Any] = current_mask().values(names)
+    return readable | {k: v for k, v in config.items() if k in _READ_BACK}
 
 
 def _values_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as objects are built from it."""
     kinds = {_NamedText: str, _NamedInt: int, _NamedFloat: float}
     values: dict[str, Any] = _mapped(
-        config, lambda value: kinds.get(type(value), lambda same: same)(value)
+        config, lambda value: kinds.get(type(value), lambda plain: plain)(value)
     )
     return values
 
@@ -400,53 +407,58 @@ def _refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
         node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
         if not isinstance(names, list) or not isinstance(node, DictConfig):
             continue
-        parts = [part for part in node.values() if isinstance(part, DictConfig)]
+        parts = [child for child in node.values() if isinstance(child, DictConfig)]
         for name in map(str, names):
             if names.count(name) > 1:
                 raise UserError(
                     f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
                 )
-            place = name.rpartition("/")[2]
-            is_lost = place not in node and len(parts) < len(names)
-            if is_lost and f"~{group}.{place}" not in overrides:
+            option = name.rpartition("/")[2]
+            is_lost = option not in node and len(parts) < len(names)
+            if is_lost and f"~{group}.{option}" not in overrides:
                 raise UserError(
-                    f"{group}: {place}.yaml puts what it holds elsewhere. Expected its first line "
-                    f"to be '# @package {group}.{place}'."
+                    f"{group}: {option}.yaml puts what it holds elsewhere. Expected its first line "
+                    f"to be '# @package {group}.{option}'."
                 )
 
 
 def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Let KEY={} leave a mapping with what else is given of it: Hydra merges, which would change nothing."""
     words = OverridesParser.create().parse_overrides(list(overrides))
-    given = {word.key_or_group for word in words}
+    keys_given = {word.key_or_group for word in words}
     for word in words:
         node = OmegaConf.select(cfg, word.key_or_group, default=None)
         if word.value() == {} and isinstance(node, DictConfig):
             keys = map(str, node)
-            kept = [key for key in keys if f"{word.key_or_group}.{key}" in given]
+            remaining_keys = [
+                key for key in keys if f"{word.key_or_group}.{key}" in keys_given
+            ]
             OmegaConf.update(
-                cfg, word.key_or_group, OmegaConf.masked_copy(node, kept), merge=False
+                cfg,
+                word.key_or_group,
+                OmegaConf.masked_copy(node, remaining_keys),
+                merge=False,
             )
 
 
 def run_info(job: Job) -> RunInfo:
     """Describe the job that Hydra is running."""
     application = HydraConfig.get()
-    run_dir, given = Path(application.runtime.output_dir), overrides()
+    run_dir, override_words = Path(application.runtime.output_dir), overrides()
     name, group = run_dir.name, None
     if is_multirun():
-        name = _swept_values(given) or name
+        name = _swept_values(override_words) or name
         sweep = sweep_if_any(_sweep_folder())
         group = sweep.group if sweep else _sweep_folder().name
     kind = str(application.runtime.choices["experiment"])
-    return described(job, run_dir, kind, given, name=name, group=group)
+    return described(job, run_dir, kind, override_words, name=name, group=group)
 
 
 def described(
     job: Job,
     run_dir: Path,
     kind: str,
-    given: Sequence[str],
+    override_words: Sequence[str],
     *,
     name: str,
     group: str | None = None,
@@ -457,10 +469,10 @@ def described(
     given  words of the command
     name   of the run in trackers; group is that of its sweep
     """
-    found = labels(job.experiment)
+    run_labels = labels(job.experiment)
     tags = {
         "mode": job.config.get("mode", {}).get("name"),
-        "judge": found.get("judge_model"),
+        "judge": run_labels.get("judge_model"),
         "experiment": kind,
     }
     return RunInfo(
@@ -469,15 +481,15 @@ def described(
         group=group,
         job_type=kind,
         config={key: value for key, value in job.config.items() if key != "_target_"},
-        overrides=tuple(given),
-        labels=found,
+        overrides=tuple(override_words),
+        labels=run_labels,
         tags=tuple(f"{key}:{value}" for key, value in tags.items() if value),
     )
 
 
-def _swept_values(given: Sequence[str]) -> str:
+def _swept_values(override_words: Sequence[str]) -> str:
     """Return the overrides of a job that differ from those of others, such as "k=16 n_perms=500"."""
-    words = {word.partition("=")[0].lstrip("+"): word for word in given}
+    words = {word.partition("=")[0].lstrip("+"): word for word in override_words}
     keys = [key for key in swept() if key in words] or list(words)
     last = [key.rpartition(".")[2] for key in keys]
     names = last if len(set(last)) == len(last) else keys
@@ -560,52 +572,56 @@ def _naming(where: str, cls: type) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        own = re.split("[:.]", str(error))[0] in {
+        is_field = re.split("[:.]", str(error))[0] in {
             _setting(f.name) for f in dataclasses.fields(cls)
         }
-        raise UserError(f"{where}.{error}".lstrip(".") if own else str(error)) from None
+        raise UserError(
+            f"{where}.{error}".lstrip(".") if is_field else str(error)
+        ) from None
 
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
     """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
-    known = {_setting(name): hint for name, hint in typing.get_type_hints(cls).items()}
+    hints = {_setting(name): hint for name, hint in typing.get_type_hints(cls).items()}
     names = {_setting(field.name) for field in dataclasses.fields(cls)}
     for key, value in values.items():
-        place = f"{where}.{key}".lstrip(".")
+        setting = f"{where}.{key}".lstrip(".")
         if key not in names:
-            raise UserError(f"{place}: unknown setting.{suggest(key, names)}")
-        options = [known[key], *typing.get_args(known[key])]  # X | None
-        is_dict = typing.get_origin(known[key]) is dict
+            raise UserError(f"{setting}: unknown setting.{suggest(key, names)}")
+        options = [hints[key], *typing.get_args(hints[key])]  # X | None
+        is_dict = typing.get_origin(hints[key]) is dict
         for inner in filter(dataclasses.is_dataclass, options):
             if isinstance(value, Mapping) and not is_dict:
-                _refuse_unknown(value, inner, place)
+                _refuse_unknown(value, inner, setting)
 
 
-def suggest(key: str, known: Collection[str]) -> str:
+def suggest(key: str, names: Collection[str]) -> str:
     """Say which known name is close to this one, and all that are known."""
-    close = difflib.get_close_matches(key, list(known), n=1)
+    close = difflib.get_close_matches(key, list(names), n=1)
     return (
         f" Did you mean {close[0]!r}?" if close else ""
-    ) + f" Known here: {', '.join(sorted(known))}."
+    ) + f" Known here: {', '.join(sorted(names))}."
 
 
 def _first_finding(error: ValidationError) -> str:
     """The first of pydantic's findings: where, what was found, what was expected."""
-    first = error.errors()[0]
-    where = ".".join(_setting(str(key)) for key in first["loc"] if key != "")
-    found = "null" if first["input"] is None else repr(first["input"])
-    if first["type"] in ("missing", "missing_argument"):
+    finding = error.errors()[0]
+    where = ".".join(_setting(str(key)) for key in finding["loc"] if key != "")
+    value = "null" if finding["input"] is None else repr(finding["input"])
+    if finding["type"] in ("missing", "missing_argument"):
         return f"{where}: is not set, and its class has no default."
-    if first["type"] == "list_type" and isinstance(first["input"], str):
-        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
-    expected = re.sub("(Input|String) should (be|match|have)", "Expected", first["msg"])
-    return f"{where}: found {found}. {expected}."
+    if finding["type"] == "list_type" and isinstance(finding["input"], str):
+        return f"{where}: found {finding['input']}. Expected a list: '{where}=[{finding['input']}]'."
+    expected = re.sub(
+        "(Input|String) should (be|match|have)", "Expected", finding["msg"]
+    )
+    return f"{where}: found {value}. {expected}."
 
 
 def _import(target: str, where: str) -> type:
-    place = f"{where}._target_".lstrip(".")
+    setting = f"{where}._target_".lstrip(".")
     try:
-        found = pkgutil.resolve_name(target)
+        resolved = pkgutil.resolve_name(target)
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and not target.startswith(missing):
@@ -613,18 +629,18 @@ def _import(target: str, where: str) -> type:
                 f"{where}: needs the package {missing!r}, which is not installed: pip install it."
             ) from None
         raise UserError(
-            f"{place}: found no {target!r}. Expected the path of a class."
+            f"{setting}: found no {target!r}. Expected the path of a class."
         ) from None
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+    if not (isinstance(resolved, type) and dataclasses.is_dataclass(resolved)):
         raise UserError(
-            f"{place}: found {target!r}, which is no dataclass. Expected the path of one."
+            f"{setting}: found {target!r}, which is no dataclass. Expected the path of one."
         )
-    return found
+    return resolved
 
 
 def _at_its_source(line: str, cfg: DictConfig) -> str:
     """Name the setting that a part's setting is taken from: judging.orders for rating.bradley_terry.orders."""
-    key, colon, rest = line.partition(": ")
+    key, colon, message = line.partition(": ")
     parent, _, last = key.rpartition(".")
     node = OmegaConf.select(cfg, parent, default=None) if parent else None
     if (
@@ -634,5 +650,5 @@ def _at_its_source(line: str, cfg: DictConfig) -> str:
     ):
         word = str(OmegaConf.to_container(node, resolve=False)[last])  # type: ignore[call-overload,index]
         if source := re.fullmatch(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}", word):
-            return f"{source[1]}{colon}{rest}"
+            return f"{source[1]}{colon}{message}"
     return line

@@ -59,9 +59,9 @@ def _line(error: BaseException, words: Sequence[str]) -> str | None:
     if isinstance(error, yaml.YAMLError):
         return _one_line(error)
     if isinstance(error, OSError) and (error.filename or errno_advice(error.errno)):
-        place = f"{error.filename}: " if error.filename else ""
+        location = f"{error.filename}: " if error.filename else ""
         advice = errno_advice(error.errno) or "Check the path."
-        return f"{place}{error.strerror}. {advice}"
+        return f"{location}{error.strerror}. {advice}"
     return _known(str(error), type(error).__name__)
 
 
@@ -84,14 +84,16 @@ def _omegaconf(error: OmegaConfBaseException, words: Sequence[str]) -> str:
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
         error.parent_node, DictConfig
     ):
-        given = map(
+        keys = map(
             key_of, words
         )  # Hydra names the first step of a key that is not there
-        whole = next((word for word in given if f"{word}.".startswith(f"{key}.")), key)
-        return _foreign(whole, words, [str(name) for name in error.parent_node])
+        full_key = next(
+            (word for word in keys if f"{word}.".startswith(f"{key}.")), key
+        )
+        return _foreign(full_key, words, [str(name) for name in error.parent_node])
     if " is not a ListConfig" in str(error):
-        found = next((w.partition("=")[2] for w in words if key_of(w) == key), "VALUE")
-        return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
+        value = next((w.partition("=")[2] for w in words if key_of(w) == key), "VALUE")
+        return f"{key}: found {value}. Expected a list: '{key}=[{value}]'."
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
 
 
@@ -123,14 +125,14 @@ def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> 
             f"{key}: experiment={chosen} does not have it. Add experiment={' or '.join(readers)}, "
             "or leave it out."
         )
-    known = [
+    names = [
         name
         for name in siblings or _keys(chosen, words)
         if "." not in name and name != "_target_"
     ]
     hint = (
-        suggest(key.rpartition(".")[2], set(known) - {"hydra"})
-        if known
+        suggest(key.rpartition(".")[2], set(names) - {"hydra"})
+        if names
         else f" Nothing is set there; add it with +{key}=VALUE."
     )
     return f"{key}: unknown setting.{hint}"

@@ -97,28 +97,27 @@ class Checks(Callback):
         for path in folder.glob("*.yaml"):
             _mask_settings(path)
         if hydra_cfg.mode == RunMode.MULTIRUN:
-            place = Path(hydra_cfg.runtime.cwd) / hydra_cfg.sweep.dir
-            _mask_settings(place / "multirun.yaml")
+            sweep_dir = Path(hydra_cfg.runtime.cwd) / hydra_cfg.sweep.dir
+            _mask_settings(sweep_dir / "multirun.yaml")
 
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
-        jobs, every = list[Job](), [*_jobs(config)]
-        for number, overrides in enumerate(every):
+        jobs, overrides_by_job = list[Job](), [*_jobs(config)]
+        for number, overrides in enumerate(overrides_by_job):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 command.sweep_tracker = job.settings.tracker
                 jobs.append(job)
-        if every and [bool(job.config.get("plan")) for job in jobs] == [True] * len(
-            every
-        ):
-            _show_plans(jobs, every)
+        is_plan = [bool(job.config.get("plan")) for job in jobs]
+        if overrides_by_job and is_plan == [True] * len(overrides_by_job):
+            _show_plans(jobs, overrides_by_job)
             sys.exit(0)
         if line := _shared_mistake(jobs):
             with refusing():
                 raise UserError(line)
         if any(word in config.hydra.launcher._target_ for word in _QUEUES):
-            _check_before_the_queue(config_name, every)
+            _check_before_the_queue(config_name, overrides_by_job)
         folder = Path(config.hydra.sweep.dir)
         command.sweep_folder = folder
         words = OverridesParser.create().parse_overrides(
@@ -154,10 +153,10 @@ def _log_lines() -> None:
     logging.getLogger("elo_exp").setLevel(logging.INFO)
 
 
-def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
+def _show_plans(jobs: Sequence[Job], overrides_by_job: Sequence[Sequence[str]]) -> None:
     """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
     _log_lines()
-    for number, (job, overrides) in enumerate(zip(jobs, every, strict=True)):
+    for number, (job, overrides) in enumerate(zip(jobs, overrides_by_job, strict=True)):
         show(f"job {number}: {' '.join(overrides)}")
         with (
             refusing(f"job {number}: "),
@@ -166,10 +165,12 @@ def _show_plans(jobs: Sequence[Job], every: Sequence[Sequence[str]]) -> None:
             show(prepared_run.dry_run())
 
 
-def _check_before_the_queue(config_name: str, every: Sequence[list[str]]) -> None:
+def _check_before_the_queue(
+    config_name: str, overrides_by_job: Sequence[list[str]]
+) -> None:
     """Refuse a sweep one of whose jobs would end with a mistake, such as a model that is absent, before any is queued."""
     _log_lines()
-    for number, overrides in enumerate(every):
+    for number, overrides in enumerate(overrides_by_job):
         with (
             refusing(f"job {number} ({' '.join(overrides)}): "),
             contextlib.ExitStack() as opened,
@@ -187,29 +188,29 @@ def _warnings_alone() -> Iterator[None]:
         logging.getLogger("elo_exp"),
         logging.getLogger(checkpoints.__name__),
     )
-    before = [(one, one.level) for one in (ours, hashing)]
+    before = [(log, log.level) for log in (ours, hashing)]
     ours.setLevel(logging.WARNING)
     hashing.setLevel(logging.INFO)
     try:
         yield
     finally:
-        for one, level in before:
-            one.setLevel(level)
+        for log, level in before:
+            log.setLevel(level)
 
 
 @contextlib.contextmanager
 def _as_job(config_name: str, number: int, overrides: list[str]) -> Iterator[None]:
     """Resolve ${hydra:job.num} and its like as in a job of the sweep."""
-    known = HydraConfig.instance()
-    before = known.cfg
+    hydra_config = HydraConfig.instance()
+    before = hydra_config.cfg
     cfg = hydra.compose(config_name, overrides, return_hydra_config=True)
     with open_dict(cfg):
         cfg.hydra.job.num, cfg.hydra.job.id = number, str(number)
-    known.set_config(cfg)
+    hydra_config.set_config(cfg)
     try:
         yield
     finally:
-        known.cfg = before
+        hydra_config.cfg = before
 
 
 def _shared_mistake(jobs: Sequence[Job]) -> str | None:
@@ -376,16 +377,16 @@ def _ended(folder: Path) -> Iterator[str]:
 
 def _tags(folder: Path) -> list[str]:
     """Return the tags that the jobs of a sweep have in trackers."""
-    found = dict[str, None]()
+    tags = dict[str, None]()
     for job in sweep_jobs(folder):
         content = manifest_if_any(job)
-        own = {
+        values = {
             "mode": content.get("mode"),
             "judge": content.get("judge_model"),
             "experiment": content.get("experiment"),
         }
-        found |= {f"{key}:{value}": None for key, value in own.items() if value}
-    return [*found]
+        tags |= {f"{key}:{value}": None for key, value in values.items() if value}
+    return [*tags]
 
 
 def finished(info: RunInfo) -> float | None:
@@ -393,26 +394,27 @@ def finished(info: RunInfo) -> float | None:
 
     Settings, the bytes of input files and weights, and the version of elo_exp have to be the same.
     """
-    found = manifest_if_any(info.run_dir)
-    if not found.get("finished_at"):
+    manifest = manifest_if_any(info.run_dir)
+    if not manifest.get("finished_at"):
         return None
-    hashes = list(found.get("weights", {}).values())
-    same = (
-        {**found.get("config", {}), "resume": info.config["resume"]}
+    hashes = list(manifest.get("weights", {}).values())
+    is_same = (
+        {**manifest.get("config", {}), "resume": info.config["resume"]}
         == json.loads(json.dumps(info.config))
-        and found.get("environment", {}) == environment(info.config)
-        and found.get("versions", {}).get("elo_exp") == __version__
-        and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
-        and all(Path(path).is_file() for some in hashes for path in some)
+        and manifest.get("environment", {}) == environment(info.config)
+        and manifest.get("versions", {}).get("elo_exp") == __version__
+        and input_hashes(manifest.get("input_paths", {}))
+        == manifest.get("input_hashes")
+        and all(Path(path).is_file() for paths in hashes for path in paths)
         and all(
-            checkpoints.hashes(list(map(Path, some)), Path(info.config["cache_dir"]))
-            == some
-            for some in hashes
+            checkpoints.hashes(list(map(Path, paths)), Path(info.config["cache_dir"]))
+            == paths
+            for paths in hashes
         )
     )
-    if not same:
+    if not is_same:
         return None
-    headline = found.get("headline")
+    headline = manifest.get("headline")
     return math.nan if headline is None else float(headline)
 
 
@@ -425,5 +427,7 @@ def note_failure(
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None
     )
-    found = {**manifest_if_any(run_dir), "overrides": list(overrides)}
-    write_json(run_dir / "manifest.json", {**found, "finished_at": None, "error": text})
+    manifest = {**manifest_if_any(run_dir), "overrides": list(overrides)}
+    write_json(
+        run_dir / "manifest.json", {**manifest, "finished_at": None, "error": text}
+    )

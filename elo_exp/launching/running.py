@@ -59,8 +59,8 @@ class PreparedRun:
         if text and is_plan:
             for full in context.store.spent():
                 text += f"\n  {full.setting}: {say_spent(full)}."
-            if said := leaving(job.settings.tracker):
-                text += f"\n{'tracked':<14}online {said}"
+            if note := leaving(job.settings.tracker):
+                text += f"\n{'tracked':<14}online {note}"
         # a mistake in the settings comes first, and then a missing file
         if text is None:
             job.refuse_absent()
@@ -129,17 +129,19 @@ class PreparedRun:
             for n_perms, means in report.traces.items():
                 tracked.log(means, ("n_perms", n_perms), is_charted=True)
             figures = {f"figures/{plot.name}": plot for plot in plots}
-            for name, one in report.of_judges.items():
-                tracked.log({f"by_{name}/{key}": v for key, v in _logged(one).items()})
+            for name, judge_report in report.of_judges.items():
+                tracked.log(
+                    {f"by_{name}/{key}": v for key, v in _logged(judge_report).items()}
+                )
             tracked.log({**_spend(usage, started), **_logged(report), **figures})
-            for kept in files_of_run(
+            for files_to_log in files_of_run(
                 info,
                 manifest,
                 written,
                 inputs=files,
                 recorded=recorded_answers(experiment),
             ):
-                tracked.log_files(kept)
+                tracked.log_files(files_to_log)
             tracked.notes = _notes(report, info)
         return report, tracked.where
 
@@ -187,29 +189,32 @@ def _of_judges(
 ) -> list[Path]:
     """Write page and manifest of each of several judges, so that its folder reads as a run's. Return all of their files."""
     written = []
-    for name, one in report.of_judges.items():
+    for name, judge_report in report.of_judges.items():
         folder = judge_folder(info.run_dir, name)
-        config = {**info.config, **one.settings}
+        config = {**info.config, **judge_report.settings}
         if isinstance(asked := config.get("judges"), Mapping):
             config = {key: v for key, v in config.items() if key != "judges"}
             config["judge"] = asked[name]
         content = {
             **manifest,
-            **one.facts,
+            **judge_report.facts,
             "token": None,  # no tracker knows it
-            "headline": known(one.headline),
-            "headline_is": one.headline_is,
+            "headline": known(judge_report.headline),
+            "headline_is": judge_report.headline_is,
             "config": config,
             "usage": None,
             "paid_before": None,
             "finished_at": utc_now(),
             "files": sorted(
-                path.relative_to(folder).as_posix() for path in one.artifacts
+                path.relative_to(folder).as_posix() for path in judge_report.artifacts
             ),
         }
-        written += [*one.artifacts, write_json(folder / "manifest.json", content)]
-        if one.page is not None:
-            page = one.page(f"{info.run_dir.name}, {name}", content, [])
+        written += [
+            *judge_report.artifacts,
+            write_json(folder / "manifest.json", content),
+        ]
+        if judge_report.page is not None:
+            page = judge_report.page(f"{info.run_dir.name}, {name}", content, [])
             written.append(write_whole(folder / "report.html", page))
     return written
 
@@ -225,17 +230,17 @@ def _logged(report: Report) -> dict[str, Any]:
 
 def _notes(report: Report, info: RunInfo) -> str:
     """What a run concluded, as far as it says so in sentences, and its command."""
-    found = {
+    sentence_by_subject = {
         match[1]: str(value)
         for name, value in report.metrics.items()
         if (match := re.fullmatch("conclusion/(.*)/sentence", name))
     }
     sentences = [
-        f"{subject}: {text}" if len(found) > 1 else text
-        for subject, text in found.items()
+        f"{subject}: {text}" if len(sentence_by_subject) > 1 else text
+        for subject, text in sentence_by_subject.items()
     ]
-    first = report.text.strip().partition("\n")[0].strip()
-    return "\n".join([*map(masked, sentences or [first]), _command(info)])
+    first_line = report.text.strip().partition("\n")[0].strip()
+    return "\n".join([*map(masked, sentences or [first_line]), _command(info)])
 
 
 def _command(info: RunInfo, *more: str) -> str:
@@ -294,4 +299,4 @@ def places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
 
 def listed(places: Mapping[str, str | None]) -> list[str]:
     """Lay out lines of a label and a place; without those that have none."""
-    return [f"{label:<14}{place}" for label, place in places.items() if place]
+    return [f"{label:<14}{text}" for label, text in places.items() if text]

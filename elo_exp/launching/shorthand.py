@@ -51,20 +51,22 @@ def rewritten(words: Sequence[str]) -> list[str]:
     Words that have been rewritten stay as they are. Raises UserError for a word that is no flag, file
     or setting, and for files that cannot be taken together; whatever a word is, nothing else.
     """
-    flags, rest = _parted(words)
+    flags, other_words = _parted(words)
     if any(flag in _ANSWERED for flag in flags):
-        return [*flags, *rest]
-    _refuse_flags(flags, rest)
-    files = [word for word in rest if _is_file(word)]
-    settings = [word for word in rest if not _is_file(word)]
+        return [*flags, *other_words]
+    _refuse_flags(flags, other_words)
+    files = [word for word in other_words if _is_file(word)]
+    settings = [word for word in other_words if not _is_file(word)]
     for word in settings:
         if not _is_override(word):
-            raise UserError(_no_word(word, flags, rest))
+            raise UserError(_no_word(word, flags, other_words))
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
     experiment = _experiment(settings)
-    settings = [part for word in settings for part in _spelled(word, experiment)]
+    settings = [
+        expanded for word in settings for expanded in _spelled(word, experiment)
+    ]
     settings += _of_files(files, settings)
     settings += _study(settings)
     if "plan=true" in settings:  # which needs no launcher
@@ -74,16 +76,16 @@ def rewritten(words: Sequence[str]) -> list[str]:
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the flags with their values, and the other words."""
-    flags, rest = list[str](), list[str]()
+    flags, other_words = list[str](), list[str]()
     before = ""
     for word in words:
         is_value = before in _WITH_VALUE or (
             before in ("--info", "-i") and word in _INFO
         )
         is_flag = word.startswith("-") and len(word) > 1
-        (flags if is_value or is_flag else rest).append(word)
+        (flags if is_value or is_flag else other_words).append(word)
         before = "" if is_value else word
-    return flags, rest
+    return flags, other_words
 
 
 def key_of(word: str) -> str:
@@ -152,7 +154,7 @@ def _file_value(text: str) -> str:
 def _split(text: str) -> list[str]:
     """Split at commas that stand in no quotes."""
     parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^,])+', text)
-    return [part.strip() for part in parts if part.strip()]
+    return [piece.strip() for piece in parts if piece.strip()]
 
 
 def _unquoted(text: str) -> str:
@@ -173,8 +175,8 @@ def _spelled(word: str, experiment: str | None) -> Iterator[str]:
         yield from _each_arena(word)
     elif name == "judge" and (several := _judges(word)):
         yield "~judge"
-        for of, option in several.items():
-            yield f"+judge@judges.{of}={option}"
+        for judge, option in several.items():
+            yield f"+judge@judges.{judge}={option}"
     elif name == "prompts" and value and value[0] not in "{[":
         yield f"prompts.bank_path={_file_value(value)}"
     elif name == "answers":
@@ -190,8 +192,11 @@ def _each_arena(word: str) -> list[str]:
     chosen = re.fullmatch(r"arena=\[(.+)\]", word)
     if chosen is None:
         return [word]
-    first, *others = chosen[1].replace(" ", "").split(",")
-    return [f"arena={first}", *(f"+arena@arena.union.{n}={n}" for n in others)]
+    first_arena, *other_arenas = chosen[1].replace(" ", "").split(",")
+    return [
+        f"arena={first_arena}",
+        *(f"+arena@arena.union.{n}={n}" for n in other_arenas),
+    ]
 
 
 def _judges(word: str) -> dict[str, str]:
@@ -200,22 +205,22 @@ def _judges(word: str) -> dict[str, str]:
     Raises UserError for two of one name, and for what is no name.
     """
     chosen = re.fullmatch(r"judge=\[(.*,.*)\]", word)
-    found = dict[str, str]()
-    for part in _split(chosen[1]) if chosen else ():
-        name, colon, option = _unquoted(part).partition(":")
+    options = dict[str, str]()
+    for item in _split(chosen[1]) if chosen else ():
+        name, colon, option = _unquoted(item).partition(":")
         option = option if colon else name
         name = name if colon else option.rpartition("/")[2]
         if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
             raise UserError(
-                f"judge: found {_cut(part)}. Expected files of conf/judge, each under a name of letters, digits "
+                f"judge: found {_cut(item)}. Expected files of conf/judge, each under a name of letters, digits "
                 "and underscores: 'judge=[low:sonnet,high:sonnet]'."
             )
-        if name in found:
+        if name in options:
             raise UserError(
-                f"judge: two are called {name}. Name them: 'judge=[low:{found[name]},high:{option}]'."
+                f"judge: two are called {name}. Name them: 'judge=[low:{options[name]},high:{option}]'."
             )
-        found[name] = option
-    return found
+        options[name] = option
+    return options
 
 
 def _answers(value: str) -> str:
@@ -226,17 +231,17 @@ def _answers(value: str) -> str:
         and value.endswith("]")
         and "{" not in re.sub(r"\$\{", "", inside)
     ):
-        return f"[{','.join(quoted(one) if not _is_quoted(one) else _unresolved(one) for one in _split(inside))}]"
+        return f"[{','.join(quoted(file) if not _is_quoted(file) else _unresolved(file) for file in _split(inside))}]"
     if value.startswith("{") and value.endswith("}"):
         return f"[{','.join(map(_named, _split(inside)))}]"
     return _unresolved(value) if value[:1] in ("[", "{", "") else _file_value(value)
 
 
-def _named(part: str) -> str:
-    match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", part, re.DOTALL)
+def _named(item: str) -> str:
+    match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
         raise UserError(
-            f"answers: found {_cut(part)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
+            f"answers: found {_cut(item)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
         )
     name, file = (_unquoted(text.strip()) for text in match.groups())
     return f"{{name:{quoted(name)},file:{quoted(file)}}}"
@@ -248,28 +253,32 @@ def _entrants(value: str) -> Iterator[str]:
         raise UserError(
             f"entrant: found {_cut(value)}. Expected a list: 'entrant=[{_cut(value)}]'."
         )
-    given = [_unquoted(part) for part in _split(value[1:-1])]
-    made, kept = dict[str, str](), list[str]()
-    for part in given:
-        prefix, colon, model = part.partition(":")
+    items = [_unquoted(item) for item in _split(value[1:-1])]
+    sources, names_with_yaml = dict[str, str](), list[str]()
+    for item in items:
+        prefix, colon, model = item.partition(":")
         if not colon or prefix not in _SOURCES:
-            kept.append(part)
+            names_with_yaml.append(item)
             continue
         last = model.rstrip("/").rpartition("/")[2]
         name = re.sub(r"^(?=\d)|^$", "_", re.sub(r"[^\w-]", "_", last, flags=re.ASCII))
-        if first := made.get(name) or next((k for k in kept if k == name), None):
+        if taken := sources.get(name) or next(
+            (k for k in names_with_yaml if k == name), None
+        ):
             raise UserError(
-                f"entrant: {first} and {part} are both called {name}. Name one yourself: "
+                f"entrant: {taken} and {item} are both called {name}. Name one yourself: "
                 f"+entrant@entrant.NAME={_SOURCES[prefix]} entrant.NAME.entrant_id=NAME "
                 f"entrant.NAME.model={model}"
             )
-        made[name] = part
-    for name in kept:
-        if name in made:
-            raise UserError(f"entrant: {name} and {made[name]} are both called {name}.")
-    yield f"entrant=[{','.join(kept)}]"
-    for name, part in made.items():
-        prefix, _, model = part.partition(":")
+        sources[name] = item
+    for name in names_with_yaml:
+        if name in sources:
+            raise UserError(
+                f"entrant: {name} and {sources[name]} are both called {name}."
+            )
+    yield f"entrant=[{','.join(names_with_yaml)}]"
+    for name, item in sources.items():
+        prefix, _, model = item.partition(":")
         yield f"+entrant@entrant.{name}={_SOURCES[prefix]}"
         yield f"entrant.{name}.entrant_id={quoted(name)}"
         yield f"entrant.{name}.model={quoted(model)}"
@@ -295,10 +304,10 @@ def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
             f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
             "it is for, NAME=FILE; --help lists them."
         )
-    of = {file: kinds(Path(file)) for file in files}
+    kinds_by_file = {file: kinds(Path(file)) for file in files}
     listed = f"[{','.join(map(quoted, files))}]"
     is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
-    if not is_rated and _are_answers(of, experiment, keys):
+    if not is_rated and _are_answers(kinds_by_file, experiment, keys):
         if "answers" in keys:
             raise UserError(
                 f"answers: is set, and {files[0]} given besides. Name all files in one of the two."
@@ -306,7 +315,7 @@ def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
         return [f"answers={listed}"]
     if experiment in ("tournament", "gate"):
         raise UserError(
-            f"{files[0]}: has no answers to judge ({_said(of[files[0]])}). experiment=rate takes "
+            f"{files[0]}: has no answers to judge ({_said(kinds_by_file[files[0]])}). experiment=rate takes "
             "battles and scores; docs/formats.md has the files that are read."
         )
     chosen = [] if experiment else ["experiment=rate"]
@@ -314,39 +323,53 @@ def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
 
 
 def _are_answers(
-    of: Mapping[str, tuple[Kind, ...]], experiment: str | None, keys: set[str]
+    kinds_by_file: Mapping[str, tuple[Kind, ...]],
+    experiment: str | None,
+    keys: set[str],
 ) -> bool:
     """Whether files are to be judged, in place of rated. Raises UserError for a mix of both."""
-    answers = [file for file, some in of.items() if "answers" in some]
-    rated = [file for file, some in of.items() if {"battles", "scores"} & {*some}]
-    prompts = [file for file, some in of.items() if some == ("prompts",)]
+    answers = [
+        file for file, readable_as in kinds_by_file.items() if "answers" in readable_as
+    ]
+    rated = [
+        file
+        for file, readable_as in kinds_by_file.items()
+        if {"battles", "scores"} & {*readable_as}
+    ]
+    prompts = [
+        file
+        for file, readable_as in kinds_by_file.items()
+        if readable_as == ("prompts",)
+    ]
     is_judged = "judge" in keys or experiment is not None
     if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
         name = shlex.quote(f"prompts={prompts[0]}")
         raise UserError(f"{prompts[0]}: holds prompts and no answers. Write {name}.")
-    if prompts and len(prompts) == len(of):
+    if prompts and len(prompts) == len(kinds_by_file):
         file = prompts[0]
         raise UserError(
             f"{file}: holds prompts and nobody's answers. Write {shlex.quote(f'prompts={file}')} and "
             "who answers: 'entrant=[hf:org/model,api:name]'; of battles under other names, the columns: "
             "battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN."
         )
-    if len(answers) == len(of):
-        return is_judged or len(rated) < len(of)
-    if len(rated) == len(of):
+    if len(answers) == len(kinds_by_file):
+        return is_judged or len(rated) < len(kinds_by_file)
+    if len(rated) == len(kinds_by_file):
         return False
     if answers and rated:
         lone = next(file for file in answers if file not in rated or is_judged)
-        other = next(file for file in of if file != lone and file in rated)
+        other_file = next(
+            file for file in kinds_by_file if file != lone and file in rated
+        )
         raise UserError(
-            f"{lone} has {_said(of[lone])}, {other} {_said(of[other])}. Give files of one kind: answers "
+            f"{lone} has {_said(kinds_by_file[lone])}, {other_file} {_said(kinds_by_file[other_file])}. Give files of one kind: answers "
             "are judged, battles and scores are rated."
         )
     return bool(answers) or (is_judged and not rated)
 
 
-def _said(some: Sequence[Kind]) -> str:
-    return " and ".join(some) or "nothing that is read"
+def _said(file_kinds: Sequence[Kind]) -> str:
+    return " and ".join(file_kinds) or "nothing that is read"
 
 
 def _study(settings: Sequence[str]) -> list[str]:
@@ -379,9 +402,12 @@ def _cut(word: str) -> str:
     return word if len(word) <= _MAX_CHARS else f"{word[:_MAX_CHARS]}..."
 
 
-def _no_word(word: str, flags: Sequence[str], rest: Sequence[str]) -> str:
+def _no_word(word: str, flags: Sequence[str], other_words: Sequence[str]) -> str:
     """Say what a word that is no file and has no value could have meant."""
-    shown, settings = _cut(word), [other for other in rest if _is_override(other)]
+    short, settings = (
+        _cut(word),
+        [other_word for other_word in other_words if _is_override(other_word)],
+    )
     names = _names(flags, settings)
     if word in ("help", "version"):
         line = f"{word}: is no setting. Did you mean --{word}?"
@@ -389,24 +415,24 @@ def _no_word(word: str, flags: Sequence[str], rest: Sequence[str]) -> str:
         line = _folder(word)
     elif word.partition(".")[0] in names:
         line = (
-            f"{shown}: is no file and has no value. Write {shown}=VALUE without spaces; --help "
+            f"{short}: is no file and has no value. Write {short}=VALUE without spaces; --help "
             "lists settings."
         )
     elif re.search(r"[./\\*]", word):
-        line = f"{shown}: no such file. A setting is NAME=VALUE"
+        line = f"{short}: no such file. A setting is NAME=VALUE"
     elif group := next((g for g in _groups(flags) if word in _options(g, flags)), None):
-        line = _option(group, word, rest)
+        line = _option(group, word, other_words)
     elif near := nearest(word, names):
-        line = f"{shown}: no setting. Did you mean {near!r}?"
+        line = f"{short}: no setting. Did you mean {near!r}?"
     else:
-        line = f"{shown}: no setting. A setting is NAME=VALUE; --help lists them."
+        line = f"{short}: no setting. A setting is NAME=VALUE; --help lists them."
     return line
 
 
-def _option(group: str, word: str, rest: Sequence[str]) -> str:
+def _option(group: str, word: str, other_words: Sequence[str]) -> str:
     """Say how an option is chosen."""
     if group == "experiment":
-        return f"{word}: is an experiment: {_as_experiment(word, rest)}"
+        return f"{word}: is an experiment: {_as_experiment(word, other_words)}"
     value = f"[{word}]" if group in _LISTED else word
     return f"{word}: is one of {group}: {shlex.quote(f'{group}={value}')}"
 
@@ -415,11 +441,13 @@ def _folder(word: str) -> str:
     """Say how to give a folder: of runs, or of files."""
     path = Path(word)
     runs = [path] if (path / "manifest.json").is_file() else []
-    runs = runs or [one.parent for one in sorted(path.glob("*/manifest.json"))]
+    runs = runs or [
+        manifest.parent for manifest in sorted(path.glob("*/manifest.json"))
+    ]
     if runs or path.name == "outputs":
         kind = "a run" if runs == [path] else "a folder of runs"
-        some = "..." if runs != [path] else ""
-        inside = str(path) + (f"/{some}" if some else "")
+        pattern = "..." if runs != [path] else ""
+        inside = str(path) + (f"/{pattern}" if pattern else "")
         setting = shlex.quote(f"runs=[{inside}]")
         return f"{word}: {kind}. Did you mean experiment=compare {setting}?"
     setting = shlex.quote(f"battles={word}")
@@ -429,9 +457,13 @@ def _folder(word: str) -> str:
     )
 
 
-def _as_experiment(word: str, rest: Sequence[str]) -> str:
+def _as_experiment(word: str, other_words: Sequence[str]) -> str:
     """Return how an experiment is chosen, with what was named besides."""
-    paths = [one for one in rest if _is_file(one) or (one != word and _is_folder(one))]
+    paths = [
+        other_word
+        for other_word in other_words
+        if _is_file(other_word) or (other_word != word and _is_folder(other_word))
+    ]
     setting = {
         "rate": "battles",
         "compare": "runs",
@@ -445,42 +477,48 @@ def _as_experiment(word: str, rest: Sequence[str]) -> str:
     return f"experiment={word} {shlex.quote(f'{setting}={value}')}"
 
 
-def _refuse_flags(flags: Sequence[str], rest: Sequence[str]) -> None:
+def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
     """Raise UserError for a flag that Hydra does not have: mostly a setting."""
-    known = (*_WITH_VALUE, *_ALONE)
+    known_flags = (*_WITH_VALUE, *_ALONE)
     before = ""
     for flag in flags:
         is_value, before = before in (*_WITH_VALUE, "--info", "-i"), flag
         name, equals, value = flag.partition("=")
         is_short = re.match(r"-[mrcpi]", name) is not None
-        is_begun = len(name) > 3 and any(one.startswith(name) for one in known)
+        is_begun = len(name) > 3 and any(
+            flag_name.startswith(name) for flag_name in known_flags
+        )
         if (
             is_value
             or not name.startswith("-")
-            or name in known
+            or name in known_flags
             or is_begun
             or is_short
         ):
             continue
         key = name.lstrip("-").replace("-", "_")
-        settings = [word for word in rest if _is_override(word)]
+        settings = [word for word in other_words if _is_override(word)]
         values = _settings(flags, settings)
-        whole = [one for one in values if one == key or one.endswith(f".{key}")]
+        full_keys = [
+            full_key
+            for full_key in values
+            if full_key == key or full_key.endswith(f".{key}")
+        ]
         if "." in key and key.partition(".")[0] in _names(flags, settings):
-            whole = [key]  # of a part, such as elo.k
-        if not whole:
+            full_keys = [key]  # of a part, such as elo.k
+        if not full_keys:
             near = nearest(key, _names(flags, settings))
             hint = f" Did you mean {near}=VALUE?" if near else ""
             raise UserError(
                 f"{_cut(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
             )
         if not equals:
-            following = [word for word in rest if not _is_override(word)]
+            following = [word for word in other_words if not _is_override(word)]
             value = (
                 following[0] if following and not _is_file(following[0]) else "VALUE"
             )
-            value = "true" if isinstance(values.get(whole[0]), bool) else value
-        meant = shlex.quote(f"{whole[0]}={value}")
+            value = "true" if isinstance(values.get(full_keys[0]), bool) else value
+        meant = shlex.quote(f"{full_keys[0]}={value}")
         raise UserError(f"{_cut(flag)}: did you mean {meant}?")
 
 
@@ -493,11 +531,13 @@ def _refuse_lists(settings: Sequence[str]) -> None:
             continue
         if name == "judge" and _judges(word):
             continue
-        each = options[1].replace(" ", "")
-        if "," not in each:
-            raise UserError(f"{word}: {name} takes one. Write {name}={each or 'NAME'}.")
+        choices = options[1].replace(" ", "")
+        if "," not in choices:
+            raise UserError(
+                f"{word}: {name} takes one. Write {name}={choices or 'NAME'}."
+            )
         raise UserError(
-            f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={each}"
+            f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={choices}"
         )
 
 
@@ -520,9 +560,9 @@ def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
         )
     for setting in settings:
         if setting.startswith("judge.") or setting.startswith("+judge."):
-            _, _, rest = setting.partition("judge.")
+            _, _, field = setting.partition("judge.")
             raise UserError(
-                f"{_cut(setting)}: there are several judges. Say whose: judges.{names[0]}.{rest}"
+                f"{_cut(setting)}: there are several judges. Say whose: judges.{names[0]}.{field}"
             )
 
 
@@ -533,10 +573,10 @@ def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
         for name in re.findall(r"[\w./-]+", value) if group in _LISTED else ():
             for folder in config_dirs(flags):
                 path = folder / group / f"{name}.yaml"
-                place = f"{group}.{name.rpartition('/')[2]}"
-                if path.is_file() and _package(path) not in (place, "_global_"):
+                expected = f"{group}.{name.rpartition('/')[2]}"
+                if path.is_file() and _package(path) not in (expected, "_global_"):
                     raise UserError(
-                        f"{path}: its first line has to be '# @package {place}'."
+                        f"{path}: its first line has to be '# @package {expected}'."
                     )
 
 
@@ -546,8 +586,8 @@ def _package(path: Path) -> str | None:
     head = "\n".join(
         takewhile(lambda line: not line.strip() or line.lstrip()[0] == "#", lines)
     )
-    said = re.search(r"#\s*@package\s+(\S+)", head)
-    return said[1] if said else None
+    directive = re.search(r"#\s*@package\s+(\S+)", head)
+    return directive[1] if directive else None
 
 
 # What there is
@@ -584,12 +624,16 @@ def _settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
         CONF / "config.yaml",
         *(folder / name for folder in (CONF, *config_dirs(flags))),
     ]
-    found = dict[str, Any]()
+    settings_found = dict[str, Any]()
     for path in paths:
-        found |= _of_yaml(path) if path.is_file() else {}
-    if "_judged" in found:
-        found |= _of_yaml(CONF / "judged.yaml")
-    return {key: value for key, value in found.items() if not re.match("_|hydra", key)}
+        settings_found |= _of_yaml(path) if path.is_file() else {}
+    if "_judged" in settings_found:
+        settings_found |= _of_yaml(CONF / "judged.yaml")
+    return {
+        key: value
+        for key, value in settings_found.items()
+        if not re.match("_|hydra", key)
+    }
 
 
 @functools.cache

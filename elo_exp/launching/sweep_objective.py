@@ -21,18 +21,18 @@ def check(name: str | None, experiment: Experiment) -> None:
     """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
     if name is None or not isinstance(experiment, NamesNumbers):
         return
-    first, _, rest = name.partition("/")
-    middle, _, last = rest.rpartition("/")
+    table, _, path = name.partition("/")
+    middle, _, last = path.rpartition("/")
     numbers = experiment.numbers
-    if first in numbers and (not numbers[first] or last in numbers[first]):
+    if table in numbers and (not numbers[table] or last in numbers[table]):
         return
-    known = [
+    names = [
         "/".join(filter(None, (kind, *between, number)))
         for between in ((), (middle,))  # as means have none
-        for kind, own in numbers.items()
-        for number in own or [last]
+        for kind, columns in numbers.items()
+        for number in columns or [last]
     ]
-    raise UserError(_unknown(name, known))
+    raise UserError(_unknown(name, names))
 
 
 def headline(
@@ -62,10 +62,10 @@ def headline(
         return report.headline_is, report.headline
     if wanted in numbers:
         return wanted, numbers[wanted]
-    first, _, rest = wanted.partition("/")
-    of_kind = [name for name in numbers if name.startswith(f"{first}/")]
+    table, _, path = wanted.partition("/")
+    of_kind = [name for name in numbers if name.startswith(f"{table}/")]
     places = {name.partition("/")[2].rpartition("/")[0] for name in of_kind}
-    if first.startswith(("order", "result")) and rest.rpartition("/")[0] in places:
+    if table.startswith(("order", "result")) and path.rpartition("/")[0] in places:
         # `check` knows the last part: it is not defined here
         logger.warning("warning: headline: %s is not defined in this run.", wanted)
         return wanted, math.nan
@@ -76,9 +76,9 @@ def _is_of_elo(key: str) -> bool:
     return key == "elo" or key.startswith("elo.")
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    examples = [one for one in _EXAMPLES if one in known] or known[:1]
+def _unknown(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    examples = [example for example in _EXAMPLES if example in names] or names[:1]
     hint = (
         f"Did you mean {close[0]}?"
         if close
