@@ -362,8 +362,8 @@ def _are_answers(
             file for file in kinds_by_file if file != lone and file in rated
         )
         raise UserError(
-            f"{lone} has {_said(kinds_by_file[lone])}, {other_file} {_said(kinds_by_file[other_file])}. Give files of one kind: answers "
-            "are judged, battles and scores are rated."
+            f"{lone} has {_said(kinds_by_file[lone])}, {other_file} {_said(kinds_by_file[other_file])}. "
+            "Give files of one kind: answers are judged, battles and scores are rated."
         )
     return bool(answers) or (is_judged and not rated)
 
