@@ -22,8 +22,8 @@ from omegaconf import DictConfig
 from elo_exp import interrupts
 from elo_exp.console import show
 from elo_exp.launching import composing, hydra_callback
-from elo_exp.launching.running import open_run, places
-from elo_exp.launching.shorthand import rewritten
+from elo_exp.launching.running import format_places, open_run
+from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.paths import CONF
 from elo_exp.store import processes
 from elo_exp.version import __version__
@@ -35,10 +35,10 @@ def job(cfg: DictConfig) -> float:
     if not composing.is_multirun():
         prepared_run = hydra_callback.command.prepared_run
         assert prepared_run is not None
-        with hydra_callback.refusing():
-            info = composing.run_info(prepared_run.job)
+        with hydra_callback.exit_on_mistakes():
+            info = composing.describe_run(prepared_run.job)
             report, tracked_at = prepared_run.run(info)
-            show(report.text, "", *places(report, info, tracked_at))
+            show(report.text, "", *format_places(report, info, tracked_at))
         if report.exit_code:
             sys.exit(report.exit_code)
         return report.headline
@@ -52,18 +52,18 @@ def job(cfg: DictConfig) -> float:
         if is_interrupted and not processes.is_job_of_sweep():
             raise
         run_dir = Path(HydraConfig.get().runtime.output_dir)
-        hydra_callback.note_failure(run_dir, composing.overrides(), error)
+        hydra_callback.note_failure(run_dir, composing.read_overrides(), error)
         return math.nan
 
 
 def sweep_job(cfg: DictConfig) -> float:
     """Run a job of a sweep, unless it has finished before."""
-    checked_job = composing.prepare(cfg, composing.overrides())
-    info = composing.run_info(checked_job)
+    checked_job = composing.prepare(cfg, composing.read_overrides())
+    info = composing.describe_run(checked_job)
     name = info.run_dir.name
     if (
         checked_job.settings.resume
-        and (headline := hydra_callback.finished(info)) is not None
+        and (headline := hydra_callback.read_finished_headline(info)) is not None
     ):
         show(f"job {name}: it has finished before, and is not run again")
         return headline
@@ -91,18 +91,18 @@ def main() -> None:
         return
     try:
         with interrupts.handling():
-            code = _code()
+            code = _run_command()
     except KeyboardInterrupt as error:  # while the summary was written
         code = interrupts.exit_code(error)
     sys.exit(code)
 
 
-def _code() -> int:
+def _run_command() -> int:
     """Run the command of sys.argv; return its exit code, or raise SystemExit with another."""
     try:
-        with hydra_callback.refusing():
-            sys.argv[1:] = rewritten(sys.argv[1:])
-        with hydra_callback.command.resources, hydra_callback.refusing():
+        with hydra_callback.exit_on_mistakes():
+            sys.argv[1:] = expand_shorthand(sys.argv[1:])
+        with hydra_callback.command.resources, hydra_callback.exit_on_mistakes():
             job()
         interrupts.check()  # a sweep whose jobs have ended since
     except KeyboardInterrupt as error:
@@ -117,7 +117,7 @@ def _code() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
-        with hydra_callback.refusing():
+        with hydra_callback.exit_on_mistakes():
             code = hydra_callback.summarize()
     return code
 

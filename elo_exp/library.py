@@ -35,7 +35,7 @@ from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
 from elo_exp.launching.error_messages import format_user_error
-from elo_exp.launching.shorthand import key_of, quoted, rewritten
+from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
 from elo_exp.masking import current_mask, masked
 from elo_exp.progress import silence
 from elo_exp.records import UserError
@@ -57,13 +57,10 @@ class Frame(Protocol):
 File: TypeAlias = str | os.PathLike[str]
 Table: TypeAlias = File | Frame | Sequence[Mapping[str, Any]]
 
-_preparing = threading.RLock()  # Hydra's parsers are one for the process
-_drawing = threading.RLock()  # and so is Matplotlib's style
-_TABLES = (
-    "answers",
-    "battles",
-    "prompts",
-)  # settings that take tables in place of files
+# Hydra's parsers and Matplotlib's style belong to the process
+_PREPARE_LOCK = threading.RLock()
+_DRAW_LOCK = threading.RLock()
+_TABLE_SETTINGS = ("answers", "battles", "prompts")
 _DOCUMENTS = {
     "ratings.json": documents.Ratings,
     "gate.json": documents.Gate,
@@ -73,15 +70,16 @@ _DOCUMENTS = {
     "manifest.json": documents.Concluded,
 }
 _LOGGER = logging.getLogger("elo_exp")
-_PLANNED = (
+_PLAN_COLUMNS = (
     *("dimension", "n_prompts", "n_entrants", "pairs", "queries", "stored"),
     *("under_way", "new", "input_tokens", "output_tokens", "dollars", "dollars_plain"),
 )
-_NO_TEXT = ("null", "true", "false", "nan", "inf")
-_MAX_ROWS = 60  # that are shown
-_MAX_CELL = 80  # characters
-_WIDE = 1000  # characters; a table is as wide as its cells
-_BOARD = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
+_WORDS_TO_QUOTE = ("null", "true", "false", "nan", "inf")
+_MAX_SHOWN_ROWS = 60
+_MAX_CELL_CHARS = 80
+# Wider than any table, so that a table is as wide as its cells
+_TABLE_WIDTH_CHARS = 1000
+_BOARD_COLUMNS = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
 
 # Of a kernel without widgets, whose bars nobody asked for
 warnings.filterwarnings("ignore", "IProgress not found")
@@ -100,23 +98,29 @@ class Rows(list[dict[str, Any]]):
     def __repr__(self) -> str:
         if not self:
             return "no rows"
-        names = _shown_columns(self)
-        rows = self[:_MAX_ROWS]
-        lines = [[_cell(row.get(name)) for name in names] for row in rows]
+        names = _list_columns(self)
+        rows = self[:_MAX_SHOWN_ROWS]
+        lines = [[_format_cell(row.get(name)) for name in names] for row in rows]
         text = [n for n in names if any(isinstance(row.get(n), str) for row in rows)]
-        more = [f"... of {len(self):,} rows"] if len(self) > _MAX_ROWS else []
-        return "\n".join([text_table(names, lines, text=text, width=_WIDE), *more])
+        more = [f"... of {len(self):,} rows"] if len(self) > _MAX_SHOWN_ROWS else []
+        return "\n".join(
+            [text_table(names, lines, text=text, width=_TABLE_WIDTH_CHARS), *more]
+        )
 
     def _repr_html_(self) -> str:
         if not self:
             return "<p>no rows</p>"
-        names = _shown_columns(self)
+        names = _list_columns(self)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            "<tr>" + "".join(map(_td, (row.get(name) for name in names))) + "</tr>"
-            for row in self[:_MAX_ROWS]
+            "<tr>"
+            + "".join(map(_format_html_cell, (row.get(name) for name in names)))
+            + "</tr>"
+            for row in self[:_MAX_SHOWN_ROWS]
         )
-        more = f"<p>... of {len(self):,} rows</p>" if len(self) > _MAX_ROWS else ""
+        more = (
+            f"<p>... of {len(self):,} rows</p>" if len(self) > _MAX_SHOWN_ROWS else ""
+        )
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
         )
@@ -172,7 +176,7 @@ class Run:
     @property
     def manifest(self) -> dict[str, Any]:
         """What ran and on what: settings, versions, hashes, usage, dollars."""
-        with _mistakes():
+        with _raise_user_errors():
             return read_manifest(self.folder)
 
     @property
@@ -300,7 +304,7 @@ class Run:
             Where the run has no such file.
         """
         path = self.folder / name
-        with _mistakes():
+        with _raise_user_errors():
             if not path.is_file():
                 raise UserError(f"{path}: no such file of the run, of {self._kind}.")
             if path.suffix == ".jsonl":
@@ -361,7 +365,7 @@ class Run:
         path = self.folder / name
         if not path.is_file():
             raise UserError(f"{path}: no such file of the run, of {self._kind}.")
-        with _mistakes():
+        with _raise_user_errors():
             content: dict[str, Any] = documents.read(_DOCUMENTS[name], path)
         return content
 
@@ -373,7 +377,7 @@ class Run:
         paths = sorted((self.folder / name).glob("*.jsonl"))
         if not paths:
             raise UserError(f"{self.folder}: has no {name}, being of {self._kind}.")
-        with _mistakes():
+        with _raise_user_errors():
             return Rows(row for path in paths for _, row in read_jsonl(path))
 
     def _boards(self) -> dict[str, Rows]:
@@ -384,7 +388,8 @@ class Run:
         for dimension, methods in self._rated["dimensions"].items():
             rows = methods.get(primary_method(methods), {}).get("ratings", ())
             boards[dimension] = Rows(
-                {name: row[name] for name in _BOARD if name in row} for row in rows
+                {name: row[name] for name in _BOARD_COLUMNS if name in row}
+                for row in rows
             )
         return boards
 
@@ -399,10 +404,10 @@ class Run:
 
     def _draw(self) -> None:
         """Draw what has not been drawn, if this program has made the run."""
-        with _drawing:
+        with _DRAW_LOCK:
             report, self._report = self._report, None
             if report is not None:
-                running.draw(report, self.folder)
+                running.draw_later(report, self.folder)
 
 
 @dataclass(frozen=True)
@@ -589,7 +594,7 @@ def compare(
     arguments = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
         arguments["prompts"] = prompts
-    return _run(words, arguments | _budget(budget_usd), out, stop)
+    return _run(words, arguments | _budget_setting(budget_usd), out, stop)
 
 
 def audit(
@@ -639,7 +644,7 @@ def audit(
     if prompts is not None:
         arguments["prompts"] = prompts
     words = ("experiment=audit", *words)
-    return _run(words, arguments | _budget(budget_usd), out, stop)
+    return _run(words, arguments | _budget_setting(budget_usd), out, stop)
 
 
 def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
@@ -672,25 +677,27 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
     """
     with (
         tempfile.TemporaryDirectory(prefix="elo_exp_") as temporary,
-        _notes() as notes,
+        _collect_notes() as notes,
         silence(),
     ):
-        chosen = {**settings, **_budget(budget_usd), "plan": True}
+        chosen = {**settings, **_budget_setting(budget_usd), "plan": True}
         folder = _Folder(Path(temporary))
-        override_words, mappings = _as_words(words, chosen, folder)
-        with folder.naming(notes), _mistakes(override_words):
+        override_words, mappings = _make_words(words, chosen, folder)
+        with folder.naming(notes), _raise_user_errors(override_words):
             try:
-                job, composed = _prepared(override_words, mappings)
+                job, composed = _prepare(override_words, mappings)
             except NothingToPlanError as nothing:
                 return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
             with running.open_run(
-                job, composed.run_dir, _overrides(override_words)
+                job, composed.run_dir, _select_overrides(override_words)
             ) as prepared_run:
                 text = prepared_run.dry_run()
                 experiment, store = job.experiment, prepared_run.context.store
                 plans = experiment.plans(store) if isinstance(experiment, Plans) else []
     rows = Rows(
-        _plan_row(judge_plan, row) for judge_plan in plans for row in judge_plan.rows
+        _make_plan_row(judge_plan, row)
+        for judge_plan in plans
+        for row in judge_plan.rows
     )
     dollars = math.fsum(judge_plan.dollars for judge_plan in plans)
     return Plan(rows, dollars, text or "", notes)
@@ -720,7 +727,7 @@ def open_run(folder: File) -> Run:
     >>> elo_exp.open_run("outputs/first").ratings  # doctest: +SKIP
     """
     path = Path(folder)
-    with _mistakes():
+    with _raise_user_errors():
         if sweep_jobs(path):
             return Run(path)
         if not (path / "manifest.json").is_file():
@@ -737,7 +744,7 @@ def open_run(folder: File) -> Run:
 # How it is done
 
 
-def _budget(dollars: float | None) -> dict[str, Any]:
+def _budget_setting(dollars: float | None) -> dict[str, Any]:
     return {} if dollars is None else {"judging__budget_usd": dollars}
 
 
@@ -755,22 +762,22 @@ def _run(
     """
     is_temporary = is_free and out is None
     with (
-        _stoppable(stop),
-        _notes() as notes,
+        _handle_stop(stop),
+        _collect_notes() as notes,
         silence(),
-        _folder(out, is_temporary) as folder,
+        _open_folder(out, is_temporary) as folder,
     ):
         places = {} if not is_temporary else {"cache_dir": folder.path("cache")}
-        override_words, mappings = _as_words(words, {**places, **settings}, folder)
-        with folder.naming(notes), _mistakes(override_words):
-            done = _done(override_words, mappings, folder, notes)
+        override_words, mappings = _make_words(words, {**places, **settings}, folder)
+        with folder.naming(notes), _raise_user_errors(override_words):
+            done = _run_words(override_words, mappings, folder, notes)
     if is_temporary:
         atexit.register(_remove, done.folder, os.getpid())
     return done
 
 
 @contextlib.contextmanager
-def _stoppable(stop: threading.Event | None) -> Iterator[None]:
+def _handle_stop(stop: threading.Event | None) -> Iterator[None]:
     """Raise StoppedError for a run that its caller has stopped; a signal's KeyboardInterrupt stays as it is."""
     try:
         with interrupts.called(stop):
@@ -790,20 +797,20 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _done(
+def _run_words(
     override_words: Sequence[str],
     mappings: Mapping[str, Any],
     folder: _Folder,
     notes: list[str],
 ) -> Run:
     try:
-        job, composed = _prepared(override_words, mappings)
+        job, composed = _prepare(override_words, mappings)
     except NothingToPlanError as nothing:
         raise UserError(f"plan: {nothing}") from None
     if job.config.get("plan"):
         raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
     run_dir = (folder.place or composed.run_dir).absolute()
-    overrides = _overrides(override_words)
+    overrides = _select_overrides(override_words)
     with running.open_run(job, run_dir, overrides) as prepared_run:
         if (text := prepared_run.dry_run()) is not None:
             return Run(run_dir, text=text, notes=notes)
@@ -811,7 +818,7 @@ def _done(
         settings_given = [*overrides, *(f"{k}={v}" for k, v in mappings.items())]
         _write_settings(run_dir, job, settings_given)
         kind = str(composed.choices["experiment"])
-        info = composing.described(
+        info = composing.describe_job(
             job, run_dir, kind, settings_given, name=run_dir.name
         )
         is_lazy = job.settings.figures is None
@@ -825,16 +832,18 @@ def _done(
     return done
 
 
-def _prepared(
+def _prepare(
     override_words: Sequence[str], mappings: Mapping[str, Any]
-) -> tuple[composing.Job, composing.Composed]:
-    with _preparing:
+) -> tuple[composing.Job, composing.ComposedConfig]:
+    with _PREPARE_LOCK:
         composed = composing.compose(override_words)
-        composing.put(composed.cfg, mappings)
-        return composing.prepare(composed.cfg, _overrides(override_words)), composed
+        composing.put_values(composed.cfg, mappings)
+        return composing.prepare(
+            composed.cfg, _select_overrides(override_words)
+        ), composed
 
 
-def _overrides(override_words: Sequence[str]) -> list[str]:
+def _select_overrides(override_words: Sequence[str]) -> list[str]:
     return [word for word in override_words if not re.match(r"-|\W*hydra[./]", word)]
 
 
@@ -850,8 +859,8 @@ def _write_settings(
         write_whole(folder / f"{name}.yaml", text)
 
 
-def _plan_row(judge_plan: Planned, row: PlanRow) -> dict[str, Any]:
-    fields = {name: getattr(row, name) for name in _PLANNED}
+def _make_plan_row(judge_plan: Planned, row: PlanRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in _PLAN_COLUMNS}
     gap = row.detects if judge_plan.what == "verdicts" else math.nan
     return {
         "judge": judge_plan.judge_model,
@@ -861,7 +870,7 @@ def _plan_row(judge_plan: Planned, row: PlanRow) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _mistakes(words: Sequence[str] = ()) -> Iterator[None]:
+def _raise_user_errors(words: Sequence[str] = ()) -> Iterator[None]:
     """Raise the user's mistakes as UserError, in the words of the command; ours as they are."""
     try:
         yield
@@ -876,7 +885,7 @@ def _mistakes(words: Sequence[str] = ()) -> Iterator[None]:
 # Settings
 
 
-def _as_words(
+def _make_words(
     words: Sequence[str], settings: Mapping[str, Any], folder: _Folder
 ) -> tuple[list[str], dict[str, Any]]:
     """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
@@ -888,18 +897,18 @@ def _as_words(
     override_words, mappings = list(words), dict[str, Any]()
     for name, value in settings.items():
         key = name.replace("__", ".")
-        if key in _TABLES:
-            value = _files_of(key, value, folder)  # noqa: PLW2901
+        if key in _TABLE_SETTINGS:
+            value = _name_files(key, value, folder)  # noqa: PLW2901
         if isinstance(value, Mapping):
             mappings[key] = frames.plain(value)
         else:
-            override_words.append(f"{key}={_value(value, key)}")
-    if not any(key_of(word).startswith("tracker") for word in override_words):
+            override_words.append(f"{key}={_format_value(value, key)}")
+    if not any(override_key(word).startswith("tracker") for word in override_words):
         override_words.append("tracker=local")
-    return rewritten(override_words), mappings
+    return expand_shorthand(override_words), mappings
 
 
-def _value(value: Any, key: str) -> str:
+def _format_value(value: Any, key: str) -> str:
     """Return a value as a word of Hydra's has it."""
     value = frames.plain(value)
     if value is None:
@@ -910,12 +919,14 @@ def _value(value: Any, key: str) -> str:
         return repr(value)
     if isinstance(value, str):
         is_name = re.fullmatch(r"[A-Za-z_][\w/-]*", value, re.ASCII)
-        is_word = is_name and value.lower() not in _NO_TEXT
-        return value if is_word else quoted(value)
+        is_word = is_name and value.lower() not in _WORDS_TO_QUOTE
+        return value if is_word else quote_value(value)
     if isinstance(value, list):
-        return f"[{','.join(_value(item, key) for item in value)}]"
+        return f"[{','.join(_format_value(item, key) for item in value)}]"
     if isinstance(value, dict) and set(value) == {"name", "file"}:
-        return f"{{name:{quoted(value['name'])},file:{quoted(value['file'])}}}"
+        return (
+            f"{{name:{quote_value(value['name'])},file:{quote_value(value['file'])}}}"
+        )
     raise UserError(
         f"{key}: found {value!r:.80}. Expected a number, a text, a list or a mapping."
     )
@@ -974,7 +985,7 @@ class _Folder:
 
 
 @contextlib.contextmanager
-def _folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
+def _open_folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
     root = None if out is None else Path(out).absolute()
     if is_temporary:
         root = Path(tempfile.mkdtemp(prefix="elo_exp_"))
@@ -986,24 +997,24 @@ def _folder(out: File | None, is_temporary: bool) -> Iterator[_Folder]:
         raise
 
 
-def _files_of(key: str, value: Any, folder: _Folder) -> Any:
+def _name_files(key: str, value: Any, folder: _Folder) -> Any:
     """Return the files that a value names, or those that its tables are written to."""
     if isinstance(value, Mapping) and key == "answers":
         return [
-            {"name": str(name), "file": _file_of(key, table, folder, str(name))}
+            {"name": str(name), "file": _name_file(key, table, folder, str(name))}
             for name, table in value.items()
         ]
     is_files = isinstance(value, list | tuple) and all(map(_is_file, value))
     if is_files and value:
         return [os.fspath(file) for file in value]
-    return value if value is None else _file_of(key, value, folder, key)
+    return value if value is None else _name_file(key, value, folder, key)
 
 
 def _is_file(value: Any) -> bool:
     return isinstance(value, str | os.PathLike)
 
 
-def _file_of(key: str, table: Any, folder: _Folder, name: str) -> str:
+def _name_file(key: str, table: Any, folder: _Folder, name: str) -> str:
     if _is_file(table):
         return os.fspath(table)  # type: ignore[no-any-return]
     return folder.write(name, table)
@@ -1021,7 +1032,7 @@ class _Notes(logging.Handler):
         self._before: tuple[int, bool, int, list[logging.Handler]] | None = None
 
     def add(self, notes: list[str]) -> None:
-        with _counting:
+        with _NOTES_LOCK:
             if not self.of:
                 level = _LOGGER.getEffectiveLevel()
                 self._before = (_LOGGER.level, _LOGGER.propagate, level, _LOGGER.handlers)  # fmt: skip
@@ -1030,7 +1041,7 @@ class _Notes(logging.Handler):
             self.of[threading.get_ident()] = notes
 
     def remove(self, outer: list[str] | None) -> None:
-        with _counting:
+        with _NOTES_LOCK:
             del self.of[threading.get_ident()]
             if outer is not None:
                 self.of[threading.get_ident()] = outer
@@ -1056,12 +1067,12 @@ class _Notes(logging.Handler):
                 handler.handle(record)
 
 
-_counting = threading.RLock()
+_NOTES_LOCK = threading.RLock()
 _HANDLER = _Notes()
 
 
 @contextlib.contextmanager
-def _notes() -> Iterator[list[str]]:
+def _collect_notes() -> Iterator[list[str]]:
     """Give a list that takes the lines of this thread's run. Nothing is printed but what the program's own logging shows."""
     notes: list[str] = []
     outer = _HANDLER.of.get(threading.get_ident())
@@ -1075,21 +1086,21 @@ def _notes() -> Iterator[list[str]]:
 # Tables as text
 
 
-def _shown_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows[:_MAX_ROWS] for name in row))
+def _list_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows[:_MAX_SHOWN_ROWS] for name in row))
 
 
-def _td(value: Any) -> str:
+def _format_html_cell(value: Any) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     style = ' style="text-align: right"' if is_number else ""
-    return f"<td{style}>{html.escape(_cell(value))}</td>"
+    return f"<td{style}>{html.escape(_format_cell(value))}</td>"
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     """Return a value as a table shows it."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     text = " ".join(str(value).split())
-    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+    return text if len(text) <= _MAX_CELL_CHARS else f"{text[: _MAX_CELL_CHARS - 1]}…"

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 
 from elo_exp.api.transport import read_key
 from elo_exp.files import write_jsonl
-from elo_exp.launching.composing import config_dirs
-from elo_exp.launching.shorthand import quoted, rewritten
+from elo_exp.launching.composing import parse_config_dirs
+from elo_exp.launching.shorthand import expand_shorthand, quote_value
 from elo_exp.masking import masked
 from elo_exp.paths import HOME
 from elo_exp.records import UserError
@@ -98,18 +98,18 @@ REWRITTEN = {
 def test_words_stand_for_others_and_once_rewritten_for_themselves(
     line: str, words: list[str], here: Path
 ):
-    assert rewritten(shlex.split(line)) == words
-    assert rewritten(words) == words
+    assert expand_shorthand(shlex.split(line)) == words
+    assert expand_shorthand(words) == words
 
 
 def test_folders_of_ones_own_may_have_any_name():
     words = ["--config-dir", "my parts", "elo.k=8", "--config-dir=a=b", "-cd", "c"]
-    assert config_dirs(words) == [Path("my parts"), Path("a=b"), Path("c")]
+    assert parse_config_dirs(words) == [Path("my parts"), Path("a=b"), Path("c")]
 
 
 def test_the_bank_that_ships_is_no_bank_of_the_users():
     word = f"prompts.bank_path={HOME / 'prompts/bank.jsonl'}"
-    assert rewritten([word]) == [word]
+    assert expand_shorthand([word]) == [word]
 
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -120,11 +120,11 @@ ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 def test_whatever_the_words_are_they_are_rewritten_or_refused_in_a_line(words):
     """Among them names of 300 characters, which no file can have, and null bytes."""
     try:
-        once = rewritten(words)
+        once = expand_shorthand(words)
     except UserError as error:
         assert len(error.line) < 700
     else:
-        assert rewritten(once) == once
+        assert expand_shorthand(once) == once
 
 
 @pytest.mark.parametrize("word", ["a" * 5000, "\0", f"entrant=[{'x,' * 300}y]"])
@@ -141,7 +141,7 @@ def test_a_word_past_any_file_name_is_a_line(word: str, tmp_path: Path):
 @settings(deadline=None)  # fmt: skip
 def test_a_quoted_value_is_read_as_it_is(text: str):
     """By Hydra, and by OmegaConf, which would resolve a variable."""
-    (word,) = OverridesParser.create().parse_overrides([f"a={quoted(text)}"])
+    (word,) = OverridesParser.create().parse_overrides([f"a={quote_value(text)}"])
     assert OmegaConf.to_container(OmegaConf.create({"a": word.value()}), resolve=True) == {"a": text}  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.experiments import Report
 from elo_exp.files import read_json
-from elo_exp.launching.sweep_objective import headline
+from elo_exp.launching.sweep_objective import choose_objective
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt
 from tests.data import write_table
@@ -25,7 +25,7 @@ OWN = Report(headline=146.5, headline_is="headline/gap", text="")
 def chosen(
     wanted: str | None = None, *swept: str, results: Any = RESULTS
 ) -> tuple[str, float]:
-    return headline(OWN, results, wanted=wanted, swept=swept)
+    return choose_objective(OWN, results, wanted=wanted, swept=swept)
 
 
 @pytest.mark.parametrize(

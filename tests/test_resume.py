@@ -141,7 +141,7 @@ def is_finished(job: Path) -> bool:
     info = RunInfo(
         run_dir=job, name="", group="sweep", job_type="tournament", config=config
     )
-    return sweeping.finished(info) is not None
+    return sweeping.read_finished_headline(info) is not None
 
 
 @pytest.mark.parametrize(

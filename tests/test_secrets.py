@@ -193,8 +193,8 @@ def test_a_variable_in_the_settings_is_kept_by_name(monkeypatch: pytest.MonkeyPa
             "many": ["${oc.env:N}", "${oc.env:ABSENT,none}", 1],
         }
     )
-    found = composing._named_config(cfg)
-    assert composing._shown_config(found) == {
+    found = composing._resolve_config(cfg)
+    assert composing._make_readable(found) == {
         "cache_dir": "/tmp/x/cache",
         "user": "${oc.env:MY_SECRET}",
         "header": "Bearer ${oc.env:MY_SECRET}",
@@ -203,7 +203,7 @@ def test_a_variable_in_the_settings_is_kept_by_name(monkeypatch: pytest.MonkeyPa
         "n": "${oc.env:N}",
         "many": ["${oc.env:N}", "none", 1],
     }
-    values = composing._values_of(found)
+    values = composing._make_plain(found)
     assert values == OmegaConf.to_container(cfg, resolve=True)
     assert [type(values[name]) for name in ("user", "n")] == [str, int]
 

@@ -23,7 +23,7 @@ from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_json, write_whole
 from elo_exp.judges import kind_of_recorded
-from elo_exp.launching.shorthand import rewritten
+from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.ratings.fit import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import t_quantile
@@ -126,7 +126,7 @@ def test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid(tmp_path)
 
 def test_several_judges_pay_from_one_budget():
     given = ("judge=[sonnet,haiku,lexical]", "judging.budget_usd=5")
-    job = built(*rewritten(given))
+    job = built(*expand_shorthand(given))
     sonnet, haiku, _ = job.experiment.judges.values()  # type: ignore[attr-defined]
     assert sonnet.budget is haiku.budget and sonnet.budget.cap == 5.0
     assert (sonnet.part, haiku.part) == ("judges.sonnet", "judges.haiku")

@@ -37,7 +37,7 @@ from pydantic_core import SchemaError
 
 from elo_exp.console import WITH_PASSWORD
 from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
-from elo_exp.launching.sweep_objective import check as check_headline
+from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
@@ -58,18 +58,18 @@ _MARK = f"elo_exp_{secrets.token_hex(8)}_"
 _MARKED = re.compile(rf"{_MARK}(.+?)_{_MARK}")
 # Paths of a configuration that are used as they are read
 _READ_BACK = ("cache_dir",)
-_is_for_readers = ContextVar("_is_for_readers", default=False)
+_is_readable_copy = ContextVar("_is_readable_copy", default=False)
 
 
-def _environment(name: str, *default: Any) -> str | None:
+def _read_variable(name: str, *default: Any) -> str | None:
     """Return the value of a variable, or a mark in its place."""
-    if _is_for_readers.get() and name in os.environ:
+    if _is_readable_copy.get() and name in os.environ:
         return f"{_MARK}{name}_{_MARK}"
     value: str | None = oc.env(name, *default)
     return value
 
 
-OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
+OmegaConf.register_new_resolver("oc.env", _read_variable, replace=True)
 OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=True)
 OmegaConf.register_new_resolver(
     "token", lambda: secrets.token_hex(2), use_cache=True, replace=True
@@ -80,7 +80,7 @@ _COMPOSING = threading.Lock()  # Hydra has one search path for the process
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Composed:
+class ComposedConfig:
     """A composed configuration, and what Hydra would do with it.
 
     run_dir  the folder that a run of it would have
@@ -92,18 +92,18 @@ class Composed:
     choices: Mapping[str, Any]
 
 
-def compose(words: Sequence[str]) -> Composed:
+def compose(words: Sequence[str]) -> ComposedConfig:
     """Compose the configuration of a command, also inside another application of Hydra, which keeps its own.
 
     words  overrides, and --config-dir=DIR. Raises Hydra's and OmegaConf's errors.
     """
-    folders = [f"file://{folder.absolute()}" for folder in config_dirs(words)]
+    folders = [f"file://{folder.absolute()}" for folder in parse_config_dirs(words)]
     override_words = [word for word in words if not word.startswith("-")]
     if folders:
         override_words.append(f"hydra.searchpath={folders}")
     with (
         _COMPOSING,
-        _outer_application(),
+        _keep_outer_application(),
         hydra.initialize_config_dir(str(CONF), "elo_exp", version_base="1.3"),
     ):
         cfg = hydra.compose("config", override_words, return_hydra_config=True)
@@ -111,11 +111,11 @@ def compose(words: Sequence[str]) -> Composed:
         choices = dict(cfg.hydra.runtime.choices)
     OmegaConf.set_struct(cfg, False)
     del cfg["hydra"]
-    return Composed(cfg=cfg, run_dir=run_dir, choices=choices)
+    return ComposedConfig(cfg=cfg, run_dir=run_dir, choices=choices)
 
 
 @contextlib.contextmanager
-def _outer_application() -> Iterator[None]:
+def _keep_outer_application() -> Iterator[None]:
     """Give back what Hydra has for the whole process: the application, the version that it behaves as, the job's name."""
     application, base, job = GlobalHydra.instance(), getbase(), JobRuntime.instance()
     outer, names = application.hydra, job.conf
@@ -129,23 +129,23 @@ def _outer_application() -> Iterator[None]:
         job.conf = names
 
 
-def put(cfg: DictConfig, values: Mapping[str, Any]) -> None:
+def put_values(cfg: DictConfig, values: Mapping[str, Any]) -> None:
     """Put values into a composed configuration as they are, by dotted name: no text of them is an interpolation."""
     for key, value in values.items():
-        OmegaConf.update(cfg, key, _literal(value), merge=False)
+        OmegaConf.update(cfg, key, _escape_interpolations(value), merge=False)
 
 
-def _literal(value: Any) -> Any:
+def _escape_interpolations(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"(?<!\\)(\\*)\$\{", lambda match: rf"{match[1] * 2}\${{", value)
     if isinstance(value, Mapping):
-        return {str(key): _literal(inner) for key, inner in value.items()}
+        return {str(key): _escape_interpolations(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_literal(inner) for inner in value]
+        return [_escape_interpolations(inner) for inner in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def config_dirs(words: Sequence[str]) -> list[Path]:
+def parse_config_dirs(words: Sequence[str]) -> list[Path]:
     """Return the folders of --config-dir DIR and --config-dir=DIR."""
     flag = re.compile("(?<=^--config-dir)=")
     parts = [piece for word in words for piece in flag.split(word, maxsplit=1)]
@@ -225,25 +225,25 @@ class Job:
             ("tracker", self.settings.tracker),
         ]:
             if hasattr(part, "check"):
-                with _naming(where, type(part)):
+                with _prefix_errors(where, type(part)):
                     part.check()
 
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """Check a composed configuration and build its objects. Raises UserError naming the setting that is wrong."""
-    _refuse_lost(cfg, overrides)
-    _empty(cfg, overrides)
+    _refuse_lost_options(cfg, overrides)
+    _empty_mappings(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
-    config = _named_config(OmegaConf.masked_copy(cfg, names))
+    config = _resolve_config(OmegaConf.masked_copy(cfg, names))
     _refuse_passwords(config)
     if "_target_" not in config:
         raise UserError(
             "experiment: its file has no _target_, or does not begin with '# @package _global_'."
         )
-    cls = _import(config["_target_"], "")
+    cls = _import_class(config["_target_"], "")
     judges = "plan" in {field.name for field in dataclasses.fields(cls)}
     if config["plan"] and not judges:
-        unset = _unset(config)
+        unset = _format_unset(config)
         hint = f" To run it, set {unset}." if unset else ""
         raise NothingToPlanError(f"it makes no judge calls and costs nothing.{hint}")
     if not judges:
@@ -252,11 +252,11 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         edit = getattr(cls, "prepare", None)
         config = edit(config, overrides) if edit else config
         # what a run would not need, as its experiment leaves it out, a plan does not, either
-        if config.get("plan") and (unset := _unset(config)):
+        if config.get("plan") and (unset := _format_unset(config)):
             raise UserError(
                 f"plan: to count calls, tokens and dollars it needs {unset}."
             )
-        readable_config, config = _shown_config(config), _values_of(config)
+        readable_config, config = _make_readable(config), _make_plain(config)
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
         if isinstance(run["store"], Mapping):  # that of experiment=store
@@ -271,7 +271,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         check_headline(settings.headline, experiment)
         return Job(config=readable_config, settings=settings, experiment=experiment)
     except UserError as error:
-        raise UserError(_at_its_source(str(error), cfg)) from None
+        raise UserError(_name_source_setting(str(error), cfg)) from None
 
 
 class _NamedText(str):
@@ -289,36 +289,36 @@ class _NamedFloat(float):
     shown: str
 
 
-def _named_config(cfg: DictConfig) -> dict[str, Any]:
+def _resolve_config(cfg: DictConfig) -> dict[str, Any]:
     """Resolve a configuration. What comes from the environment knows the names of its variables."""
     values = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(values, dict)
-    token = _is_for_readers.set(True)
+    token = _is_readable_copy.set(True)
     try:
         readable = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException:  # a function that cannot read the mark
         readable = OmegaConf.to_container(cfg, resolve=False)
     finally:
-        _is_for_readers.reset(token)
+        _is_readable_copy.reset(token)
     assert isinstance(readable, dict)
-    config: dict[str, Any] = _named(values, readable)
+    config: dict[str, Any] = _attach_names(values, readable)
     return config | {k: v for k, v in values.items() if k in _READ_BACK}
 
 
-def _named(value: Any, readable: Any) -> Any:
+def _attach_names(value: Any, readable: Any) -> Any:
     if isinstance(value, dict):
         inner = (
             readable if isinstance(readable, dict) else dict.fromkeys(value, readable)
         )
         return {
-            str(name): _named(inner_value, inner.get(name))
+            str(name): _attach_names(inner_value, inner.get(name))
             for name, inner_value in value.items()
         }
     if isinstance(value, list):
         readable_values = (
             readable if isinstance(readable, list) else [readable] * len(value)
         )
-        return list(map(_named, value, readable_values))
+        return list(map(_attach_names, value, readable_values))
     name = _MARKED.sub(r"${oc.env:\1}", readable) if isinstance(readable, str) else ""
     if "${oc.env:" not in name:
         return value
@@ -336,29 +336,29 @@ def _named(value: Any, readable: Any) -> Any:
 _Named = _NamedText | _NamedInt | _NamedFloat
 
 
-def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _make_readable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as files and trackers have it."""
-    names: dict[str, Any] = _mapped(
+    names: dict[str, Any] = _map_leaves(
         config, lambda value: value.shown if isinstance(value, _Named) else value
     )
     readable: dict[str, Any] = current_mask().values(names)
     return readable | {k: v for k, v in config.items() if k in _READ_BACK}
 
 
-def _values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def _make_plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as objects are built from it."""
     kinds = {_NamedText: str, _NamedInt: int, _NamedFloat: float}
-    values: dict[str, Any] = _mapped(
+    values: dict[str, Any] = _map_leaves(
         config, lambda value: kinds.get(type(value), lambda plain: plain)(value)
     )
     return values
 
 
-def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+def _map_leaves(node: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(node, dict):
-        return {name: _mapped(value, change) for name, value in node.items()}
+        return {name: _map_leaves(value, change) for name, value in node.items()}
     if isinstance(node, list):
-        return [_mapped(value, change) for value in node]
+        return [_map_leaves(value, change) for value in node]
     return change(node)
 
 
@@ -386,19 +386,19 @@ def _refuse_passwords(node: Any, where: str = "") -> None:
         _refuse_passwords(value, f"{where}.{key}".lstrip("."))
 
 
-def _unset(node: Any) -> str:
+def _format_unset(node: Any) -> str:
     """The settings without a value, as they are to be given: one=VALUE, other.inner=VALUE."""
-    return ", ".join(f"{key}=VALUE" for key in sorted(_missing(node)))
+    return ", ".join(f"{key}=VALUE" for key in sorted(_find_unset(node)))
 
 
-def _missing(node: Any, where: str = "") -> Iterator[str]:
+def _find_unset(node: Any, where: str = "") -> Iterator[str]:
     for key, value in node.items() if isinstance(node, Mapping) else ():
         if value == "???":
             yield f"{where}{key}"
-        yield from _missing(value, f"{where}{key}.")
+        yield from _find_unset(value, f"{where}{key}.")
 
 
-def _refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
+def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Raise UserError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
     the two in silence."""
     words = OverridesParser.create().parse_overrides(list(overrides))
@@ -422,7 +422,7 @@ def _refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
                 )
 
 
-def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
+def _empty_mappings(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Let KEY={} leave a mapping with what else is given of it: Hydra merges, which would change nothing."""
     words = OverridesParser.create().parse_overrides(list(overrides))
     keys_given = {word.key_or_group for word in words}
@@ -441,20 +441,20 @@ def _empty(cfg: DictConfig, overrides: Sequence[str]) -> None:
             )
 
 
-def run_info(job: Job) -> RunInfo:
+def describe_run(job: Job) -> RunInfo:
     """Describe the job that Hydra is running."""
     application = HydraConfig.get()
-    run_dir, override_words = Path(application.runtime.output_dir), overrides()
+    run_dir, override_words = Path(application.runtime.output_dir), read_overrides()
     name, group = run_dir.name, None
     if is_multirun():
-        name = _swept_values(override_words) or name
-        sweep = sweep_if_any(_sweep_folder())
-        group = sweep.group if sweep else _sweep_folder().name
+        name = _format_swept_values(override_words) or name
+        sweep = sweep_if_any(_find_sweep_folder())
+        group = sweep.group if sweep else _find_sweep_folder().name
     kind = str(application.runtime.choices["experiment"])
-    return described(job, run_dir, kind, override_words, name=name, group=group)
+    return describe_job(job, run_dir, kind, override_words, name=name, group=group)
 
 
-def described(
+def describe_job(
     job: Job,
     run_dir: Path,
     kind: str,
@@ -487,10 +487,10 @@ def described(
     )
 
 
-def _swept_values(override_words: Sequence[str]) -> str:
+def _format_swept_values(override_words: Sequence[str]) -> str:
     """Return the overrides of a job that differ from those of others, such as "k=16 n_perms=500"."""
     words = {word.partition("=")[0].lstrip("+"): word for word in override_words}
-    keys = [key for key in swept() if key in words] or list(words)
+    keys = [key for key in read_swept_keys() if key in words] or list(words)
     last = [key.rpartition(".")[2] for key in keys]
     names = last if len(set(last)) == len(last) else keys
     return " ".join(
@@ -499,20 +499,20 @@ def _swept_values(override_words: Sequence[str]) -> str:
     )
 
 
-def overrides() -> tuple[str, ...]:
+def read_overrides() -> tuple[str, ...]:
     """What the command line changed, unresolved."""
     words = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
     assert isinstance(words, list)
     return tuple(str(word) for word in words)
 
 
-def swept() -> tuple[str, ...]:
+def read_swept_keys() -> tuple[str, ...]:
     """The keys that the sweep varies whose job this is; none of a single run."""
-    sweep = sweep_if_any(_sweep_folder()) if is_multirun() else None
+    sweep = sweep_if_any(_find_sweep_folder()) if is_multirun() else None
     return sweep.swept if sweep else ()
 
 
-def _sweep_folder() -> Path:
+def _find_sweep_folder() -> Path:
     application = HydraConfig.get()
     return Path(application.runtime.cwd) / application.sweep.dir
 
@@ -540,40 +540,40 @@ def build(node: Any, where: str = "") -> Any:
     }
     if "_target_" not in values:
         return values
-    cls = _import(values.pop("_target_"), where)
+    cls = _import_class(values.pop("_target_"), where)
     _refuse_unknown(values, cls, where)
-    values = {_field(key): value for key, value in values.items()}
-    with _naming(where, cls):
+    values = {_field_name(key): value for key, value in values.items()}
+    with _prefix_errors(where, cls):
         try:
             # A mapping with the object, so that the rules hold for a dataclass and those in it
             adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
             return adapter.validate_python({where: values})[where]
         except ValidationError as error:
-            raise UserError(_first_finding(error)) from None
+            raise UserError(_describe_first_finding(error)) from None
         except (PydanticUserError, SchemaError) as error:
             raise UserError(
                 f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
             ) from None
 
 
-def _field(key: str) -> str:
+def _field_name(key: str) -> str:
     """The field of a setting: a word of Python's has an underscore behind it there."""
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
-def _setting(field: str) -> str:
+def _setting_name(field: str) -> str:
     word = field.removesuffix("_")
     return word if keyword.iskeyword(word) else field
 
 
 @contextlib.contextmanager
-def _naming(where: str, cls: type) -> Iterator[None]:
+def _prefix_errors(where: str, cls: type) -> Iterator[None]:
     """Put the path of a part before an error that begins with the name of one of its fields."""
     try:
         yield
     except UserError as error:
         is_field = re.split("[:.]", str(error))[0] in {
-            _setting(f.name) for f in dataclasses.fields(cls)
+            _setting_name(f.name) for f in dataclasses.fields(cls)
         }
         raise UserError(
             f"{where}.{error}".lstrip(".") if is_field else str(error)
@@ -582,8 +582,10 @@ def _naming(where: str, cls: type) -> Iterator[None]:
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
     """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
-    hints = {_setting(name): hint for name, hint in typing.get_type_hints(cls).items()}
-    names = {_setting(field.name) for field in dataclasses.fields(cls)}
+    hints = {
+        _setting_name(name): hint for name, hint in typing.get_type_hints(cls).items()
+    }
+    names = {_setting_name(field.name) for field in dataclasses.fields(cls)}
     for key, value in values.items():
         setting = f"{where}.{key}".lstrip(".")
         if key not in names:
@@ -603,10 +605,10 @@ def suggest(key: str, names: Collection[str]) -> str:
     ) + f" Known here: {', '.join(sorted(names))}."
 
 
-def _first_finding(error: ValidationError) -> str:
+def _describe_first_finding(error: ValidationError) -> str:
     """The first of pydantic's findings: where, what was found, what was expected."""
     finding = error.errors()[0]
-    where = ".".join(_setting(str(key)) for key in finding["loc"] if key != "")
+    where = ".".join(_setting_name(str(key)) for key in finding["loc"] if key != "")
     value = "null" if finding["input"] is None else repr(finding["input"])
     if finding["type"] in ("missing", "missing_argument"):
         return f"{where}: is not set, and its class has no default."
@@ -618,7 +620,7 @@ def _first_finding(error: ValidationError) -> str:
     return f"{where}: found {value}. {expected}."
 
 
-def _import(target: str, where: str) -> type:
+def _import_class(target: str, where: str) -> type:
     setting = f"{where}._target_".lstrip(".")
     try:
         resolved = pkgutil.resolve_name(target)
@@ -638,7 +640,7 @@ def _import(target: str, where: str) -> type:
     return resolved
 
 
-def _at_its_source(line: str, cfg: DictConfig) -> str:
+def _name_source_setting(line: str, cfg: DictConfig) -> str:
     """Name the setting that a part's setting is taken from: judging.orders for rating.bradley_terry.orders."""
     key, colon, message = line.partition(": ")
     parent, _, last = key.rpartition(".")

@@ -15,8 +15,8 @@ from omegaconf.errors import (
 
 from elo_exp.console import shortened
 from elo_exp.files import errno_advice
-from elo_exp.launching.composing import compose, config_dirs, suggest
-from elo_exp.launching.shorthand import key_of
+from elo_exp.launching.composing import compose, parse_config_dirs, suggest
+from elo_exp.launching.shorthand import override_key
 from elo_exp.masking import masked
 from elo_exp.paths import CONF
 from elo_exp.records import UserError
@@ -28,18 +28,15 @@ RENAMED = {
     "oracle.calibration": "oracle.covariates=[response_length]",
     "oracle.ablation": "oracle.grid",
 }
-_NOT_OF = {  # of an experiment and a setting that others have: why it has none
+# Why an experiment does not have a setting that others have
+_WHY_ABSENT = {
     (
         "audit",
         "draws",
     ): "an audit draws no answers: it makes three of known order of each prompt, and asks about them. "
     "Leave draws out; audit.retest_share has the judge asked again, audit.n_prompts about fewer prompts.",
 }
-_LAUNCHERS = {
-    "joblib": "joblib",
-    "submitit": "slurm",
-    "ray": "ray",
-}  # the extra that brings each
+_EXTRA_BY_LAUNCHER = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}
 
 
 def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | None:
@@ -47,13 +44,13 @@ def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | 
 
     words  of the command, by which an error of Hydra's is told in the user's terms
     """
-    line = _line(error, words)
+    line = _format_line(error, words)
     return None if line is None else shortened(masked(line))
 
 
-def _line(error: BaseException, words: Sequence[str]) -> str | None:
+def _format_line(error: BaseException, words: Sequence[str]) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return _composition(error, words)
+        return _format_composition_error(error, words)
     if isinstance(error, UserError):
         return "\n".join([_one_line(error.line), *error.below])
     if isinstance(error, yaml.YAMLError):
@@ -62,42 +59,48 @@ def _line(error: BaseException, words: Sequence[str]) -> str | None:
         location = f"{error.filename}: " if error.filename else ""
         advice = errno_advice(error.errno) or "Check the path."
         return f"{location}{error.strerror}. {advice}"
-    return _known(str(error), type(error).__name__)
+    return _explain_library_error(str(error), type(error).__name__)
 
 
-def _composition(
+def _format_composition_error(
     error: HydraException | OmegaConfBaseException, words: Sequence[str]
 ) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _missing_option(error.missing_cfg_file, words)
+        return _explain_missing_option(error.missing_cfg_file, words)
     if isinstance(error, OverrideParseException):
-        return _one_line(_unreadable_word(error))
+        return _one_line(_explain_unreadable_word(error))
     cause = error.__cause__ or error
     if isinstance(cause, OmegaConfBaseException):
-        return _omegaconf(cause, words)
+        return _format_omegaconf_error(cause, words)
     group = re.match(r"Could not override '([\w/@]+)", str(error))
-    return _foreign(group[1], words) if group else _one_line(error)
+    return _explain_unknown_setting(group[1], words) if group else _one_line(error)
 
 
-def _omegaconf(error: OmegaConfBaseException, words: Sequence[str]) -> str:
+def _format_omegaconf_error(error: OmegaConfBaseException, words: Sequence[str]) -> str:
     key = str(error.full_key or error.key or "configuration")
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
         error.parent_node, DictConfig
     ):
         keys = map(
-            key_of, words
+            override_key, words
         )  # Hydra names the first step of a key that is not there
         full_key = next(
             (word for word in keys if f"{word}.".startswith(f"{key}.")), key
         )
-        return _foreign(full_key, words, [str(name) for name in error.parent_node])
+        return _explain_unknown_setting(
+            full_key, words, [str(name) for name in error.parent_node]
+        )
     if " is not a ListConfig" in str(error):
-        value = next((w.partition("=")[2] for w in words if key_of(w) == key), "VALUE")
+        value = next(
+            (w.partition("=")[2] for w in words if override_key(w) == key), "VALUE"
+        )
         return f"{key}: found {value}. Expected a list: '{key}=[{value}]'."
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
 
 
-def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> str:
+def _explain_unknown_setting(
+    key: str, words: Sequence[str], siblings: Collection[str] = ()
+) -> str:
     """Say which experiments have a setting or a group that the chosen one has not."""
     if new := RENAMED.get(key):
         return f"{key}: is called {new} now."
@@ -113,12 +116,12 @@ def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> 
         (w.partition("=")[2] for w in words if w.startswith("experiment=")),
         "tournament",
     )
-    if why := _NOT_OF.get((chosen, key)):
+    if why := _WHY_ABSENT.get((chosen, key)):
         return f"{key}: {why}"
     readers = [
         name
-        for name in _options("experiment", words)
-        if name != chosen and key in _keys(name, words)
+        for name in _list_options("experiment", words)
+        if name != chosen and key in _list_keys(name, words)
     ]
     if readers:
         return (
@@ -127,7 +130,7 @@ def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> 
         )
     names = [
         name
-        for name in siblings or _keys(chosen, words)
+        for name in siblings or _list_keys(chosen, words)
         if "." not in name and name != "_target_"
     ]
     hint = (
@@ -138,44 +141,47 @@ def _foreign(key: str, words: Sequence[str], siblings: Collection[str] = ()) -> 
     return f"{key}: unknown setting.{hint}"
 
 
-def _keys(experiment: str, words: Sequence[str]) -> set[str]:
+def _list_keys(experiment: str, words: Sequence[str]) -> set[str]:
     """Return the settings and groups that an experiment has, as dotted names."""
     try:
-        folders = [f"--config-dir={folder}" for folder in config_dirs(words)]
+        folders = [f"--config-dir={folder}" for folder in parse_config_dirs(words)]
         composed = compose([*folders, f"experiment={experiment}"])
     except Exception:  # a file of the user's that does not compose
         return set()
     groups = {group.partition("@")[0] for group in composed.choices}
-    return groups | set(_dotted(OmegaConf.to_container(composed.cfg)))
+    return groups | set(_flatten(OmegaConf.to_container(composed.cfg)))
 
 
-def _dotted(node: Any, where: str = "") -> Iterator[str]:
+def _flatten(node: Any, where: str = "") -> Iterator[str]:
     for key, value in node.items() if isinstance(node, dict) else ():
         yield f"{where}{key}"
-        yield from _dotted(value, f"{where}{key}.")
+        yield from _flatten(value, f"{where}{key}.")
 
 
-def _options(group: str, words: Sequence[str]) -> list[str]:
-    folders = (CONF, *config_dirs(words))
+def _list_options(group: str, words: Sequence[str]) -> list[str]:
+    folders = (CONF, *parse_config_dirs(words))
     return sorted(
         {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
     )
 
 
-def _missing_option(name: str, words: Sequence[str]) -> str:
+def _explain_missing_option(name: str, words: Sequence[str]) -> str:
     group, _, option = name.rpartition("/")
-    if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
+    if (
+        group == "hydra/launcher"
+        and (extra := option.partition("_")[0]) in _EXTRA_BY_LAUNCHER
+    ):
         return (
             f"hydra/launcher={option}: is not installed. pip install "
-            f"'elo-exp[{_LAUNCHERS[extra]}]' brings it."
+            f"'elo-exp[{_EXTRA_BY_LAUNCHER[extra]}]' brings it."
         )
-    options = _options(group, words) if group else []
-    folders = config_dirs(words)
+    options = _list_options(group, words) if group else []
+    folders = parse_config_dirs(words)
     if not options:
         where = ", ".join(map(str, (CONF, *folders)))
         return f"{name}: no such configuration file in {where}."
     line = f"{group}={option}: no such {group}.{suggest(option, options)}"
-    if group == "entrant" and "recorded_dir" in map(key_of, words):
+    if group == "entrant" and "recorded_dir" in map(override_key, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
         line += (
@@ -187,7 +193,7 @@ def _missing_option(name: str, words: Sequence[str]) -> str:
     return line
 
 
-def _unreadable_word(error: OverrideParseException) -> str:
+def _explain_unreadable_word(error: OverrideParseException) -> str:
     """Keep of Hydra's text only what is wrong inside a function such as range(1,b)."""
     if " while evaluating " in error.message:
         return error.message
@@ -199,7 +205,7 @@ def _unreadable_word(error: OverrideParseException) -> str:
     )
 
 
-def _known(message: str, kind: str) -> str | None:
+def _explain_library_error(message: str, kind: str) -> str | None:
     """Errors of libraries that have no class for them, or need not be installed."""
     if message.startswith("Config group override must be"):
         return "a group was set to null. Choose one of its options; --help lists them."

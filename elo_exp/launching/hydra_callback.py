@@ -28,7 +28,7 @@ from elo_exp.console import LineFormatter, show
 from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
-from elo_exp.launching.running import PreparedRun, listed, open_run
+from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
 from elo_exp.masking import current_mask, masked
 from elo_exp.models import checkpoints
 from elo_exp.records import UserError, fingerprint
@@ -41,9 +41,10 @@ from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_QUEUES = ("submitit", "ray")  # in the names of launchers whose jobs wait for machines
-# The same of launchers whose jobs are this process, or go on without it
-_NOT_WAITED_FOR = ("BasicLauncher", "SlurmLauncher")
+# Parts of the names of launchers: jobs of the first kind wait for machines; those of the second are this process, or go
+# on without it.
+_QUEUE_LAUNCHERS = ("submitit", "ray")
+_UNAWAITED_LAUNCHERS = ("BasicLauncher", "SlurmLauncher")
 
 
 @dataclass
@@ -74,9 +75,9 @@ class Checks(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
-        _log_lines()
-        with refusing(is_early=True):
-            overrides = _unresolved(config.hydra.overrides.task)
+        _set_up_logging()
+        with exit_on_mistakes(is_early=True):
+            overrides = _copy_unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
             if config.hydra.sweeper.params:
                 logger.warning(
@@ -103,9 +104,11 @@ class Checks(Callback):
     def on_multirun_start(
         self, config: DictConfig, config_name: str = "config", **_: Any
     ) -> None:
-        jobs, overrides_by_job = list[Job](), [*_jobs(config)]
+        jobs, overrides_by_job = list[Job](), [*_expand_jobs(config)]
         for number, overrides in enumerate(overrides_by_job):
-            with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
+            with exit_on_mistakes(
+                f"job {number} ({' '.join(overrides)}): ", is_early=True
+            ):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 command.sweep_tracker = job.settings.tracker
                 jobs.append(job)
@@ -113,25 +116,27 @@ class Checks(Callback):
         if overrides_by_job and is_plan == [True] * len(overrides_by_job):
             _show_plans(jobs, overrides_by_job)
             sys.exit(0)
-        if line := _shared_mistake(jobs):
-            with refusing():
+        if line := _find_shared_mistake(jobs):
+            with exit_on_mistakes():
                 raise UserError(line)
-        if any(word in config.hydra.launcher._target_ for word in _QUEUES):
+        if any(word in config.hydra.launcher._target_ for word in _QUEUE_LAUNCHERS):
             _check_before_the_queue(config_name, overrides_by_job)
         folder = Path(config.hydra.sweep.dir)
         command.sweep_folder = folder
         words = OverridesParser.create().parse_overrides(
-            _unresolved(config.hydra.overrides.task)
+            _copy_unresolved(config.hydra.overrides.task)
         )
         swept = [word.get_key_element() for word in words if word.is_sweep_override()]
         keys = [*(config.hydra.sweeper.get("params") or ()), *swept]
         sweep = Sweep(
-            group=_group(folder),
+            group=_choose_group(folder),
             swept=tuple(str(key).lstrip("+") for key in keys),
         )
         write_sweep(folder, sweep)
         processes.export_lifeline()
-        if not any(name in config.hydra.launcher._target_ for name in _NOT_WAITED_FOR):
+        if not any(
+            name in config.hydra.launcher._target_ for name in _UNAWAITED_LAUNCHERS
+        ):
             waiting = interrupts.waiting_for_jobs(folder / ".stop")
             command.resources.enter_context(waiting)
 
@@ -145,7 +150,7 @@ def _mask_settings(path: Path) -> None:
         write_whole(path, OmegaConf.to_yaml(OmegaConf.create(masked_content)))
 
 
-def _log_lines() -> None:
+def _set_up_logging() -> None:
     """Log to stderr, a line a message: ours, and the warnings of others."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(message)s"))
@@ -155,11 +160,11 @@ def _log_lines() -> None:
 
 def _show_plans(jobs: Sequence[Job], overrides_by_job: Sequence[Sequence[str]]) -> None:
     """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
-    _log_lines()
+    _set_up_logging()
     for number, (job, overrides) in enumerate(zip(jobs, overrides_by_job, strict=True)):
         show(f"job {number}: {' '.join(overrides)}")
         with (
-            refusing(f"job {number}: "),
+            exit_on_mistakes(f"job {number}: "),
             open_run(job, Path(), overrides) as prepared_run,
         ):
             show(prepared_run.dry_run())
@@ -169,20 +174,20 @@ def _check_before_the_queue(
     config_name: str, overrides_by_job: Sequence[list[str]]
 ) -> None:
     """Refuse a sweep one of whose jobs would end with a mistake, such as a model that is absent, before any is queued."""
-    _log_lines()
+    _set_up_logging()
     for number, overrides in enumerate(overrides_by_job):
         with (
-            refusing(f"job {number} ({' '.join(overrides)}): "),
+            exit_on_mistakes(f"job {number} ({' '.join(overrides)}): "),
             contextlib.ExitStack() as opened,
         ):
-            opened.enter_context(_as_job(config_name, number, overrides))
+            opened.enter_context(_resolve_as_job(config_name, number, overrides))
             job = prepare(hydra.compose(config_name, overrides), overrides)
-            opened.enter_context(_warnings_alone())
+            opened.enter_context(_log_only_warnings())
             opened.enter_context(open_run(job, Path(), overrides)).dry_run()
 
 
 @contextlib.contextmanager
-def _warnings_alone() -> Iterator[None]:
+def _log_only_warnings() -> Iterator[None]:
     """Log what a job does not say again where people look, and what takes long: hashing of weights."""
     ours, hashing = (
         logging.getLogger("elo_exp"),
@@ -199,7 +204,9 @@ def _warnings_alone() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_job(config_name: str, number: int, overrides: list[str]) -> Iterator[None]:
+def _resolve_as_job(
+    config_name: str, number: int, overrides: list[str]
+) -> Iterator[None]:
     """Resolve ${hydra:job.num} and its like as in a job of the sweep."""
     hydra_config = HydraConfig.instance()
     before = hydra_config.cfg
@@ -213,7 +220,7 @@ def _as_job(config_name: str, number: int, overrides: list[str]) -> Iterator[Non
         hydra_config.cfg = before
 
 
-def _shared_mistake(jobs: Sequence[Job]) -> str | None:
+def _find_shared_mistake(jobs: Sequence[Job]) -> str | None:
     """Return the line of a mistake in files of the experiment that every job would end with, if any.
 
     The files of its parts, such as models, may be on the machines of the jobs alone.
@@ -240,7 +247,7 @@ def _shared_mistake(jobs: Sequence[Job]) -> str | None:
     return shared
 
 
-def _group(folder: Path) -> str:
+def _choose_group(folder: Path) -> str:
     """Return the name of a sweep in trackers, which it keeps when it is continued."""
     if earlier := sweep_if_any(folder):
         return earlier.group
@@ -250,19 +257,20 @@ def _group(folder: Path) -> str:
     )
 
 
-def _jobs(cfg: DictConfig) -> Iterator[list[str]]:
+def _expand_jobs(cfg: DictConfig) -> Iterator[list[str]]:
     """Yield the overrides of each job of Hydra's own sweeper; nothing for any other sweeper."""
     if "BasicSweeper" not in cfg.hydra.sweeper._target_:
         return
     params = [
-        f"{key}={value}" for key, value in _unresolved(cfg.hydra.sweeper.params).items()
+        f"{key}={value}"
+        for key, value in _copy_unresolved(cfg.hydra.sweeper.params).items()
     ]
     parser = OverridesParser.create(
         config_loader=GlobalHydra.instance().config_loader()
     )
     axes = {}
     for word in parser.parse_overrides(
-        [*params, *_unresolved(cfg.hydra.overrides.task)]
+        [*params, *_copy_unresolved(cfg.hydra.overrides.task)]
     ):
         key = word.get_key_element()
         values = (
@@ -275,13 +283,13 @@ def _jobs(cfg: DictConfig) -> Iterator[list[str]]:
         yield list(choice)
 
 
-def _unresolved(node: Any) -> Any:
+def _copy_unresolved(node: Any) -> Any:
     """Words of the command, some of which only a job can resolve."""
     return OmegaConf.to_container(node, resolve=False) if node is not None else {}
 
 
 @contextlib.contextmanager
-def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
+def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
     """Print the user's mistake in one line, and exit with 2.
 
     is_early  the job has not begun: what only it knows, such as ${hydra:job.num}, is checked there
@@ -334,8 +342,8 @@ def summarize() -> int:
             group=sweep.group,
             job_type="sweep-summary",
             config=config,
-            tags=(*_tags(folder), "sweep"),
-            jobs=tuple(_ended(folder)),
+            tags=(*_list_tags(folder), "sweep"),
+            jobs=tuple(_list_ended_jobs(folder)),
             # one run, however often the sweep goes on
             id=f"sweep-{fingerprint(sweep.group)[:12]}",
         )
@@ -347,9 +355,11 @@ def summarize() -> int:
         "files": str(folder.resolve()),
         "report": (folder / "report.html").resolve().as_uri(),
         "tracked": tracked_at,
-        "dashboard": _dashboard(folder, command.sweep_tracker) if tracked_at else None,
+        "dashboard": _format_dashboard_command(folder, command.sweep_tracker)
+        if tracked_at
+        else None,
     }
-    show("", *listed(places))
+    show("", *format_labelled_lines(places))
     if is_whole:
         return 0
     errors = {str(manifest_if_any(job).get("error")) for job in sweep_jobs(folder)}
@@ -357,7 +367,7 @@ def summarize() -> int:
     return 2 if is_users and len(errors) == 1 else 1
 
 
-def _dashboard(folder: Path, tracker: Tracker | None) -> str | None:
+def _format_dashboard_command(folder: Path, tracker: Tracker | None) -> str | None:
     """Return the command that saves the dashboard of a sweep; None where there can be none."""
     kinds = {manifest_if_any(job).get("experiment") for job in sweep_jobs(folder)}
     if not isinstance(tracker, Project) or not kinds <= {*OF_RATINGS}:
@@ -366,7 +376,7 @@ def _dashboard(folder: Path, tracker: Tracker | None) -> str | None:
     return f"python -m elo_exp experiment=dashboard {setting}  (needs a key)"
 
 
-def _ended(folder: Path) -> Iterator[str]:
+def _list_ended_jobs(folder: Path) -> Iterator[str]:
     """Yield the ids of the jobs of a sweep that were not killed."""
     for job in sweep_jobs(folder):
         content = manifest_if_any(job)
@@ -375,7 +385,7 @@ def _ended(folder: Path) -> Iterator[str]:
                 yield run_id(job, content)
 
 
-def _tags(folder: Path) -> list[str]:
+def _list_tags(folder: Path) -> list[str]:
     """Return the tags that the jobs of a sweep have in trackers."""
     tags = dict[str, None]()
     for job in sweep_jobs(folder):
@@ -389,7 +399,7 @@ def _tags(folder: Path) -> list[str]:
     return [*tags]
 
 
-def finished(info: RunInfo) -> float | None:
+def read_finished_headline(info: RunInfo) -> float | None:
     """Return the headline of a job that has finished before, or None.
 
     Settings, the bytes of input files and weights, and the version of elo_exp have to be the same.

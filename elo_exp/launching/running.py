@@ -24,7 +24,7 @@ from elo_exp.experiments import (
 )
 from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.launching import composing
-from elo_exp.launching.sweep_objective import headline
+from elo_exp.launching.sweep_objective import choose_objective
 from elo_exp.masking import masked
 from elo_exp.progress import listening
 from elo_exp.records import Plot
@@ -86,7 +86,7 @@ class PreparedRun:
             caps=settings.caps,
             sweep=info.group,
             folder=info.id.partition("-")[0],
-            command=_going_on(info),
+            command=_format_resume_command(info),
         )
         with tracking(settings.tracker, info) as tracked:
             started = time.monotonic()
@@ -100,12 +100,12 @@ class PreparedRun:
                 manifest.update(judged_as(experiment))
                 with listening(log_progress):
                     report = experiment.run(context)
-                results = {**report.metrics, **_spend(usage, started)}
-                name, value = headline(
+                results = {**report.metrics, **_measure_spend(usage, started)}
+                name, value = choose_objective(
                     report,
                     results,
                     wanted=settings.headline,
-                    swept=composing.swept() if info.group else (),
+                    swept=composing.read_swept_keys() if info.group else (),
                 )
                 report = dataclasses.replace(report, headline=value, headline_is=name)
                 manifest |= {
@@ -123,7 +123,7 @@ class PreparedRun:
                     manifest["usage"] = dataclasses.asdict(usage)
                     page = report.page(info.run_dir.name, manifest, plots)
                     written.append(write_whole(info.run_dir / "report.html", page))
-                written += _of_judges(report, info, manifest)
+                written += _write_judge_folders(report, info, manifest)
                 name_files(manifest, info.run_dir, written)
             log_progress()
             for n_perms, means in report.traces.items():
@@ -131,9 +131,18 @@ class PreparedRun:
             figures = {f"figures/{plot.name}": plot for plot in plots}
             for name, judge_report in report.of_judges.items():
                 tracked.log(
-                    {f"by_{name}/{key}": v for key, v in _logged(judge_report).items()}
+                    {
+                        f"by_{name}/{key}": v
+                        for key, v in _collect_tracked_values(judge_report).items()
+                    }
                 )
-            tracked.log({**_spend(usage, started), **_logged(report), **figures})
+            tracked.log(
+                {
+                    **_measure_spend(usage, started),
+                    **_collect_tracked_values(report),
+                    **figures,
+                }
+            )
             for files_to_log in files_of_run(
                 info,
                 manifest,
@@ -142,7 +151,7 @@ class PreparedRun:
                 recorded=recorded_answers(experiment),
             ):
                 tracked.log_files(files_to_log)
-            tracked.notes = _notes(report, info)
+            tracked.notes = _write_notes(report, info)
         return report, tracked.where
 
 
@@ -184,7 +193,7 @@ def _warn_of_lost_answers(context: Context) -> None:
     )
 
 
-def _of_judges(
+def _write_judge_folders(
     report: Report, info: RunInfo, manifest: Mapping[str, Any]
 ) -> list[Path]:
     """Write page and manifest of each of several judges, so that its folder reads as a run's. Return all of their files."""
@@ -219,7 +228,7 @@ def _of_judges(
     return written
 
 
-def _logged(report: Report) -> dict[str, Any]:
+def _collect_tracked_values(report: Report) -> dict[str, Any]:
     """What a tracker is told of what was concluded."""
     tables = {name: rows for name, rows in report.tables.items() if rows}
     known_headline = (
@@ -228,7 +237,7 @@ def _logged(report: Report) -> dict[str, Any]:
     return {**report.metrics, **known_headline, **tables}
 
 
-def _notes(report: Report, info: RunInfo) -> str:
+def _write_notes(report: Report, info: RunInfo) -> str:
     """What a run concluded, as far as it says so in sentences, and its command."""
     sentence_by_subject = {
         match[1]: str(value)
@@ -240,22 +249,22 @@ def _notes(report: Report, info: RunInfo) -> str:
         for subject, text in sentence_by_subject.items()
     ]
     first_line = report.text.strip().partition("\n")[0].strip()
-    return "\n".join([*map(masked, sentences or [first_line]), _command(info)])
+    return "\n".join([*map(masked, sentences or [first_line]), _format_command(info)])
 
 
-def _command(info: RunInfo, *more: str) -> str:
+def _format_command(info: RunInfo, *more: str) -> str:
     words = ["python", "-m", "elo_exp", *info.overrides, *more]
     return shlex.join(map(masked, words))
 
 
-def _going_on(info: RunInfo) -> str:
+def _format_resume_command(info: RunInfo) -> str:
     """The command that goes on with a run in its folder; a job of a sweep by itself, in a folder of its own."""
     folder = str(info.run_dir)
     is_given = info.group is None and re.fullmatch(r"[\w./-]+", folder)
-    return _command(info, *([f"hydra.run.dir={folder}"] if is_given else []))
+    return _format_command(info, *([f"hydra.run.dir={folder}"] if is_given else []))
 
 
-def draw(report: Report, run_dir: Path) -> list[Plot]:
+def draw_later(report: Report, run_dir: Path) -> list[Plot]:
     """Draw the figures of a run that had none, and write its page anew with them."""
     plots = list(report.figures())
     content = read_manifest(run_dir)
@@ -269,7 +278,7 @@ def draw(report: Report, run_dir: Path) -> list[Plot]:
     return plots
 
 
-def _spend(usage: Usage, started: float) -> dict[str, float]:
+def _measure_spend(usage: Usage, started: float) -> dict[str, float]:
     spend = {f"usage/{name}": n for name, n in usage.metrics().items()}
     return spend | {"usage/seconds": round(time.monotonic() - started, 1)}
 
@@ -285,7 +294,7 @@ def _summary(labels: Mapping[str, str]) -> str:
     return ", ".join([*counts, *judge])
 
 
-def places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
+def format_places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
     """The last lines of a run: where its files, its page and its tracked run are."""
     page = (info.run_dir / "report.html").resolve()
     places = {
@@ -294,9 +303,9 @@ def places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
         "tracked": tracked_at,
         "next": report.follow_up,
     }
-    return listed(places)
+    return format_labelled_lines(places)
 
 
-def listed(places: Mapping[str, str | None]) -> list[str]:
+def format_labelled_lines(places: Mapping[str, str | None]) -> list[str]:
     """Lay out lines of a label and a place; without those that have none."""
     return [f"{label:<14}{text}" for label, text in places.items() if text]

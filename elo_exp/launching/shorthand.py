@@ -19,68 +19,71 @@ from typing import Any
 import yaml
 
 from elo_exp.data.kinds import Kind, kinds
-from elo_exp.launching.composing import config_dirs
+from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
 
-_OF_STUDIES = ("tournament", "gate", "audit", "answer")  # experiments that have one
-_OF_JUDGES = (None, "tournament", "audit")  # experiments that take several judges
-_LISTED = ("entrant", "rubric", "rating", "estimator", "probe")  # groups of many
-_BANK = HOME / "prompts" / "bank.jsonl"  # of the study that ships
-_SOURCES = {  # of an entrant without a yaml, by prefix: its file in conf/entrant
+_EXPERIMENTS_WITH_STUDY = ("tournament", "gate", "audit", "answer")
+_EXPERIMENTS_WITH_JUDGES = (None, "tournament", "audit")
+_LIST_GROUPS = ("entrant", "rubric", "rating", "estimator", "probe")
+_SHIPPED_BANK = HOME / "prompts" / "bank.jsonl"
+_ENTRANT_FILE_BY_PREFIX = {
     "hf": "huggingface",
     "api": "openai_compatible",
     "claude": "claude",
 }
-_WITH_VALUE = (  # Hydra's flags that the next word belongs to
+# Flags of Hydra. The next word is the value of the first kind.
+_FLAGS_WITH_VALUE = (
     *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name"),
     *("-cn", "--config-dir", "-cd", "--experimental-rerun"),
 )
-_ALONE = (
+_FLAGS_WITHOUT_VALUE = (
     *("--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i"),
     *("--shell-completion", "-sc", "--help", "-h", "--hydra-help", "--version"),
 )
-_ANSWERED = ("--help", "-h", "--hydra-help", "--version", "-sc", "--shell-completion")
-_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-_MAX_CHARS = 80  # of a word that a message quotes
+_FLAGS_THAT_PRINT = (
+    *("--help", "-h", "--hydra-help", "--version", "-sc", "--shell-completion"),
+)
+_INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_MAX_QUOTED_CHARS = 80
 
 
-def rewritten(words: Sequence[str]) -> list[str]:
+def expand_shorthand(words: Sequence[str]) -> list[str]:
     """Return the words of a command as Hydra reads them: flags first, and no word that is a file.
 
     Words that have been rewritten stay as they are. Raises UserError for a word that is no flag, file
     or setting, and for files that cannot be taken together; whatever a word is, nothing else.
     """
-    flags, other_words = _parted(words)
-    if any(flag in _ANSWERED for flag in flags):
+    flags, other_words = _split_flags(words)
+    if any(flag in _FLAGS_THAT_PRINT for flag in flags):
         return [*flags, *other_words]
     _refuse_flags(flags, other_words)
     files = [word for word in other_words if _is_file(word)]
     settings = [word for word in other_words if not _is_file(word)]
     for word in settings:
         if not _is_override(word):
-            raise UserError(_no_word(word, flags, other_words))
+            raise UserError(_explain_unknown_word(word, flags, other_words))
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
-    experiment = _experiment(settings)
+    experiment = _find_experiment(settings)
     settings = [
-        expanded for word in settings for expanded in _spelled(word, experiment)
+        expanded for word in settings for expanded in _expand_word(word, experiment)
     ]
-    settings += _of_files(files, settings)
-    settings += _study(settings)
+    settings += _expand_files(files, settings)
+    settings += _choose_study(settings)
     if "plan=true" in settings:  # which needs no launcher
-        settings = [word for word in settings if not _of_launcher(word)]
+        settings = [word for word in settings if not _is_launcher_setting(word)]
     return [*flags, *settings]
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the flags with their values, and the other words."""
     flags, other_words = list[str](), list[str]()
     before = ""
     for word in words:
-        is_value = before in _WITH_VALUE or (
-            before in ("--info", "-i") and word in _INFO
+        is_value = before in _FLAGS_WITH_VALUE or (
+            before in ("--info", "-i") and word in _INFO_VALUES
         )
         is_flag = word.startswith("-") and len(word) > 1
         (flags if is_value or is_flag else other_words).append(word)
@@ -88,8 +91,8 @@ def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return flags, other_words
 
 
-def key_of(word: str) -> str:
-    """Of an override such as +a.b=c: a.b"""
+def override_key(word: str) -> str:
+    """Return the setting that an override such as +a.b=c names: a.b."""
     return re.split("[=@]", word.lstrip("+~"))[0]
 
 
@@ -112,30 +115,30 @@ def _is_folder(word: str) -> bool:
         return False
 
 
-def _experiment(settings: Sequence[str]) -> str | None:
+def _find_experiment(settings: Sequence[str]) -> str | None:
     """The experiment that words choose, None for none."""
-    chosen = [word for word in settings if key_of(word) == "experiment"]
+    chosen = [word for word in settings if override_key(word) == "experiment"]
     return chosen[-1].partition("=")[2] if chosen else None
 
 
 # Values
 
 
-def quoted(text: str) -> str:
+def quote_value(text: str) -> str:
     """Return a text as a value that Hydra reads as it is: in quotes, no variable being resolved."""
-    inside = re.sub(r'(?<!\\)(\\*)"', r'\1\1\\"', _plain(text))
+    inside = re.sub(r'(?<!\\)(\\*)"', r'\1\1\\"', _escape_variables(text))
     last = inside[
         len(inside.rstrip("\\")) :
     ]  # before the closing quote it would escape
     return f'"{inside}{last}"'
 
 
-def _plain(text: str) -> str:
+def _escape_variables(text: str) -> str:
     """Escape what OmegaConf would resolve."""
     return re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", text)
 
 
-def _unresolved(text: str) -> str:
+def _escape_new_variables(text: str) -> str:
     """Escape variables in a value that may have been escaped before."""
     return re.sub(r"(?<!\\)\$\{", r"\\${", text)
 
@@ -144,50 +147,52 @@ def _is_quoted(text: str) -> bool:
     return len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
 
 
-def _file_value(text: str) -> str:
+def _quote_file(text: str) -> str:
     """Return the name of a file as a value; several, of a sweep, as they are."""
     if _is_quoted(text) or ("," in text and not _is_file(text)) or text == "null":
-        return _unresolved(text)
-    return quoted(text)
+        return _escape_new_variables(text)
+    return quote_value(text)
 
 
-def _split(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     """Split at commas that stand in no quotes."""
     parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^,])+', text)
     return [piece.strip() for piece in parts if piece.strip()]
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return text[1:-1] if _is_quoted(text) else text
 
 
 # What stands for other words
 
 
-def _spelled(word: str, experiment: str | None) -> Iterator[str]:
+def _expand_word(word: str, experiment: str | None) -> Iterator[str]:
     """Yield what a word stands for: itself, mostly."""
     name, _, value = word.partition("=")
     if name in ("store", "store.to"):
         # in experiment=store it stands beside the action
         name = "store.url" if (name, experiment) == ("store", "store") else name
-        yield f"{name}={quoted(value) if '://' in value and not _is_quoted(value) else value}"
+        yield f"{name}={quote_value(value) if '://' in value and not _is_quoted(value) else value}"
     elif name == "arena":
-        yield from _each_arena(word)
-    elif name == "judge" and (several := _judges(word)):
+        yield from _expand_arenas(word)
+    elif name == "judge" and (several := _parse_judges(word)):
         yield "~judge"
         for judge, option in several.items():
             yield f"+judge@judges.{judge}={option}"
     elif name == "prompts" and value and value[0] not in "{[":
-        yield f"prompts.bank_path={_file_value(value)}"
+        yield f"prompts.bank_path={_quote_file(value)}"
     elif name == "answers":
-        yield f"answers={_answers(value)}"
-    elif name == "entrant" and re.search(rf"\b({'|'.join(_SOURCES)}):", value):
-        yield from _entrants(value)
+        yield f"answers={_quote_answer_files(value)}"
+    elif name == "entrant" and re.search(
+        rf"\b({'|'.join(_ENTRANT_FILE_BY_PREFIX)}):", value
+    ):
+        yield from _expand_entrants(value)
     else:
         yield word
 
 
-def _each_arena(word: str) -> list[str]:
+def _expand_arenas(word: str) -> list[str]:
     """Of arena=[one,two], which Hydra would merge into one: the first, and a union with the others."""
     chosen = re.fullmatch(r"arena=\[(.+)\]", word)
     if chosen is None:
@@ -199,20 +204,20 @@ def _each_arena(word: str) -> list[str]:
     ]
 
 
-def _judges(word: str) -> dict[str, str]:
+def _parse_judges(word: str) -> dict[str, str]:
     """Of judge=[one,low:other], the file in conf/judge of each by the judge's name; {} where one judge is chosen.
 
     Raises UserError for two of one name, and for what is no name.
     """
     chosen = re.fullmatch(r"judge=\[(.*,.*)\]", word)
     options = dict[str, str]()
-    for item in _split(chosen[1]) if chosen else ():
-        name, colon, option = _unquoted(item).partition(":")
+    for item in _split_at_commas(chosen[1]) if chosen else ():
+        name, colon, option = _strip_quotes(item).partition(":")
         option = option if colon else name
         name = name if colon else option.rpartition("/")[2]
         if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
             raise UserError(
-                f"judge: found {_cut(item)}. Expected files of conf/judge, each under a name of letters, digits "
+                f"judge: found {_shorten(item)}. Expected files of conf/judge, each under a name of letters, digits "
                 "and underscores: 'judge=[low:sonnet,high:sonnet]'."
             )
         if name in options:
@@ -223,7 +228,7 @@ def _judges(word: str) -> dict[str, str]:
     return options
 
 
-def _answers(value: str) -> str:
+def _quote_answer_files(value: str) -> str:
     """Return files of answers as values. Of {NAME:FILE}, a list: in it names are values, too."""
     inside = value[1:-1].strip()
     if (
@@ -231,33 +236,41 @@ def _answers(value: str) -> str:
         and value.endswith("]")
         and "{" not in re.sub(r"\$\{", "", inside)
     ):
-        return f"[{','.join(quoted(file) if not _is_quoted(file) else _unresolved(file) for file in _split(inside))}]"
+        files = [
+            _escape_new_variables(file) if _is_quoted(file) else quote_value(file)
+            for file in _split_at_commas(inside)
+        ]
+        return f"[{','.join(files)}]"
     if value.startswith("{") and value.endswith("}"):
-        return f"[{','.join(map(_named, _split(inside)))}]"
-    return _unresolved(value) if value[:1] in ("[", "{", "") else _file_value(value)
+        return f"[{','.join(map(_quote_named_file, _split_at_commas(inside)))}]"
+    return (
+        _escape_new_variables(value)
+        if value[:1] in ("[", "{", "")
+        else _quote_file(value)
+    )
 
 
-def _named(item: str) -> str:
+def _quote_named_file(item: str) -> str:
     match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
         raise UserError(
-            f"answers: found {_cut(item)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
+            f"answers: found {_shorten(item)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
         )
-    name, file = (_unquoted(text.strip()) for text in match.groups())
-    return f"{{name:{quoted(name)},file:{quoted(file)}}}"
+    name, file = (_strip_quotes(text.strip()) for text in match.groups())
+    return f"{{name:{quote_value(name)},file:{quote_value(file)}}}"
 
 
-def _entrants(value: str) -> Iterator[str]:
+def _expand_entrants(value: str) -> Iterator[str]:
     """Yield the words for a list in which some entrants are named by where they come from."""
     if not (value.startswith("[") and value.endswith("]")):
         raise UserError(
-            f"entrant: found {_cut(value)}. Expected a list: 'entrant=[{_cut(value)}]'."
+            f"entrant: found {_shorten(value)}. Expected a list: 'entrant=[{_shorten(value)}]'."
         )
-    items = [_unquoted(item) for item in _split(value[1:-1])]
+    items = [_strip_quotes(item) for item in _split_at_commas(value[1:-1])]
     sources, names_with_yaml = dict[str, str](), list[str]()
     for item in items:
         prefix, colon, model = item.partition(":")
-        if not colon or prefix not in _SOURCES:
+        if not colon or prefix not in _ENTRANT_FILE_BY_PREFIX:
             names_with_yaml.append(item)
             continue
         last = model.rstrip("/").rpartition("/")[2]
@@ -267,7 +280,7 @@ def _entrants(value: str) -> Iterator[str]:
         ):
             raise UserError(
                 f"entrant: {taken} and {item} are both called {name}. Name one yourself: "
-                f"+entrant@entrant.NAME={_SOURCES[prefix]} entrant.NAME.entrant_id=NAME "
+                f"+entrant@entrant.NAME={_ENTRANT_FILE_BY_PREFIX[prefix]} entrant.NAME.entrant_id=NAME "
                 f"entrant.NAME.model={model}"
             )
         sources[name] = item
@@ -279,33 +292,36 @@ def _entrants(value: str) -> Iterator[str]:
     yield f"entrant=[{','.join(names_with_yaml)}]"
     for name, item in sources.items():
         prefix, _, model = item.partition(":")
-        yield f"+entrant@entrant.{name}={_SOURCES[prefix]}"
-        yield f"entrant.{name}.entrant_id={quoted(name)}"
-        yield f"entrant.{name}.model={quoted(model)}"
+        yield f"+entrant@entrant.{name}={_ENTRANT_FILE_BY_PREFIX[prefix]}"
+        yield f"entrant.{name}.entrant_id={quote_value(name)}"
+        yield f"entrant.{name}.model={quote_value(model)}"
         if prefix == "api":
             for setting in ("base_url", "key_variable"):
                 yield f"entrant.{name}.{setting}=${{api.{setting}}}"
 
 
-def _of_launcher(word: str) -> bool:
+def _is_launcher_setting(word: str) -> bool:
     return re.match(r"\W*hydra[./]launcher\b", word) is not None
 
 
 # Files
 
 
-def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
+def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
     """Return the words that files stand for: by what they can be read as, an experiment's setting."""
     if not files:
         return []
-    experiment, keys = _experiment(settings), {key_of(word) for word in settings}
+    experiment, keys = (
+        _find_experiment(settings),
+        {override_key(word) for word in settings},
+    )
     if experiment not in (None, "rate", "tournament", "gate"):
         raise UserError(
             f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
             "it is for, NAME=FILE; --help lists them."
         )
     kinds_by_file = {file: kinds(Path(file)) for file in files}
-    listed = f"[{','.join(map(quoted, files))}]"
+    listed = f"[{','.join(map(quote_value, files))}]"
     is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
     if not is_rated and _are_answers(kinds_by_file, experiment, keys):
         if "answers" in keys:
@@ -315,7 +331,7 @@ def _of_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
         return [f"answers={listed}"]
     if experiment in ("tournament", "gate"):
         raise UserError(
-            f"{files[0]}: has no answers to judge ({_said(kinds_by_file[files[0]])}). experiment=rate takes "
+            f"{files[0]}: has no answers to judge ({_format_kinds(kinds_by_file[files[0]])}). experiment=rate takes "
             "battles and scores; docs/formats.md has the files that are read."
         )
     chosen = [] if experiment else ["experiment=rate"]
@@ -362,23 +378,23 @@ def _are_answers(
             file for file in kinds_by_file if file != lone and file in rated
         )
         raise UserError(
-            f"{lone} has {_said(kinds_by_file[lone])}, {other_file} {_said(kinds_by_file[other_file])}. "
+            f"{lone} has {_format_kinds(kinds_by_file[lone])}, {other_file} {_format_kinds(kinds_by_file[other_file])}. "
             "Give files of one kind: answers are judged, battles and scores are rated."
         )
     return bool(answers) or (is_judged and not rated)
 
 
-def _said(file_kinds: Sequence[Kind]) -> str:
+def _format_kinds(file_kinds: Sequence[Kind]) -> str:
     return " and ".join(file_kinds) or "nothing that is read"
 
 
-def _study(settings: Sequence[str]) -> list[str]:
+def _choose_study(settings: Sequence[str]) -> list[str]:
     """Return the words that judge own prompts and answers as such, where none say how."""
-    experiment = _experiment(settings) or "tournament"
-    keys = {key_of(word) for word in settings}
-    banks = [word for word in settings if key_of(word) == "prompts.bank_path"]
+    experiment = _find_experiment(settings) or "tournament"
+    keys = {override_key(word) for word in settings}
+    banks = [word for word in settings if override_key(word) == "prompts.bank_path"]
     is_own = "answers" in keys or any(not _is_shipped(word) for word in banks)
-    if experiment not in _OF_STUDIES or not is_own:
+    if experiment not in _EXPERIMENTS_WITH_STUDY or not is_own:
         return []
     added = [] if "study" in keys else ["study=own"]
     if experiment == "audit":
@@ -388,9 +404,9 @@ def _study(settings: Sequence[str]) -> list[str]:
 
 def _is_shipped(word: str) -> bool:
     """Whether a bank is that of the study that ships."""
-    path = _unquoted(word.partition("=")[2])
+    path = _strip_quotes(word.partition("=")[2])
     try:
-        return Path(path).resolve() == _BANK.resolve()
+        return Path(path).resolve() == _SHIPPED_BANK.resolve()
     except (OSError, ValueError):
         return False
 
@@ -398,21 +414,23 @@ def _is_shipped(word: str) -> bool:
 # Mistakes
 
 
-def _cut(word: str) -> str:
-    return word if len(word) <= _MAX_CHARS else f"{word[:_MAX_CHARS]}..."
+def _shorten(word: str) -> str:
+    return word if len(word) <= _MAX_QUOTED_CHARS else f"{word[:_MAX_QUOTED_CHARS]}..."
 
 
-def _no_word(word: str, flags: Sequence[str], other_words: Sequence[str]) -> str:
+def _explain_unknown_word(
+    word: str, flags: Sequence[str], other_words: Sequence[str]
+) -> str:
     """Say what a word that is no file and has no value could have meant."""
     short, settings = (
-        _cut(word),
+        _shorten(word),
         [other_word for other_word in other_words if _is_override(other_word)],
     )
-    names = _names(flags, settings)
+    names = _list_setting_names(flags, settings)
     if word in ("help", "version"):
         line = f"{word}: is no setting. Did you mean --{word}?"
     elif _is_folder(word):
-        line = _folder(word)
+        line = _explain_folder(word)
     elif word.partition(".")[0] in names:
         line = (
             f"{short}: is no file and has no value. Write {short}=VALUE without spaces; --help "
@@ -420,24 +438,26 @@ def _no_word(word: str, flags: Sequence[str], other_words: Sequence[str]) -> str
         )
     elif re.search(r"[./\\*]", word):
         line = f"{short}: no such file. A setting is NAME=VALUE"
-    elif group := next((g for g in _groups(flags) if word in _options(g, flags)), None):
-        line = _option(group, word, other_words)
-    elif near := nearest(word, names):
+    elif group := next(
+        (g for g in _list_groups(flags) if word in _list_options(g, flags)), None
+    ):
+        line = _explain_option(group, word, other_words)
+    elif near := find_nearest(word, names):
         line = f"{short}: no setting. Did you mean {near!r}?"
     else:
         line = f"{short}: no setting. A setting is NAME=VALUE; --help lists them."
     return line
 
 
-def _option(group: str, word: str, other_words: Sequence[str]) -> str:
+def _explain_option(group: str, word: str, other_words: Sequence[str]) -> str:
     """Say how an option is chosen."""
     if group == "experiment":
-        return f"{word}: is an experiment: {_as_experiment(word, other_words)}"
-    value = f"[{word}]" if group in _LISTED else word
+        return f"{word}: is an experiment: {_suggest_experiment(word, other_words)}"
+    value = f"[{word}]" if group in _LIST_GROUPS else word
     return f"{word}: is one of {group}: {shlex.quote(f'{group}={value}')}"
 
 
-def _folder(word: str) -> str:
+def _explain_folder(word: str) -> str:
     """Say how to give a folder: of runs, or of files."""
     path = Path(word)
     runs = [path] if (path / "manifest.json").is_file() else []
@@ -457,7 +477,7 @@ def _folder(word: str) -> str:
     )
 
 
-def _as_experiment(word: str, other_words: Sequence[str]) -> str:
+def _suggest_experiment(word: str, other_words: Sequence[str]) -> str:
     """Return how an experiment is chosen, with what was named besides."""
     paths = [
         other_word
@@ -479,10 +499,10 @@ def _as_experiment(word: str, other_words: Sequence[str]) -> str:
 
 def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
     """Raise UserError for a flag that Hydra does not have: mostly a setting."""
-    known_flags = (*_WITH_VALUE, *_ALONE)
+    known_flags = (*_FLAGS_WITH_VALUE, *_FLAGS_WITHOUT_VALUE)
     before = ""
     for flag in flags:
-        is_value, before = before in (*_WITH_VALUE, "--info", "-i"), flag
+        is_value, before = before in (*_FLAGS_WITH_VALUE, "--info", "-i"), flag
         name, equals, value = flag.partition("=")
         is_short = re.match(r"-[mrcpi]", name) is not None
         is_begun = len(name) > 3 and any(
@@ -498,19 +518,19 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             continue
         key = name.lstrip("-").replace("-", "_")
         settings = [word for word in other_words if _is_override(word)]
-        values = _settings(flags, settings)
+        values = _read_settings(flags, settings)
         full_keys = [
             full_key
             for full_key in values
             if full_key == key or full_key.endswith(f".{key}")
         ]
-        if "." in key and key.partition(".")[0] in _names(flags, settings):
+        if "." in key and key.partition(".")[0] in _list_setting_names(flags, settings):
             full_keys = [key]  # of a part, such as elo.k
         if not full_keys:
-            near = nearest(key, _names(flags, settings))
+            near = find_nearest(key, _list_setting_names(flags, settings))
             hint = f" Did you mean {near}=VALUE?" if near else ""
             raise UserError(
-                f"{_cut(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
+                f"{_shorten(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
             )
         if not equals:
             following = [word for word in other_words if not _is_override(word)]
@@ -519,7 +539,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             )
             value = "true" if isinstance(values.get(full_keys[0]), bool) else value
         meant = shlex.quote(f"{full_keys[0]}={value}")
-        raise UserError(f"{_cut(flag)}: did you mean {meant}?")
+        raise UserError(f"{_shorten(flag)}: did you mean {meant}?")
 
 
 def _refuse_lists(settings: Sequence[str]) -> None:
@@ -527,9 +547,13 @@ def _refuse_lists(settings: Sequence[str]) -> None:
     for word in settings:
         name, _, value = word.partition("=")
         options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
-        if options is None or name in (*_LISTED, "arena") or not (CONF / name).is_dir():
+        if (
+            options is None
+            or name in (*_LIST_GROUPS, "arena")
+            or not (CONF / name).is_dir()
+        ):
             continue
-        if name == "judge" and _judges(word):
+        if name == "judge" and _parse_judges(word):
             continue
         choices = options[1].replace(" ", "")
         if "," not in choices:
@@ -543,26 +567,26 @@ def _refuse_lists(settings: Sequence[str]) -> None:
 
 def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
     """Raise UserError where several judges are chosen that the command has no place for."""
-    lists = [word for word in settings if _judges(word)]
+    lists = [word for word in settings if _parse_judges(word)]
     if not lists:
         return
-    word, names = lists[-1], [*_judges(lists[-1])]
-    experiment = _experiment(settings)
-    if experiment not in _OF_JUDGES:
+    word, names = lists[-1], [*_parse_judges(lists[-1])]
+    experiment = _find_experiment(settings)
+    if experiment not in _EXPERIMENTS_WITH_JUDGES:
         raise UserError(
             f"{word}: experiment={experiment} has one judge. Several are asked by a tournament and an audit; "
-            f"to run this with each: -m judge={','.join(_judges(word).values())}"
+            f"to run this with each: -m judge={','.join(_parse_judges(word).values())}"
         )
     if {"-m", "--multirun"} & {*flags}:
         raise UserError(
             f"{word}: a sweep has one judge in each job. Leave -m out, or sweep over judges: "
-            f"judge={','.join(_judges(word).values())}"
+            f"judge={','.join(_parse_judges(word).values())}"
         )
     for setting in settings:
         if setting.startswith("judge.") or setting.startswith("+judge."):
             _, _, field = setting.partition("judge.")
             raise UserError(
-                f"{_cut(setting)}: there are several judges. Say whose: judges.{names[0]}.{field}"
+                f"{_shorten(setting)}: there are several judges. Say whose: judges.{names[0]}.{field}"
             )
 
 
@@ -570,17 +594,17 @@ def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
     """Raise UserError for a file of the user's, chosen in a list, that does not say where it belongs."""
     for word in settings:
         group, _, value = word.partition("=")
-        for name in re.findall(r"[\w./-]+", value) if group in _LISTED else ():
-            for folder in config_dirs(flags):
+        for name in re.findall(r"[\w./-]+", value) if group in _LIST_GROUPS else ():
+            for folder in parse_config_dirs(flags):
                 path = folder / group / f"{name}.yaml"
                 expected = f"{group}.{name.rpartition('/')[2]}"
-                if path.is_file() and _package(path) not in (expected, "_global_"):
+                if path.is_file() and _read_package(path) not in (expected, "_global_"):
                     raise UserError(
                         f"{path}: its first line has to be '# @package {expected}'."
                     )
 
 
-def _package(path: Path) -> str | None:
+def _read_package(path: Path) -> str | None:
     """Return what the head of a configuration file says of its place."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     head = "\n".join(
@@ -593,7 +617,7 @@ def _package(path: Path) -> str | None:
 # What there is
 
 
-def nearest(word: str, names: Sequence[str]) -> str | None:
+def find_nearest(word: str, names: Sequence[str]) -> str | None:
     """Return the name that is most like a word: by its letters, or else by how it begins."""
     if close := difflib.get_close_matches(word, names, n=1):
         return close[0]
@@ -601,34 +625,34 @@ def nearest(word: str, names: Sequence[str]) -> str | None:
     return min(alike, key=lambda name: abs(len(name) - len(word)), default=None)
 
 
-def _groups(flags: Sequence[str]) -> list[str]:
-    folders = (CONF, *config_dirs(flags))
+def _list_groups(flags: Sequence[str]) -> list[str]:
+    folders = (CONF, *parse_config_dirs(flags))
     names = {path.name for folder in folders for path in folder.glob("[!.]*/")}
     return ["experiment", *sorted(names - {"hydra", "experiment"})]
 
 
-def _options(group: str, flags: Sequence[str]) -> set[str]:
-    folders = (CONF, *config_dirs(flags))
+def _list_options(group: str, flags: Sequence[str]) -> set[str]:
+    folders = (CONF, *parse_config_dirs(flags))
     return {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
 
 
-def _names(flags: Sequence[str], settings: Sequence[str]) -> list[str]:
+def _list_setting_names(flags: Sequence[str], settings: Sequence[str]) -> list[str]:
     """Return the first steps of all settings of the chosen experiment."""
-    return sorted({key.partition(".")[0] for key in _settings(flags, settings)})
+    return sorted({key.partition(".")[0] for key in _read_settings(flags, settings)})
 
 
-def _settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
+def _read_settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
     """Return the settings of the chosen experiment by dotted name, and its groups."""
-    name = f"experiment/{_experiment(settings) or 'tournament'}.yaml"
+    name = f"experiment/{_find_experiment(settings) or 'tournament'}.yaml"
     paths = [
         CONF / "config.yaml",
-        *(folder / name for folder in (CONF, *config_dirs(flags))),
+        *(folder / name for folder in (CONF, *parse_config_dirs(flags))),
     ]
     settings_found = dict[str, Any]()
     for path in paths:
-        settings_found |= _of_yaml(path) if path.is_file() else {}
+        settings_found |= _read_yaml(path) if path.is_file() else {}
     if "_judged" in settings_found:
-        settings_found |= _of_yaml(CONF / "judged.yaml")
+        settings_found |= _read_yaml(CONF / "judged.yaml")
     return {
         key: value
         for key, value in settings_found.items()
@@ -637,7 +661,7 @@ def _settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
 
 
 @functools.cache
-def _of_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path) -> dict[str, Any]:
     """Return the dotted settings of a file, and the groups that it chooses of: the included ones as _NAME."""
     try:
         node = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -654,10 +678,10 @@ def _of_yaml(path: Path) -> dict[str, Any]:
             }
         elif entry != "_self_":
             groups[f"_{str(entry).lstrip('/')}"] = None
-    return groups | dict(_dotted(node))
+    return groups | dict(_flatten(node))
 
 
-def _dotted(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items() if isinstance(node, dict) else ():
         yield f"{where}{key}", value
-        yield from _dotted(value, f"{where}{key}.")
+        yield from _flatten(value, f"{where}{key}.")

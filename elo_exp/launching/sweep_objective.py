@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 # Where Elo's settings alone are swept: the bias of a small K and the noise of few orders add up in it, while the
 # ratings that lead cannot move.
-_OF_ELO = "order_mean/distance"
+_ELO_OBJECTIVE = "order_mean/distance"
 _EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 
-def check(name: str | None, experiment: Experiment) -> None:
+def check_name(name: str | None, experiment: Experiment) -> None:
     """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
     if name is None or not isinstance(experiment, NamesNumbers):
         return
@@ -32,10 +32,10 @@ def check(name: str | None, experiment: Experiment) -> None:
         for kind, columns in numbers.items()
         for number in columns or [last]
     ]
-    raise UserError(_unknown(name, names))
+    raise UserError(_explain_unknown(name, names))
 
 
-def headline(
+def choose_objective(
     report: Report,
     results: Mapping[str, Value],
     *,
@@ -56,9 +56,9 @@ def headline(
         if isinstance(value, int | float)
     }
     if wanted is None:
-        is_of_elo = bool(swept) and all(map(_is_of_elo, swept))
+        is_of_elo = bool(swept) and all(map(_is_elo_setting, swept))
         if is_of_elo and any(name.startswith("order_mean/") for name in numbers):
-            return _OF_ELO, numbers.get(_OF_ELO, math.nan)
+            return _ELO_OBJECTIVE, numbers.get(_ELO_OBJECTIVE, math.nan)
         return report.headline_is, report.headline
     if wanted in numbers:
         return wanted, numbers[wanted]
@@ -66,17 +66,17 @@ def headline(
     of_kind = [name for name in numbers if name.startswith(f"{table}/")]
     places = {name.partition("/")[2].rpartition("/")[0] for name in of_kind}
     if table.startswith(("order", "result")) and path.rpartition("/")[0] in places:
-        # `check` knows the last part: it is not defined here
+        # `check_name` knows the last part: it is not defined here
         logger.warning("warning: headline: %s is not defined in this run.", wanted)
         return wanted, math.nan
-    raise UserError(_unknown(wanted, list(numbers)))
+    raise UserError(_explain_unknown(wanted, list(numbers)))
 
 
-def _is_of_elo(key: str) -> bool:
+def _is_elo_setting(key: str) -> bool:
     return key == "elo" or key.startswith("elo.")
 
 
-def _unknown(name: str, names: Sequence[str]) -> str:
+def _explain_unknown(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     examples = [example for example in _EXAMPLES if example in names] or names[:1]
     hint = (
