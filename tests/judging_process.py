@@ -497,11 +497,12 @@ def main(arguments: Sequence[str]) -> int:
     Commits.fail_at = chosen.fail_at_commit
     sqlite3.connect = _counting(sqlite3.connect)
     store_at = place_of(chosen.store)
+    folder = Path(chosen.out).parent
     if isinstance(store_at, str):
         count_postgres()
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
-        with Store(store_at, wait_minutes=chosen.wait_minutes) as store:
+        with Store(store_at, folder=folder, wait_minutes=chosen.wait_minutes) as store:
             caps = Caps(month_usd=chosen.month_cap or None)
             store.account = Account(caps=caps)
             judge = functools.partial(

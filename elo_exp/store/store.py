@@ -95,7 +95,8 @@ class Store:
     """Answers by key, the usage of this run, and the account that its calls are charged to.
 
     place         a file, or the URL of a database of PostgreSQL
-    folder        for what is kept beside the answers, such as audits; None: that of the file
+    folder        for what is kept beside the answers, such as audits; None: the folder of the file, for a database the
+                  working directory
     wait_minutes  how long to wait for a server whose connection was lost, and for a disk that is full
 
     Raises UserError for a file that is damaged, a server that cannot be reached, and what is newer than this program or
@@ -110,7 +111,7 @@ class Store:
         wait_minutes: float = 0.0,
     ) -> None:
         self.place, self.name = place, str(place)
-        self.folder = folder or Path(place).parent
+        self.folder = folder or (place.parent if isinstance(place, Path) else Path())
         self.usage = Usage()
         self.account = Account()
         self.has_gone_back = False  # it had more answers than it has now
