@@ -20,6 +20,7 @@ ELSEWHERE = {  # a file of the repository -> its page
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
+    "SECURITY.md": "security.md",
     "prompts/README.md": "prompts.md",
     "notebooks/README.md": "notebooks.md",
 }
