@@ -1118,7 +1118,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a sweep that is continued has another group",
-        where="launching/hydra_callback:_group",
+        where="launching/hydra_callback:_choose_group",
         change=Change("(A := F(B))", "(A := F(B)) and not B"),
         seen_by="test_tracked_identity.py::test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker",
     ),
