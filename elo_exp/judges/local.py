@@ -71,7 +71,7 @@ class LocalJudge(ModelSettings):
             record=JudgeReply,
             key=lambda reply: reply.key,
             make=self._replies,
-            what="verdicts",
+            noun="verdicts",
         )
 
     def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:

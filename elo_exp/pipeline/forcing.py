@@ -112,7 +112,7 @@ def teacher_force(
                 record=ForcedLogprob,
                 key=lambda forced: keys[forced.prompt_id],
                 make=make,
-                what="log-probabilities",
+                noun="log-probabilities",
             )
             label = f"teacher forcing: {name}"
             for one in track(made, label=label, total=len(wanted)):

@@ -92,7 +92,7 @@ def pay(
         key=key,
         make=pay_for,
         failed=failed,
-        what=what,
+        noun=what,
         endpoint=model.api.endpoint if isinstance(model, BatchJudge) else None,
     )
     if failed:

@@ -151,7 +151,7 @@ def load(store: Store, path: Path) -> tuple[int, int]:
     """
 
     def rows() -> Iterator[AnswerRow]:
-        return (_checked(place, row) for place, row in read_jsonl(path))
+        return (_checked(location, row) for location, row in read_jsonl(path))
 
     return store.write(_add, incoming=rows)
 
@@ -164,7 +164,7 @@ def _add(db: Database) -> tuple[int, int]:
     return n, n_new
 
 
-def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
+def _checked(location: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
         record: Any = KINDS[kind]
@@ -187,12 +187,14 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
             raise ValueError("a zero byte is in its key or its time")
         return key, kind, stored, at
     except ValidationError as error:
-        first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc'])) or 'value'}: {first['msg']}"
+        first_error = error.errors()[0]
+        why = (
+            f"{'.'.join(map(str, first_error['loc'])) or 'value'}: {first_error['msg']}"
+        )
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         why = str(error)
     raise UserError(
-        f"{place}: not an exported answer ({why}). Expected key, kind ({', '.join(KINDS)}) "
+        f"{location}: not an exported answer ({why}). Expected key, kind ({', '.join(KINDS)}) "
         "and value, as store.action=export writes them. Nothing was brought in."
     ) from None
 
@@ -212,14 +214,16 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
         )
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    with _read_as_store(path), closing(sqlite3.connect(uri, uri=True)) as other:
-        version = _check_complete(other, path)
-        other.execute("BEGIN")  # nothing comes between
-        judges = other.execute("SELECT * FROM judges").fetchall() if version > 2 else []
-        designs = (
-            other.execute("SELECT * FROM designs").fetchall() if version > 4 else []
+    with _read_as_store(path), closing(sqlite3.connect(uri, uri=True)) as source:
+        version = _check_complete(source, path)
+        source.execute("BEGIN")  # nothing comes between
+        judges = (
+            source.execute("SELECT * FROM judges").fetchall() if version > 2 else []
         )
-        looks = other.execute("SELECT * FROM looks").fetchall() if version > 8 else []
+        designs = (
+            source.execute("SELECT * FROM designs").fetchall() if version > 4 else []
+        )
+        looks = source.execute("SELECT * FROM looks").fetchall() if version > 8 else []
 
         def add(db: Database) -> tuple[int, int]:
             for table, rows in (("judges", judges), ("designs", designs)):
@@ -232,7 +236,7 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             )
             return _add(db)
 
-        return store.write(add, incoming=lambda: _answers_of(other, path))
+        return store.write(add, incoming=lambda: _answers_of(source, path))
 
 
 def _answers_of(db: sqlite3.Connection, path: Path) -> Iterator[AnswerRow]:

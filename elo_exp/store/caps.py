@@ -80,12 +80,12 @@ class OverCapError(Exception):
 
 def spent(db: Database, account: Account) -> list[Spent]:
     """Return what was paid within each scope of an account that has a cap, the least room first."""
-    rows = [
+    scopes = [
         _within(db, scope, setting, cap)
         for scope, (setting, cap) in account.scopes().items()
         if cap is not None
     ]
-    return sorted(rows, key=lambda row: row.room)
+    return sorted(scopes, key=lambda scope: scope.room)
 
 
 def spent_before(
@@ -97,8 +97,8 @@ def spent_before(
     if cap is None:
         return []
     query = "SELECT scope FROM spending WHERE scope LIKE ? AND scope NOT IN (?, ?) ORDER BY scope"
-    own = (f"sweep {account.sweep}", f"folder {account.folder}")
-    rows = db.execute(query, (f"{kind} %", *own)).fetchall()
+    own_scopes = (f"sweep {account.sweep}", f"folder {account.folder}")
+    rows = db.execute(query, (f"{kind} %", *own_scopes)).fetchall()
     return [
         (
             _within(db, scope, f"caps.{kind}_usd", cap),
@@ -110,13 +110,15 @@ def spent_before(
 
 def _within(db: Database, scope: str, setting: str, cap: float) -> Spent:
     """What was paid within a scope."""
-    held = f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
+    held_query = (
+        f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
+    )
     return Spent(
         scope=scope,
         setting=setting,
         cap=cap,
         dollars=_sum(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
-        held=_sum(db, held, scope),
+        held=_sum(db, held_query, scope),
     )
 
 
@@ -128,20 +130,20 @@ def charge(db: Database, account: Account, name: str, dollars: float) -> None:
     """
     if not dollars:
         return
-    for row in spent(db, account):
-        if not dollars <= row.room + 1e-9:
-            raise OverCapError(row, dollars)
+    for spending in spent(db, account):
+        if not dollars <= spending.room + 1e-9:
+            raise OverCapError(spending, dollars)
     scopes = [*account.scopes()]
     db.execute(
         "INSERT INTO charges VALUES (?, ?, ?)", (name, json.dumps(scopes), dollars)
     )
     _add(db, scopes, dollars)
     if account.folder and account.command:
-        known = (account.folder, account.command)
+        command_row = (account.folder, account.command)
         db.execute(
             "INSERT INTO commands VALUES (?, ?) "
             "ON CONFLICT (folder) DO UPDATE SET command = excluded.command",
-            known,
+            command_row,
         )
 
 
@@ -169,17 +171,17 @@ def recharge(db: Database, account: Account, name: str, dollars: float) -> None:
 
 def pay(db: Database, name: str, dollars: float) -> None:
     """Add what a part of a call has cost; its charge is settled with the last part."""
-    if charged := _charged(db, name):
-        _add(db, charged[0], dollars)
+    if charge_row := _charged(db, name):
+        _add(db, charge_row[0], dollars)
 
 
 def settle(db: Database, name: str, dollars: float | None) -> None:
     """Put what a call has cost in the place of its charge; None: as much as it may have cost."""
-    if charged := _charged(db, name):
-        scopes, most = charged
+    if charge_row := _charged(db, name):
+        scopes, reserved = charge_row
         db.execute("DELETE FROM charges WHERE name = ?", (name,))
         if dollars is not None:
-            _add(db, scopes, dollars - most)
+            _add(db, scopes, dollars - reserved)
 
 
 def _charged(db: Database, name: str) -> tuple[Sequence[str], float] | None:

@@ -101,8 +101,8 @@ class Claims:
             lambda db: self._take(db, keys, endpoint)
         )
         if adopted:
-            what = "a batch" if adopted == 1 else f"{adopted} batches"
-            logger.info("took over %s that an earlier run has left under way", what)
+            batches = "a batch" if adopted == 1 else f"{adopted} batches"
+            logger.info("took over %s that an earlier run has left under way", batches)
         if lost:
             self.store.usage.lose(sum(lost), len(lost))
             logger.warning(
@@ -158,31 +158,31 @@ class Claims:
         Raises OverCapError where a cap of the store has no room for it.
         """
 
-        def leave(db: Database) -> bool:
-            sent = db.execute(
+        def mark_sent(db: Database) -> bool:
+            inserted = db.execute(
                 "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims "
                 f"WHERE key = ? AND owner = ? AND NOT {_IS_PENDING}",
                 (dollars, utc_now(), key, self.owner),
             )
-            if sent.rowcount:
+            if inserted.rowcount:
                 caps.charge(db, self.store.account, _call(self.owner, key), dollars)
-            return sent.rowcount == 1
+            return inserted.rowcount == 1
 
-        return self.store.write(leave)
+        return self.store.write(mark_sent)
 
     def keep(self, key: str, answer: R, dollars: float | None) -> R:
         """Commit the answer to a single call, and what it has cost; None: as much as it may have cost. Return what
         every run shall see: the answer of whoever was first."""
 
         def put(db: Database) -> R:
-            kept = self.store.put(db, {key: answer})[key]
+            stored = self.store.put(db, {key: answer})[key]
             caps.settle(db, _call(self.owner, key), dollars)
-            return kept
+            return stored
 
         charge = Charge(name=_call(self.owner, key), dollars=dollars)
-        kept = self.store.save(put, {key: answer}, charge)
+        stored = self.store.save(put, {key: answer}, charge)
         self.store.usage.count(answer)
-        return kept
+        return stored
 
     def unsend(self, key: str, *, lost: str | None = None) -> None:
         """Commit that a call has come to nothing.
@@ -202,7 +202,7 @@ class Claims:
     def holders(self, keys: Sequence[str]) -> str:
         """Describe who else has claimed keys, or has them in a batch under way."""
 
-        def look(db: Database) -> list[tuple[str, int, int]]:
+        def find_holders(db: Database) -> list[tuple[str, int, int]]:
             db.fill("wanted", keys)
             return db.execute(
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
@@ -213,22 +213,22 @@ class Claims:
                 (self.owner,),
             ).fetchall()
 
-        found = self.store.write(look)
-        return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in found)
+        rows = self.store.write(find_holders)
+        return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
     def _living(self, db: Database) -> list[str]:
         rows = db.execute(
             "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
             "FROM owners LEFT JOIN slurm_jobs USING (owner)"
         ).fetchall()
-        held = db.held() if db.has_locks else None
+        held_locks = db.held() if db.has_locks else None
         return [
             owner
             for owner, job, restarts, heartbeat, *process in rows
             if owner == self.owner
             or not (
                 self._is_restart_of(job, restarts)
-                or self._is_dead(owner, held, heartbeat, *process)
+                or self._is_dead(owner, held_locks, heartbeat, *process)
             )
         ]
 
@@ -239,7 +239,7 @@ class Claims:
     def _is_dead(
         self,
         owner: str,
-        held: Container[str] | None,
+        held_locks: Container[str] | None,
         heartbeat: float,
         *process: Any,
     ) -> bool:
@@ -247,11 +247,11 @@ class Claims:
         free: that of a process that lives is free where its connection is lost, or the server has begun anew."""
         if (alive := is_alive(*process)) is not None:
             return not alive
-        is_free = held is not None and owner not in held
+        is_free = held_locks is not None and owner not in held_locks
         sign, now = None if is_free else heartbeat, time.monotonic()
-        before, since, looked = self._signs.get(owner, (sign, now, now))
-        is_anew = held is not None and now - looked > _GAP_SECONDS
-        since = now if sign != before or is_anew else since
+        last_sign, since, last_look = self._signs.get(owner, (sign, now, now))
+        has_gap = held_locks is not None and now - last_look > _GAP_SECONDS
+        since = now if sign != last_sign or has_gap else since
         self._signs[owner] = (sign, since, now)
         return now - since >= (GRACE_SECONDS if is_free else LEASE_SECONDS)
 
@@ -270,7 +270,7 @@ class Claims:
 
     def _keep_alive(self) -> None:
         db: Database | None = None
-        is_said = False  # once until a beat is written again
+        is_warned = False  # once until a beat is written again
         has_locks = self.store.has_locks
         pause = min(HOLD_SECONDS, BEAT_SECONDS) if has_locks else BEAT_SECONDS
         n, n_a_beat = 0, round(BEAT_SECONDS / pause)
@@ -282,15 +282,15 @@ class Claims:
                     db.hold(self.owner)
                 if n % n_a_beat == 0:
                     db.write(self._sign)
-                is_said = False
+                is_warned = False
             except DatabaseError as error:
-                if not is_said:
+                if not is_warned:
                     logger.warning(
                         "warning: %s: the claims' heartbeat was not written (%s)",
                         self.store.name,
                         error,
                     )
-                is_said = True
+                is_warned = True
         if db is not None:
             db.close()
 
@@ -308,7 +308,7 @@ def share(
     key: Callable[[R], str],
     make: Callable[[Mapping[str, Wanted], Claims], Iterator[R]],
     failed: Collection[str],
-    what: str,
+    noun: str,
     endpoint: str | None = None,
 ) -> Iterator[R]:
     """Claim and make what nobody else is making, then wait for the others. What a dead process has
@@ -317,7 +317,7 @@ def share(
     wanted         by the key of its answer in the store
     make           the answers to what is claimed, each committed
     failed         the keys that `make` has found to have no answer
-    what           plural noun for the answers
+    noun           plural noun for the answers
     endpoint       of the batches that may have been left under way; None for answers without
                    batches
     """
@@ -340,7 +340,7 @@ def share(
                 yield answer
             if waiting:
                 holders = claims.holders(list(waiting))
-                note(f"waiting for {len(waiting)} {what} that others make: {holders}")
+                note(f"waiting for {len(waiting)} {noun} that others make: {holders}")
                 interrupts.pause(PAUSE_SECONDS)
                 interrupts.check_outside()
 
@@ -352,7 +352,7 @@ def get_or_create(
     record: type[R],
     key: Callable[[R], str],
     make: Callable[[Sequence[Wanted]], Iterator[R]],
-    what: str,
+    noun: str,
 ) -> Iterator[R]:
     """Share what takes hours and is not billed: each answer is committed as it is made, and what
     `make` leaves out has no answer."""
@@ -366,5 +366,5 @@ def get_or_create(
         failed.update(unanswered)
 
     return share(
-        wanted, store, record=record, key=key, make=create, failed=failed, what=what
+        wanted, store, record=record, key=key, make=create, failed=failed, noun=noun
     )

@@ -51,10 +51,10 @@ def copy(source: Store, target: Store) -> dict[str, int]:
 def _check_idle(store: Store) -> None:
     with Claims(store):
         pass  # at its end it forgets the dead
-    if others := store.read("SELECT host, pid FROM owners ORDER BY host, pid"):
-        named = ", ".join(f"process {pid} on {host}" for host, pid in others)
+    if owners := store.read("SELECT host, pid FROM owners ORDER BY host, pid"):
+        processes = ", ".join(f"process {pid} on {host}" for host, pid in owners)
         raise UserError(
-            f"store.action=copy: {named} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
+            f"store.action=copy: {processes} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
         )
     if n := store.look(n_open):
         raise UserError(
@@ -65,12 +65,12 @@ def _check_idle(store: Store) -> None:
 
 def _check_empty(store: Store) -> None:
     ((n,),) = store.read("SELECT COUNT(*) FROM answers")
-    others = [
+    tables = [
         table for table in _TABLES if store.read(f"SELECT 1 FROM {table} LIMIT 1")
     ]
-    if n or others:
+    if n or tables:
         raise UserError(
-            f"store.to: {store.name} holds {n:,} answers{' and more' * bool(others)}. Expected an empty store, in a new "
+            f"store.to: {store.name} holds {n:,} answers{' and more' * bool(tables)}. Expected an empty store, in a new "
             "database or schema; to bring answers into one that is used: experiment=store store.action=merge "
             "store.file=FILE store=URL"
         )
@@ -83,8 +83,8 @@ def _fill(ours: Database, theirs: Database) -> dict[str, int]:
         marks = ", ".join("?" * (columns.count(",") + 1))
         insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
         rows = ours.each(f"SELECT {columns} FROM {table} ORDER BY {order}")
-        while some := list(islice(rows, _ROWS)):
-            theirs.executemany(insert, some)
+        while chunk := list(islice(rows, _ROWS)):
+            theirs.executemany(insert, chunk)
     counts = [
         {
             table: int(db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
@@ -93,7 +93,8 @@ def _fill(ours: Database, theirs: Database) -> dict[str, int]:
         for db in (ours, theirs)
     ]
     if counts[0] != counts[1] or any(
-        one != other for one, other in zip_longest(_keys(ours), _keys(theirs))
+        our_key != their_key
+        for our_key, their_key in zip_longest(_keys(ours), _keys(theirs))
     ):
         raise UserError(
             "store.action=copy: the store was changed while it was copied, and nothing was. Copy it when nobody is at "

@@ -42,11 +42,13 @@ def _is_of(value: Any, allowed: tuple[type, ...]) -> bool:
 @functools.cache
 def _allowed(record: Any) -> dict[str, tuple[type, ...]]:
     """Return the types of JSON that each field may have."""
-    found = {}
+    allowed_types = {}
     for name, hint in typing.get_type_hints(record).items():
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         options = typing.get_args(hint) if is_union else (hint,)
         kinds = [typing.get_origin(option) or option for option in options]
         if all(kind in _JSON_TYPES for kind in kinds) and name != "message":
-            found[name] = tuple(one for kind in kinds for one in _JSON_TYPES[kind])
-    return found
+            allowed_types[name] = tuple(
+                json_type for kind in kinds for json_type in _JSON_TYPES[kind]
+            )
+    return allowed_types

@@ -107,16 +107,22 @@ class Ledger:
 
         mark = self.store.mark
 
-        def intended(db: Database) -> Batch | None:
+        def write_intent(db: Database) -> Batch | None:
             query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
-            taken = {size for (size,) in db.execute(query, (endpoint,)).fetchall()}
-            free = [n for n in range(1, len(names) + 1) if n not in taken]
-            if not free:
+            unresolved_sizes = {
+                size for (size,) in db.execute(query, (endpoint,)).fetchall()
+            }
+            free_sizes = [
+                n for n in range(1, len(names) + 1) if n not in unresolved_sizes
+            ]
+            if not free_sizes:
                 return None
-            size = free[-1]
+            size = free_sizes[-1]
             chosen = dict(islice(names.items(), size))
-            ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
-            claimed = {key for (key,) in db.execute(ours, (self._owner,)).fetchall()}
+            claimed_query = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
+            claimed = {
+                key for (key,) in db.execute(claimed_query, (self._owner,)).fetchall()
+            }
             if not chosen.keys() <= claimed:
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had "
@@ -144,7 +150,7 @@ class Ledger:
                 db.execute("INSERT INTO accounts VALUES (?, ?)", row)
             return batch
 
-        return self.store.write(intended, is_paid=True)
+        return self.store.write(write_intent, is_paid=True)
 
     def adopt(
         self,
@@ -176,13 +182,13 @@ class Ledger:
             created_at=now,
         )
 
-        def adopted(db: Database) -> Batch | None:
+        def write_adoption(db: Database) -> Batch | None:
             values = [*dataclasses.asdict(batch).values()]
-            given_up = "state = 'abandoned' AND batch_id IS NULL"
+            given_up_sql = "state = 'abandoned' AND batch_id IS NULL"
             for table in ("queries", "batches"):
                 db.execute(
                     f"DELETE FROM {table} WHERE nonce = ? AND nonce IN "
-                    f"(SELECT nonce FROM batches WHERE {given_up})",
+                    f"(SELECT nonce FROM batches WHERE {given_up_sql})",
                     (nonce,),
                 )
             if not db.execute(f"{_INSERT} ON CONFLICT DO NOTHING", values).rowcount:
@@ -191,7 +197,7 @@ class Ledger:
             _insert_queries(db, nonce, names)
             return batch
 
-        return self.store.write(adopted, is_paid=True)
+        return self.store.write(write_adoption, is_paid=True)
 
     def account(self, batch: Batch) -> str | None:
         """Return whose batch it is, as `intend` was told; CONFIRMED if a user says that every key is of that account; None
@@ -214,26 +220,26 @@ class Ledger:
         """The server has it. Also where it was given up meanwhile: what is paid for is
         collected."""
 
-        def know(db: Database) -> None:
-            state = "state IN ('intended', 'abandoned')"
-            if _change(db, batch, state, state="submitted", batch_id=batch_id):
+        def mark_submitted(db: Database) -> None:
+            not_known_sql = "state IN ('intended', 'abandoned')"
+            if _change(db, batch, not_known_sql, state="submitted", batch_id=batch_id):
                 caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
 
-        self.store.write(know, is_paid=True)
+        self.store.write(mark_submitted, is_paid=True)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no
         longer this process's to give up: another has taken it over, and may have found it."""
-        ours = "state = 'intended' AND owner = ?"
+        ours_sql = "state = 'intended' AND owner = ?"
 
-        def abandoned(db: Database) -> bool:
+        def mark_abandoned(db: Database) -> bool:
             new = {"state": "abandoned", "note": why}
-            is_ours = _change(db, batch, ours, self._owner, **new)
+            is_ours = _change(db, batch, ours_sql, self._owner, **new)
             if is_ours:
                 caps.settle(db, batch.nonce, 0.0)
             return is_ours
 
-        return self.store.write(abandoned)
+        return self.store.write(mark_abandoned)
 
     def give_up(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
@@ -245,11 +251,11 @@ class Ledger:
     def refused(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
 
-        def refuse(db: Database) -> None:
+        def mark_refused(db: Database) -> None:
             if _change(db, batch, f"state IN {OPEN}", state="abandoned", note=why):
                 caps.settle(db, batch.nonce, 0.0)
 
-        self.store.write(refuse)
+        self.store.write(mark_refused)
 
     def note(self, batch: Batch, note: str) -> None:
         self.store.write(lambda db: _change(db, batch, f"state IN {OPEN}", note=note))
@@ -273,18 +279,20 @@ class Ledger:
         Returns the keys whose outcome was not known before; and the answers, which are earlier ones
         where there were any.
         """
-        open_ones = (
+        open_keys_query = (
             "SELECT key FROM queries JOIN wanted USING (key) "
             "WHERE nonce = ? AND outcome IS NULL"
         )
-        mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ?"
+        set_outcome = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ?"
 
-        def recorded(db: Database) -> tuple[set[str], dict[str, R]]:
+        def record_results(db: Database) -> tuple[set[str], dict[str, R]]:
             db.fill("wanted", outcomes)
-            rows = db.execute(open_ones, (batch.nonce,)).fetchall()
+            rows = db.execute(open_keys_query, (batch.nonce,)).fetchall()
             new = {key for (key,) in rows}
-            marks = [(storable(masked(outcomes[key])), batch.nonce, key) for key in new]
-            db.executemany(mark, marks)
+            outcome_rows = [
+                (storable(masked(outcomes[key])), batch.nonce, key) for key in new
+            ]
+            db.executemany(set_outcome, outcome_rows)
             stored = self.store.put(db, answers)
             caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
             settled = db.execute(
@@ -298,7 +306,7 @@ class Ledger:
             return new, stored
 
         # What is not committed is read again from the server
-        new, stored = self.store.save(recorded, {})
+        new, stored = self.store.save(record_results, {})
         for key, answer in answers.items():
             if key in new:
                 self.store.usage.count(answer)
@@ -330,8 +338,8 @@ class Ledger:
     def pending(self, endpoint: str | None = None) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come; of one
         endpoint, or all."""
-        of_one, values = (" AND endpoint = ?", [endpoint]) if endpoint else ("", [])
-        return {key for (key,) in self.store.read(f"{PENDING}{of_one}", values)}
+        condition, values = (" AND endpoint = ?", [endpoint]) if endpoint else ("", [])
+        return {key for (key,) in self.store.read(f"{PENDING}{condition}", values)}
 
     def command(self, batch: Batch) -> str | None:
         """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
@@ -351,10 +359,10 @@ def _new_nonce(db: Database, mark: str) -> str:
             return nonce
 
 
-def same_account(one: str, other: str) -> bool:
+def same_account(account: str, other_account: str) -> bool:
     """Return whether two accounts are one: they have the same key, and no two organizations."""
-    key, _, organization = one.partition("/")
-    other_key, _, other_organization = other.partition("/")
+    key, _, organization = account.partition("/")
+    other_key, _, other_organization = other_account.partition("/")
     organizations = {organization, other_organization} - {""}
     return key == other_key and len(organizations) < 2
 
@@ -369,17 +377,17 @@ def _insert_queries(
 
 
 def _change(
-    db: Database, batch: Batch, condition: str, *given: str, **values: str
+    db: Database, batch: Batch, condition: str, *condition_values: str, **values: str
 ) -> bool:
     """Give a batch new values, where a condition holds, to which values may be given."""
     if "note" in values:  # what a server has said
         values["note"] = masked(values["note"])
     new = ", ".join(f"{name} = ?" for name in values)
-    changed = db.execute(
+    result = db.execute(
         f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",
-        [*map(storable, values.values()), batch.nonce, *given],
+        [*map(storable, values.values()), batch.nonce, *condition_values],
     )
-    return changed.rowcount == 1
+    return result.rowcount == 1
 
 
 def unresolved(batches: Iterable[Batch]) -> str:

@@ -73,7 +73,7 @@ _KEYS_A_QUERY = 5000
 _ROWS_A_FETCH = 100
 _OURS = "elo_exp_store"  # the table by which a schema is known to be ours
 _TYPES = {"TEXT": 'TEXT COLLATE "C"', "REAL": "DOUBLE PRECISION", "WITHOUT ROWID": ""}
-_STORE_TABLES = re.sub("|".join(_TYPES), lambda found: _TYPES[found[0]], TABLES)
+_STORE_TABLES = re.sub("|".join(_TYPES), lambda match: _TYPES[match[0]], TABLES)
 _TABLES = (
     _STORE_TABLES
     + f"""
@@ -121,7 +121,7 @@ class Postgres:
     def opened(cls, url: str, *, wait_minutes: float) -> Self:
         """Open a store; make its tables where the schema of the URL is empty."""
         try:
-            made = cls(url, wait_minutes=wait_minutes)
+            store = cls(url, wait_minutes=wait_minutes)
         except psycopg.Error as error:
             raise UserError(
                 f"store: cannot reach {url} ({_line(error)}). Expected "
@@ -130,11 +130,11 @@ class Postgres:
             ) from None
         try:
             with _told():
-                made._prepare()
+                store._prepare()
         except (UserError, DatabaseError):
-            made.close()
+            store.close()
             raise
-        return made
+        return store
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         settings = {**_CONNECTING, **conninfo_to_dict(self._url)}
@@ -207,23 +207,23 @@ class Postgres:
         if self._is_inside:
             raise DatabaseError("cannot start a transaction within a transaction")
         wait = _Wait(self._url, self._wait_minutes)
-        ending: list[T] = []  # the result of a transaction of which nobody knows
+        results: list[T] = []  # the result of a transaction of which nobody knows
         with _told():
             while True:
                 try:
-                    if ending and self._is_committed():
+                    if results and self._is_committed():
                         self._acknowledge()
-                        return ending[0]
-                    ending, self._statements = [], []
+                        return results[0]
+                    results, self._statements = [], []
                     if incoming is not None:
                         self._put_aside(incoming())
                     self._n_writes += 1
                     with self._transaction():
-                        ending = [body(self)]
+                        results = [body(self)]
                         if incoming is not None:
                             self._do("DROP TABLE incoming")
                     self._acknowledge()
-                    return ending[0]
+                    return results[0]
                 except psycopg.Error as error:
                     self._wait_after(error, wait)
 
@@ -281,13 +281,13 @@ class Postgres:
         self._do("RELEASE SAVEPOINT lost")
         return True
 
-    def _begin(self, first: str = "") -> None:
+    def _begin(self, first_statement: str = "") -> None:
         """Begin a transaction with the lock of the writers, and a first statement, in one message to the server."""
         self._do(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
             f"SET LOCAL lock_timeout = '{1000 * self._busy:.0f}ms'; "
             f"SET LOCAL idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'; "
-            f"SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first}"
+            f"SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first_statement}"
         )
 
     @contextmanager
@@ -315,10 +315,10 @@ class Postgres:
         query = "SELECT number FROM commits WHERE session = %s"
         try:
             self._begin()
-            found = self._db.execute(query, (self._session,)).fetchone()
+            row = self._db.execute(query, (self._session,)).fetchone()
         finally:
             self._roll_back()
-        return found == (self._n_writes,)
+        return row == (self._n_writes,)
 
     def _put_aside(self, rows: Iterable[AnswerRow]) -> None:
         self._do("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -365,13 +365,13 @@ class Postgres:
                     self._db = self._connect()
                 self._write_lost_again()
                 break
-            except psycopg.Error as found:
-                is_timeout = found.sqlstate in _TIMED_OUT
-                if not (self._is_lost(found) or is_timeout):
+            except psycopg.Error as new_error:
+                is_timeout = new_error.sqlstate in _TIMED_OUT
+                if not (self._is_lost(new_error) or is_timeout):
                     raise
                 if not self._db.closed:
-                    wait.pause(found, is_lost=False)
-                error = found
+                    wait.pause(new_error, is_lost=False)
+                error = new_error
         self._has_given_up = False
         wait.end()
 
@@ -418,8 +418,8 @@ class Postgres:
         """The messages come, too: taking them out costs the server more than sending them."""
         query = "SELECT key, value FROM answers WHERE key = ANY(?)"
         for start in range(0, len(keys), _KEYS_A_QUERY):
-            some = list(keys[start : start + _KEYS_A_QUERY])
-            yield from self.read(functools.partial(_rows, query=query, values=(some,)))
+            chunk = list(keys[start : start + _KEYS_A_QUERY])
+            yield from self.read(functools.partial(_rows, query=query, values=(chunk,)))
 
     def n_bytes(self) -> int:
         size = (
@@ -442,8 +442,8 @@ class Postgres:
 
     def hold(self, name: str) -> None:
         high, low = (
-            int.from_bytes(bytes.fromhex(part), signed=True)
-            for part in (name[:8], name[8:])
+            int.from_bytes(bytes.fromhex(half), signed=True)
+            for half in (name[:8], name[8:])
         )
         query = "SELECT pg_try_advisory_lock(?, ?)"
         self.read(lambda db: db.execute(query, (high, low)))
@@ -480,8 +480,8 @@ class Postgres:
             return
         try:
             self._reconnect(error, _Wait(self._url, self._wait_minutes))
-        except (psycopg.Error, DatabaseError) as found:
-            self._warn_of_last_answers(str(found))
+        except (psycopg.Error, DatabaseError) as new_error:
+            self._warn_of_last_answers(str(new_error))
 
     def _warn_of_last_answers(self, why: str) -> None:
         if self._log is not None:
@@ -519,12 +519,12 @@ class Postgres:
         self, statement: str, rows: Iterable[Sequence[Any]]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         """After a pipeline a server does not watch for silence until it is told something else."""
-        every = list(rows)
-        if len(every) == 1:
-            return self.execute(statement, every[0])
-        self._note("executemany", statement, every)
+        all_rows = list(rows)
+        if len(all_rows) == 1:
+            return self.execute(statement, all_rows[0])
+        self._note("executemany", statement, all_rows)
         cursor = self._db.cursor()
-        cursor.executemany(_marked(statement), every)
+        cursor.executemany(_marked(statement), all_rows)
         self._do("SELECT 1")
         return cursor
 
@@ -534,10 +534,10 @@ class Postgres:
             f"CREATE TEMP TABLE IF NOT EXISTS {table} ({columns}) ON COMMIT DELETE ROWS; "
             f"DELETE FROM {table}"
         )
-        every = list(keys)
-        self._note("fill", table, every)
+        all_keys = list(keys)
+        self._note("fill", table, all_keys)
         insert = f"INSERT INTO {table} SELECT DISTINCT unnest(?::text[])"
-        self._db.execute(_marked(insert), (every,))
+        self._db.execute(_marked(insert), (all_keys,))
 
     def text(self, *path: str) -> str:
         return f"""({_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
@@ -566,24 +566,24 @@ class _Wait:
 
         is_lost  the connection, and not only the time that a statement may take
         """
-        what = "the connection is lost" if is_lost else "a statement took too long"
+        problem = "the connection is lost" if is_lost else "a statement took too long"
         now = time.monotonic()
         if self._n == 0:
             self._since = now
         elif now - self._since >= 60 * self._minutes:
-            waited = f", and {self._minutes:g} minutes later "
-            waited += "there is none" if is_lost else "it still does"
-            said = (
+            suffix = f", and {self._minutes:g} minutes later "
+            suffix += "there is none" if is_lost else "it still does"
+            failure = (
                 "the connection was lost" if is_lost else "a statement takes too long"
             )
             raise DatabaseError(
-                f"{said}{waited if self._minutes else ''}: {_line(error)}"
+                f"{failure}{suffix if self._minutes else ''}: {_line(error)}"
             )
         elif self._n == 1:
             logger.warning(
                 "warning: %s: %s (%s). Waiting up to %g minutes for it",
                 self._url,
-                what,
+                problem,
                 _line(error),
                 self._minutes,
             )
@@ -626,10 +626,10 @@ class _Log:
         self._file.seek(0)
         while True:
             try:
-                own, statements = pickle.load(self._file)
+                logged_number, statements = pickle.load(self._file)
             except (EOFError, OSError, pickle.UnpicklingError):
                 return
-            if own > number:
+            if logged_number > number:
                 yield statements
 
     def close(self) -> None:

@@ -34,8 +34,8 @@ def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
     """Whether a process is alive; None where it cannot be seen from here."""
     if not boot or (host, boot) != (socket.gethostname(), _boot()):
         return None
-    found = _start(pid)
-    return None if found == _HIDDEN else found == start
+    current_start = _start(pid)
+    return None if current_start == _HIDDEN else current_start == start
 
 
 def export_lifeline() -> None:

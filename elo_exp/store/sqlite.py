@@ -61,13 +61,13 @@ class Sqlite:
                 "that it held may be paid for again, delete it; or choose another folder with "
                 "cache_dir=DIR."
             )
-        made = cls(path)
+        store = cls(path)
         try:
-            made._prepare()
+            store._prepare()
         except (UserError, DatabaseError):
-            made.close()
+            store.close()
             raise
-        return made
+        return store
 
     def _prepare(self) -> None:
         """Add the tables that an older version does not have; leave what is not ours as it is."""
@@ -130,7 +130,7 @@ class Sqlite:
     def _execute_when_free(self, statement: str) -> None:
         """Run a statement that another program may hold up, and say so if that takes long."""
         give_up = time.monotonic() + self._busy_seconds
-        is_said = self._busy_seconds <= _SILENT_SECONDS
+        is_warned = self._busy_seconds <= _SILENT_SECONDS
         try:
             self._set_busy_seconds(min(_SILENT_SECONDS, self._busy_seconds))
             while True:
@@ -142,8 +142,8 @@ class Sqlite:
                     left = give_up - time.monotonic()
                     if code != sqlite3.SQLITE_BUSY or left <= 0:
                         raise
-                if not is_said:
-                    is_said = True
+                if not is_warned:
+                    is_warned = True
                     logger.warning(
                         "warning: %s is held by another program. Waiting up to %.0f s for it",
                         self._path,
@@ -171,14 +171,14 @@ class Sqlite:
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
         for start in range(0, len(keys), _KEYS_A_QUERY):
-            some = keys[start : start + _KEYS_A_QUERY]
-            marks = ",".join("?" * len(some))
+            chunk = keys[start : start + _KEYS_A_QUERY]
+            marks = ",".join("?" * len(chunk))
             column = "value" if with_messages else "json_remove(value, '$.message')"
             query = f"SELECT key, {{}} FROM answers WHERE key IN ({marks})"
             try:
-                rows = self._rows(query.format(column), some)
+                rows = self._rows(query.format(column), chunk)
             except DatabaseError:  # an answer that is not JSON, which its reader names
-                rows = self._rows(query.format("value"), some)
+                rows = self._rows(query.format("value"), chunk)
             yield from rows
 
     def n_bytes(self) -> int:
@@ -294,9 +294,9 @@ def _create(path: Path) -> None:
             db.execute("BEGIN IMMEDIATE")
             _make_tables(db)
             db.execute("COMMIT")
-            (found,) = db.execute("PRAGMA integrity_check").fetchone()
-        if found != "ok":
-            raise DatabaseError(f"a new one is not whole: {found}")
+            (integrity,) = db.execute("PRAGMA integrity_check").fetchone()
+        if integrity != "ok":
+            raise DatabaseError(f"a new one is not whole: {integrity}")
         with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
         _sync(path.parent)

@@ -231,8 +231,8 @@ class Store:
                     pause = min(2.0 * pause, _LONGEST_PAUSE_SECONDS)
                     continue
                 self._has_waited = True  # no later answer is waited for as long
-                place = self._set_aside(answers, charge)
-                raise UserError(f"{error.line}{place}") from cause
+                set_aside_note = self._set_aside(answers, charge)
+                raise UserError(f"{error.line}{set_aside_note}") from cause
             except KeyboardInterrupt:
                 self._set_aside(answers, charge)
                 raise
@@ -257,8 +257,8 @@ class Store:
                 answers = [*self._unsaved.read(path)]
             except FileNotFoundError:  # another process has taken it in
                 continue
-            keys = [(one.row[0],) for one in answers]
-            rows = [one.row for one in answers]
+            keys = [(answer.row[0],) for answer in answers]
+            rows = [answer.row for answer in answers]
 
             def take_in(
                 db: Database,
@@ -268,9 +268,9 @@ class Store:
             ) -> None:
                 _end_calls(db, keys)
                 _add(db, rows)
-                for one in answers:
-                    if one.charge is not None:
-                        settle(db, one.charge.name, one.charge.dollars)
+                for answer in answers:
+                    if answer.charge is not None:
+                        settle(db, answer.charge.name, answer.charge.dollars)
 
             self.write(take_in)
             self._unsaved.remove(path)
@@ -347,10 +347,10 @@ class Store:
 
     def lacks(self, keys: Sequence[str]) -> bool:
         """Return whether an answer to one of these keys is not there."""
-        found = self.look(
+        stored_keys = self.look(
             lambda db: {key for key, _ in db.values(keys, with_messages=False)}
         )
-        return not found.issuperset(keys)
+        return not stored_keys.issuperset(keys)
 
     def judges(self) -> list[JudgeIdentity]:
         """Return whose replies may be here, the first to be asked first."""
@@ -403,29 +403,41 @@ class Store:
                 "SELECT verdicts, leader, shown_at, key FROM looks "
                 "WHERE key NOT LIKE '% %' ORDER BY shown_at"
             )
-            known = [
+            earlier = [
                 (frozenset(json.loads(text)), leader, at, key)
                 for text, leader, at, key in rows.fetchall()
             ]
-            times = {key: at for *_, at, key in known}
-            found, new = [], []
+            times = {key: at for *_, at, key in earlier}
+            looks, new = [], []
             for result in results:
-                own = frozenset(name[:_LOOK_CHARACTERS] for name in result.verdicts)
-                key = fingerprint([*sorted(own)])
+                verdict_ids = frozenset(
+                    name[:_LOOK_CHARACTERS] for name in result.verdicts
+                )
+                key = fingerprint([*sorted(verdict_ids)])
                 until = times.get(key, shown_at)
-                before, seen = [], frozenset[str]()
-                for verdicts, leader, at, _ in known:
-                    seen |= verdicts & own
-                    if at < until and verdicts & own and own - seen:
-                        before.append(leader)
-                first = before[0] if before else None
-                found.append(EarlierLooks(n_looks=len(before), first_leader=first))
-                if own and key not in times:
-                    new.append((key, json.dumps(sorted(own)), result.leader, shown_at))
+                earlier_leaders, seen_verdicts = [], frozenset[str]()
+                for earlier_verdicts, leader, at, _ in earlier:
+                    seen_verdicts |= earlier_verdicts & verdict_ids
+                    if (
+                        at < until
+                        and earlier_verdicts & verdict_ids
+                        and verdict_ids - seen_verdicts
+                    ):
+                        earlier_leaders.append(leader)
+                first_leader = earlier_leaders[0] if earlier_leaders else None
+                looks.append(
+                    EarlierLooks(
+                        n_looks=len(earlier_leaders), first_leader=first_leader
+                    )
+                )
+                if verdict_ids and key not in times:
+                    new.append(
+                        (key, json.dumps(sorted(verdict_ids)), result.leader, shown_at)
+                    )
             db.executemany(
                 "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", new
             )
-            return found
+            return looks
 
         return self.write(register) if results else []
 
@@ -438,8 +450,8 @@ class Store:
         names = [key.partition(" ")[2] for key, _, _ in rows]
         until = names.index(name) if name in names else len(names)
         return [
-            ShownResult(name=own, evidence=json.loads(text), claim=claim)
-            for own, (_, text, claim) in zip(names[:until], rows, strict=False)
+            ShownResult(name=earlier_name, evidence=json.loads(text), claim=claim)
+            for earlier_name, (_, text, claim) in zip(names[:until], rows, strict=False)
         ]
 
     def show(self, subject: str, result: ShownResult) -> None:
@@ -458,8 +470,10 @@ class Store:
         again.
         """
         iterator = iter(records)
-        while some := {key(record): record for record in islice(iterator, chunk)}:
-            yield from self.commit(some).values()
+        while records_by_key := {
+            key(record): record for record in islice(iterator, chunk)
+        }:
+            yield from self.commit(records_by_key).values()
 
     def commit(self, answers: Mapping[str, R]) -> dict[str, R]:
         """Store answers, by key, that this process has made; return what `put` returns."""

@@ -38,25 +38,25 @@ class UnsavedAnswer:
 class UnsavedAnswers:
     """The files of one store.
 
-    place   of the store
-    folder  of the files
+    location  of the store: a file or a URL
+    folder    of the files
     """
 
-    def __init__(self, place: Path | str, folder: Path) -> None:
-        name = str(place.resolve()) if isinstance(place, Path) else place
+    def __init__(self, location: Path | str, folder: Path) -> None:
+        name = str(location.resolve()) if isinstance(location, Path) else location
         self._folder, self._name = folder, f"unsaved_{fingerprint(name)[:12]}"
 
     def write(self, answers: Mapping[str, Record], charge: Charge | None) -> Path:
         """Write answers, by key. Raises OSError if there is no room anywhere."""
         now = utc_now()
-        about = {} if charge is None else {"charge": charge.name, "dollars": charge.dollars}  # fmt: skip
+        charge_fields = {} if charge is None else {"charge": charge.name, "dollars": charge.dollars}  # fmt: skip
         rows = [
             {
                 "key": key,
                 "kind": type(answer).__name__,
                 "value": json.loads(storable_json(answer.to_dict())),
                 "created_at": now,
-                **about,
+                **charge_fields,
             }
             for key, answer in answers.items()
         ]
@@ -83,11 +83,11 @@ class UnsavedAnswers:
 
     def read(self, path: Path) -> Iterator[UnsavedAnswer]:
         """Yield the answers of a file. Raises UserError if it is damaged."""
-        for place, row in read_jsonl(path):
+        for location, row in read_jsonl(path):
             texts = [row.get(name) for name in _COLUMNS if name != "value"]
             if not all(isinstance(text, str) for text in texts):
                 raise UserError(
-                    f"{place}: not an answer. This file holds answers that were paid for and that the store could not "
+                    f"{location}: not an answer. This file holds answers that were paid for and that the store could not "
                     "take: restore it, or delete it to pay for them again."
                 )
             stored: dict[str, Any] = {**row, "value": storable_json(row.get("value"))}

@@ -62,22 +62,22 @@ class Usage:
     dollars_by_entrant: dict[str, float] = field(default_factory=dict)
     cache: str | None = None
 
-    def count(self, made: Record) -> None:
+    def count(self, answer: Record) -> None:
         """Take in an answer that this run has made or paid for."""
-        if isinstance(made, ForcedLogprob):
+        if isinstance(answer, ForcedLogprob):
             self.logprobs_forced += 1
-        elif isinstance(made, Response):
+        elif isinstance(answer, Response):
             self.responses_generated += 1
-            if dollars := made.diagnostics.get("dollars"):
-                _add(self.dollars_by_entrant, made.entrant_id, dollars)
+            if dollars := answer.diagnostics.get("dollars"):
+                _add(self.dollars_by_entrant, answer.entrant_id, dollars)
                 self.dollars_at_most += dollars
-        elif isinstance(made, JudgeReply):
+        elif isinstance(answer, JudgeReply):
             self.judge_calls += 1
             for name in TOKEN_CLASSES:
-                setattr(self, name, getattr(self, name) + made.usage.get(name, 0))
-            self.pay(made.dollars)
-            if made.dollars and made.dimension:
-                _add(self.dollars_by_dimension, made.dimension, made.dollars)
+                setattr(self, name, getattr(self, name) + answer.usage.get(name, 0))
+            self.pay(answer.dollars)
+            if answer.dollars and answer.dimension:
+                _add(self.dollars_by_dimension, answer.dimension, answer.dollars)
 
     def pay(self, dollars: float) -> None:
         """Take in what was paid to a judge."""
@@ -105,7 +105,7 @@ class Usage:
         The forecast takes the verdicts that are left to cost what those so far did on average.
         """
         spent = self.dollars + sum(self.dollars_by_entrant.values())
-        found: dict[str, float] = {
+        values: dict[str, float] = {
             "progress/answered": self.responses_generated + self.responses_stored,
             "progress/judged": self.judge_calls,
             "progress/cached": self.verdicts_stored,
@@ -113,11 +113,11 @@ class Usage:
             "cost/dollars": spent,
         }
         if self.flips is not None:
-            found["progress/flips"] = self.flips
+            values["progress/flips"] = self.flips
         if self.judge_calls:
-            a_call = self.dollars / self.judge_calls
-            found["cost/forecast"] = spent + self.verdicts_left * a_call
-        return found
+            dollars_per_call = self.dollars / self.judge_calls
+            values["cost/forecast"] = spent + self.verdicts_left * dollars_per_call
+        return values
 
 
 # of a usage, what was paid
@@ -137,8 +137,8 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
                 _add(total, name, value)
             elif isinstance(value, Mapping):
                 parts = total.setdefault(name, {})
-                for part, dollars in value.items():
-                    _add(parts, part, dollars)
+                for key, dollars in value.items():
+                    _add(parts, key, dollars)
     return total
 
 
