@@ -461,7 +461,7 @@ import os
 from elo_exp.store import processes
 
 processes.export_lifeline()
-print(os.environ[processes._SWEEP_VARIABLE], flush=True)
+print(os.environ[processes._SWEEP_PROCESS_VARIABLE], flush=True)
 input()
 """
 
@@ -469,11 +469,11 @@ input()
 @on_linux
 def test_an_orphan_of_a_sweep_pays_for_nothing_more(monkeypatch: pytest.MonkeyPatch):
     with process(SWEEP) as sweep:
-        monkeypatch.setenv(processes._SWEEP_VARIABLE, " ".join(said(sweep)))
+        monkeypatch.setenv(processes._SWEEP_PROCESS_VARIABLE, " ".join(said(sweep)))
         processes.check_lifeline()
         kill(sweep)
         with pytest.raises(UserError, match="^the sweep that started this job has end"):
             processes.check_lifeline()
     elsewhere = '["elsewhere", "another boot", 1, "1"]'
-    monkeypatch.setenv(processes._SWEEP_VARIABLE, elsewhere)
+    monkeypatch.setenv(processes._SWEEP_PROCESS_VARIABLE, elsewhere)
     processes.check_lifeline()  # of a sweep on another machine nothing is known

@@ -505,7 +505,7 @@ def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(
 @both_transports
 def test_a_job_whose_sweep_has_died_pays_for_nothing(transport, monkeypatch):
     monkeypatch.setattr(processes, "is_alive", lambda *process: False)
-    monkeypatch.setenv(processes._SWEEP_VARIABLE, '["here", "now", 1, "1"]')
+    monkeypatch.setenv(processes._SWEEP_PROCESS_VARIABLE, '["here", "now", 1, "1"]')
     with AnthropicServer(verdicts=longer) as server:
         with pytest.raises(UserError, match="the sweep that started this job has end"):
             judged(claude(server.url, transport=transport), 1)

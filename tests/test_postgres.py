@@ -405,7 +405,7 @@ class Proxy:
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server waits less long for a process that has gone silent in a transaction."""
-    monkeypatch.setattr("elo_exp.store.postgres._SILENT_SECONDS", 1)
+    monkeypatch.setattr("elo_exp.store.postgres._MAX_IDLE_SECONDS", 1)
 
 
 @pytest.mark.usefixtures("short_silence")
@@ -619,7 +619,7 @@ def test_a_limit_of_time_is_waited_for_like_a_lost_connection(
             )
         )
         if setting == "lock_timeout":
-            store._db._busy = 0.1  # type: ignore[attr-defined]
+            store._db._busy_seconds = 0.1  # type: ignore[attr-defined]
             store._db.read(
                 lambda db: db.execute(
                     "SELECT set_config('statement_timeout', '0', false)"

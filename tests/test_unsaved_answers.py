@@ -162,7 +162,7 @@ def test_without_room_in_its_folder_an_answer_goes_to_a_private_one(
 def test_a_store_that_another_program_holds_is_reported_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("elo_exp.store.sqlite._SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("elo_exp.store.sqlite._MAX_SILENT_WAIT_SECONDS", 0.05)
     path = tmp_path / "store.sqlite"
     with (
         Store(path) as store,

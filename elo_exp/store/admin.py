@@ -72,15 +72,17 @@ class StoreSummary:
     dollars: float
 
 
-_ADD = "INSERT INTO answers SELECT * FROM incoming WHERE TRUE ON CONFLICT DO NOTHING"
-_adapter = functools.cache(TypeAdapter)  # of a type, made once
+_ADD_INCOMING = (
+    "INSERT INTO answers SELECT * FROM incoming WHERE TRUE ON CONFLICT DO NOTHING"
+)
+_make_adapter = functools.cache(TypeAdapter)
 
 
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
-    return store.look(lambda db: _count(db, chosen))
+    return store.look(lambda db: _count_answers(db, chosen))
 
 
-def _count(db: Database, chosen: Filter) -> list[StoreSummary]:
+def _count_answers(db: Database, chosen: Filter) -> list[StoreSummary]:
     where, values = chosen.where(db)
     of = db.text
     # of a verdict, and of a response
@@ -112,17 +114,17 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
         raise UserError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
         )
-    return store.look(lambda db: _write(path, store.name, db, chosen))
+    return store.look(lambda db: _write_answers(path, store.name, db, chosen))
 
 
-def _write(path: Path, name: str, db: Database, chosen: Filter) -> int:
-    rows = _Rows(name, db, chosen)
+def _write_answers(path: Path, name: str, db: Database, chosen: Filter) -> int:
+    rows = _ExportRows(name, db, chosen)
     write_jsonl(path, rows, keeps_secrets=True)  # they may be brought in again
     return rows.n
 
 
-class _Rows:
-    """Rows of an export, one at a time, in the order in which the answers came; n of them so far."""
+class _ExportRows:
+    """The rows of an export, one at a time, in the order in which the answers came; `n` counts those so far."""
 
     def __init__(self, name: str, db: Database, chosen: Filter) -> None:
         self.name, self.db, self.chosen, self.n = name, db, chosen, 0
@@ -151,25 +153,29 @@ def load(store: Store, path: Path) -> tuple[int, int]:
     """
 
     def rows() -> Iterator[AnswerRow]:
-        return (_checked(location, row) for location, row in read_jsonl(path))
+        return (
+            _parse_exported_row(location, row) for location, row in read_jsonl(path)
+        )
 
-    return store.write(_add, incoming=rows)
+    return store.write(_add_incoming, incoming=rows)
 
 
-def _add(db: Database) -> tuple[int, int]:
-    """Add what is incoming; return how many answers that is, and how many were new."""
+def _add_incoming(db: Database) -> tuple[int, int]:
+    """Add the incoming answers; return how many there are, and how many were new."""
     ((n,),) = db.execute("SELECT COUNT(*) FROM incoming").fetchall()
-    n_new = db.execute(_ADD).rowcount
+    n_new = db.execute(_ADD_INCOMING).rowcount
     count_answers(db, n_new)
     return n, n_new
 
 
-def _checked(location: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
+def _parse_exported_row(
+    location: str, row: dict[str, Any]
+) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
         record: Any = KINDS[kind]
         stored = storable_json(value)
-        answer = _adapter(record).validate_json(stored, strict=True)
+        answer = _make_adapter(record).validate_json(stored, strict=True)
         match answer:
             case JudgeReply() if answer.key == key:
                 dollars = answer.dollars
@@ -214,8 +220,8 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
         )
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    with _read_as_store(path), closing(sqlite3.connect(uri, uri=True)) as source:
-        version = _check_complete(source, path)
+    with _report_read_errors(path), closing(sqlite3.connect(uri, uri=True)) as source:
+        version = _check_mergeable(source, path)
         source.execute("BEGIN")  # nothing comes between
         judges = (
             source.execute("SELECT * FROM judges").fetchall() if version > 2 else []
@@ -234,18 +240,18 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             db.executemany(
                 "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", looks
             )
-            return _add(db)
+            return _add_incoming(db)
 
-        return store.write(add, incoming=lambda: _answers_of(source, path))
+        return store.write(add, incoming=lambda: _read_answers(source, path))
 
 
-def _answers_of(db: sqlite3.Connection, path: Path) -> Iterator[AnswerRow]:
-    with _read_as_store(path):
+def _read_answers(db: sqlite3.Connection, path: Path) -> Iterator[AnswerRow]:
+    with _report_read_errors(path):
         yield from db.execute("SELECT * FROM answers")
 
 
 @contextmanager
-def _read_as_store(path: Path) -> Iterator[None]:
+def _report_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -254,7 +260,7 @@ def _read_as_store(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_complete(db: sqlite3.Connection, path: Path) -> int:
+def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
     """Return the version of another store. Raises UserError for one that cannot be merged."""
     pragmas = ("application_id", "user_version")
     owner, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
@@ -292,7 +298,7 @@ def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
 
     def take_out(db: Database) -> int:
         where, values = chosen.where(db)
-        _write(path, store.name, db, chosen)
+        _write_answers(path, store.name, db, chosen)
         return db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount
 
     return store.write(take_out), path

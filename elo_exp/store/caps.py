@@ -81,7 +81,7 @@ class OverCapError(Exception):
 def spent(db: Database, account: Account) -> list[Spent]:
     """Return what was paid within each scope of an account that has a cap, the least room first."""
     scopes = [
-        _within(db, scope, setting, cap)
+        _read_spending(db, scope, setting, cap)
         for scope, (setting, cap) in account.scopes().items()
         if cap is not None
     ]
@@ -101,15 +101,15 @@ def spent_before(
     rows = db.execute(query, (f"{kind} %", *own_scopes)).fetchall()
     return [
         (
-            _within(db, scope, f"caps.{kind}_usd", cap),
-            _command(db, [scope]),
+            _read_spending(db, scope, f"caps.{kind}_usd", cap),
+            _find_command(db, [scope]),
         )
         for (scope,) in rows
     ]
 
 
-def _within(db: Database, scope: str, setting: str, cap: float) -> Spent:
-    """What was paid within a scope."""
+def _read_spending(db: Database, scope: str, setting: str, cap: float) -> Spent:
+    """Return what was paid within a scope."""
     held_query = (
         f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
     )
@@ -117,8 +117,8 @@ def _within(db: Database, scope: str, setting: str, cap: float) -> Spent:
         scope=scope,
         setting=setting,
         cap=cap,
-        dollars=_sum(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
-        held=_sum(db, held_query, scope),
+        dollars=_read_number(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
+        held=_read_number(db, held_query, scope),
     )
 
 
@@ -137,7 +137,7 @@ def charge(db: Database, account: Account, name: str, dollars: float) -> None:
     db.execute(
         "INSERT INTO charges VALUES (?, ?, ?)", (name, json.dumps(scopes), dollars)
     )
-    _add(db, scopes, dollars)
+    _add_spending(db, scopes, dollars)
     if account.folder and account.command:
         command_row = (account.folder, account.command)
         db.execute(
@@ -149,12 +149,12 @@ def charge(db: Database, account: Account, name: str, dollars: float) -> None:
 
 def command_of(db: Database, name: str) -> str | None:
     """Return the command of the run that a call under way is charged to; None where that is not known."""
-    scopes, _ = _charged(db, name) or ((), 0.0)
-    return _command(db, scopes)
+    scopes, _ = _find_charge(db, name) or ((), 0.0)
+    return _find_command(db, scopes)
 
 
-def _command(db: Database, scopes: Sequence[str]) -> str | None:
-    """The command of the run folder among these scopes; None where that is not known."""
+def _find_command(db: Database, scopes: Sequence[str]) -> str | None:
+    """Return the command of the run folder among these scopes; None if it is not known."""
     query = "SELECT command FROM commands WHERE folder = ?"
     for scope in scopes:
         kind, _, folder = scope.partition(" ")
@@ -165,32 +165,32 @@ def _command(db: Database, scopes: Sequence[str]) -> str | None:
 
 def recharge(db: Database, account: Account, name: str, dollars: float) -> None:
     """Charge, past any cap, a call that is under way and was taken for one that had never arrived."""
-    if _charged(db, name) is None:
+    if _find_charge(db, name) is None:
         charge(db, replace(account, caps=Caps()), name, dollars)
 
 
 def pay(db: Database, name: str, dollars: float) -> None:
     """Add what a part of a call has cost; its charge is settled with the last part."""
-    if charge_row := _charged(db, name):
-        _add(db, charge_row[0], dollars)
+    if charge_row := _find_charge(db, name):
+        _add_spending(db, charge_row[0], dollars)
 
 
 def settle(db: Database, name: str, dollars: float | None) -> None:
     """Put what a call has cost in the place of its charge; None: as much as it may have cost."""
-    if charge_row := _charged(db, name):
+    if charge_row := _find_charge(db, name):
         scopes, reserved = charge_row
         db.execute("DELETE FROM charges WHERE name = ?", (name,))
         if dollars is not None:
-            _add(db, scopes, dollars - reserved)
+            _add_spending(db, scopes, dollars - reserved)
 
 
-def _charged(db: Database, name: str) -> tuple[Sequence[str], float] | None:
+def _find_charge(db: Database, name: str) -> tuple[Sequence[str], float] | None:
     query = "SELECT scopes, dollars FROM charges WHERE name = ?"
     row = db.execute(query, (name,)).fetchone()
     return (json.loads(row[0]), row[1]) if row else None
 
 
-def _add(db: Database, scopes: Iterable[str], dollars: float) -> None:
+def _add_spending(db: Database, scopes: Iterable[str], dollars: float) -> None:
     db.executemany(
         "INSERT INTO spending VALUES (?, ?) "
         "ON CONFLICT (scope) DO UPDATE SET dollars = spending.dollars + excluded.dollars",
@@ -198,6 +198,6 @@ def _add(db: Database, scopes: Iterable[str], dollars: float) -> None:
     )
 
 
-def _sum(db: Database, query: str, scope: str) -> float:
+def _read_number(db: Database, query: str, scope: str) -> float:
     row = db.execute(query, (scope,)).fetchone()
     return float(row[0] or 0.0) if row else 0.0

@@ -43,15 +43,15 @@ LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat
 # between two looks at the connection that shows that a process lives
 HOLD_SECONDS = 5.0
 GRACE_SECONDS = 30.0  # after which a process without such a connection is dead
-# between two looks at a server: after more, nobody knows whether it was there for others meanwhile
-_GAP_SECONDS = 10.0
+# Between two looks at a server. After more, nobody knows whether it was there for others meanwhile.
+_MAX_GAP_SECONDS = 10.0
 OPEN = "('intended', 'submitted')"  # states of a batch whose results are still to come
 PENDING = (
     "SELECT key FROM queries JOIN batches USING (nonce) "
     f"WHERE state IN {OPEN} AND outcome IS NULL"
 )
 _IS_PENDING = f"EXISTS ({PENDING} AND queries.key = claims.key)"
-_LIVES = "owner IN (SELECT key FROM living)"
+_IS_OWNER_ALIVE = "owner IN (SELECT key FROM living)"
 
 
 R = TypeVar("R", bound=Record)
@@ -64,28 +64,30 @@ class Claims:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.owner = secrets.token_hex(8)
-        self._me = (self.owner, *this_process())
+        self._owner_row = (self.owner, *this_process())
         self._job = slurm_job()
-        # signs of others, a heartbeat or None: the last, since when and until when it was seen, by our clock
-        self._signs: dict[str, tuple[float | None, float, float]] = {}
+        # By owner: the last heartbeat (None: a free lock), and when it was seen first and last, by our clock
+        self._seen_heartbeats: dict[str, tuple[float | None, float, float]] = {}
         self._stop = threading.Event()
-        self._beat = threading.Thread(target=self._keep_alive, daemon=True)
+        self._heartbeat_thread = threading.Thread(target=self._keep_alive, daemon=True)
 
     def __enter__(self) -> Self:
-        self.store.write(self._sign)
-        self._beat.start()
+        self.store.write(self._write_heartbeat)
+        self._heartbeat_thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all claims, and forget the dead; batches under way are left to whoever asks next."""
         self._stop.set()
-        self._beat.join()
+        self._heartbeat_thread.join()
 
         def end(db: Database) -> None:
-            living = [owner for owner in self._living(db) if owner != self.owner]
+            living = [
+                owner for owner in self._find_living_owners(db) if owner != self.owner
+            ]
             db.fill("living", living)
             for table in ("claims", "owners", "slurm_jobs"):
-                db.execute(f"DELETE FROM {table} WHERE NOT {_LIVES}")
+                db.execute(f"DELETE FROM {table} WHERE NOT {_IS_OWNER_ALIVE}")
 
         self.store.write(end)
 
@@ -98,7 +100,7 @@ class Claims:
         """
         self.store.take_in_unsaved()
         adopted, lost, claimed = self.store.write(
-            lambda db: self._take(db, keys, endpoint)
+            lambda db: self._claim_keys(db, keys, endpoint)
         )
         if adopted:
             batches = "a batch" if adopted == 1 else f"{adopted} batches"
@@ -113,15 +115,15 @@ class Claims:
             )
         return [key for key in keys if key in claimed]
 
-    def _take(
+    def _claim_keys(
         self, db: Database, keys: Sequence[str], endpoint: str | None
     ) -> tuple[int, list[float], set[str]]:
         """Return how many batches were taken over, what each lost call may have cost, and the keys claimed."""
         mine = (self.owner,)
-        db.fill("living", self._living(db))
+        db.fill("living", self._find_living_owners(db))
         db.fill("wanted", keys)
         adopted = db.execute(
-            f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_LIVES} AND "
+            f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_IS_OWNER_ALIVE} AND "
             "((state = 'intended' AND endpoint = ?) OR "
             "nonce IN (SELECT nonce FROM queries JOIN wanted USING (key)))",
             (self.owner, endpoint),
@@ -134,7 +136,7 @@ class Claims:
         db.execute(
             "INSERT INTO claims SELECT key, ? FROM wanted WHERE "
             "NOT EXISTS (SELECT 1 FROM answers WHERE answers.key = wanted.key) "
-            f"AND key NOT IN (SELECT key FROM claims WHERE {_LIVES}) "
+            f"AND key NOT IN (SELECT key FROM claims WHERE {_IS_OWNER_ALIVE}) "
             "ON CONFLICT (key) DO UPDATE SET owner = excluded.owner",
             mine,
         )
@@ -145,10 +147,10 @@ class Claims:
         """Count the answers that dead processes were waiting for, and that are wanted again: what each may have cost."""
         lost = db.execute(
             "UPDATE losses SET why = 'its process died' WHERE why IS NULL "
-            f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"
+            f"AND NOT {_IS_OWNER_ALIVE} AND key IN (SELECT key FROM wanted) RETURNING dollars, owner, key"
         ).fetchall()
         for _, owner, key in lost:
-            caps.settle(db, _call(owner, key), None)
+            caps.settle(db, _charge_name(owner, key), None)
         return [dollars for dollars, *_ in lost]
 
     def send(self, key: str, dollars: float) -> bool:
@@ -165,7 +167,9 @@ class Claims:
                 (dollars, utc_now(), key, self.owner),
             )
             if inserted.rowcount:
-                caps.charge(db, self.store.account, _call(self.owner, key), dollars)
+                caps.charge(
+                    db, self.store.account, _charge_name(self.owner, key), dollars
+                )
             return inserted.rowcount == 1
 
         return self.store.write(mark_sent)
@@ -176,10 +180,10 @@ class Claims:
 
         def put(db: Database) -> R:
             stored = self.store.put(db, {key: answer})[key]
-            caps.settle(db, _call(self.owner, key), dollars)
+            caps.settle(db, _charge_name(self.owner, key), dollars)
             return stored
 
-        charge = Charge(name=_call(self.owner, key), dollars=dollars)
+        charge = Charge(name=_charge_name(self.owner, key), dollars=dollars)
         stored = self.store.save(put, {key: answer}, charge)
         self.store.usage.count(answer)
         return stored
@@ -195,7 +199,7 @@ class Claims:
         def end(db: Database) -> None:
             db.execute(f"UPDATE losses SET why = ? WHERE {its}", (why, key, self.owner))
             db.execute(f"DELETE FROM losses WHERE {its}", (key, self.owner))
-            caps.settle(db, _call(self.owner, key), None if lost else 0.0)
+            caps.settle(db, _charge_name(self.owner, key), None if lost else 0.0)
 
         self.store.write(end)
 
@@ -216,7 +220,7 @@ class Claims:
         rows = self.store.write(find_holders)
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
-    def _living(self, db: Database) -> list[str]:
+    def _find_living_owners(self, db: Database) -> list[str]:
         rows = db.execute(
             "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
             "FROM owners LEFT JOIN slurm_jobs USING (owner)"
@@ -243,21 +247,24 @@ class Claims:
         heartbeat: float,
         *process: Any,
     ) -> bool:
-        """By its process id where that can be seen from here, else by a heartbeat that has stopped, or a lock that stays
-        free: that of a process that lives is free where its connection is lost, or the server has begun anew."""
+        """Return whether a process is dead.
+
+        Its process id tells, if it can be seen from here; else a heartbeat that has stopped, or a lock that stays free.
+        A process that lives loses its lock for a while when its connection is lost or the server restarts.
+        """
         if (alive := is_alive(*process)) is not None:
             return not alive
         is_free = held_locks is not None and owner not in held_locks
         sign, now = None if is_free else heartbeat, time.monotonic()
-        last_sign, since, last_look = self._signs.get(owner, (sign, now, now))
-        has_gap = held_locks is not None and now - last_look > _GAP_SECONDS
+        last_sign, since, last_look = self._seen_heartbeats.get(owner, (sign, now, now))
+        has_gap = held_locks is not None and now - last_look > _MAX_GAP_SECONDS
         since = now if sign != last_sign or has_gap else since
-        self._signs[owner] = (sign, since, now)
+        self._seen_heartbeats[owner] = (sign, since, now)
         return now - since >= (GRACE_SECONDS if is_free else LEASE_SECONDS)
 
-    def _sign(self, db: Database) -> None:
-        """Also where the row has gone: a process that slept was taken for dead, and goes on."""
-        row = (*self._me, time.time())
+    def _write_heartbeat(self, db: Database) -> None:
+        """Write the heartbeat, and the row if it has gone: a process that slept was taken for dead, and goes on."""
+        row = (*self._owner_row, time.time())
         db.execute(
             "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (owner) DO UPDATE SET heartbeat = excluded.heartbeat",
@@ -281,7 +288,7 @@ class Claims:
                 if has_locks:
                     db.hold(self.owner)
                 if n % n_a_beat == 0:
-                    db.write(self._sign)
+                    db.write(self._write_heartbeat)
                 is_warned = False
             except DatabaseError as error:
                 if not is_warned:
@@ -295,8 +302,8 @@ class Claims:
             db.close()
 
 
-def _call(owner: str, key: str) -> str:
-    """What a single call is charged as."""
+def _charge_name(owner: str, key: str) -> str:
+    """Return the name under which a single call is charged."""
     return f"{owner} {key}"
 
 

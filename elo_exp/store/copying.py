@@ -12,7 +12,7 @@ from elo_exp.store.store import Store, count_answers
 
 # What is copied beside the answers: columns, and the order in which the rows came, where it counts. Claims and the
 # processes that hold them are not: nobody is at work.
-_TABLES: Mapping[str, tuple[str, str]] = {
+_COPIED_TABLES: Mapping[str, tuple[str, str]] = {
     "judges": ("key, judge_model, reads", "rowid"),
     "designs": ("key, queries, n_seen", "key"),
     "looks": ("key, verdicts, leader, shown_at", "shown_at, key"),
@@ -27,7 +27,7 @@ _TABLES: Mapping[str, tuple[str, str]] = {
     "spending": ("scope, dollars", "scope"),
     "commands": ("folder, command", "folder"),
 }
-_ROWS = 5000  # of a table in memory at a time
+_ROWS_PER_INSERT = 5000
 
 
 def copy(source: Store, target: Store) -> dict[str, int]:
@@ -43,7 +43,7 @@ def copy(source: Store, target: Store) -> dict[str, int]:
     answers = "SELECT key, kind, value, created_at FROM answers"
     return source.look(
         lambda ours: target.write(
-            lambda theirs: _fill(ours, theirs), incoming=lambda: ours.each(answers)
+            lambda theirs: _copy_rows(ours, theirs), incoming=lambda: ours.each(answers)
         )
     )
 
@@ -66,7 +66,9 @@ def _check_idle(store: Store) -> None:
 def _check_empty(store: Store) -> None:
     ((n,),) = store.read("SELECT COUNT(*) FROM answers")
     tables = [
-        table for table in _TABLES if store.read(f"SELECT 1 FROM {table} LIMIT 1")
+        table
+        for table in _COPIED_TABLES
+        if store.read(f"SELECT 1 FROM {table} LIMIT 1")
     ]
     if n or tables:
         raise UserError(
@@ -76,25 +78,27 @@ def _check_empty(store: Store) -> None:
         )
 
 
-def _fill(ours: Database, theirs: Database) -> dict[str, int]:
+def _copy_rows(ours: Database, theirs: Database) -> dict[str, int]:
     added = theirs.execute("INSERT INTO answers SELECT * FROM incoming")
     count_answers(theirs, added.rowcount)
-    for table, (columns, order) in _TABLES.items():
+    for table, (columns, order) in _COPIED_TABLES.items():
         marks = ", ".join("?" * (columns.count(",") + 1))
         insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
         rows = ours.each(f"SELECT {columns} FROM {table} ORDER BY {order}")
-        while chunk := list(islice(rows, _ROWS)):
+        while chunk := list(islice(rows, _ROWS_PER_INSERT)):
             theirs.executemany(insert, chunk)
     counts = [
         {
             table: int(db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
-            for table in ("answers", *_TABLES)
+            for table in ("answers", *_COPIED_TABLES)
         }
         for db in (ours, theirs)
     ]
     if counts[0] != counts[1] or any(
         our_key != their_key
-        for our_key, their_key in zip_longest(_keys(ours), _keys(theirs))
+        for our_key, their_key in zip_longest(
+            _iterate_keys(ours), _iterate_keys(theirs)
+        )
     ):
         raise UserError(
             "store.action=copy: the store was changed while it was copied, and nothing was. Copy it when nobody is at "
@@ -103,5 +107,5 @@ def _fill(ours: Database, theirs: Database) -> dict[str, int]:
     return counts[1]
 
 
-def _keys(db: Database) -> Iterator[tuple[Any, ...]]:
+def _iterate_keys(db: Database) -> Iterator[tuple[Any, ...]]:
     return db.each("SELECT key FROM answers ORDER BY key")

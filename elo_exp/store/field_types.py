@@ -23,15 +23,17 @@ def check_types(record: Any, fields: Any) -> None:
     """Raise TypeError for the first field of another type than the record, a dataclass, has."""
     if not isinstance(fields, dict):
         raise TypeError(f"it is a {type(fields).__name__}")
-    for name, allowed in _allowed(record).items():
-        if name in fields and not _is_of(fields[name], allowed):
+    for name, allowed in _list_allowed_types(record).items():
+        if name in fields and not _has_type(fields[name], allowed):
             raise TypeError(f"{name}: found {fields[name]!r:.40}")
     usage = fields.get("usage")
-    if isinstance(usage, dict) and not all(_is_of(n, (int,)) for n in usage.values()):
+    if isinstance(usage, dict) and not all(
+        _has_type(n, (int,)) for n in usage.values()
+    ):
         raise TypeError(f"usage: found {usage!r:.40}")
 
 
-def _is_of(value: Any, allowed: tuple[type, ...]) -> bool:
+def _has_type(value: Any, allowed: tuple[type, ...]) -> bool:
     if isinstance(value, bool):
         return bool in allowed
     return isinstance(value, allowed) and (
@@ -40,7 +42,7 @@ def _is_of(value: Any, allowed: tuple[type, ...]) -> bool:
 
 
 @functools.cache
-def _allowed(record: Any) -> dict[str, tuple[type, ...]]:
+def _list_allowed_types(record: Any) -> dict[str, tuple[type, ...]]:
     """Return the types of JSON that each field may have."""
     allowed_types = {}
     for name, hint in typing.get_type_hints(record).items():

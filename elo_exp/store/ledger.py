@@ -67,7 +67,7 @@ class Batch:
 
 
 _COLUMNS = [field.name for field in dataclasses.fields(Batch)]
-_INSERT = (
+_INSERT_BATCH = (
     f"INSERT INTO batches ({', '.join(_COLUMNS)}) "
     f"VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
@@ -142,7 +142,7 @@ class Ledger:
                 batch_id=None,
                 created_at=now,
             )
-            db.execute(_INSERT, [*dataclasses.asdict(batch).values()])
+            db.execute(_INSERT_BATCH, [*dataclasses.asdict(batch).values()])
             caps.charge(db, self.store.account, nonce, batch.reserve)
             _insert_queries(db, nonce, chosen)
             if account is not None:
@@ -191,7 +191,9 @@ class Ledger:
                     f"(SELECT nonce FROM batches WHERE {given_up_sql})",
                     (nonce,),
                 )
-            if not db.execute(f"{_INSERT} ON CONFLICT DO NOTHING", values).rowcount:
+            if not db.execute(
+                f"{_INSERT_BATCH} ON CONFLICT DO NOTHING", values
+            ).rowcount:
                 return None
             caps.recharge(db, self.store.account, nonce, cost)
             _insert_queries(db, nonce, names)
@@ -222,7 +224,9 @@ class Ledger:
 
         def mark_submitted(db: Database) -> None:
             not_known_sql = "state IN ('intended', 'abandoned')"
-            if _change(db, batch, not_known_sql, state="submitted", batch_id=batch_id):
+            if _update_batch(
+                db, batch, not_known_sql, state="submitted", batch_id=batch_id
+            ):
                 caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
 
         self.store.write(mark_submitted, is_paid=True)
@@ -234,7 +238,7 @@ class Ledger:
 
         def mark_abandoned(db: Database) -> bool:
             new = {"state": "abandoned", "note": why}
-            is_ours = _change(db, batch, ours_sql, self._owner, **new)
+            is_ours = _update_batch(db, batch, ours_sql, self._owner, **new)
             if is_ours:
                 caps.settle(db, batch.nonce, 0.0)
             return is_ours
@@ -243,22 +247,26 @@ class Ledger:
 
     def give_up(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
-        is_open = f"state IN {OPEN}"
+        open_sql = f"state IN {OPEN}"
         self.store.write(
-            lambda db: _change(db, batch, is_open, state="abandoned", note=why)
+            lambda db: _update_batch(db, batch, open_sql, state="abandoned", note=why)
         )
 
     def refused(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
 
         def mark_refused(db: Database) -> None:
-            if _change(db, batch, f"state IN {OPEN}", state="abandoned", note=why):
+            if _update_batch(
+                db, batch, f"state IN {OPEN}", state="abandoned", note=why
+            ):
                 caps.settle(db, batch.nonce, 0.0)
 
         self.store.write(mark_refused)
 
     def note(self, batch: Batch, note: str) -> None:
-        self.store.write(lambda db: _change(db, batch, f"state IN {OPEN}", note=note))
+        self.store.write(
+            lambda db: _update_batch(db, batch, f"state IN {OPEN}", note=note)
+        )
 
     def record(
         self,
@@ -376,10 +384,10 @@ def _insert_queries(
     )
 
 
-def _change(
+def _update_batch(
     db: Database, batch: Batch, condition: str, *condition_values: str, **values: str
 ) -> bool:
-    """Give a batch new values, where a condition holds, to which values may be given."""
+    """Update columns of a batch if a condition in SQL holds; `condition_values` are its parameters."""
     if "note" in values:  # what a server has said
         values["note"] = masked(values["note"])
     new = ", ".join(f"{name} = ?" for name in values)

@@ -41,7 +41,7 @@ from elo_exp.store.database import (
 logger = logging.getLogger(__name__)
 
 # What libpq is told where the URL does not say otherwise: a server that is gone is noticed within a minute.
-_CONNECTING: Mapping[str, Any] = {
+_CONNECTION_DEFAULTS: Mapping[str, Any] = {
     "application_name": "elo_exp",
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -50,42 +50,47 @@ _CONNECTING: Mapping[str, Any] = {
     "target_session_attrs": "read-write",  # of several hosts the one that is written to
 }
 # The server, too, notices that a machine is gone; what it has committed is on its disk.
-_SETTING = """
+_SESSION_SETTINGS = """
 SELECT set_config('tcp_keepalives_idle', '30', false),
     set_config('tcp_keepalives_interval', '10', false),
     set_config('tcp_keepalives_count', '3', false);
 SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'
 """
-# after which the server ends the transaction of a process that says nothing
-_SILENT_SECONDS = 30
-_PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # seconds before each attempt to connect anew
-# by these the server says that it ends the connection
-_ENDED = ("57P01", "57P02", "57P05", "25P03", "25P04")
-# by these that a transaction took too long, or met another one: it may succeed later
-_TIMED_OUT = ("57014", "55P03", "40001", "40P01", "57P03")
-_NUMBERS = {"53100": errno.ENOSPC, "42501": errno.EACCES, "25006": errno.EROFS}
-_RESOURCES = "53"  # of which the server has too few: disk, memory, connections
-_LOG_BYTES = (
-    2**26
-)  # of the statements that are kept in memory, before they are kept in a file
-_KEYS_A_QUERY = 5000
-_ROWS_A_FETCH = 100
-_OURS = "elo_exp_store"  # the table by which a schema is known to be ours
-_TYPES = {"TEXT": 'TEXT COLLATE "C"', "REAL": "DOUBLE PRECISION", "WITHOUT ROWID": ""}
-_STORE_TABLES = re.sub("|".join(_TYPES), lambda match: _TYPES[match[0]], TABLES)
+# The server then ends the transaction of a silent process.
+_MAX_IDLE_SECONDS = 30
+_RECONNECT_PAUSES_SECONDS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+_CONNECTION_ENDED_STATES = ("57P01", "57P02", "57P05", "25P03", "25P04")
+# A transaction took too long, or met another one.
+_RETRYABLE_STATES = ("57014", "55P03", "40001", "40P01", "57P03")
+_ERRNO_BY_STATE = {"53100": errno.ENOSPC, "42501": errno.EACCES, "25006": errno.EROFS}
+# Of the states that say that disk, memory or connections are short
+_LACKS_RESOURCES_CLASS = "53"
+# Beyond these, statements are kept in a file.
+_MAX_LOG_BYTES_IN_MEMORY = 2**26
+_KEYS_PER_QUERY = 5000
+_ROWS_PER_FETCH = 100
+_MARKER_TABLE = "elo_exp_store"
+_POSTGRES_TYPES = {
+    "TEXT": 'TEXT COLLATE "C"',
+    "REAL": "DOUBLE PRECISION",
+    "WITHOUT ROWID": "",
+}
+_STORE_TABLES = re.sub(
+    "|".join(_POSTGRES_TYPES), lambda match: _POSTGRES_TYPES[match[0]], TABLES
+)
 _TABLES = (
     _STORE_TABLES
     + f"""
 ALTER TABLE batches ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 ALTER TABLE judges ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY;
 CREATE TABLE commits (session TEXT PRIMARY KEY, number BIGINT NOT NULL, at TIMESTAMPTZ NOT NULL);
-CREATE TABLE {_OURS} (application_id BIGINT NOT NULL, version INTEGER NOT NULL);
-INSERT INTO {_OURS} VALUES ({APPLICATION_ID}, {SCHEMA_VERSION});
+CREATE TABLE {_MARKER_TABLE} (application_id BIGINT NOT NULL, version INTEGER NOT NULL);
+INSERT INTO {_MARKER_TABLE} VALUES ({APPLICATION_ID}, {SCHEMA_VERSION});
 """
 )
 # A value, parsed. Its functions refuse escapes of what is no character; those are looked at by nobody who asks here.
-_JSON = r"regexp_replace(value, '\\u(0000|[dD][89abAB][0-9a-fA-F]{2})', '\\u0020', 'g')::json"
+_VALUE_AS_JSON = r"regexp_replace(value, '\\u(0000|[dD][89abAB][0-9a-fA-F]{2})', '\\u0020', 'g')::json"
 
 T = TypeVar("T")
 
@@ -107,14 +112,18 @@ class Postgres:
         busy_seconds: float = BUSY_SECONDS,
         keeps_log: bool = True,
     ) -> None:
-        self._url, self._wait_minutes, self._busy = url, wait_minutes, busy_seconds
+        self._url, self._wait_minutes, self._busy_seconds = (
+            url,
+            wait_minutes,
+            busy_seconds,
+        )
         self._session = secrets.token_hex(8)
         self._n_writes = 0
         self._n_acknowledged = 0  # the last transaction that the server said it has
         self._has_given_up = False
-        self._log = _Log() if keeps_log else None
+        self._log = _StatementLog() if keeps_log else None
         self._statements: list[_Statement] = []  # of the transaction under way
-        self._is_inside = False  # a transaction
+        self._is_in_transaction = False  # a transaction
         self._db = self._connect()
 
     @classmethod
@@ -124,12 +133,12 @@ class Postgres:
             store = cls(url, wait_minutes=wait_minutes)
         except psycopg.Error as error:
             raise UserError(
-                f"store: cannot reach {url} ({_line(error)}). Expected "
+                f"store: cannot reach {url} ({_error_line(error)}). Expected "
                 "postgresql://user@host/database of a server that runs and lets you in; a password "
                 "is read from PGPASSWORD or ~/.pgpass."
             ) from None
         try:
-            with _told():
+            with _translate_errors():
                 store._prepare()
         except (UserError, DatabaseError):
             store.close()
@@ -137,9 +146,9 @@ class Postgres:
         return store
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        settings = {**_CONNECTING, **conninfo_to_dict(self._url)}
+        settings = {**_CONNECTION_DEFAULTS, **conninfo_to_dict(self._url)}
         db = psycopg.connect(**settings, client_encoding="utf8", autocommit=True)
-        db.execute(_SETTING.encode())
+        db.execute(_SESSION_SETTINGS.encode())
         return db
 
     def _prepare(self) -> None:
@@ -153,18 +162,20 @@ class Postgres:
         if not self._is_ours():
             self._begin()
             if not self._is_ours():  # another process may have been first
-                self._do(f"{_TABLES}; {identity_row()}")
-            self._do("COMMIT")
-        if self._version() < SCHEMA_VERSION:
+                self._run(f"{_TABLES}; {identity_row()}")
+            self._run("COMMIT")
+        if self._read_version() < SCHEMA_VERSION:
             self._begin()
-            if self._version() < SCHEMA_VERSION:  # another process may have been first
+            if (
+                self._read_version() < SCHEMA_VERSION
+            ):  # another process may have been first
                 # those that an older version does not have
-                self._do(f"{_STORE_TABLES}; {identity_row()}")
-                self._do(f"UPDATE {_OURS} SET version = {SCHEMA_VERSION}")
-            self._do("COMMIT")
+                self._run(f"{_STORE_TABLES}; {identity_row()}")
+                self._run(f"UPDATE {_MARKER_TABLE} SET version = {SCHEMA_VERSION}")
+            self._run("COMMIT")
 
-    def _version(self) -> int:
-        query = f"SELECT version FROM {_OURS}"
+    def _read_version(self) -> int:
+        query = f"SELECT version FROM {_MARKER_TABLE}"
         (version,) = self._db.execute(query.encode()).fetchone() or (0,)
         return int(version)
 
@@ -177,7 +188,7 @@ class Postgres:
             )
         query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
         tables = [name for (name,) in self._db.execute(query, (schema,))]
-        if _OURS not in tables:
+        if _MARKER_TABLE not in tables:
             if not tables:
                 return False
             raise UserError(
@@ -185,7 +196,7 @@ class Postgres:
                 f"({', '.join(sorted(tables)[:3])}). Expected one that is empty, or a store: "
                 "createdb NAME makes a database, and ?options=-csearch_path%3DNAME names a schema."
             )
-        query = f"SELECT application_id, version FROM {_OURS}"
+        query = f"SELECT application_id, version FROM {_MARKER_TABLE}"
         owner, version = self._db.execute(query.encode()).fetchone() or (0, 0)
         if owner != APPLICATION_ID:
             raise DatabaseError("it is the database of another program")
@@ -204,11 +215,11 @@ class Postgres:
         *,
         incoming: Callable[[], Iterable[AnswerRow]] | None = None,
     ) -> T:
-        if self._is_inside:
+        if self._is_in_transaction:
             raise DatabaseError("cannot start a transaction within a transaction")
-        wait = _Wait(self._url, self._wait_minutes)
+        wait = _ReconnectWait(self._url, self._wait_minutes)
         results: list[T] = []  # the result of a transaction of which nobody knows
-        with _told():
+        with _translate_errors():
             while True:
                 try:
                     if results and self._is_committed():
@@ -216,12 +227,12 @@ class Postgres:
                         return results[0]
                     results, self._statements = [], []
                     if incoming is not None:
-                        self._put_aside(incoming())
+                        self._copy_incoming(incoming())
                     self._n_writes += 1
                     with self._transaction():
                         results = [body(self)]
                         if incoming is not None:
-                            self._do("DROP TABLE incoming")
+                            self._run("DROP TABLE incoming")
                     self._acknowledge()
                     return results[0]
                 except psycopg.Error as error:
@@ -233,7 +244,7 @@ class Postgres:
             self._log.add(self._n_writes, self._statements)
         self._statements = []
 
-    def _write_lost_again(self) -> None:
+    def _rewrite_lost_transactions(self) -> None:
         """Run the statements of acknowledged transactions that the server does not have."""
         if not self._n_acknowledged:
             return
@@ -246,12 +257,12 @@ class Postgres:
                 log = self._log.after(number) if self._log is not None else ()
                 for statements in log:
                     n_lost += 1
-                    n_failed += not self._run_again(statements)
-                self._do(
+                    n_failed += not self._rerun_transaction(statements)
+                self._run(
                     f"INSERT INTO commits VALUES ('{self._session}', {self._n_acknowledged}, now()) "
                     "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at"
                 )
-            self._do("COMMIT")
+            self._run("COMMIT")
         except BaseException:
             self._roll_back()
             raise
@@ -266,27 +277,27 @@ class Postgres:
                 else f"{n_lost - n_failed} of them are written again; the others may be paid for again",
             )
 
-    def _run_again(self, statements: Sequence["_Statement"]) -> bool:
+    def _rerun_transaction(self, statements: Sequence["_Statement"]) -> bool:
         """Run the statements of one transaction; False, and nothing done, if the server refuses them now."""
-        self._do("SAVEPOINT lost")
+        self._run("SAVEPOINT lost")
         try:
             for name, statement, values in statements:
                 getattr(self, name)(statement, values)
         except psycopg.Error as error:
             if self._is_lost(error):
                 raise
-            self._do("ROLLBACK TO SAVEPOINT lost")
-            logger.warning("warning: %s: %s", self._url, _line(error))
+            self._run("ROLLBACK TO SAVEPOINT lost")
+            logger.warning("warning: %s: %s", self._url, _error_line(error))
             return False
-        self._do("RELEASE SAVEPOINT lost")
+        self._run("RELEASE SAVEPOINT lost")
         return True
 
     def _begin(self, first_statement: str = "") -> None:
         """Begin a transaction with the lock of the writers, and a first statement, in one message to the server."""
-        self._do(
+        self._run(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-            f"SET LOCAL lock_timeout = '{1000 * self._busy:.0f}ms'; "
-            f"SET LOCAL idle_in_transaction_session_timeout = '{_SILENT_SECONDS}s'; "
+            f"SET LOCAL lock_timeout = '{1000 * self._busy_seconds:.0f}ms'; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{_MAX_IDLE_SECONDS}s'; "
             f"SELECT pg_advisory_xact_lock({APPLICATION_ID}); {first_statement}"
         )
 
@@ -297,18 +308,18 @@ class Postgres:
                 f"INSERT INTO commits VALUES ('{self._session}', {self._n_writes}, now()) "
                 "ON CONFLICT (session) DO UPDATE SET number = excluded.number, at = excluded.at"
             )
-            self._is_inside = True
+            self._is_in_transaction = True
             yield
-            self._do("COMMIT")
+            self._run("COMMIT")
         except BaseException:
             self._roll_back()
             raise
         finally:
-            self._is_inside = False
+            self._is_in_transaction = False
 
     def _roll_back(self) -> None:
         with suppress(psycopg.Error):  # a connection that is lost has done so
-            self._do("ROLLBACK")
+            self._run("ROLLBACK")
 
     def _is_committed(self) -> bool:
         """Whether the last transaction was, which has ended once the lock is free."""
@@ -320,11 +331,11 @@ class Postgres:
             self._roll_back()
         return row == (self._n_writes,)
 
-    def _put_aside(self, rows: Iterable[AnswerRow]) -> None:
-        self._do("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    def _copy_incoming(self, rows: Iterable[AnswerRow]) -> None:
+        self._run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         try:
             columns = "key TEXT, kind TEXT, value TEXT, at TEXT"
-            self._do(
+            self._run(
                 f"DROP TABLE IF EXISTS incoming; CREATE TEMP TABLE incoming ({columns})"
             )
             with (
@@ -333,7 +344,7 @@ class Postgres:
             ):
                 for row in rows:
                     copy.write_row(row)
-            self._do("COMMIT")
+            self._run("COMMIT")
         except BaseException:
             self._roll_back()
             raise
@@ -341,21 +352,21 @@ class Postgres:
     # A lost connection
 
     def _is_lost(self, error: psycopg.Error) -> bool:
-        if error.sqlstate in _ENDED:
+        if error.sqlstate in _CONNECTION_ENDED_STATES:
             self._db.close()
         return self._db.closed
 
-    def _wait_after(self, error: psycopg.Error, wait: "_Wait") -> None:
+    def _wait_after(self, error: psycopg.Error, wait: "_ReconnectWait") -> None:
         """Wait until what has failed can be tried again, with a connection. Raises an error that will not pass, and
         DatabaseError when it has been waited for long enough."""
         if not self._is_lost(error):
-            if error.sqlstate not in _TIMED_OUT or not self._wait_minutes:
+            if error.sqlstate not in _RETRYABLE_STATES or not self._wait_minutes:
                 raise error
             wait.pause(error, is_lost=False)
             return
         self._reconnect(error, wait)
 
-    def _reconnect(self, error: psycopg.Error, wait: "_Wait") -> None:
+    def _reconnect(self, error: psycopg.Error, wait: "_ReconnectWait") -> None:
         """Connect anew, and see that the server has all that was acknowledged."""
         self._has_given_up = True  # unless it comes back
         while True:
@@ -363,10 +374,10 @@ class Postgres:
                 while self._db.closed:
                     wait.pause(error)
                     self._db = self._connect()
-                self._write_lost_again()
+                self._rewrite_lost_transactions()
                 break
             except psycopg.Error as new_error:
-                is_timeout = new_error.sqlstate in _TIMED_OUT
+                is_timeout = new_error.sqlstate in _RETRYABLE_STATES
                 if not (self._is_lost(new_error) or is_timeout):
                     raise
                 if not self._db.closed:
@@ -375,9 +386,9 @@ class Postgres:
         self._has_given_up = False
         wait.end()
 
-    def _again(self, action: Callable[[], T]) -> T:
-        """Do what changes nothing, again where the connection is lost."""
-        wait = _Wait(self._url, self._wait_minutes)
+    def _retry(self, action: Callable[[], T]) -> T:
+        """Do something that changes nothing; do it again if the connection is lost."""
+        wait = _ReconnectWait(self._url, self._wait_minutes)
         while True:
             try:
                 return action()
@@ -390,36 +401,44 @@ class Postgres:
     # Reading
 
     def read(self, body: Callable[[Self], T]) -> T:
-        with _told():
-            return body(self) if self._is_inside else self._again(lambda: body(self))
+        with _translate_errors():
+            return (
+                body(self)
+                if self._is_in_transaction
+                else self._retry(lambda: body(self))
+            )
 
     def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        with _told():
-            if self._is_inside:
-                yield from self._fetched(query, values)
+        with _translate_errors():
+            if self._is_in_transaction:
+                yield from self._fetch_in_portions(query, values)
                 return
             begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            self._again(lambda: self._do(begin))
-            self._is_inside = True
+            self._retry(lambda: self._run(begin))
+            self._is_in_transaction = True
             try:
-                yield from self._fetched(query, values)
+                yield from self._fetch_in_portions(query, values)
             finally:
-                self._is_inside = False
+                self._is_in_transaction = False
                 self._roll_back()
 
-    def _fetched(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    def _fetch_in_portions(
+        self, query: str, values: Sequence[Any]
+    ) -> Iterator[tuple[Any, ...]]:
         with self._db.cursor(name="rows") as cursor:
-            cursor.itersize = _ROWS_A_FETCH
-            yield from cursor.execute(_marked(query), values)
+            cursor.itersize = _ROWS_PER_FETCH
+            yield from cursor.execute(_use_psycopg_marks(query), values)
 
     def values(
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
         """The messages come, too: taking them out costs the server more than sending them."""
         query = "SELECT key, value FROM answers WHERE key = ANY(?)"
-        for start in range(0, len(keys), _KEYS_A_QUERY):
-            chunk = list(keys[start : start + _KEYS_A_QUERY])
-            yield from self.read(functools.partial(_rows, query=query, values=(chunk,)))
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            chunk = list(keys[start : start + _KEYS_PER_QUERY])
+            yield from self.read(
+                functools.partial(_fetch_rows, query=query, values=(chunk,))
+            )
 
     def n_bytes(self) -> int:
         size = (
@@ -438,7 +457,7 @@ class Postgres:
                 keeps_log=False,
             )
         except psycopg.Error as error:
-            raise DatabaseError(_line(error)) from None
+            raise DatabaseError(_error_line(error)) from None
 
     def hold(self, name: str) -> None:
         high, low = (
@@ -464,14 +483,14 @@ class Postgres:
             try:
                 self._forget_session()
             except psycopg.Error as error:
-                self._see_to_the_end(error)
+                self._reconnect_at_close(error)
         elif self._has_given_up:
-            self._warn_of_last_answers("it did not come back")
+            self._warn_about_last_answers("it did not come back")
         self._db.close()
         if self._log is not None:
             self._log.close()
 
-    def _see_to_the_end(self, error: psycopg.Error) -> None:
+    def _reconnect_at_close(self, error: psycopg.Error) -> None:
         """Have a server that has gone away take what it lacks, before the run ends."""
         if not self._is_lost(
             error
@@ -479,11 +498,11 @@ class Postgres:
             self._roll_back()
             return
         try:
-            self._reconnect(error, _Wait(self._url, self._wait_minutes))
+            self._reconnect(error, _ReconnectWait(self._url, self._wait_minutes))
         except (psycopg.Error, DatabaseError) as new_error:
-            self._warn_of_last_answers(str(new_error))
+            self._warn_about_last_answers(str(new_error))
 
-    def _warn_of_last_answers(self, why: str) -> None:
+    def _warn_about_last_answers(self, why: str) -> None:
         if self._log is not None:
             logger.warning(
                 "warning: %s: nobody knows whether the server still has the last answers of this run (%s)",
@@ -492,7 +511,7 @@ class Postgres:
             )
 
     def _forget_session(self) -> None:
-        self._do(
+        self._run(
             "BEGIN; SET LOCAL lock_timeout = '1s'; "
             f"DELETE FROM commits WHERE session = '{self._session}' "
             "OR at < now() - interval '30 days'; COMMIT"
@@ -500,19 +519,21 @@ class Postgres:
 
     # Statements
 
-    def _do(self, statements: str) -> None:
+    def _run(self, statements: str) -> None:
         """Run statements of ours, without values, in one message to the server."""
         self._db.execute(statements.encode(), prepare=False)
 
     def execute(
         self, statement: str, values: Sequence[Any] = ()
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        self._note("execute", statement, values)
-        return self._db.execute(_marked(statement), values)
+        self._log_statement("execute", statement, values)
+        return self._db.execute(_use_psycopg_marks(statement), values)
 
-    def _note(self, method: str, statement: str, values: Sequence[Any]) -> None:
+    def _log_statement(
+        self, method: str, statement: str, values: Sequence[Any]
+    ) -> None:
         """Keep a statement of a transaction that changes something, to be run again if the server loses it."""
-        if self._is_inside and not statement.startswith("SELECT"):
+        if self._is_in_transaction and not statement.startswith("SELECT"):
             self._statements.append((method, statement, [*values]))
 
     def executemany(
@@ -522,39 +543,39 @@ class Postgres:
         all_rows = list(rows)
         if len(all_rows) == 1:
             return self.execute(statement, all_rows[0])
-        self._note("executemany", statement, all_rows)
+        self._log_statement("executemany", statement, all_rows)
         cursor = self._db.cursor()
-        cursor.executemany(_marked(statement), all_rows)
-        self._do("SELECT 1")
+        cursor.executemany(_use_psycopg_marks(statement), all_rows)
+        self._run("SELECT 1")
         return cursor
 
     def fill(self, table: str, keys: Iterable[str]) -> None:
         columns = 'key TEXT COLLATE "C" PRIMARY KEY'
-        self._do(
+        self._run(
             f"CREATE TEMP TABLE IF NOT EXISTS {table} ({columns}) ON COMMIT DELETE ROWS; "
             f"DELETE FROM {table}"
         )
         all_keys = list(keys)
-        self._note("fill", table, all_keys)
+        self._log_statement("fill", table, all_keys)
         insert = f"INSERT INTO {table} SELECT DISTINCT unnest(?::text[])"
-        self._db.execute(_marked(insert), (all_keys,))
+        self._db.execute(_use_psycopg_marks(insert), (all_keys,))
 
     def text(self, *path: str) -> str:
-        return f"""({_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
+        return f"""({_VALUE_AS_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
 
     def number(self, *path: str) -> str:
-        return f"({_JSON} #>> '{{{','.join(path)}}}')::float8"
+        return f"({_VALUE_AS_JSON} #>> '{{{','.join(path)}}}')::float8"
 
     def members(self, column: str) -> str:
         return f"json_array_elements_text({column}::json)"
 
 
-def _rows(db: Postgres, query: str, values: Sequence[Any]) -> list[Any]:
+def _fetch_rows(db: Postgres, query: str, values: Sequence[Any]) -> list[Any]:
     return db.execute(query, values).fetchall()
 
 
-class _Wait:
-    """For a connection that was lost: how long, and what is said of it."""
+class _ReconnectWait:
+    """A wait for a connection that was lost: how long, and its log messages."""
 
     def __init__(self, url: str, minutes: float) -> None:
         self._url, self._minutes = url, minutes
@@ -577,17 +598,19 @@ class _Wait:
                 "the connection was lost" if is_lost else "a statement takes too long"
             )
             raise DatabaseError(
-                f"{failure}{suffix if self._minutes else ''}: {_line(error)}"
+                f"{failure}{suffix if self._minutes else ''}: {_error_line(error)}"
             )
         elif self._n == 1:
             logger.warning(
                 "warning: %s: %s (%s). Waiting up to %g minutes for it",
                 self._url,
                 problem,
-                _line(error),
+                _error_line(error),
                 self._minutes,
             )
-        time.sleep(_PAUSES[min(self._n, len(_PAUSES) - 1)])
+        time.sleep(
+            _RECONNECT_PAUSES_SECONDS[min(self._n, len(_RECONNECT_PAUSES_SECONDS) - 1)]
+        )
         self._n += 1
 
     def end(self) -> None:
@@ -598,7 +621,7 @@ class _Wait:
 _Statement = tuple[str, str, list[Any]]  # method, statement, values
 
 
-class _Log:
+class _StatementLog:
     """The statements of the transactions that were acknowledged, in memory, and in a temporary file if they are many.
 
     is_broken  some could not be kept
@@ -613,7 +636,7 @@ class _Log:
             return
         try:
             if self._file is None:
-                self._file = tempfile.SpooledTemporaryFile(_LOG_BYTES)  # noqa: SIM115, closed with the connection
+                self._file = tempfile.SpooledTemporaryFile(_MAX_LOG_BYTES_IN_MEMORY)  # noqa: SIM115, closed with the connection
             self._file.seek(0, os.SEEK_END)
             pickle.dump((number, statements), self._file)
         except OSError:  # the disk is full
@@ -639,23 +662,23 @@ class _Log:
 
 
 @functools.cache
-def _marked(statement: str) -> bytes:
-    """The statement with psycopg's marks for values."""
+def _use_psycopg_marks(statement: str) -> bytes:
+    """Write each ? of a statement as psycopg's mark for a value."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
         state = error.sqlstate or ""
         raise DatabaseError(
-            _line(error),
-            number=_NUMBERS.get(state),
-            is_transient=state.startswith(_RESOURCES),
+            _error_line(error),
+            number=_ERRNO_BY_STATE.get(state),
+            is_transient=state.startswith(_LACKS_RESOURCES_CLASS),
         ) from error
 
 
-def _line(error: psycopg.Error) -> str:
+def _error_line(error: psycopg.Error) -> str:
     return " ".join((error.diag.message_primary or str(error)).split())

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from elo_exp.records import UserError
 
-_SWEEP_VARIABLE = "ELO_EXP_SWEEP"  # holds the process that started this job's sweep
-_HIDDEN = "hidden"  # the start of a process of which nothing more can be known
+_SWEEP_PROCESS_VARIABLE = (
+    "ELO_EXP_SWEEP"  # holds the process that started this job's sweep
+)
+# Of a process whose start cannot be seen from here
+_HIDDEN_START = "hidden"
 
 Process = tuple[str, str, int, str]  # host, boot, process id, start
 
 
 def this_process() -> Process:
-    return socket.gethostname(), _boot(), os.getpid(), _start(os.getpid())
+    return socket.gethostname(), _read_boot_id(), os.getpid(), _read_start(os.getpid())
 
 
 def slurm_job() -> tuple[str, int] | None:
@@ -32,27 +35,27 @@ def slurm_job() -> tuple[str, int] | None:
 
 def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
     """Whether a process is alive; None where it cannot be seen from here."""
-    if not boot or (host, boot) != (socket.gethostname(), _boot()):
+    if not boot or (host, boot) != (socket.gethostname(), _read_boot_id()):
         return None
-    current_start = _start(pid)
-    return None if current_start == _HIDDEN else current_start == start
+    current_start = _read_start(pid)
+    return None if current_start == _HIDDEN_START else current_start == start
 
 
 def export_lifeline() -> None:
     """Make this process the one whose death stops the spending of all that it starts from now
     on."""
-    os.environ[_SWEEP_VARIABLE] = json.dumps(this_process())
+    os.environ[_SWEEP_PROCESS_VARIABLE] = json.dumps(this_process())
 
 
 def is_job_of_sweep() -> bool:
     """Whether another process has started this one for a job of its sweep."""
-    sweep = os.environ.get(_SWEEP_VARIABLE)
+    sweep = os.environ.get(_SWEEP_PROCESS_VARIABLE)
     return sweep is not None and tuple(json.loads(sweep)) != this_process()
 
 
 def check_lifeline() -> None:
     """Raise UserError in a job whose sweep has died: an orphan pays for nothing more."""
-    sweep = os.environ.get(_SWEEP_VARIABLE)
+    sweep = os.environ.get(_SWEEP_PROCESS_VARIABLE)
     if sweep and is_alive(*json.loads(sweep)) is False:
         raise UserError(
             "the sweep that started this job has ended, so nothing more is submitted. Every answer "
@@ -60,7 +63,7 @@ def check_lifeline() -> None:
         )
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     """One boot of this machine and one container's view of its processes; empty where the system
     does not say."""
     try:
@@ -70,13 +73,13 @@ def _boot() -> str:
         return ""
 
 
-def _start(pid: int) -> str:
-    """When a process began, as process ids are reused; empty if it is gone, _HIDDEN if it is hidden
+def _read_start(pid: int) -> str:
+    """When a process began, as process ids are reused; empty if it is gone, _HIDDEN_START if it is hidden
     from us."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return _HIDDEN if _exists(pid) else ""
+        return _HIDDEN_START if _exists(pid) else ""
     fields = stat.rpartition(")")[2].split()  # its name may hold anything
     return "" if fields[0] in "ZX" else fields[19]
 

@@ -23,11 +23,12 @@ from elo_exp.store.database import (
     identity_row,
 )
 
-# For which another program's transaction is waited for without a word
-_SILENT_SECONDS = 2.0
+# For another program's transaction
+_MAX_SILENT_WAIT_SECONDS = 2.0
 _PROBE_BYTES = 65_536
-_TRANSACTION_BYTES = 2**20  # that a file may have to grow by
-_KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
+_MAX_GROWTH_PER_TRANSACTION_BYTES = 2**20
+# The oldest builds of SQLite that are in use allow 999 variables.
+_KEYS_PER_QUERY = 500
 
 T = TypeVar("T")
 
@@ -46,16 +47,16 @@ class Sqlite:
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._path, self._busy_seconds = path, busy_seconds
-        with _told(self._path):
+        with _translate_errors(self._path):
             self._db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
 
     @classmethod
     def opened(cls, path: Path) -> Self:
         """Open a store, made where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _told(path):
-            _create(path)
-        if path.stat().st_size == 0:  # `_create` never leaves it so
+        with _translate_errors(path):
+            _create_file(path)
+        if path.stat().st_size == 0:  # `_create_file` never leaves it so
             raise UserError(
                 f"{path}: is empty, and a store never is. Restore it from a copy; or, if all "
                 "that it held may be paid for again, delete it; or choose another folder with "
@@ -71,10 +72,10 @@ class Sqlite:
 
     def _prepare(self) -> None:
         """Add the tables that an older version does not have; leave what is not ours as it is."""
-        with _told(self._path):
+        with _translate_errors(self._path):
             self._execute_when_free("PRAGMA user_version")
         pragmas = ("application_id", "user_version")
-        owner, version = (self._rows(f"PRAGMA {name}")[0][0] for name in pragmas)
+        owner, version = (self._fetch_rows(f"PRAGMA {name}")[0][0] for name in pragmas)
         if owner != APPLICATION_ID:
             raise DatabaseError("it is the database of another program")
         if version > SCHEMA_VERSION:
@@ -85,11 +86,11 @@ class Sqlite:
             )
         if version < SCHEMA_VERSION:
             self.write(lambda db: _upgrade(db._db))
-        self._rows("PRAGMA journal_mode=WAL")  # readers and a writer side by side
-        self._rows("PRAGMA synchronous=FULL")
+        self._fetch_rows("PRAGMA journal_mode=WAL")  # readers and a writer side by side
+        self._fetch_rows("PRAGMA synchronous=FULL")
 
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        with _told(self._path):
+    def _fetch_rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with _translate_errors(self._path):
             return self._db.execute(query, values).fetchall()
 
     def write(
@@ -98,20 +99,20 @@ class Sqlite:
         *,
         incoming: Callable[[], Iterable[AnswerRow]] | None = None,
     ) -> T:
-        with _told(self._path):
+        with _translate_errors(self._path):
             if incoming is None:
-                return self._write(body)
-            self._put_aside(incoming())
+                return self._run_transaction(body)
+            self._copy_incoming(incoming())
             try:
-                return self._write(body)
+                return self._run_transaction(body)
             finally:
                 self._db.execute("DROP TABLE incoming")
 
-    def _write(self, body: Callable[[Self], T]) -> T:
+    def _run_transaction(self, body: Callable[[Self], T]) -> T:
         with self._transaction("BEGIN IMMEDIATE"):
             return body(self)
 
-    def _put_aside(self, rows: Iterable[AnswerRow]) -> None:
+    def _copy_incoming(self, rows: Iterable[AnswerRow]) -> None:
         with self._transaction("BEGIN"):
             self._db.execute("CREATE TEMP TABLE incoming (key, kind, value, at)")
             self._db.executemany("INSERT INTO incoming VALUES (?, ?, ?, ?)", rows)
@@ -130,9 +131,9 @@ class Sqlite:
     def _execute_when_free(self, statement: str) -> None:
         """Run a statement that another program may hold up, and say so if that takes long."""
         give_up = time.monotonic() + self._busy_seconds
-        is_warned = self._busy_seconds <= _SILENT_SECONDS
+        is_warned = self._busy_seconds <= _MAX_SILENT_WAIT_SECONDS
         try:
-            self._set_busy_seconds(min(_SILENT_SECONDS, self._busy_seconds))
+            self._set_busy_seconds(min(_MAX_SILENT_WAIT_SECONDS, self._busy_seconds))
             while True:
                 try:
                     self._db.execute(statement).fetchall()
@@ -157,28 +158,28 @@ class Sqlite:
 
     def checkpoint(self) -> None:
         """Until then a commit is in the journal alone, which a copy of the file lacks."""
-        self._rows("PRAGMA wal_checkpoint(PASSIVE)")
+        self._fetch_rows("PRAGMA wal_checkpoint(PASSIVE)")
 
     def read(self, body: Callable[[Self], T]) -> T:
-        with _told(self._path):
+        with _translate_errors(self._path):
             return body(self)
 
     def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        with _told(self._path):
+        with _translate_errors(self._path):
             yield from self._db.execute(query, values)
 
     def values(
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
-        for start in range(0, len(keys), _KEYS_A_QUERY):
-            chunk = keys[start : start + _KEYS_A_QUERY]
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            chunk = keys[start : start + _KEYS_PER_QUERY]
             marks = ",".join("?" * len(chunk))
             column = "value" if with_messages else "json_remove(value, '$.message')"
             query = f"SELECT key, {{}} FROM answers WHERE key IN ({marks})"
             try:
-                rows = self._rows(query.format(column), chunk)
+                rows = self._fetch_rows(query.format(column), chunk)
             except DatabaseError:  # an answer that is not JSON, which its reader names
-                rows = self._rows(query.format("value"), chunk)
+                rows = self._fetch_rows(query.format("value"), chunk)
             yield from rows
 
     def n_bytes(self) -> int:
@@ -220,17 +221,17 @@ class Sqlite:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        number, is_transient = _cause(error, path)
+        number, is_transient = _find_cause(error, path)
         raise DatabaseError(
             str(error), number=number, is_transient=is_transient
         ) from error
 
 
-def _cause(error: sqlite3.Error, path: Path) -> tuple[int | None, bool]:
+def _find_cause(error: sqlite3.Error, path: Path) -> tuple[int | None, bool]:
     """Return the number that the system has for an error, and whether the error may pass."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what details it
     if code == sqlite3.SQLITE_FULL or "disk is full" in str(error):
@@ -245,14 +246,14 @@ def _cause(error: sqlite3.Error, path: Path) -> tuple[int | None, bool]:
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_NOMEM,
     ):
-        number = _errno_of_writing(path)
+        number = _probe_errno(path)
         if number is None and code == sqlite3.SQLITE_IOERR:
             number = errno.EIO
         return number, code != sqlite3.SQLITE_READONLY
     return None, False
 
 
-def _errno_of_writing(path: Path) -> int | None:
+def _probe_errno(path: Path) -> int | None:
     """Return what the system says if somebody writes beside a file, and opens it; None: nothing."""
     try:
         with tempfile.TemporaryFile(dir=path.parent) as file:
@@ -268,12 +269,12 @@ def _errno_of_writing(path: Path) -> int | None:
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         files = [path, path.with_name(f"{path.name}-wal")]
         largest = max((f.stat().st_size for f in files if f.exists()), default=0)
-        if 0 <= limit < largest + _TRANSACTION_BYTES:
+        if 0 <= limit < largest + _MAX_GROWTH_PER_TRANSACTION_BYTES:
             return errno.EFBIG
     return None
 
 
-def _create(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Make the store whole or not at all, so that an empty file is never a store that is being
     made."""
     journal = path.with_name(f"{path.name}-wal")
@@ -299,13 +300,13 @@ def _create(path: Path) -> None:
             raise DatabaseError(f"a new one is not whole: {integrity}")
         with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
-        _sync(path.parent)
+        _sync_folder(path.parent)
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
             draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have the names in a folder outlive a crash of the machine, where the system can do so."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
-# Between two attempts to commit an answer
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 15.0
-_LOOK_CHARACTERS = 16  # of the key of a verdict: enough to tell it from all others
+_PARSE_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+_MIN_COMMIT_PAUSE_SECONDS, _MAX_COMMIT_PAUSE_SECONDS = 0.5, 15.0
+# Enough to tell a verdict from all others
+_LOOK_KEY_CHARACTERS = 16
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -119,12 +119,12 @@ class Store:
         self.looked_at: set[str] = set()
         if isinstance(place, Path):
             self._advice = Sqlite.advice
-            with self._usable():
+            with self._raise_user_errors():
                 self._db: Database = Sqlite.opened(place)
         else:
-            engine = _postgres()
+            engine = _import_postgres()
             self._advice = engine.advice
-            with self._usable():
+            with self._raise_user_errors():
                 self._db = engine.opened(place, wait_minutes=wait_minutes)
         self._wait_minutes, self._has_waited = wait_minutes, False
         self._unsaved = UnsavedAnswers(place, self.folder)
@@ -144,7 +144,7 @@ class Store:
         return self._db.beside(busy_seconds=busy_seconds)
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
+    def _raise_user_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, DatabaseError) as error:
@@ -168,7 +168,7 @@ class Store:
 
         is_paid  money hangs on it: it is in the store's file itself as soon as it is committed
         """
-        with self._usable():
+        with self._raise_user_errors():
             result = self._db.write(body, incoming=incoming)
             if is_paid:
                 with suppress(DatabaseError):  # on a full disk: it is committed
@@ -210,7 +210,7 @@ class Store:
         charge   of the call that was paid for
         is_paid  as in `write`
         """
-        since, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
+        since, pause = time.monotonic(), _MIN_COMMIT_PAUSE_SECONDS
         while True:
             try:
                 result = self.write(body, is_paid=is_paid)
@@ -221,14 +221,14 @@ class Store:
                 left = since + 60.0 * self._wait_minutes - time.monotonic()
                 is_over = self._has_waited or left <= 0 or interrupts.is_requested()
                 if not is_over and getattr(cause, "is_transient", True):
-                    if pause == _FIRST_PAUSE_SECONDS:
+                    if pause == _MIN_COMMIT_PAUSE_SECONDS:
                         logger.warning(
                             "warning: %s Trying again for up to %g minutes",
                             error.line,
                             self._wait_minutes,
                         )
                     interrupts.pause(min(pause, left))
-                    pause = min(2.0 * pause, _LONGEST_PAUSE_SECONDS)
+                    pause = min(2.0 * pause, _MAX_COMMIT_PAUSE_SECONDS)
                     continue
                 self._has_waited = True  # no later answer is waited for as long
                 set_aside_note = self._set_aside(answers, charge)
@@ -267,7 +267,7 @@ class Store:
                 answers: list[UnsavedAnswer] = answers,
             ) -> None:
                 _end_calls(db, keys)
-                _add(db, rows)
+                _insert_answers(db, rows)
                 for answer in answers:
                     if answer.charge is not None:
                         settle(db, answer.charge.name, answer.charge.dollars)
@@ -308,7 +308,7 @@ class Store:
 
     def look(self, body: Callable[[Database], T]) -> T:
         """Run a body that only reads, and return what it returns. It may run twice."""
-        with self._usable():
+        with self._raise_user_errors():
             return self._db.read(body)
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -319,10 +319,10 @@ class Store:
     ) -> dict[str, R]:
         """Return the stored answers by key; the raw messages that some were read from are left out, unless wanted."""
         return self.look(
-            lambda db: self._found(db, record, keys, with_messages=with_messages)
+            lambda db: self._read_records(db, record, keys, with_messages=with_messages)
         )
 
-    def _found(
+    def _read_records(
         self,
         db: Database,
         record: type[R],
@@ -338,7 +338,7 @@ class Store:
                     fields.pop("message", None)
                 check_types(record, fields)
                 records[key] = record.from_dict(fields)
-            except _UNREADABLE as error:
+            except _PARSE_ERRORS as error:
                 raise UserError(
                     f"{self.name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
                     "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
@@ -380,7 +380,7 @@ class Store:
             return len(looked_at.intersection(queries))
 
         def register(db: Database) -> int:
-            n_seen = len(self._found(db, JudgeReply, queries))
+            n_seen = len(self._read_records(db, JudgeReply, queries))
             db.execute(
                 "INSERT INTO designs VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                 (design, json.dumps(queries), n_seen),
@@ -411,7 +411,7 @@ class Store:
             looks, new = [], []
             for result in results:
                 verdict_ids = frozenset(
-                    name[:_LOOK_CHARACTERS] for name in result.verdicts
+                    name[:_LOOK_KEY_CHARACTERS] for name in result.verdicts
                 )
                 key = fingerprint([*sorted(verdict_ids)])
                 until = times.get(key, shown_at)
@@ -494,9 +494,11 @@ class Store:
             (key, type(answer).__name__, storable_json(answer.to_dict()), now)
             for key, answer in answers.items()
         ]
-        if _add(db, rows) == len(answers):
+        if _insert_answers(db, rows) == len(answers):
             return dict(answers)
-        stored = self._found(db, type(next(iter(answers.values()))), list(answers))
+        stored = self._read_records(
+            db, type(next(iter(answers.values()))), list(answers)
+        )
         return {key: stored[key] for key in answers}
 
 
@@ -506,7 +508,7 @@ def _end_calls(db: Database, keys: list[tuple[str]]) -> None:
     db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
 
 
-def _add(db: Database, rows: Sequence[AnswerRow]) -> int:
+def _insert_answers(db: Database, rows: Sequence[AnswerRow]) -> int:
     """Add answers that are not there yet; return how many they are."""
     n = db.executemany(
         "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows
@@ -531,7 +533,7 @@ def _has_cost(answer: Record) -> bool:
     return False
 
 
-def _postgres() -> "type[Postgres]":
+def _import_postgres() -> "type[Postgres]":
     try:
         from elo_exp.store.postgres import Postgres
     except ImportError as error:

@@ -120,7 +120,7 @@ class Usage:
         return values
 
 
-# of a usage, what was paid
+# The fields of a usage that count dollars
 DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")
 
 
