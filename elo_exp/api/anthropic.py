@@ -98,8 +98,8 @@ class AnthropicApi:
 
     def _read(self, raw: Any) -> Any:
         """The JSON of an answer."""
-        named = raw.headers.get("anthropic-organization-id")
-        self._organization = named or self._organization
+        organization = raw.headers.get("anthropic-organization-id")
+        self._organization = organization or self._organization
         return json_of(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
@@ -141,11 +141,11 @@ class AnthropicApi:
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """Return what a message would be billed as input."""
-        counted = {
+        counted_params = {
             name: value for name, value in params.items() if name != "max_tokens"
         }
         count = self._client.messages.with_raw_response.count_tokens
-        return int(self._ask(count_in, lambda: count(**counted)))
+        return int(self._ask(count_in, lambda: count(**counted_params)))
 
     def check_model(self, model: str) -> None:
         """Raise UserError where the server cannot be reached, refuses the key, does not know the
@@ -156,17 +156,17 @@ class AnthropicApi:
             return error.status_code == 404 and model not in self._describe(error)
 
         try:
-            known = self._ask(model_in, lambda: retrieve(model), has_no_list)
+            listed_model = self._ask(model_in, lambda: retrieve(model), has_no_list)
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and "
                 f"{self._part}.base_url; nothing was spent."
             ) from None
-        if known is None:
+        if listed_model is None:
             text = "%s has no list of models; going on with %s"
             logger.info(text, self.endpoint, model)
         else:
-            check_lifetime(known, self._part)
+            check_lifetime(listed_model, self._part)
 
     @property
     def _batches(self) -> Any:
@@ -216,8 +216,8 @@ class AnthropicApi:
             with self._open_results(batch) as chunks:
                 for chunk in chunks:
                     start += chunk
-                    whole = start[: start.rfind(b"\n") + 1]
-                    for row in parse_lines(whole, row_in):
+                    whole_lines = start[: start.rfind(b"\n") + 1]
+                    for row in parse_lines(whole_lines, row_in):
                         if isinstance(row, Row) and row.outcome is not None:
                             return row.custom_id
             return None
@@ -227,11 +227,12 @@ class AnthropicApi:
 
     @contextmanager
     def _open_results(self, batch: RemoteBatch) -> Iterator[Iterator[bytes]]:
-        ours = urlsplit(self.endpoint).hostname
-        theirs = urlsplit(batch.results_url or "").hostname
-        if theirs not in (None, ours):  # the SDK would follow it, with the key
+        our_host = urlsplit(self.endpoint).hostname
+        results_host = urlsplit(batch.results_url or "").hostname
+        # The SDK would follow it, with the key
+        if results_host not in (None, our_host):
             raise UserError(
-                f"the server at {ours} says that the results are at {theirs}, which does not get "
+                f"the server at {our_host} says that the results are at {results_host}, which does not get "
                 "the key."
             )
         try:
@@ -341,8 +342,10 @@ class Model:
 def model_in(answer: Any) -> Model:
     match answer:
         case {"id": str(name)}:
-            planned = answer.get("retires_at")
-            retires = planned.partition("T")[0] if isinstance(planned, str) else ""
+            retirement = answer.get("retires_at")
+            retires = (
+                retirement.partition("T")[0] if isinstance(retirement, str) else ""
+            )
             return Model(name, answer.get("lifecycle") == "retired", retires)
     raise OddAnswerError(answer, "a model")
 
@@ -384,8 +387,8 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
     match answer:
         case {"data": list(rows)}:
             batches = [batch_in(row) for row in rows]
-            goes_on = batches and answer.get("has_more")
-            return batches, batches[-1].batch_id if goes_on else None
+            has_more = batches and answer.get("has_more")
+            return batches, batches[-1].batch_id if has_more else None
     raise OddAnswerError(answer, "a list of batches")
 
 
@@ -399,18 +402,25 @@ def row_in(line: Any) -> Row:
         case {"type": "succeeded", "message": answer}:
             try:
                 message = message_in(answer)
-            except OddAnswerError as odd:
-                error = answer.get("error") if isinstance(answer, Mapping) else None
-                kind = error.get("type") if isinstance(error, Mapping) else None
+            except OddAnswerError as error:
+                error_body = (
+                    answer.get("error") if isinstance(answer, Mapping) else None
+                )
+                kind = (
+                    error_body.get("type") if isinstance(error_body, Mapping) else None
+                )
                 return Row(
                     custom_id=custom_id,
                     outcome=str(kind or "api_error"),
-                    detail=str(odd),
+                    detail=str(error),
                     possibly_billed=True,
                 )
             return Row(custom_id=custom_id, outcome="succeeded", message=message)
-        case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
-            detail = str(rest.get("message", ""))
+        case {
+            "type": "errored",
+            "error": {"error": {"type": str(kind), **error_fields}},
+        }:
+            detail = str(error_fields.get("message", ""))
             return Row(custom_id=custom_id, outcome=kind, detail=detail)
         case {"type": "expired" | "canceled" as outcome}:
             return Row(custom_id=custom_id, outcome=outcome)
@@ -444,14 +454,14 @@ def parse_message(message: Mapping[str, Any]) -> Completion:
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     """Tokens by class; the writes of a server that does not tell them apart are 5-minute ones."""
-    written = n_tokens(message, "usage", "cache_creation_input_tokens")
+    n_written = n_tokens(message, "usage", "cache_creation_input_tokens")
     creation = ("usage", "cache_creation")
     one_hour = n_tokens(message, *creation, "ephemeral_1h_input_tokens")
     five_minutes = n_tokens(message, *creation, "ephemeral_5m_input_tokens")
     return {  # in the order in which the store gives it back
         "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
         "cache_write_1h_tokens": one_hour,
-        "cache_write_5m_tokens": max(five_minutes, written - one_hour),
+        "cache_write_5m_tokens": max(five_minutes, n_written - one_hour),
         "input_tokens": n_tokens(message, "usage", "input_tokens"),
         "output_tokens": n_tokens(message, "usage", "output_tokens"),
     }

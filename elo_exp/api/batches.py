@@ -199,11 +199,11 @@ class BatchSettings:
 def check_quarantine(seconds: float, api: BatchApi) -> None:
     """Raise UserError where a submission could still be accepted after it was given up; a test
     server is excepted."""
-    least = api.timeout_seconds + _SLACK_SECONDS
+    min_seconds = api.timeout_seconds + _SLACK_SECONDS
     is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")
-    if seconds < least and not is_local:
+    if seconds < min_seconds and not is_local:
         raise UserError(
-            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
+            f"quarantine_seconds: found {seconds:g}. Expected {min_seconds:g} or more: until then the "
             "server may accept what would then be paid again."
         )
 
@@ -332,8 +332,8 @@ class Batcher(Generic[R]):
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
         while not wanted.isdisjoint(self._in_flight()):
-            has_looked = not self._queue or self._look()
-            while has_looked and not interrupts.is_requested() and self._submit(ttl):
+            is_checked = not self._queue or self._look()
+            while is_checked and not interrupts.is_requested() and self._submit(ttl):
                 self._interval = self._settings.poll_initial_seconds
             yield from self._poll()
 
@@ -367,8 +367,8 @@ class Batcher(Generic[R]):
             return False
         self._note_answer()
         self._ledger.store.looked_at.add(self._api.endpoint)
-        found = {key for opened in self._open.values() for key in opened.names}
-        self._queue = deque(job for job in self._queue if job.key not in found)
+        open_keys = {key for opened in self._open.values() for key in opened.names}
+        self._queue = deque(job for job in self._queue if job.key not in open_keys)
         return True
 
     def _in_flight(self) -> set[str]:
@@ -385,8 +385,10 @@ class Batcher(Generic[R]):
         check_lifeline()
         jobs = list(islice(self._queue, self._chunk_size))
         bodies = [self._model.params(job.request, ttl) for job in jobs]
-        worst = [worst_dollars(self._model, body, ttl, batched=True) for body in bodies]
-        n = self._n_affordable(worst)
+        max_costs = [
+            worst_dollars(self._model, body, ttl, batched=True) for body in bodies
+        ]
+        n = self._n_affordable(max_costs)
         if n < len(jobs) and self._open:
             return False  # what is under way makes room when it is settled
         try:
@@ -398,7 +400,7 @@ class Batcher(Generic[R]):
         try:
             batch = self._ledger.intend(
                 {job.key: job.names for job in jobs[:n]},
-                worst,
+                max_costs,
                 endpoint=self._api.endpoint,
                 judge_model=self._model.model,
                 ttl=ttl,
@@ -410,16 +412,16 @@ class Batcher(Generic[R]):
             batch = None
         if batch is None:
             return False
-        sent = [self._queue.popleft() for _ in range(batch.size)]
+        sent_jobs = [self._queue.popleft() for _ in range(batch.size)]
         opened = self._follow(batch, is_own=True)
-        ids = [batch.custom_id(job.key) for job in sent]
+        ids = [batch.custom_id(job.key) for job in sent_jobs]
         try:
             batch_id = self._api.create(
                 batch.nonce, dict(zip(ids, bodies, strict=False))
             )
         except RefusedError as refusal:
             self._abandon(opened, str(refusal))
-            self._queue.extendleft(reversed(sent))
+            self._queue.extendleft(reversed(sent_jobs))
             self._react_to(refusal, batch.size)
             self._note_refused(refusal)
             return False
@@ -440,16 +442,20 @@ class Batcher(Generic[R]):
         login = self._api.login()
         return self._ledger.store.account_hash(login.key, login.organization)
 
-    def _n_affordable(self, worst: Sequence[float]) -> int:
+    def _n_affordable(self, max_costs: Sequence[float]) -> int:
         """How many of these, from the first, the caps have room for. Raises UserError for none, where nothing that is
         under way here will make room."""
-        n, full = self._budget.fits(worst), self._ledger.store.least_room()
-        most = len(worst) if full is None else fitting(worst, full.room)
-        if self._open or min(n, most):
-            return min(n, most)
-        if full is not None and n:
-            raise over_cap(full, worst[0])
-        raise over_budget(self._model, worst[0], self._last_error)
+        n, fullest_cap = self._budget.fits(max_costs), self._ledger.store.least_room()
+        n_within_caps = (
+            len(max_costs)
+            if fullest_cap is None
+            else fitting(max_costs, fullest_cap.room)
+        )
+        if self._open or min(n, n_within_caps):
+            return min(n, n_within_caps)
+        if fullest_cap is not None and n:
+            raise over_cap(fullest_cap, max_costs[0])
+        raise over_budget(self._model, max_costs[0], self._last_error)
 
     def _take_back(self, opened: _OpenBatch, refusal: RefusedError) -> None:
         """The server has accepted a batch and then begun none of it: go on as if it had refused it at once, or raise
@@ -460,8 +466,8 @@ class Batcher(Generic[R]):
         size = opened.batch.size
         self._ledger.refused(opened.batch, str(refusal))
         self._close(opened)
-        mine = [self._jobs[key] for key in opened.names if key in self._jobs]
-        self._queue.extendleft(reversed(mine))
+        own_jobs = [self._jobs[key] for key in opened.names if key in self._jobs]
+        self._queue.extendleft(reversed(own_jobs))
         self._is_full = refusal.status == _RATE_LIMIT
         if not self._is_full:
             self._react_to(refusal, size)
@@ -470,13 +476,15 @@ class Batcher(Generic[R]):
                 "the server has no room for %d requests yet (%s)", size, refusal
             )
         elif size > 1:
-            too_large = RefusedError(str(refusal), status=_TOO_LARGE)
-            self._react_to(too_large, size)
+            size_refusal = RefusedError(str(refusal), status=_TOO_LARGE)
+            self._react_to(size_refusal, size)
         elif self._n_too_many < _MOST_TOO_MANY:
             self._n_too_many += 1
             wait = self._settings.poll_max_seconds
-            again = RefusedError(str(refusal), status=_RATE_LIMIT, retry_after=wait)
-            self._react_to(again, size)
+            retry_refusal = RefusedError(
+                str(refusal), status=_RATE_LIMIT, retry_after=wait
+            )
+            self._react_to(retry_refusal, size)
         else:
             raise UserError(
                 f"{self._model.server} has no room for a single request: {refusal}. {GO_ON}"
@@ -529,9 +537,9 @@ class Batcher(Generic[R]):
 
     def _stop_after_waiting(self, since: float, error: CallError) -> None:
         limit = 60.0 * self._model.wait_minutes
-        left = since + limit - self._clock.elapsed()
-        if left <= 0.0 or (error.retry_after or 0.0) > left:
-            raise out_of_patience(self._api.endpoint, error, limit, left)
+        seconds_left = since + limit - self._clock.elapsed()
+        if seconds_left <= 0.0 or (error.retry_after or 0.0) > seconds_left:
+            raise out_of_patience(self._api.endpoint, error, limit, seconds_left)
 
     def _follow(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
         opened = self._open[batch.nonce] = _OpenBatch(
@@ -564,15 +572,15 @@ class Batcher(Generic[R]):
 
     def _poll(self) -> Iterator[R]:
         """Check every open batch once and pass on the answers; wait where nothing has changed."""
-        before = set(self._open)
-        stops: list[UserError] = []  # raised when every batch has been looked at
-        no_credit = yield from self._look_at_all(stops)
-        if stops:
-            raise stops[0]
-        if no_credit:  # only now, when every result has been stored
+        open_before = set(self._open)
+        stop_errors: list[UserError] = []  # raised when every batch has been looked at
+        credit_error = yield from self._look_at_all(stop_errors)
+        if stop_errors:
+            raise stop_errors[0]
+        if credit_error:  # only now, when every result has been stored
             server = self._model.server
             raise UserError(
-                f"the account at {server} has run dry ({no_credit}). {GO_ON}"
+                f"the account at {server} has run dry ({credit_error}). {GO_ON}"
             )
         if self._n_lost >= _MOST_LOST:
             raise UserError(
@@ -586,7 +594,7 @@ class Batcher(Generic[R]):
         except UserError:
             self._warn_of_open()
             raise
-        if set(self._open) == before and (before or self._queue):
+        if set(self._open) == open_before and (open_before or self._queue):
             n_requests = sum(opened.batch.size for opened in self._open.values())
             minutes = (self._clock.elapsed() - self._started) / 60
             progress.note(
@@ -603,14 +611,14 @@ class Batcher(Generic[R]):
             interrupts.check()
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
 
-    def _look_at_all(self, stops: list[UserError]) -> Generator[R, None, str]:
+    def _look_at_all(self, stop_errors: list[UserError]) -> Generator[R, None, str]:
         """Yield the answers of the batches that have ended; return the error that says that the account is empty.
 
         A server that refuses everybody, or says nothing of three batches in a row, is not asked about the rest now.
 
-        stops  grows by what ends the run
+        stop_errors  grows by the errors that end the run
         """
-        no_credit, n_silent = "", 0
+        credit_error, n_silent = "", 0
         for opened in list(self._open.values()):
             interrupts.check()
             is_known = opened.batch.batch_id is not None
@@ -618,8 +626,8 @@ class Batcher(Generic[R]):
             try:
                 for key, result in results:
                     if isinstance(result, Row):
-                        no_credit = (
-                            self._retry_or_fail(opened, key, result) or no_credit
+                        credit_error = (
+                            self._retry_or_fail(opened, key, result) or credit_error
                         )
                         continue
                     self._answered.add(key)
@@ -634,22 +642,22 @@ class Batcher(Generic[R]):
                     self._open[nonce] = self._open.pop(nonce)
                 try:
                     self._note_unreachable(error)
-                except UserError as end:
-                    stops.append(end)
+                except UserError as stop_error:
+                    stop_errors.append(stop_error)
                     break
                 if n_silent >= N_SILENT:
                     break
             except UserError as error:
-                stops.append(error)
-        return no_credit
+                stop_errors.append(error)
+        return credit_error
 
     def _retry_or_fail(self, opened: _OpenBatch, key: str, row: Row) -> str:
         """Queue a request again, or count it as failed. Return the error where it says that the
         account has no money left."""
         if (job := self._jobs.get(key)) is None:
             return ""
-        is_anothers = not opened.is_own and row.outcome != CANCELLED
-        if row.outcome is None or is_anothers:  # not tried yet in this run
+        is_from_other_process = not opened.is_own and row.outcome != CANCELLED
+        if row.outcome is None or is_from_other_process:  # not tried yet in this run
             self._queue.append(job)
             return ""
         cause = f"{row.outcome}: {row.detail}" if row.detail else row.outcome
@@ -667,15 +675,15 @@ class Batcher(Generic[R]):
     def _recover(self, opened: _OpenBatch) -> Iterator[tuple[str, Row]]:
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
         # before the search, which takes time
-        waited = self._clock.elapsed() - opened.since
+        seconds_waited = self._clock.elapsed() - opened.since
         is_undecided, is_reached = self._search(opened)
-        is_over = waited > self._settings.quarantine_seconds
+        is_quarantine_over = seconds_waited > self._settings.quarantine_seconds
         if opened.batch.batch_id is not None or is_undecided:
             return
         if why := self._account_problem(self._ledger.account(opened.batch)):
             self._stop_unknown(opened, why, can_confirm=True)
             return
-        if not is_over:
+        if not is_quarantine_over:
             return
         if not is_reached:
             why = "the server's list no longer has the batch that was the newest before it"
@@ -725,17 +733,17 @@ class Batcher(Generic[R]):
         reaches back to when it was submitted."""
         batch, is_undecided = opened.batch, False
         is_reached = batch.high_water is None
-        known = {
-            other.batch_id
-            for other in self._ledger.batches()
-            if other.endpoint == batch.endpoint
+        known_ids = {
+            other_batch.batch_id
+            for other_batch in self._ledger.batches()
+            if other_batch.endpoint == batch.endpoint
         }
-        known.update(id_ for nonce, id_ in self._not_ours if nonce == batch.nonce)
+        known_ids.update(id_ for nonce, id_ in self._not_ours if nonce == batch.nonce)
         for remote in self._api.recent():
             if remote.batch_id == batch.high_water:
                 is_reached = True
                 break
-            if remote.size not in (None, batch.size) or remote.batch_id in known:
+            if remote.size not in (None, batch.size) or remote.batch_id in known_ids:
                 continue
             if remote.archived:
                 raise UserError(
@@ -761,7 +769,7 @@ class Batcher(Generic[R]):
         """By the nonce, which the server or the results repeat; only all results can deny it."""
         if remote.nonce is not None:
             return remote.nonce == batch.nonce
-        foreign: set[str] = set()
+        foreign_ids: set[str] = set()
         n_unreadable = 0
         for row in self._api.results(remote):
             if isinstance(row, Unreadable):
@@ -769,9 +777,9 @@ class Batcher(Generic[R]):
                 continue
             if row.custom_id.startswith(batch.custom_id("")):
                 return True
-            foreign.add(row.custom_id)
-        is_whole = len(foreign) + n_unreadable >= remote.n_rows
-        if is_whole and n_unreadable <= len(foreign):
+            foreign_ids.add(row.custom_id)
+        is_whole = len(foreign_ids) + n_unreadable >= remote.n_rows
+        if is_whole and n_unreadable <= len(foreign_ids):
             return False
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
         if self._is_vain(remote.batch_id):
@@ -790,15 +798,17 @@ class Batcher(Generic[R]):
         self._not_ours.add((batch.nonce, remote.batch_id))
         rows = [row for row in self._api.results(remote) if isinstance(row, Row)]
         messages = [row.message for row in rows if row.message is not None]
-        lost = sum(self._dollars(batch, self._model.parse(one)) for one in messages)
-        self._budget.spent += lost
-        self._usage.pay(lost)
-        self._ledger.pay(batch, lost)
+        lost_dollars = sum(
+            self._dollars(batch, self._model.parse(message)) for message in messages
+        )
+        self._budget.spent += lost_dollars
+        self._usage.pay(lost_dollars)
+        self._ledger.pay(batch, lost_dollars)
         logger.warning(
             "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f "
             "are lost",
             remote.batch_id,
-            lost,
+            lost_dollars,
         )
 
     def _dollars(self, batch: Batch, completion: Completion) -> float:
@@ -816,8 +826,8 @@ class Batcher(Generic[R]):
         """
         n, has_gone_back = 0, self._ledger.store.has_gone_back
         while True:
-            found, running = self._find_lost(is_asked=is_asked)
-            for nonce, remote in found.items():
+            ended_batches, running = self._find_lost(is_asked=is_asked)
+            for nonce, remote in ended_batches.items():
                 n += self._adopt(nonce, remote)
             is_certain = any(remote.nonce for remote in running)
             if not running or not (is_asked or is_certain or has_gone_back):
@@ -841,20 +851,22 @@ class Batcher(Generic[R]):
         self, *, is_asked: bool
     ) -> tuple[dict[str, RemoteBatch], list[RemoteBatch]]:
         """The batches of ours that have ended and are not known, by nonce; and those that run and may be ours."""
-        ours = [b for b in self._ledger.batches() if b.endpoint == self._api.endpoint]
-        ids = {batch.batch_id for batch in ours}
-        nonces = {batch.nonce: batch for batch in ours}
-        found: dict[str, RemoteBatch] = {}
+        own_batches = [
+            b for b in self._ledger.batches() if b.endpoint == self._api.endpoint
+        ]
+        ids = {batch.batch_id for batch in own_batches}
+        nonces = {batch.nonce: batch for batch in own_batches}
+        ended_batches: dict[str, RemoteBatch] = {}
         running: list[RemoteBatch] = []
         n_known = n_read = 0
-        for listed in self._api.recent():
-            is_far = n_known >= _MAX_KNOWN or n_read >= _MAX_READ
-            if is_far and self._api.is_ordered and not is_asked:
+        for listed_batch in self._api.recent():
+            is_far_enough = n_known >= _MAX_KNOWN or n_read >= _MAX_READ
+            if is_far_enough and self._api.is_ordered and not is_asked:
                 break
-            if listed.batch_id in ids or listed.archived:
-                n_known += listed.batch_id in ids
+            if listed_batch.batch_id in ids or listed_batch.archived:
+                n_known += listed_batch.batch_id in ids
                 continue
-            remote, nonce = listed, listed.nonce
+            remote, nonce = listed_batch, listed_batch.nonce
             if not remote.ended and nonce not in nonces:
                 remote = self._api.check(remote.batch_id) or remote
             if nonce is None:
@@ -862,14 +874,14 @@ class Batcher(Generic[R]):
                 nonce = self._nonce_of(remote) if remote.ended else None
             if nonce in nonces and not _is_given_up(nonces[nonce]):
                 continue
-            is_stranger = nonce not in nonces and not self._is_of_store(nonce, is_asked)
-            if nonce is not None and is_stranger:
+            is_foreign = nonce not in nonces and not self._is_of_store(nonce, is_asked)
+            if nonce is not None and is_foreign:
                 continue
             if not remote.ended:
                 running.append(remote)
             elif nonce is not None and remote.refusal is None:
-                found[nonce] = remote
-        return found, running
+                ended_batches[nonce] = remote
+        return ended_batches, running
 
     def _nonce_of(self, remote: RemoteBatch) -> str | None:
         """By its results; None where they show none."""
@@ -956,29 +968,31 @@ class Batcher(Generic[R]):
         if remote.refusal is not None:
             self._take_back(opened, remote.refusal)
             return
-        seen: set[str] = set()
+        read_keys: set[str] = set()
         for _ in range(_READINGS):
             problem = ""
             unreadable: list[Unreadable] = []
             try:
-                yield from self._read(opened, remote, seen, unreadable)
+                yield from self._read(opened, remote, read_keys, unreadable)
             except UnreachableError as error:
                 problem = str(error)
-            missing = [key for key in opened.names if key not in seen]
+            missing = [key for key in opened.names if key not in read_keys]
             problem = "; ".join(filter(None, [problem, _summary(unreadable)]))
-            is_whole = not problem and len(seen) >= remote.n_rows
+            is_whole = not problem and len(read_keys) >= remote.n_rows
             if not missing or (is_whole and remote.rest is not None):
                 if missing:
                     row = Row(custom_id="", outcome=remote.rest)
-                    rest: _Result[R] = _Result(row=row)
-                    yield from self._take_in(opened, dict.fromkeys(missing, rest))
+                    missing_result: _Result[R] = _Result(row=row)
+                    yield from self._take_in(
+                        opened, dict.fromkeys(missing, missing_result)
+                    )
                 self._close(opened)
                 self._is_full, self._n_too_many = False, 0
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise UserError(
-            f"batch {remote.batch_id}: {len(seen)} of {len(opened.names)} results can be read "
+            f"batch {remote.batch_id}: {len(read_keys)} of {len(opened.names)} results can be read "
             f"({problem or 'the file ends early'}), and they are stored. Missing: {', '.join(titles)}"
             f"{', ...' * (len(missing) > 3)}. Nothing is submitted again; the same command reads it again. "
             f"{_pay_again(opened.batch)}"
@@ -1005,8 +1019,8 @@ class Batcher(Generic[R]):
             return remote
         # Both ends of a batch's life are by the server's clock, both ends of our watch by ours: the
         # two clocks are never compared.
-        watched = self._clock.elapsed() - opened.since
-        if watched > remote.lifetime_seconds + _GRACE_SECONDS:
+        seconds_watched = self._clock.elapsed() - opened.since
+        if seconds_watched > remote.lifetime_seconds + _GRACE_SECONDS:
             raise UserError(
                 f"batch {batch_id} has not ended, though it should have expired more than an hour "
                 "ago. Wait with the same command, or end it: experiment=store store.action=cancel"
@@ -1017,22 +1031,22 @@ class Batcher(Generic[R]):
         self,
         opened: _OpenBatch,
         remote: RemoteBatch,
-        seen: set[str],
+        read_keys: set[str],
         unreadable: list[Unreadable],
     ) -> Iterator[tuple[str, R | Row]]:
-        """Commit and pass on the rows that are ours, each once. `seen` grows by their keys, and `unreadable` by what cannot
-        be read.
+        """Commit and pass on the rows that are ours, each once. `read_keys` grows by their keys, and `unreadable` by the
+        rows that cannot be read.
 
         Raises UnreachableError when all that came is committed.
         """
         rows, problem = self._api.results(remote), None
-        texts: dict[str, int] = {}  # hashes of the answers of this reading
-        n_contrary = (
+        row_hashes: dict[str, int] = {}  # hashes of the answers of this reading
+        n_contradictions = (
             0  # rows that say something else than an earlier row of their request
         )
-        is_through = False
-        while not is_through:
-            ours: dict[str, Row] = {}
+        is_at_end = False
+        while not is_at_end:
+            own_rows: dict[str, Row] = {}
             n_rows = 0
             try:
                 for row in islice(rows, _ROWS):
@@ -1044,25 +1058,25 @@ class Batcher(Generic[R]):
                     is_ours = nonce == opened.batch.nonce and key in opened.names
                     if not is_ours or row.outcome is None:
                         why = "is of no known kind" if is_ours else "is of no request"
-                        place = f"the row of {row.custom_id!r:.60}"
-                        unreadable.append(Unreadable(place=place, why=why))
+                        location = f"the row of {row.custom_id!r:.60}"
+                        unreadable.append(Unreadable(place=location, why=why))
                         continue
-                    text = hash(repr(row))
-                    n_contrary += texts.setdefault(key, text) != text
-                    if key not in seen:
-                        ours.setdefault(key, row)
+                    row_hash = hash(repr(row))
+                    n_contradictions += row_hashes.setdefault(key, row_hash) != row_hash
+                    if key not in read_keys:
+                        own_rows.setdefault(key, row)
             except UnreachableError as error:
                 problem = error
-            is_through = n_rows < _ROWS or problem is not None
-            results = self._parse(opened, ours, unreadable)
+            is_at_end = n_rows < _ROWS or problem is not None
+            results = self._parse(opened, own_rows, unreadable)
             if results:
                 yield from self._take_in(opened, results)
-            seen.update(results)
-        if n_contrary:
+            read_keys.update(results)
+        if n_contradictions:
             logger.warning(
                 "warning: batch %s has %d rows that contradict an earlier row of their request: the first is taken",
                 remote.batch_id,
-                n_contrary,
+                n_contradictions,
             )
         if problem is not None:
             raise problem
@@ -1107,32 +1121,32 @@ class Batcher(Generic[R]):
         }
         dollars = {key: results[key].dollars for key in answers}
         outcomes = {key: str(row.outcome) for key, row in rows.items()}
-        silent = {
+        uncounted_keys = {
             key
             for key, row in rows.items()
             if row.message is not None and not is_counted(row.message)
         }
-        at_most = {  # what the rows that do not say it may have cost
+        max_costs = {  # what the rows that do not say it may have cost
             key: self._most(batch, key)
             for key, row in rows.items()
-            if key in silent or row.possibly_billed
+            if key in uncounted_keys or row.possibly_billed
         }
-        new, stored = self._ledger.record(
-            batch, outcomes, answers, dollars | at_most, now=self._clock.wall()
+        new_keys, stored = self._ledger.record(
+            batch, outcomes, answers, dollars | max_costs, now=self._clock.wall()
         )
-        for key in new:
+        for key in new_keys:
             self._budget.spent += dollars.get(key, 0.0)
-            if key in at_most:
-                self._budget.reserve(f"{batch.nonce} {key}", at_most[key])
-                self._usage.dollars_at_most += at_most[key]
-        if silent & new and not self._has_warned:
+            if key in max_costs:
+                self._budget.reserve(f"{batch.nonce} {key}", max_costs[key])
+                self._usage.dollars_at_most += max_costs[key]
+        if uncounted_keys & new_keys and not self._has_warned:
             self._has_warned = True
             logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         yield from stored.items()
-        by_user = self._ledger.find(batch.nonce).note == CANCELLED
+        is_cancelled_by_user = self._ledger.find(batch.nonce).note == CANCELLED
         for key, row in rows.items():
-            if key in new and row.message is None:
-                is_cancelled = by_user and row.outcome == "canceled"
+            if key in new_keys and row.message is None:
+                is_cancelled = is_cancelled_by_user and row.outcome == "canceled"
                 yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
 
     def _most(self, batch: Batch, key: str) -> float:
@@ -1152,10 +1166,10 @@ def _summary(unreadable: Sequence[Unreadable]) -> str:
     """Which parts of a results file cannot be read; empty if all can."""
     if not unreadable:
         return ""
-    named = "; ".join(f"{part.place} {part.why}" for part in unreadable[:_MAX_NAMED])
+    named_rows = "; ".join(f"{row.place} {row.why}" for row in unreadable[:_MAX_NAMED])
     n, is_more = len(unreadable), len(unreadable) > _MAX_NAMED
-    lines = "line is" if n == 1 else "lines are"
-    return f"{n} {lines} spoilt: {named}{'; ...' * is_more}"
+    subject = "line is" if n == 1 else "lines are"
+    return f"{n} {subject} spoilt: {named_rows}{'; ...' * is_more}"
 
 
 def _pay_again(batch: Batch) -> str:

@@ -116,9 +116,9 @@ class RequestPool(Generic[R]):
                 interrupts.check()
             except BaseException as error:
                 self._stop.set()
-                last = [] if interrupts.has_given_up() else self._finish_all()
+                last_answers = [] if interrupts.has_given_up() else self._finish_all()
                 if not isinstance(error, GeneratorExit):
-                    yield from last
+                    yield from last_answers
                 raise
             finally:
                 is_waited_for = not interrupts.has_given_up()
@@ -133,12 +133,12 @@ class RequestPool(Generic[R]):
                 self._fill(pool, ttl)
             if self._running:
                 futures, seconds = self._running, self._seconds_to_next()
-                done = wait(futures, seconds, FIRST_COMPLETED).done
+                done_futures = wait(futures, seconds, FIRST_COMPLETED).done
             else:
-                done = set()
+                done_futures = set()
                 if self._waiting and (seconds := self._seconds_to_next()):
                     self._stop.wait(seconds)
-            for future in done:
+            for future in done_futures:
                 answers = self._finish(future)
                 yield from answers
                 if answers and 0 < self._budget.cap < float("inf"):
@@ -161,8 +161,8 @@ class RequestPool(Generic[R]):
 
     def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""
-        while (place := self._next_place()) is not None:
-            job, _ = self._waiting[place]
+        while (index := self._next_place()) is not None:
+            job, _ = self._waiting[index]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
             if not self._budget.fits([reserve]):
@@ -177,7 +177,7 @@ class RequestPool(Generic[R]):
                     return
                 self._wait_for_room(error)
                 return
-            del self._waiting[place]
+            del self._waiting[index]
             if is_sent:
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
@@ -199,8 +199,10 @@ class RequestPool(Generic[R]):
         asked = self._outages.asked
         while self._later and all(job.key == asked for job, _ in self._waiting):
             self._take(self._later.popleft(), is_first=True)
-        others = (i for i, (job, _) in enumerate(self._waiting) if job.key != asked)
-        return next(others, 0 if self._waiting else None)
+        other_indices = (
+            i for i, (job, _) in enumerate(self._waiting) if job.key != asked
+        )
+        return next(other_indices, 0 if self._waiting else None)
 
     def _seconds_to_next(self) -> float:
         """The seconds to wait before the next look."""
@@ -218,15 +220,17 @@ class RequestPool(Generic[R]):
     def _wait_for_room(self, error: OverCapError) -> None:
         """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
         back."""
-        full, now = error.spent, time.monotonic()
-        before, since = self._full
-        if full.dollars != before:
-            self._full = full.dollars, now
+        fullest_cap, now = error.spent, time.monotonic()
+        last_dollars, since = self._full
+        if fullest_cap.dollars != last_dollars:
+            self._full = fullest_cap.dollars, now
         elif now - since > _ROOM_SECONDS:
-            raise over_cap(full, error.dollars)
-        if full.held < 1e-9:
-            raise over_cap(full, error.dollars)
-        progress.note(f"{full.setting}: {say_spent(full)}; waiting for room")
+            raise over_cap(fullest_cap, error.dollars)
+        if fullest_cap.held < 1e-9:
+            raise over_cap(fullest_cap, error.dollars)
+        progress.note(
+            f"{fullest_cap.setting}: {say_spent(fullest_cap)}; waiting for room"
+        )
         self._stop.wait(PAUSE_SECONDS)
 
     def _send(self, body: Mapping[str, Any]) -> Message:
@@ -259,8 +263,8 @@ class RequestPool(Generic[R]):
                 else:
                     answers += self._keep(job, future.result())
             except UserError as error:
-                text = "warning: the answer to %s is not kept: %s"
-                logger.warning(text, job.key, error)
+                message_format = "warning: the answer to %s is not kept: %s"
+                logger.warning(message_format, job.key, error)
         return answers
 
     def _keep(self, job: Job, message: Message) -> list[R]:
@@ -312,26 +316,28 @@ class RequestPool(Generic[R]):
         if why := fatal_reason(server, error):
             raise UserError(f"{why} {GO_ON}")
         is_alone = not (self._waiting or self._running or self._has_later())
-        then = self._outages.wait_for(
+        next_step = self._outages.wait_for(
             job.key, error, is_alone=is_alone, is_single=not self._running
         )
-        self._n_attempts[job.key] += then is Next.COUNTED
+        self._n_attempts[job.key] += next_step is Next.COUNTED
         n_attempts = self._n_attempts[job.key]
         is_transient = isinstance(error, DoubtfulError) or error.status in {
             NO_CONNECTION,
             *BUSY,
         }
-        is_spent = then is Next.GIVEN_UP or n_attempts >= MAX_ATTEMPTS
-        if is_spent or not is_transient:
+        is_given_up = next_step is Next.GIVEN_UP or n_attempts >= MAX_ATTEMPTS
+        if is_given_up or not is_transient:
             self.failed[job.key] = str(error)
             return
         seconds = self._outages.seconds_left()
         if not self._outages.is_on:
-            back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
-            seconds = back_off if error.retry_after is None else error.retry_after
+            back_off_seconds = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+            seconds = (
+                back_off_seconds if error.retry_after is None else error.retry_after
+            )
         self._waiting.append((job, time.monotonic() + seconds))
-        what = "one request asks again" if self._outages.is_on else "again"
-        progress.note(f"{self._in_vain(error)}; {what} in {seconds:.0f} s")
+        next_attempt = "one request asks again" if self._outages.is_on else "again"
+        progress.note(f"{self._in_vain(error)}; {next_attempt} in {seconds:.0f} s")
 
     def _in_vain(self, error: RefusedError | DoubtfulError) -> str:
         times = "once" if self._n_in_vain == 1 else f"{self._n_in_vain} times in a row"

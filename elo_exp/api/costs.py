@@ -63,9 +63,9 @@ class Prices:
         """Worst-case cost of a request: dense text, a prefix that is missed, the longest answer."""
         n_prefix = _n_bytes(params.get("system", "")) / _BYTES_A_TOKEN
         n_input = _n_bytes(params) / _BYTES_A_TOKEN
-        prefix = n_prefix * max(self.input, self.write(ttl))
-        rest = (n_input - n_prefix) * self.input + max_tokens * self.output
-        return (prefix + rest) * PER_MILLION * self.factor(batched)
+        prefix_dollars = n_prefix * max(self.input, self.write(ttl))
+        other_dollars = (n_input - n_prefix) * self.input + max_tokens * self.output
+        return (prefix_dollars + other_dollars) * PER_MILLION * self.factor(batched)
 
     def factor(self, batched: bool) -> float:
         return self.batch_factor if batched else 1.0
@@ -108,8 +108,8 @@ class AutomaticCache(Prices):
         batched: bool,
     ) -> float:
         """Worst-case cost of a request: dense text, all of it written to the cache, the longest answer."""
-        dearest = replace(self, input=max(self.input, self.cache_write_5m))
-        return Prices.worst(dearest, params, max_tokens, ttl, batched=batched)
+        max_prices = replace(self, input=max(self.input, self.cache_write_5m))
+        return Prices.worst(max_prices, params, max_tokens, ttl, batched=batched)
 
 
 def _n_bytes(value: Any) -> int:
@@ -135,10 +135,10 @@ def token_prices(
 def n_tokens(message: Any, *path: str) -> int:
     """The count to which these names lead in an answer; 0 where there is none. It may say
     anything."""
-    found = message
+    value = message
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return int(found) if _is_count(found) else 0
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return int(value) if _is_count(value) else 0
 
 
 def is_counted(message: Mapping[str, Any]) -> bool:
@@ -151,8 +151,8 @@ def is_counted(message: Mapping[str, Any]) -> bool:
         for name, count in usage.items()
         if name.endswith("_tokens") and count is not None
     }
-    has_both = all(any(name in counts for name in names) for names in _PAID)
-    return has_both and all(map(_is_count, counts.values()))
+    is_complete = all(any(name in counts for name in names) for names in _PAID)
+    return is_complete and all(map(_is_count, counts.values()))
 
 
 def _is_count(value: Any) -> bool:
@@ -165,8 +165,8 @@ def money(dollars: float, *, beside: float | None = None) -> str:
 
     beside  the amount whose digits it has instead
     """
-    exact = f"{dollars if beside is None else beside:.6f}".rstrip("0")
-    n_digits = max(2, len(exact.partition(".")[2]))
+    digits = f"{dollars if beside is None else beside:.6f}".rstrip("0")
+    n_digits = max(2, len(digits.partition(".")[2]))
     return f"${dollars:,.{n_digits}f}"
 
 
@@ -210,16 +210,16 @@ class Budget:
     def state(self, error: str) -> str:
         """What has become of the cap while nothing is under way; error: the last that left a cost
         open, if any."""
-        spent, held = (
+        spent_dollars, held_dollars = (
             f"{self.spent_of_cap} are spent",
             money(self.reserved, beside=self.cap),
         )
         if not self.reserved:
-            return spent
-        last = f"; the last error: {error}" if error else ""
+            return spent_dollars
+        last_error = f"; the last error: {error}" if error else ""
         return (
-            f"{spent}, {held} are held for answers that were lost or do not say what they "
-            f"cost{last}"
+            f"{spent_dollars}, {held_dollars} are held for answers that were lost or do not say what they "
+            f"cost{last_error}"
         )
 
     def reserve(self, name: str, dollars: float) -> None:

@@ -20,12 +20,12 @@ def is_weighed(message: Mapping[str, Any]) -> bool:
 def thinks(message: Mapping[str, Any]) -> bool:
     """Return whether an answer is a thought, or begins one."""
     reply, chances = message["choices"][0]["message"], _chances(message)
-    first = max(chances, key=chances.__getitem__, default="")
+    likeliest_token = max(chances, key=chances.__getitem__, default="")
     return bool(
         reply.get("reasoning")
         or reply.get("reasoning_content")
         or n_tokens(message, "usage", "completion_tokens_details", "reasoning_tokens")
-        or first.strip().startswith(_THOUGHTS)
+        or likeliest_token.strip().startswith(_THOUGHTS)
     )
 
 
@@ -38,9 +38,9 @@ def probabilities(
     """
     mass = dict.fromkeys(names, 0.0)
     for token, chance in _chances(message).items():
-        begun = token.lstrip(_SPACES).rstrip()
+        beginning = token.lstrip(_SPACES).rstrip()
         for name in names:
-            if begun and name.startswith(begun):
+            if beginning and name.startswith(beginning):
                 mass[name] += chance
     total = sum(mass.values())
     if total < _LEAST_MASS or thinks(message):

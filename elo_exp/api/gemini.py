@@ -373,23 +373,25 @@ class GeminiApi:
 def batch_in(answer: Any) -> RemoteBatch:
     """A batch. Raises OddAnswerError for what is none."""
     match answer:
-        case {"name": str(batch_id), "metadata": {"state": str(state), **facts}}:
+        case {"name": str(batch_id), "metadata": {"state": str(state), **metadata}}:
             pass
         case _:
             raise OddAnswerError(answer, "a batch")
-    ended = state.rpartition("STATE_")[2]
+    end_state = state.rpartition("STATE_")[2]
     rows = _inlined(answer)
-    size = _count(facts.get("batchStats"), "requestCount")
-    refusal = _refusal(answer.get("error")) if ended == "FAILED" and not rows else None
-    is_whole = ended == "SUCCEEDED"
+    size = _count(metadata.get("batchStats"), "requestCount")
+    refusal = (
+        _refusal(answer.get("error")) if end_state == "FAILED" and not rows else None
+    )
+    is_whole = end_state == "SUCCEEDED"
     return RemoteBatch(
         batch_id=batch_id,
         size=size,
-        ended=ended in _ENDED,
+        ended=end_state in _ENDED,
         n_rows=(size or len(rows)) if is_whole else len(rows),
-        rest=_ENDED.get(ended),
+        rest=_ENDED.get(end_state),
         refusal=refusal,
-        nonce=str(facts["displayName"]) if facts.get("displayName") else None,
+        nonce=str(metadata["displayName"]) if metadata.get("displayName") else None,
         lifetime_seconds=_LIFETIME_SECONDS,
     )
 
@@ -403,9 +405,13 @@ def _count(stats: Any, name: str) -> int | None:
 def _refusal(error: Any) -> RefusedError | None:
     """Why the server has begun none of a batch that it had accepted; None for what may pass."""
     match error:
-        case {"code": int(code), **rest} if code == _NO_ROOM or code not in _PASSING:
-            words = f"{rest.get('message') or 'it does not say why'} (code {code})"
-            return RefusedError(words, status=429 if code == _NO_ROOM else 400)
+        case {"code": int(code), **error_fields} if (
+            code == _NO_ROOM or code not in _PASSING
+        ):
+            message = (
+                f"{error_fields.get('message') or 'it does not say why'} (code {code})"
+            )
+            return RefusedError(message, status=429 if code == _NO_ROOM else 400)
         case {"code": int()}:
             return None
     return RefusedError("it does not say why", status=400)
@@ -413,8 +419,12 @@ def _refusal(error: Any) -> RefusedError | None:
 
 def _inlined(answer: Mapping[str, Any]) -> list[Any]:
     """The rows that came with a batch."""
-    for place in (answer.get("response"), answer.get("metadata")):
-        output = place.get("output", place) if isinstance(place, Mapping) else None
+    for container in (answer.get("response"), answer.get("metadata")):
+        output = (
+            container.get("output", container)
+            if isinstance(container, Mapping)
+            else None
+        )
         match output:
             case {"inlinedResponses": {"inlinedResponses": list(rows)}}:
                 return rows
@@ -436,8 +446,8 @@ def document_in(batch_id: str, data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         rows, around = split_rows(data)
-    facts = {name: pattern.search(around) for name, pattern in _FACTS.items()}
-    state, name, count = ((found and found[1]) for found in facts.values())
+    matches = {name: pattern.search(around) for name, pattern in _FACTS.items()}
+    state, name, count = ((match and match[1]) for match in matches.values())
     if not rows and state is None:
         return None
     if None not in rows:  # it is spoilt elsewhere, or cut short
@@ -457,7 +467,7 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
     match answer:
         case {"operations": list(rows)}:
             return [batch_in(row) for row in rows], answer.get("nextPageToken")
-        case {**rest} if not rest:  # no batch
+        case {**answer_fields} if not answer_fields:  # no batch
             return [], None
     raise OddAnswerError(answer, "a list of batches")
 
@@ -468,20 +478,20 @@ def row_in(line: Any) -> Row:
     metadata = row.get("metadata")
     custom_id = str(metadata.get("key") if isinstance(metadata, Mapping) else None)
     match row:
-        case {"error": {"code": int(code), **rest}}:
+        case {"error": {"code": int(code), **error_fields}}:
             kind = _PASSING.get(code, f"error {code}")
-            detail = str(rest.get("message") or "")
+            detail = str(error_fields.get("message") or "")
             return Row(custom_id=custom_id, outcome=kind, detail=detail)
         case {"response": answer} if _is_damaged(answer):
             return Row(custom_id=custom_id, outcome=None)
         case {"response": answer}:
             try:
                 message = message_in(answer)
-            except OddAnswerError as odd:
+            except OddAnswerError as error:
                 return Row(
                     custom_id=custom_id,
                     outcome="api_error",
-                    detail=str(odd),
+                    detail=str(error),
                     possibly_billed=True,
                 )
             return Row(custom_id=custom_id, outcome="succeeded", message=message)
@@ -523,10 +533,10 @@ def message_in(answer: Any) -> dict[str, Any]:
     usage = answer.get("usageMetadata")
     if isinstance(usage, Mapping) and "promptTokenCount" in usage:
         names = ("candidatesTokenCount", "thoughtsTokenCount")
-        cached = usage.get("cachedContentTokenCount") or 0
+        n_cached = usage.get("cachedContentTokenCount") or 0
         message["usage"] = {
             "prompt_tokens": usage["promptTokenCount"],
-            "cached_tokens": cached,
+            "cached_tokens": n_cached,
             "completion_tokens": sum(
                 n_tokens(answer, "usageMetadata", name) for name in names
             ),
@@ -536,17 +546,26 @@ def message_in(answer: Any) -> dict[str, Any]:
 
 def parse_message(message: Mapping[str, Any]) -> Completion:
     """What an answer says; its model is named as the server names it."""
-    blocked = {"finishReason": "SAFETY"}  # the prompt: there is no candidate then
-    candidate = next(iter(message.get("candidates") or [blocked]))
+    # A blocked prompt has no candidate
+    blocked_candidate = {"finishReason": "SAFETY"}
+    candidate = next(iter(message.get("candidates") or [blocked_candidate]))
     content = candidate.get("content") or {}
-    parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
-    texts = [str(part.get("text") or "") for part in parts if not part.get("thought")]
+    parts = [
+        content_part
+        for content_part in content.get("parts") or ()
+        if isinstance(content_part, Mapping)
+    ]
+    texts = [
+        str(content_part.get("text") or "")
+        for content_part in parts
+        if not content_part.get("thought")
+    ]
     reason = str(candidate.get("finishReason") or "STOP")
-    prompt = n_tokens(message, "usage", "prompt_tokens")
-    cached = min(prompt, n_tokens(message, "usage", "cached_tokens"))
+    n_prompt = n_tokens(message, "usage", "prompt_tokens")
+    n_cached = min(n_prompt, n_tokens(message, "usage", "cached_tokens"))
     usage = {
-        "cache_read_tokens": cached,
-        "input_tokens": prompt - cached,
+        "cache_read_tokens": n_cached,
+        "input_tokens": n_prompt - n_cached,
         "output_tokens": n_tokens(message, "usage", "completion_tokens"),
     }
     return Completion(

@@ -154,23 +154,23 @@ def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
     )
 
 
-def over_cap(full: Spent, dollars: float) -> UserError:
+def over_cap(cap: Spent, dollars: float) -> UserError:
     """The error of a cap of the store that leaves no room for the next request, which may cost `dollars`."""
     return UserError(
-        f"{full.setting}: {say_spent(full)}, and the next request may cost ${dollars:.4f}. Every answer so far "
+        f"{cap.setting}: {say_spent(cap)}, and the next request may cost ${dollars:.4f}. Every answer so far "
         "is stored; the same command with a higher cap goes on."
     )
 
 
 def say_spent(spent: Spent) -> str:
     """Such as "$3.20 of $5.00 are spent in 2026-11, $0.40 of it held for calls under way"."""
-    kind, _, which = spent.scope.partition(" ")
-    where = {"month": which, "sweep": "this sweep", "folder": "this run folder"}[kind]
-    amount = f"{money(spent.dollars, beside=spent.cap)} of {money(spent.cap)} are spent in {where}"
+    kind, _, name = spent.scope.partition(" ")
+    scope = {"month": name, "sweep": "this sweep", "folder": "this run folder"}[kind]
+    amount = f"{money(spent.dollars, beside=spent.cap)} of {money(spent.cap)} are spent in {scope}"
     if spent.held < 1e-9:
         return amount
-    held = money(spent.held, beside=spent.cap)
-    return f"{amount}, {held} of it held for calls under way"
+    held_dollars = money(spent.held, beside=spent.cap)
+    return f"{amount}, {held_dollars} of it held for calls under way"
 
 
 def stop_if_many(failed: Mapping[str, str], n_wanted: int) -> None:

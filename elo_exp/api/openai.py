@@ -125,8 +125,8 @@ class OpenAiApi:
             message = within(self.timeout_seconds, lambda: json_of(create(**params)))
         try:
             return completion_in(message)
-        except OddAnswerError as odd:
-            words = str(odd).removeprefix("it ")
+        except OddAnswerError as error:
+            words = str(error).removeprefix("it ")
             raise DoubtfulError(f"{self.endpoint} {words}") from None
 
     def post(
@@ -134,10 +134,10 @@ class OpenAiApi:
     ) -> Any:
         """Return what `read` makes of the JSON that answers a request, which is retried and bills
         nothing. Raises UserError."""
-        patient = self._client.with_options(max_retries=_RETRIES)
+        client = self._client.with_options(max_retries=_RETRIES)
         try:
             with submitting(openai_sdk(), self._describe):
-                return read(patient.post(url, body=body, cast_to=object))
+                return read(client.post(url, body=body, cast_to=object))
         except (RefusedError, DoubtfulError) as error:
             raise UserError(f"{url}: {error}. {GO_ON}") from None
         except (LookupError, TypeError):
@@ -155,10 +155,10 @@ class OpenAiApi:
 
         sdk, seconds = openai_sdk(), min(_LISTING_SECONDS, self.timeout_seconds)
         problem, names = "", []
-        patient = self._client.with_options(timeout=seconds, max_retries=2)
+        client = self._client.with_options(timeout=seconds, max_retries=2)
         try:
-            listed = patient.models.with_raw_response.list().http_response.json()
-            names = [str(row["id"]) for row in listed["data"] or []]
+            listing = client.models.with_raw_response.list().http_response.json()
+            names = [str(row["id"]) for row in listing["data"] or []]
         except sdk.APIStatusError as error:
             status = error.status_code
             if status in (502, 503, 504):  # it is not there, or still loading
@@ -184,10 +184,12 @@ class OpenAiApi:
         if problem:
             raise UserError(f"{self.endpoint} {problem} was spent.")
         if names and model not in names:
-            named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+            model_names = ", ".join(names[:_NAMED]) + (
+                ", ..." if len(names) > _NAMED else ""
+            )
             _say_once(
                 logging.WARNING,
-                f"warning: {self.part}.model: {self.endpoint} does not list {model}; it lists {named}",
+                f"warning: {self.part}.model: {self.endpoint} does not list {model}; it lists {model_names}",
             )
 
     def _describe(self, error: Any) -> str:
@@ -235,8 +237,8 @@ def completion_in(answer: Any) -> dict[str, Any]:
             raise OddAnswerError(answer, "a chat completion")
     is_error = choice.get("finish_reason") == "error"
     if answer.get("error") or choice.get("error") or is_error:
-        found = answer if error_in(answer) else choice
-        raise OddAnswerError(found, "a text: an error in its place")
+        error_source = answer if error_in(answer) else choice
+        raise OddAnswerError(error_source, "a text: an error in its place")
     return dict(answer)
 
 
@@ -255,20 +257,20 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
     if thought:
         text = f"<think>{thought}{'</think>' if text else ''}{text}"
     details = ("usage", "prompt_tokens_details")
-    prompt = n_tokens(message, "usage", "prompt_tokens")
-    cached = n_tokens(message, *details, "cached_tokens")
-    written = n_tokens(message, *details, "cache_write_tokens")
-    if cached + written > prompt:  # they were counted apart
-        prompt += cached + written
+    n_prompt = n_tokens(message, "usage", "prompt_tokens")
+    n_cached = n_tokens(message, *details, "cached_tokens")
+    n_written = n_tokens(message, *details, "cache_write_tokens")
+    if n_cached + n_written > n_prompt:  # they were counted apart
+        n_prompt += n_cached + n_written
     n_out = n_tokens(message, "usage", "completion_tokens")
     if reply.get("refusal"):
         reason = "content_filter"
     elif reason is None:
         reason = "length" if n_out >= max_tokens else "stop"
     usage = {
-        "cache_read_tokens": cached,
-        **({"cache_write_5m_tokens": written} if written else {}),
-        "input_tokens": prompt - cached - written,
+        "cache_read_tokens": n_cached,
+        **({"cache_write_5m_tokens": n_written} if n_written else {}),
+        "input_tokens": n_prompt - n_cached - n_written,
         "output_tokens": n_out,
     }
     return Completion(

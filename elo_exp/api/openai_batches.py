@@ -66,8 +66,8 @@ class OpenAiBatches(OpenAiApi):
     def _read(self, raw: Any) -> Any:
         """The JSON of an answer."""
         names = ("openai-organization", "openai-project")
-        named = [raw.headers[name] for name in names if raw.headers.get(name)]
-        self._organization = "/".join(named) or self._organization
+        organization = [raw.headers[name] for name in names if raw.headers.get(name)]
+        self._organization = "/".join(organization) or self._organization
         return json_of(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
@@ -120,9 +120,9 @@ class OpenAiBatches(OpenAiApi):
                         return file_id
                 raise OddAnswerError(answer, "a file")
         except DoubtfulError as error:
-            words = f"the upload of its requests: {error}"
+            message = f"the upload of its requests: {error}"
             is_page = error.is_page
-            raise RefusedError(words, status=NO_CONNECTION, is_page=is_page) from None
+            raise RefusedError(message, status=NO_CONNECTION, is_page=is_page) from None
 
     # ---- questions, which are free: UnreachableError, or UserError where refused
 
@@ -137,8 +137,8 @@ class OpenAiBatches(OpenAiApi):
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        found = self._batch(batch_id)
-        return None if found is None else batch_in(found)
+        answer = self._batch(batch_id)
+        return None if answer is None else batch_in(answer)
 
     def recent(self) -> Iterator[RemoteBatch]:
         """Yield all batches, newest first: that one alone is requested before the others."""
@@ -147,11 +147,11 @@ class OpenAiBatches(OpenAiApi):
             page = self._page(options)
             if page is None:
                 raise UnreachableError("it has no list of batches for now")
-            batches, last = page
+            batches, last_id = page
             yield from batches
-            if last is None:
+            if last_id is None:
                 return
-            options = {"limit": _PAGE, "after": last}
+            options = {"limit": _PAGE, "after": last_id}
 
     def _page(self, options: Mapping[str, Any]) -> Any:
         """A page of the list of batches; None where the server has no such list."""
@@ -170,22 +170,22 @@ class OpenAiBatches(OpenAiApi):
         Raises UnreachableError behind those that came if a file is cut short, or has fewer lines than the server has
         counted as completed.
         """
-        found = self._batch(batch.batch_id)
-        if found is None:
+        answer = self._batch(batch.batch_id)
+        if answer is None:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
         problem, n_lines = "", 0
         for name in ("output_file_id", "error_file_id"):
-            if not (file_id := found.get(name)):
+            if not (file_id := answer.get(name)):
                 continue
-            data, cut = self._content(str(file_id))
-            problem = problem or cut
-            lines: set[str] = set()
+            data, cut_reason = self._content(str(file_id))
+            problem = problem or cut_reason
+            row_ids: set[str] = set()
             for row in parse_lines(data, row_in):
-                lines.add(row.custom_id if isinstance(row, Row) else row.place)
+                row_ids.add(row.custom_id if isinstance(row, Row) else row.place)
                 yield row
             if name == "output_file_id":
-                n_lines = len(lines)
-        if problem or n_lines < _counts(found)["completed"]:
+                n_lines = len(row_ids)
+        if problem or n_lines < _counts(answer)["completed"]:
             raise UnreachableError(problem or "the output file ends early")
 
     def first_id(self, batch: RemoteBatch) -> str | None:
@@ -216,11 +216,11 @@ class OpenAiBatches(OpenAiApi):
     def _batch(self, batch_id: str) -> Any:
         """The JSON of a batch; None where the server knows of no such batch."""
 
-        def checked(answer: Any) -> Any:
+        def check_batch(answer: Any) -> Any:
             batch_in(answer)
             return answer
 
-        return self._ask(checked, lambda: self._batches.retrieve(batch_id), {404})
+        return self._ask(check_batch, lambda: self._batches.retrieve(batch_id), {404})
 
     @property
     def _patient(self) -> Any:
@@ -272,8 +272,10 @@ class OpenAiBatches(OpenAiApi):
 
 def _body(params: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a request as the SDK would send it."""
-    rest = {name: value for name, value in params.items() if name != "extra_body"}
-    return {**rest, **(params.get("extra_body") or {})}
+    other_params = {
+        name: value for name, value in params.items() if name != "extra_body"
+    }
+    return {**other_params, **(params.get("extra_body") or {})}
 
 
 # ---- answers
@@ -308,8 +310,8 @@ def batch_in(answer: Any) -> RemoteBatch:
 
 
 def _counts(answer: Mapping[str, Any]) -> dict[str, int]:
-    found = answer.get("request_counts")
-    counts = found if isinstance(found, Mapping) else {}
+    request_counts = answer.get("request_counts")
+    counts = request_counts if isinstance(request_counts, Mapping) else {}
     names = ("total", "completed")
     return {
         name: counts[name] if isinstance(counts.get(name), int) else 0 for name in names
@@ -319,9 +321,9 @@ def _counts(answer: Mapping[str, Any]) -> dict[str, int]:
 def _refusal(answer: Mapping[str, Any]) -> RefusedError:
     """Why the server has begun none of a batch that it had accepted."""
     match answer.get("errors"):
-        case {"data": [{"code": code, **first}, *_]}:
-            words = f"{first.get('message') or code} ({code})"
-            return RefusedError(words, status=429 if code in _LATER else 400)
+        case {"data": [{"code": code, **error_fields}, *_]}:
+            message = f"{error_fields.get('message') or code} ({code})"
+            return RefusedError(message, status=429 if code in _LATER else 400)
     return RefusedError("it does not say why", status=400)
 
 
@@ -331,8 +333,8 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
     match answer:
         case {"data": list(rows)}:
             batches = [batch_in(row) for row in rows]
-            goes_on = batches and answer.get("has_more")
-            return batches, batches[-1].batch_id if goes_on else None
+            has_more = batches and answer.get("has_more")
+            return batches, batches[-1].batch_id if has_more else None
     raise OddAnswerError(answer, "a list of batches")
 
 
@@ -345,7 +347,7 @@ def row_in(line: Any) -> Row:
             return _answered(custom_id, body)
         case _, dict() as error if error:
             return _failed(custom_id, error)
-        case {"body": {"error": dict() as error}}, beside if not beside:
+        case {"body": {"error": dict() as error}}, other_error if not other_error:
             return _failed(custom_id, error)
         case {"status_code": int(), "body": dict() | str() | None}, _:
             return Row(custom_id=custom_id, outcome="api_error")
@@ -359,11 +361,11 @@ def _answered(custom_id: str, body: Any) -> Row:
         return Row(custom_id=custom_id, outcome=None)
     try:
         message = completion_in(body)
-    except OddAnswerError as odd:
+    except OddAnswerError as error:
         return Row(
             custom_id=custom_id,
             outcome="api_error",
-            detail=str(odd),
+            detail=str(error),
             possibly_billed=True,
         )
     return Row(custom_id=custom_id, outcome="succeeded", message=message)

@@ -175,9 +175,9 @@ class Outages:
             elif outage.asking == key:
                 server.outage, server.limit = None, 2
                 if outage.is_said:
-                    away = duration(time.monotonic() - outage.since)
-                    text = "%s is back after %s: going on"
-                    logger.info(text, self._model.api.endpoint, away)
+                    time_away = duration(time.monotonic() - outage.since)
+                    message_format = "%s is back after %s: going on"
+                    logger.info(message_format, self._model.api.endpoint, time_away)
 
     def wait_for(
         self,
@@ -199,10 +199,12 @@ class Outages:
         Raises UserError once the server has not answered for too long, or says that it will not.
         """
         status = error.status
-        is_refused = isinstance(error, RefusedError) and status == NO_CONNECTION
+        has_no_connection = isinstance(error, RefusedError) and status == NO_CONNECTION
         is_busy = status in BUSY
-        is_away = is_refused or status == _UNAVAILABLE or isinstance(error, _AwayError)
-        if isinstance(error, RefusedError) and not (is_busy or is_refused):
+        is_away = (
+            has_no_connection or status == _UNAVAILABLE or isinstance(error, _AwayError)
+        )
+        if isinstance(error, RefusedError) and not (is_busy or has_no_connection):
             self.end(key)
             return Next.COUNTED
         server = self._server
@@ -210,8 +212,8 @@ class Outages:
             self._sent.pop(key, None)
             n_when_failed = self._n_when_failed.setdefault(key, server.n_sent)
             server.silent.add(key)
-            is_over = not (is_busy or is_away) and len(server.silent) < N_SILENT
-            if server.outage is None and is_over:
+            is_isolated = not (is_busy or is_away) and len(server.silent) < N_SILENT
+            if server.outage is None and is_isolated:
                 return Next.COUNTED
             now = time.monotonic()
             if server.outage is None:
@@ -224,23 +226,23 @@ class Outages:
                 outage.asking = None
                 outage.pause = min(2.0 * outage.pause, MAX_PAUSE_SECONDS, max(left, 0))
                 self._say(outage, error)
-            is_again = key in outage.failed
+            has_failed_before = key in outage.failed
             outage.failed.add(key)
             wait = error.retry_after
             pause = outage.pause if has_asked or wait is None else 0.0
-            begin = now + max(wait or 0.0, pause)
-            outage.not_before = max(outage.not_before, begin)
+            not_before = now + max(wait or 0.0, pause)
+            outage.not_before = max(outage.not_before, not_before)
         if left <= 0 or (wait or 0.0) > left:
             if left <= 0 and is_alone and self._is_there():
                 return Next.GIVEN_UP
             endpoint = self._model.api.endpoint
             raise out_of_patience(endpoint, error, self._seconds, left)
-        is_by_itself = has_asked or is_single
-        is_passed_over = is_by_itself and server.answered > n_when_failed
+        is_sole_request = has_asked or is_single
+        is_overtaken = is_sole_request and server.answered > n_when_failed
         if is_busy:
-            return Next.COUNTED if is_passed_over else Next.AGAIN
-        is_first = not is_refused and not is_again
-        is_counted = is_first or (is_passed_over and not is_away)
+            return Next.COUNTED if is_overtaken else Next.AGAIN
+        is_first = not has_no_connection and not has_failed_before
+        is_counted = is_first or (is_overtaken and not is_away)
         return Next.COUNTED if is_counted else Next.AGAIN
 
     def _say(self, outage: _Outage, error: RefusedError | DoubtfulError) -> None:

@@ -54,15 +54,15 @@ def parse_lines(data: bytes, parse: Callable[[Any], Row]) -> Iterator[Row | Unre
 
 
 def parse_row(
-    place: str, content: Any, parse: Callable[[Any], Row]
+    location: str, content: Any, parse: Callable[[Any], Row]
 ) -> Row | Unreadable:
     """Return the row that some JSON holds; None stands for what is no JSON."""
     if content is None:
-        return Unreadable(place=place, why="is no JSON")
+        return Unreadable(place=location, why="is no JSON")
     try:
         return parse(content)
     except _UNREADABLE:
-        return Unreadable(place=place, why="is not the result of a request")
+        return Unreadable(place=location, why="is not the result of a request")
 
 
 def split_rows(data: bytes) -> tuple[list[Any], str]:
@@ -73,27 +73,27 @@ def split_rows(data: bytes) -> tuple[list[Any], str]:
     text = data.decode(errors="surrogateescape")
     decoder = json.JSONDecoder()
     rows: list[Any] = []
-    around: list[str] = []
-    end = 0  # of the last row
-    read_to = 0  # nothing that begins before is a row
-    for begin in _ROW_BEGINS.finditer(text):
-        start = begin.start()
-        if start < end or begin.end() <= read_to:
+    outside_texts: list[str] = []
+    row_end = 0  # of the last row
+    read_end = 0  # nothing that begins before is a row
+    for row_start in _ROW_BEGINS.finditer(text):
+        start = row_start.start()
+        if start < row_end or row_start.end() <= read_end:
             continue
         try:
-            row, stop = decoder.raw_decode(text, start)
+            row, row_stop = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
             rows.append(None)
-            read_to = error.pos
+            read_end = error.pos
             continue
         except RecursionError:
             rows.append(None)
-            read_to = start + sys.getrecursionlimit()
+            read_end = start + sys.getrecursionlimit()
             continue
-        around.append(text[end:start])
-        rows.append(row if _is_utf8(text[start:stop]) else None)
-        end = stop
-    return rows, "".join([*around, text[end:]])
+        outside_texts.append(text[row_end:start])
+        rows.append(row if _is_utf8(text[start:row_stop]) else None)
+        row_end = row_stop
+    return rows, "".join([*outside_texts, text[row_end:]])
 
 
 def _is_utf8(text: str) -> bool:

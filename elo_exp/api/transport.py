@@ -125,15 +125,15 @@ def out_of_credit(kind: str | None, words: str, body: Any = None) -> bool:
     kind  its type or code
     body  of the error, whole, if it is at hand
     """
-    text, whole = words.lower(), json.dumps(body, default=str).lower()
-    if any(sign in whole for sign in _OF_A_DAY):
+    text_lower, body_text = words.lower(), json.dumps(body, default=str).lower()
+    if any(sign in body_text for sign in _OF_A_DAY):
         return True
-    if any(sign in whole or sign in text for sign in _OF_A_MINUTE):
+    if any(sign in body_text or sign in text_lower for sign in _OF_A_MINUTE):
         return False
     return any(
         kind in kinds
-        or any(name in text or f'"{name}"' in whole for name in kinds)
-        or any(sign in text for sign in signs)
+        or any(name in text_lower or f'"{name}"' in body_text for name in kinds)
+        or any(sign in text_lower for sign in signs)
         for kinds, signs in EXHAUSTED.values()
     )
 
@@ -225,8 +225,8 @@ def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
         is_refused = error.status_code in REFUSALS
         kind = RefusedError if is_refused else DoubtfulError
         raise with_status(kind, error, describe(error)) from None
-    except WebPageError as page:
-        raise DoubtfulError(str(page), is_page=True) from None
+    except WebPageError as page_error:
+        raise DoubtfulError(str(page_error), is_page=True) from None
     except UnicodeEncodeError as error:
         raise RefusedError(
             f"its text cannot be sent ({error.reason})", status=400
@@ -234,8 +234,10 @@ def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
     except MemoryError:
         raise DoubtfulError("its answer is too large to be read") from None
     except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-        unconnected = httpx2.ConnectError | httpx2.ConnectTimeout
-        if isinstance(error, unconnected) or isinstance(error.__cause__, unconnected):
+        connection_errors = httpx2.ConnectError | httpx2.ConnectTimeout
+        if isinstance(error, connection_errors) or isinstance(
+            error.__cause__, connection_errors
+        ):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None
         cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__
         is_cut = isinstance(cause, httpx2.NetworkError | httpx2.RemoteProtocolError)
@@ -248,17 +250,17 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
 
     Raises DoubtfulError then. The call goes on in its thread until it ends by itself.
     """
-    done: queue.Queue[tuple[R | None, BaseException | None]] = queue.Queue()
+    outcome: queue.Queue[tuple[R | None, BaseException | None]] = queue.Queue()
 
     def work() -> None:
         try:
-            done.put((call(*args), None))
+            outcome.put((call(*args), None))
         except BaseException as error:
-            done.put((None, error))
+            outcome.put((None, error))
 
     threading.Thread(target=work, daemon=True).start()
     try:
-        answer, error = done.get(timeout=seconds)
+        answer, error = outcome.get(timeout=seconds)
     except queue.Empty:
         raise DoubtfulError(f"no whole answer within {seconds:g} s") from None
     if error is not None:
@@ -292,10 +294,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (KeyError, ValueError):
             continue
         return max(0.0, seconds) if math.isfinite(seconds) else None
-    until, now = _moment(headers.get("retry-after")), _moment(headers.get("date"))
-    if until is None:
+    until_time, now = _moment(headers.get("retry-after")), _moment(headers.get("date"))
+    if until_time is None:
         return None
-    return max(0.0, until - (Clock.wall() if now is None else now))
+    return max(0.0, until_time - (Clock.wall() if now is None else now))
 
 
 def _moment(text: str | None) -> float | None:
@@ -364,10 +366,10 @@ def describe(error: Any, hint: str = "") -> str:
 def error_words(body: Any) -> str:
     """The message in an error, in whichever shape; nothing of a web page."""
     if isinstance(body, Mapping):
-        shapes = (
+        candidates = (
             error_words(body.get(name)) for name in ("message", "error", "detail")
         )
-        return next(filter(None, shapes), "")
+        return next(filter(None, candidates), "")
     text = " ".join(masked(str(body or "")).split())  # before it is cut
     return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
 
