@@ -40,7 +40,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     alone(monkeypatch, tmp_path)
     for provider in SERVERS:
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "test-key")
-    monkeypatch.setattr(batches, "_ROWS", 7)  # results in one transaction
+    monkeypatch.setattr(
+        batches, "_ROWS_PER_TRANSACTION", 7
+    )  # results in one transaction
 
 
 @contextmanager

@@ -267,11 +267,11 @@ def short_file(judge: ClaudeJudge) -> None:
     """A results file is taken for whole when it ends; what is missing in it is submitted again."""
 
     def collect(self: Batcher[Any], opened: Any) -> Iterator[Any]:
-        remote = self._check(opened)
+        remote = self._check_batch(opened)
         if remote is None:
             return
         seen = set[str]()
-        yield from self._read(opened, remote, seen, [])
+        yield from self._read_results(opened, remote, seen, [])
         self._close(opened)
         self._ledger.give_up(opened.batch, "that was all")
         for key in opened.names:
@@ -480,9 +480,9 @@ def main(arguments: Sequence[str]) -> int:
     keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
     os.environ.update(dict.fromkeys(keys, "test-key"), NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
-    calls._BACK_OFF_SECONDS = 0.02
+    calls._FIRST_BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
-    batches._ROWS = 2  # results in one transaction
+    batches._ROWS_PER_TRANSACTION = 2  # results in one transaction
     claims.PAUSE_SECONDS = 0.02
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)

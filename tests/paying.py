@@ -31,7 +31,7 @@ def paying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(pool, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "_FIRST_BACK_OFF_SECONDS", 0.01)
     monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.01)
     yield
     for made in _MADE:  # a client's sockets are the process's until it ends

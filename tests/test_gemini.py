@@ -237,7 +237,7 @@ def test_results_that_are_gone_are_one_line_and_nothing_is_paid_again(server):
 
 
 def test_a_batch_of_more_than_18_mb_is_halved_before_it_is_sent(server, monkeypatch):
-    monkeypatch.setattr("elo_exp.api.gemini._MOST_BYTES", 60_000)
+    monkeypatch.setattr("elo_exp.api.gemini._MAX_BATCH_BYTES", 60_000)
     judged(judge(server.url, chunk_size=2 * N), N)
     assert max(batch.n for batch in server.batches) < 2 * N
     paid_once(server)

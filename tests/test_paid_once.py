@@ -447,7 +447,7 @@ class PaidOnce(RuleBasedStateMachine):
         for where, name, value in (
             (batches, "Clock", lambda: clock),
             (claims, "time", clock),
-            (calls, "_BACK_OFF_SECONDS", 0.0),
+            (calls, "_FIRST_BACK_OFF_SECONDS", 0.0),
             (claims, "this_process", self.identity),
             (claims, "is_alive", self.is_alive),
             (claims.Claims, "_keep_alive", lambda claims: None),

@@ -167,7 +167,7 @@ def test_batches_of_others_are_read_to_their_first_row_and_not_all_of_them():
             run("anthropic", server, Path(f"others{n}.sqlite"), n=n)
         n_batches, before = len(server.batches), server.meter.count("GET", "/results$")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batches, "_MAX_READ", 2)
+            patch.setattr(batches, "_MAX_UNKNOWN_BATCHES_READ", 2)
             run("anthropic", server, HERE, n=1)
         assert server.meter.count("GET", "/results$") - before == 2 + 1 < n_batches
 

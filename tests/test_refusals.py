@@ -110,7 +110,7 @@ def test_few_requests_are_sent_to_a_server_that_refuses_all_of_them(
     """In mid-run, with 42 queries left. Those on their way are refused, and then one at a time: after 0.1 s, 0.2 s, 0.4 s
     and 0.5 s, when the wait is over.
     """
-    monkeypatch.setattr(calls, "_BACK_OFF_SECONDS", 0.1)
+    monkeypatch.setattr(calls, "_FIRST_BACK_OFF_SECONDS", 0.1)
     with serving(name, "messages", wait_minutes=0.02) as (_, server, make, path):
 
         def refuse(stage: Stage, call: Call) -> None:

@@ -47,9 +47,10 @@ logger = logging.getLogger(__name__)
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
 API_VERSION = "2026-10-21"
-_TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
-_UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
-_PAGE = 100
+_TIMEOUT_SECONDS = 300.0
+# A batch may be large.
+_UPLOAD_TIMEOUT_SECONDS = 3 * _TIMEOUT_SECONDS
+_BATCHES_PER_PAGE = 100
 
 
 def api_key() -> str | None:
@@ -96,8 +97,8 @@ class AnthropicApi:
             raise UserError(no_key())
         return Login(key, self._organization)
 
-    def _read(self, raw: Any) -> Any:
-        """The JSON of an answer."""
+    def _read_answer(self, raw: Any) -> Any:
+        """Return the JSON of an answer, and note the organization that it names."""
         organization = raw.headers.get("anthropic-organization-id")
         self._organization = organization or self._organization
         return json_of(raw)
@@ -113,25 +114,27 @@ class AnthropicApi:
         body: Any = [
             {"custom_id": name, "params": params} for name, params in requests.items()
         ]
-        with self._submitting():
+        with self._classify_submission_errors():
             try:
-                raw = within(_UPLOAD_SECONDS, lambda: batches.create(requests=body))
+                raw = within(
+                    _UPLOAD_TIMEOUT_SECONDS, lambda: batches.create(requests=body)
+                )
             except DoubtfulError:  # it must not go on arriving while it is looked for
                 self._client.close()
                 del self._client
                 raise
-            return batch_in(self._read(raw)).batch_id
+            return batch_in(self._read_answer(raw)).batch_id
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return one message."""
         client = self._client.with_options(max_retries=0)
         create = client.messages.with_raw_response.create
-        with self._submitting():
+        with self._classify_submission_errors():
             message = within(_TIMEOUT_SECONDS, lambda: json_of(create(**params)))
             return message_in(message)
 
     @contextmanager
-    def _submitting(self) -> Iterator[None]:
+    def _classify_submission_errors(self) -> Iterator[None]:
         import anthropic
 
         with submitting(anthropic, self._describe):
@@ -181,17 +184,20 @@ class AnthropicApi:
             yield from batches
             if last is None:
                 return
-            options = {"limit": _PAGE, "after_id": last}
+            options = {"limit": _BATCHES_PER_PAGE, "after_id": last}
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        return self._batch(self._batches.retrieve, batch_id, {404})
+        return self._ask_about_batch(self._batches.retrieve, batch_id, {404})
 
     def cancel(self, batch_id: str) -> bool:
         """Request a batch's end; False where it had ended, or is unknown."""
-        return self._batch(self._batches.cancel, batch_id, {400, 404}) is not None
+        return (
+            self._ask_about_batch(self._batches.cancel, batch_id, {400, 404})
+            is not None
+        )
 
-    def _batch(
+    def _ask_about_batch(
         self, call: Callable[[str], Any], batch_id: str, absent: Collection[int]
     ) -> RemoteBatch | None:
         batch: RemoteBatch | None = self._ask(
@@ -207,7 +213,7 @@ class AnthropicApi:
             return
         if getattr(error, "status_code", None) == 404:
             raise UnreachableError(self._describe(error))
-        with self._asking():
+        with self._classify_question_errors():
             raise error
 
     def first_id(self, batch: RemoteBatch) -> str | None:
@@ -222,7 +228,7 @@ class AnthropicApi:
                             return row.custom_id
             return None
 
-        with self._asking():
+        with self._classify_question_errors():
             return within(_TIMEOUT_SECONDS, read_start)
 
     @contextmanager
@@ -253,16 +259,18 @@ class AnthropicApi:
         where the error says that there is no such thing."""
         import anthropic
 
-        with self._asking():
+        with self._classify_question_errors():
             try:
-                return parse(within(_TIMEOUT_SECONDS, lambda: self._read(call())))
+                return parse(
+                    within(_TIMEOUT_SECONDS, lambda: self._read_answer(call()))
+                )
             except anthropic.APIStatusError as error:
                 if is_absent(error):
                     return None
                 raise
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _classify_question_errors(self) -> Iterator[None]:
         import anthropic
         import httpx2
 

@@ -57,8 +57,9 @@ from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
 
-MAX_RETRIES = 3  # of a request that failed in a way that may pass
-_TRANSIENT = {
+MAX_RETRIES = 3
+# Failures that may pass
+_TRANSIENT_OUTCOMES = {
     "expired",
     "canceled",
     "api_error",
@@ -66,24 +67,27 @@ _TRANSIENT = {
     "rate_limit_error",
     "timeout_error",
 }
-_ROWS = 256  # results in one transaction
-_READINGS = 5  # of a results file that is cut short
-_UNKNOWN_CHECKS = 10  # in vain, after which a batch is given up on
-_MOST_TOO_MANY = 9  # times that a single request waits for room at the server
+_ROWS_PER_TRANSACTION = 256
+# Of a results file that is cut short
+_MAX_RESULT_READS = 5
+_MAX_VAIN_CHECKS = 10
+# A single request waits this often for room at the server.
+_MAX_CAPACITY_RETRIES = 9
 _RATE_LIMIT, _TOO_LARGE = 429, 413
-_MOST_LOST = 5  # submissions in a row that do not arrive, after which the run stops
-_SLACK_SECONDS = 60.0  # behind a submission's deadline, until the server has noticed
-_GRACE_SECONDS = 3600.0  # that a batch may run past its expiry
-_UNREADABLE = (
+_MAX_CONSECUTIVE_LOST_SUBMISSIONS = 5
+# Until the server has noticed that a submission has passed its deadline
+_SUBMISSION_SLACK_SECONDS = 60.0
+_EXPIRY_GRACE_SECONDS = 3600.0
+_PARSE_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
     ValueError,
 )
-_MAX_KNOWN = 20  # batches that the store knows, behind which none is lost any more
-_MAX_READ = (
-    20  # batches whose results are looked at before a run, to see whose they are
-)
-_NONCE = re.compile(r"[abcdf][0-9a-f]{7}")
-_MAX_NAMED = 3  # rows of a file that an error names
+# Older batches than so many that the store knows are not lost any more.
+_MAX_KNOWN_BATCHES_LISTED = 20
+# To see whose they are, before a run
+_MAX_UNKNOWN_BATCHES_READ = 20
+_NONCE_PATTERN = re.compile(r"[abcdf][0-9a-f]{7}")
+_MAX_NAMED_ROWS = 3
 
 R = TypeVar("R", bound=Record)
 
@@ -199,7 +203,7 @@ class BatchSettings:
 def check_quarantine(seconds: float, api: BatchApi) -> None:
     """Raise UserError where a submission could still be accepted after it was given up; a test
     server is excepted."""
-    min_seconds = api.timeout_seconds + _SLACK_SECONDS
+    min_seconds = api.timeout_seconds + _SUBMISSION_SLACK_SECONDS
     is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")
     if seconds < min_seconds and not is_local:
         raise UserError(
@@ -268,56 +272,57 @@ class Batcher(Generic[R]):
         self._check_answers = check
         self._clock = Clock()
         self._queue: deque[Job] = deque()
-        self._open: dict[str, _OpenBatch] = {}  # by nonce
+        # By nonce
+        self._open_batches: dict[str, _OpenBatch] = {}
         # batches at the server, behind the nonce of the submission that they are not
-        self._not_ours: set[tuple[str, str]] = set()
+        self._foreign_batches: set[tuple[str, str]] = set()
         # nonces of batches at the server, by its id, as their results have them
         self._nonces: dict[str, str] = {}
         self._n_vain_checks: Counter[str] = Counter()  # by the server's id
         self._n_attempts: Counter[str] = Counter()  # by key
         # submissions in a row that did not arrive
         self._n_lost, self._last_doubt = 0, ""
-        self._answered: set[str] = set()
+        self._answered_keys: set[str] = set()
         self._chunk_size = self._settings.chunk_size
-        self._is_full = (
-            False  # no room at the server: one batch at a time, until one has ended
-        )
-        self._n_too_many = 0  # single requests in a row that found no room there
-        self._interval = self._settings.poll_initial_seconds
+        # If there is no room at the server, one batch is sent at a time until one has ended.
+        self._is_server_full = False
+        self._n_capacity_retries = 0
+        self._poll_seconds = self._settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
-        self._started = self._clock.elapsed()
+        self._started_at = self._clock.elapsed()
         # since when the server has given no answer, and since when it has refused every submission, by our clock
         self._silent_since: float | None = None
         self._refused_since: float | None = None
         self._wait_seconds = 0.0  # that the server asks to wait before the next look
         self._last_error = ""  # that left a cost open
         self._has_warned = False  # of answers that do not say what they cost
-        self._unknown: list[UserError] = []  # of submissions, found while draining
+        # Found while draining
+        self._unknown_submissions: list[UserError] = []
         self._is_draining = False
         self.failed: dict[str, str] = {}
         self.hits: dict[str, bool] = {}
         for batch in ledger.under_way():  # taken over from dead processes
             if batch.endpoint == self._api.endpoint:
-                self._follow(batch)
+                self._track(batch)
 
     def __enter__(self) -> Self:
         """Until the end of the context, a request to end the run waits until a submission is answered and the rows that
         came are stored."""
-        self._section = ExitStack()
-        self._section.enter_context(interrupts.finishing())
+        self._interrupt_section = ExitStack()
+        self._interrupt_section.enter_context(interrupts.finishing())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._warn_of_open()
-        self._section.close()
+            self._warn_about_open_batches()
+        self._interrupt_section.close()
 
-    def _warn_of_open(self) -> None:
-        if self._open:
+    def _warn_about_open_batches(self) -> None:
+        if self._open_batches:
             logger.warning(
                 "warning: %d batches stay under way on the server. The same command collects "
                 "them; to end them: experiment=store store.action=cancel",
-                len(self._open),
+                len(self._open_batches),
             )
 
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Generator[R]:
@@ -327,35 +332,35 @@ class Batcher(Generic[R]):
 
         ttl  of the prompt cache; None: no breakpoint
         """
-        done = self._ledger.pending() | self._answered | self.failed.keys()
+        done = self._ledger.pending() | self._answered_keys | self.failed.keys()
         done.update(job.key for job in self._queue)
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
-        while not wanted.isdisjoint(self._in_flight()):
-            is_checked = not self._queue or self._look()
+        while not wanted.isdisjoint(self._list_unfinished_keys()):
+            is_checked = not self._queue or self._check_server_batches()
             while is_checked and not interrupts.is_requested() and self._submit(ttl):
-                self._interval = self._settings.poll_initial_seconds
+                self._poll_seconds = self._settings.poll_initial_seconds
             yield from self._poll()
 
     def drain(self) -> Generator[R]:
         """Wait for the batches under way; submit nothing. Raises UserError, when all else is done, for submissions of
         which nobody knows whether they have arrived."""
         self._is_draining = True
-        while self._open:
+        while self._open_batches:
             yield from self._poll()
-        if self._unknown:
-            raise self._unknown[0]
+        if self._unknown_submissions:
+            raise self._unknown_submissions[0]
 
-    def _look(self) -> bool:
-        """Look at what the server has, before a run submits anything, which costs nothing: what an earlier run has left
-        may not have arrived, and what has arrived may not be in the store any more. False if the server gives no answer.
+    def _check_server_batches(self) -> bool:
+        """Look at the server's batches before a run submits anything, which costs nothing: a submission of an earlier run
+        may not have arrived, and the store may have lost one that has. False if the server gives no answer.
 
         Raises UserError if nobody can know what has become of a submission of these jobs.
         """
         if self._api.endpoint in self._ledger.store.looked_at:
             return True
         try:
-            for opened in list(self._open.values()):
+            for opened in list(self._open_batches.values()):
                 account = self._ledger.account(opened.batch)
                 is_lost = opened.batch.batch_id is None
                 if is_lost and self._account_problem(account):
@@ -367,19 +372,21 @@ class Batcher(Generic[R]):
             return False
         self._note_answer()
         self._ledger.store.looked_at.add(self._api.endpoint)
-        open_keys = {key for opened in self._open.values() for key in opened.names}
+        open_keys = {
+            key for opened in self._open_batches.values() for key in opened.names
+        }
         self._queue = deque(job for job in self._queue if job.key not in open_keys)
         return True
 
-    def _in_flight(self) -> set[str]:
+    def _list_unfinished_keys(self) -> set[str]:
         queued = {job.key for job in self._queue}
-        return queued.union(*(opened.names for opened in self._open.values()))
+        return queued.union(*(opened.names for opened in self._open_batches.values()))
 
     # ---- submitting
 
     def _submit(self, ttl: str | None) -> bool:
         """Submit the first jobs of the queue; False where none of them has left."""
-        has_to_wait = self._is_full and bool(self._open)
+        has_to_wait = self._is_server_full and bool(self._open_batches)
         if self._clock.elapsed() < self._not_before or has_to_wait or not self._queue:
             return False
         check_lifeline()
@@ -389,7 +396,7 @@ class Batcher(Generic[R]):
             worst_dollars(self._model, body, ttl, batched=True) for body in bodies
         ]
         n = self._n_affordable(max_costs)
-        if n < len(jobs) and self._open:
+        if n < len(jobs) and self._open_batches:
             return False  # what is under way makes room when it is settled
         try:
             newest = next(self._api.recent(), None) if self._api.is_ordered else None
@@ -406,14 +413,14 @@ class Batcher(Generic[R]):
                 ttl=ttl,
                 high_water=newest.batch_id if newest else None,
                 now=self._clock.wall(),
-                account=self._account(),
+                account=self._account_hash(),
             )
         except OverCapError:  # another process has come between
             batch = None
         if batch is None:
             return False
         sent_jobs = [self._queue.popleft() for _ in range(batch.size)]
-        opened = self._follow(batch, is_own=True)
+        opened = self._track(batch, is_own=True)
         ids = [batch.custom_id(job.key) for job in sent_jobs]
         try:
             batch_id = self._api.create(
@@ -422,7 +429,7 @@ class Batcher(Generic[R]):
         except RefusedError as refusal:
             self._abandon(opened, str(refusal))
             self._queue.extendleft(reversed(sent_jobs))
-            self._react_to(refusal, batch.size)
+            self._adapt_to_refusal(refusal, batch.size)
             self._note_refused(refusal)
             return False
         except DoubtfulError as doubt:
@@ -435,62 +442,61 @@ class Batcher(Generic[R]):
             )
             opened.since, opened.doubt = self._clock.elapsed(), str(doubt)
         else:
-            self._accept(opened, batch_id)
+            self._mark_submitted(opened, batch_id)
         return True
 
-    def _account(self) -> str:
+    def _account_hash(self) -> str:
         login = self._api.login()
         return self._ledger.store.account_hash(login.key, login.organization)
 
     def _n_affordable(self, max_costs: Sequence[float]) -> int:
-        """How many of these, from the first, the caps have room for. Raises UserError for none, where nothing that is
-        under way here will make room."""
+        """Return how many of these requests, from the first, the caps have room for. Raises UserError if there is room for
+        none, and nothing that is under way here will make room."""
         n, fullest_cap = self._budget.fits(max_costs), self._ledger.store.least_room()
         n_within_caps = (
             len(max_costs)
             if fullest_cap is None
             else fitting(max_costs, fullest_cap.room)
         )
-        if self._open or min(n, n_within_caps):
+        if self._open_batches or min(n, n_within_caps):
             return min(n, n_within_caps)
         if fullest_cap is not None and n:
             raise over_cap(fullest_cap, max_costs[0])
         raise over_budget(self._model, max_costs[0], self._last_error)
 
-    def _take_back(self, opened: _OpenBatch, refusal: RefusedError) -> None:
-        """The server has accepted a batch and then begun none of it: go on as if it had refused it at once, or raise
-        UserError.
+    def _requeue_refused(self, opened: _OpenBatch, refusal: RefusedError) -> None:
+        """Queue the requests of a batch again that the server has accepted and then not begun, or raise UserError.
 
-        One for which there was no room waits until another of ours has ended; where there is none, it is halved.
+        If there was no room for it, it waits until another of ours has ended; if there is no other, it is halved.
         """
         size = opened.batch.size
         self._ledger.refused(opened.batch, str(refusal))
         self._close(opened)
         own_jobs = [self._jobs[key] for key in opened.names if key in self._jobs]
         self._queue.extendleft(reversed(own_jobs))
-        self._is_full = refusal.status == _RATE_LIMIT
-        if not self._is_full:
-            self._react_to(refusal, size)
-        elif self._open:
+        self._is_server_full = refusal.status == _RATE_LIMIT
+        if not self._is_server_full:
+            self._adapt_to_refusal(refusal, size)
+        elif self._open_batches:
             logger.info(
                 "the server has no room for %d requests yet (%s)", size, refusal
             )
         elif size > 1:
             size_refusal = RefusedError(str(refusal), status=_TOO_LARGE)
-            self._react_to(size_refusal, size)
-        elif self._n_too_many < _MOST_TOO_MANY:
-            self._n_too_many += 1
+            self._adapt_to_refusal(size_refusal, size)
+        elif self._n_capacity_retries < _MAX_CAPACITY_RETRIES:
+            self._n_capacity_retries += 1
             wait = self._settings.poll_max_seconds
             retry_refusal = RefusedError(
                 str(refusal), status=_RATE_LIMIT, retry_after=wait
             )
-            self._react_to(retry_refusal, size)
+            self._adapt_to_refusal(retry_refusal, size)
         else:
             raise UserError(
                 f"{self._model.server} has no room for a single request: {refusal}. {GO_ON}"
             )
 
-    def _react_to(self, refusal: RefusedError, size: int) -> None:
+    def _adapt_to_refusal(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
         if why := fatal_reason(self._model.server, refusal):
             raise UserError(f"{why} {GO_ON}")
@@ -526,7 +532,7 @@ class Batcher(Generic[R]):
 
     def _note_refused(self, refusal: RefusedError) -> None:
         """Raise UserError once the server has refused every submission for too long, while no batch of ours makes room."""
-        if refusal.status != _RATE_LIMIT or self._open:
+        if refusal.status != _RATE_LIMIT or self._open_batches:
             self._refused_since = None
             return
         now = self._clock.elapsed()
@@ -541,8 +547,8 @@ class Batcher(Generic[R]):
         if seconds_left <= 0.0 or (error.retry_after or 0.0) > seconds_left:
             raise out_of_patience(self._api.endpoint, error, limit, seconds_left)
 
-    def _follow(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
-        opened = self._open[batch.nonce] = _OpenBatch(
+    def _track(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
+        opened = self._open_batches[batch.nonce] = _OpenBatch(
             batch=batch,
             names=self._ledger.names(batch),
             is_own=is_own,
@@ -551,7 +557,7 @@ class Batcher(Generic[R]):
         self._budget.reserve(batch.nonce, batch.reserve)
         return opened
 
-    def _accept(self, opened: _OpenBatch, batch_id: str) -> None:
+    def _mark_submitted(self, opened: _OpenBatch, batch_id: str) -> None:
         self._ledger.submitted(opened.batch, batch_id)
         opened.batch = replace(opened.batch, state="submitted", batch_id=batch_id)
         opened.since = self._clock.elapsed()
@@ -565,16 +571,16 @@ class Batcher(Generic[R]):
         return self._ledger.abandon(opened.batch, why)
 
     def _close(self, opened: _OpenBatch) -> None:
-        self._open.pop(opened.batch.nonce)
+        self._open_batches.pop(opened.batch.nonce)
         self._budget.release(opened.batch.nonce)
 
     # ---- waiting
 
     def _poll(self) -> Iterator[R]:
         """Check every open batch once and pass on the answers; wait where nothing has changed."""
-        open_before = set(self._open)
+        open_before = set(self._open_batches)
         stop_errors: list[UserError] = []  # raised when every batch has been looked at
-        credit_error = yield from self._look_at_all(stop_errors)
+        credit_error = yield from self._poll_open_batches(stop_errors)
         if stop_errors:
             raise stop_errors[0]
         if credit_error:  # only now, when every result has been stored
@@ -582,7 +588,7 @@ class Batcher(Generic[R]):
             raise UserError(
                 f"the account at {server} has run dry ({credit_error}). {GO_ON}"
             )
-        if self._n_lost >= _MOST_LOST:
+        if self._n_lost >= _MAX_CONSECUTIVE_LOST_SUBMISSIONS:
             raise UserError(
                 f"{self._n_lost} submissions in a row to {self._api.endpoint} got no answer and "
                 f"did not arrive; the last error: {self._last_doubt}. Is a login page or a proxy "
@@ -592,26 +598,32 @@ class Batcher(Generic[R]):
         try:
             self._check_answers()
         except UserError:
-            self._warn_of_open()
+            self._warn_about_open_batches()
             raise
-        if set(self._open) == open_before and (open_before or self._queue):
-            n_requests = sum(opened.batch.size for opened in self._open.values())
-            minutes = (self._clock.elapsed() - self._started) / 60
+        if set(self._open_batches) == open_before and (open_before or self._queue):
+            n_requests = sum(
+                opened.batch.size for opened in self._open_batches.values()
+            )
+            minutes = (self._clock.elapsed() - self._started_at) / 60
             progress.note(
-                f"{n_requests:,} requests under way in {len(self._open)} "
-                f"batch{'es' * (len(self._open) != 1)}, {len(self._queue):,} to submit; "
+                f"{n_requests:,} requests under way in {len(self._open_batches)} "
+                f"batch{'es' * (len(self._open_batches) != 1)}, {len(self._queue):,} to submit; "
                 f"{minutes:.0f} min, {self._budget.spent_of_cap} spent"
             )
             jitter = random.uniform(0.8, 1.2)  # clients out of step
-            seconds = max(self._interval * jitter, self._wait_seconds)
+            seconds = max(self._poll_seconds * jitter, self._wait_seconds)
             if self._silent_since is not None:
                 end = self._silent_since + 60.0 * self._model.wait_minutes
                 seconds = max(0.0, min(seconds, end - self._clock.elapsed()))
             self._clock.sleep(seconds)
             interrupts.check()
-            self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
+            self._poll_seconds = min(
+                self._poll_seconds * 1.5, self._settings.poll_max_seconds
+            )
 
-    def _look_at_all(self, stop_errors: list[UserError]) -> Generator[R, None, str]:
+    def _poll_open_batches(
+        self, stop_errors: list[UserError]
+    ) -> Generator[R, None, str]:
         """Yield the answers of the batches that have ended; return the error that says that the account is empty.
 
         A server that refuses everybody, or says nothing of three batches in a row, is not asked about the rest now.
@@ -619,7 +631,7 @@ class Batcher(Generic[R]):
         stop_errors  grows by the errors that end the run
         """
         credit_error, n_silent = "", 0
-        for opened in list(self._open.values()):
+        for opened in list(self._open_batches.values()):
             interrupts.check()
             is_known = opened.batch.batch_id is not None
             results = self._collect(opened) if is_known else self._recover(opened)
@@ -630,16 +642,16 @@ class Batcher(Generic[R]):
                             self._retry_or_fail(opened, key, result) or credit_error
                         )
                         continue
-                    self._answered.add(key)
+                    self._answered_keys.add(key)
                     if key in self._jobs:  # a batch that was taken over may hold others
                         yield result
                 self._note_answer()
                 n_silent = 0
             except UnreachableError as error:
                 n_silent = N_SILENT if error.status in BUSY else n_silent + 1
-                if (nonce := opened.batch.nonce) in self._open:
+                if (nonce := opened.batch.nonce) in self._open_batches:
                     # the next look begins with another, lest this one keeps it from being asked
-                    self._open[nonce] = self._open.pop(nonce)
+                    self._open_batches[nonce] = self._open_batches.pop(nonce)
                 try:
                     self._note_unreachable(error)
                 except UserError as stop_error:
@@ -664,7 +676,7 @@ class Batcher(Generic[R]):
         if row.possibly_billed:
             self._last_error = cause
         self._n_attempts[key] += 1
-        if row.outcome in _TRANSIENT and self._n_attempts[key] <= MAX_RETRIES:
+        if row.outcome in _TRANSIENT_OUTCOMES and self._n_attempts[key] <= MAX_RETRIES:
             self._queue.append(job)
         else:
             self.failed[key] = cause
@@ -681,13 +693,13 @@ class Batcher(Generic[R]):
         if opened.batch.batch_id is not None or is_undecided:
             return
         if why := self._account_problem(self._ledger.account(opened.batch)):
-            self._stop_unknown(opened, why, can_confirm=True)
+            self._stop_at_unknown_submission(opened, why, can_confirm=True)
             return
         if not is_quarantine_over:
             return
         if not is_reached:
             why = "the server's list no longer has the batch that was the newest before it"
-            self._stop_unknown(opened, why, can_confirm=False)
+            self._stop_at_unknown_submission(opened, why, can_confirm=False)
             return
         why = "not accepted: it did not turn up within the quarantine"
         if self._abandon(opened, why):
@@ -703,11 +715,13 @@ class Batcher(Generic[R]):
             return (
                 "it was noted by an older version, without the account that it went to"
             )
-        if account == CONFIRMED or same_account(account, self._account()):
+        if account == CONFIRMED or same_account(account, self._account_hash()):
             return ""
         return "it was submitted with another key, whose batches this key may not see"
 
-    def _stop_unknown(self, opened: _OpenBatch, why: str, *, can_confirm: bool) -> None:
+    def _stop_at_unknown_submission(
+        self, opened: _OpenBatch, why: str, *, can_confirm: bool
+    ) -> None:
         """Go no further where nobody knows whether the server has a submission: raise UserError if its requests are wanted,
         or all batches are waited for; else leave it to whoever wants them."""
         batch = opened.batch
@@ -718,11 +732,11 @@ class Batcher(Generic[R]):
         problem = UserError(
             f"nobody knows whether {batch.endpoint} has {batch.nonce}, a submission of {batch.size:,} requests that got no "
             f"answer: {why}. It is not submitted again, and the same command with the earlier key finds it. "
-            f"{confirm * can_confirm}{_pay_again(batch)}"
+            f"{confirm * can_confirm}{_repay_hint(batch)}"
         )
         self._close(opened)
         if self._is_draining and not self._jobs:
-            self._unknown.append(problem)
+            self._unknown_submissions.append(problem)
         elif self._jobs.keys().isdisjoint(opened.names):
             logger.warning("warning: %s", problem)
         else:
@@ -738,7 +752,9 @@ class Batcher(Generic[R]):
             for other_batch in self._ledger.batches()
             if other_batch.endpoint == batch.endpoint
         }
-        known_ids.update(id_ for nonce, id_ in self._not_ours if nonce == batch.nonce)
+        known_ids.update(
+            id_ for nonce, id_ in self._foreign_batches if nonce == batch.nonce
+        )
         for remote in self._api.recent():
             if remote.batch_id == batch.high_water:
                 is_reached = True
@@ -749,24 +765,25 @@ class Batcher(Generic[R]):
                 raise UserError(
                     f"batch {remote.batch_id} may be a submission of {batch.size} requests that "
                     "got no answer, but its results are no longer kept by the server. "
-                    f"{_pay_again(batch)}"
+                    f"{_repay_hint(batch)}"
                 )
             if remote.nonce is None and not remote.ended:
                 is_undecided = True
             elif not self._is_ours(batch, remote):
-                self._not_ours.add((batch.nonce, remote.batch_id))
+                self._foreign_batches.add((batch.nonce, remote.batch_id))
             elif opened.batch.batch_id is None:
                 logger.info(
                     "found the batch whose submission got no answer: %s",
                     remote.batch_id,
                 )
-                self._accept(opened, remote.batch_id)
+                self._mark_submitted(opened, remote.batch_id)
             else:
-                self._report_double(batch, remote)
+                self._report_duplicate(batch, remote)
         return is_undecided, is_reached
 
     def _is_ours(self, batch: Batch, remote: RemoteBatch) -> bool:
-        """By the nonce, which the server or the results repeat; only all results can deny it."""
+        """Return whether a batch is the one submitted, by its nonce, which the server or the results repeat. Only all
+        results can deny it."""
         if remote.nonce is not None:
             return remote.nonce == batch.nonce
         foreign_ids: set[str] = set()
@@ -782,24 +799,25 @@ class Batcher(Generic[R]):
         if is_whole and n_unreadable <= len(foreign_ids):
             return False
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
-        if self._is_vain(remote.batch_id):
+        if self._count_vain_check(remote.batch_id):
             raise UserError(
-                f"{problem}. Nothing is submitted again; the same command reads them again. {_pay_again(batch)}"
+                f"{problem}. Nothing is submitted again; the same command reads them again. {_repay_hint(batch)}"
             )
         raise UnreachableError(problem)
 
-    def _is_vain(self, batch_id: str) -> bool:
-        """Count a check of a batch that told nothing; whether it was the last."""
+    def _count_vain_check(self, batch_id: str) -> bool:
+        """Count a check of a batch that showed nothing; return whether it was the last."""
         self._n_vain_checks[batch_id] += 1
-        return self._n_vain_checks[batch_id] >= _UNKNOWN_CHECKS
+        return self._n_vain_checks[batch_id] >= _MAX_VAIN_CHECKS
 
-    def _report_double(self, batch: Batch, remote: RemoteBatch) -> None:
-        """The server has accepted one submission twice: keep the first, and count the loss."""
-        self._not_ours.add((batch.nonce, remote.batch_id))
+    def _report_duplicate(self, batch: Batch, remote: RemoteBatch) -> None:
+        """Report a submission that the server has accepted twice: keep the first, and count the loss."""
+        self._foreign_batches.add((batch.nonce, remote.batch_id))
         rows = [row for row in self._api.results(remote) if isinstance(row, Row)]
         messages = [row.message for row in rows if row.message is not None]
         lost_dollars = sum(
-            self._dollars(batch, self._model.parse(message)) for message in messages
+            self._price_completion(batch, self._model.parse(message))
+            for message in messages
         )
         self._budget.spent += lost_dollars
         self._usage.pay(lost_dollars)
@@ -811,7 +829,7 @@ class Batcher(Generic[R]):
             lost_dollars,
         )
 
-    def _dollars(self, batch: Batch, completion: Completion) -> float:
+    def _price_completion(self, batch: Batch, completion: Completion) -> float:
         prices = self._model.prices_of(batch.judge_model)
         return prices.dollars(completion.usage, batched=True) if prices else 0.0
 
@@ -836,7 +854,7 @@ class Batcher(Generic[R]):
                 f"{len(running)} batches are under way at {self._api.endpoint} that may be ours, and that this store does "
                 "not know: waiting until they have ended"
             )
-            self._clock.sleep(self._interval)
+            self._clock.sleep(self._poll_seconds)
             interrupts.check()
         if running:
             logger.warning(
@@ -860,7 +878,10 @@ class Batcher(Generic[R]):
         running: list[RemoteBatch] = []
         n_known = n_read = 0
         for listed_batch in self._api.recent():
-            is_far_enough = n_known >= _MAX_KNOWN or n_read >= _MAX_READ
+            is_far_enough = (
+                n_known >= _MAX_KNOWN_BATCHES_LISTED
+                or n_read >= _MAX_UNKNOWN_BATCHES_READ
+            )
             if is_far_enough and self._api.is_ordered and not is_asked:
                 break
             if listed_batch.batch_id in ids or listed_batch.archived:
@@ -871,7 +892,7 @@ class Batcher(Generic[R]):
                 remote = self._api.check(remote.batch_id) or remote
             if nonce is None:
                 n_read += 1
-                nonce = self._nonce_of(remote) if remote.ended else None
+                nonce = self._read_nonce(remote) if remote.ended else None
             if nonce in nonces and not _is_given_up(nonces[nonce]):
                 continue
             is_foreign = nonce not in nonces and not self._is_of_store(nonce, is_asked)
@@ -883,15 +904,15 @@ class Batcher(Generic[R]):
                 ended_batches[nonce] = remote
         return ended_batches, running
 
-    def _nonce_of(self, remote: RemoteBatch) -> str | None:
-        """By its results; None where they show none."""
+    def _read_nonce(self, remote: RemoteBatch) -> str | None:
+        """Return the nonce in the results of a batch; None if they show none."""
         if remote.batch_id not in self._nonces:
             try:
                 name = self._api.first_id(remote)
             except UserError:  # nobody else's batch stops a run
                 name = None
             except UnreachableError:
-                if not self._is_vain(remote.batch_id):
+                if not self._count_vain_check(remote.batch_id):
                     raise
                 name = None
             self._nonces[remote.batch_id] = name.partition("-")[0] if name else ""
@@ -899,7 +920,7 @@ class Batcher(Generic[R]):
 
     def _is_of_store(self, nonce: str | None, is_asked: bool) -> bool:
         """Whether a nonce is one of this store's; if asked for, of any store's."""
-        if not nonce or not _NONCE.fullmatch(nonce):
+        if not nonce or not _NONCE_PATTERN.fullmatch(nonce):
             return False
         return is_asked or nonce.endswith(self._ledger.store.mark)
 
@@ -913,15 +934,15 @@ class Batcher(Generic[R]):
                     key = row.custom_id.partition("-")[2]
                     keys[key] = keys.get(key) or row.message
         except UnreachableError:
-            if not self._is_vain(remote.batch_id):
+            if not self._count_vain_check(remote.batch_id):
                 raise
         if not self._ledger.store.lacks(list(keys)):
             return False
         completions = []
         for message in filter(None, keys.values()):
-            with suppress(*_UNREADABLE):
+            with suppress(*_PARSE_ERRORS):
                 completions.append(self._model.parse(message))
-        model = self._model_of(completions)
+        model = self._find_priced_model(completions)
         prices = self._model.prices_of(model)
         usages = [completion.usage for completion in completions]
         batch = self._ledger.adopt(
@@ -945,11 +966,11 @@ class Batcher(Generic[R]):
             len(keys),
             remote.batch_id,
         )
-        self._follow(batch)
+        self._track(batch)
         return True
 
-    def _model_of(self, completions: Sequence[Completion]) -> str:
-        """The model by whose prices answers are paid for: the one that they name, if it has prices."""
+    def _find_priced_model(self, completions: Sequence[Completion]) -> str:
+        """Return the model by whose prices answers are paid for: the one that they name, if it has prices."""
         names = Counter(completion.model for completion in completions)
         for name, _ in names.most_common():
             with suppress(UserError):
@@ -962,32 +983,34 @@ class Batcher(Generic[R]):
     def _collect(self, opened: _OpenBatch) -> Iterator[tuple[str, R | Row]]:
         """Every result of a batch, if it has ended. A file that is cut short is read again, and
         never made up for."""
-        remote = self._check(opened)
+        remote = self._check_batch(opened)
         if remote is None:
             return
         if remote.refusal is not None:
-            self._take_back(opened, remote.refusal)
+            self._requeue_refused(opened, remote.refusal)
             return
         read_keys: set[str] = set()
-        for _ in range(_READINGS):
+        for _ in range(_MAX_RESULT_READS):
             problem = ""
             unreadable: list[Unreadable] = []
             try:
-                yield from self._read(opened, remote, read_keys, unreadable)
+                yield from self._read_results(opened, remote, read_keys, unreadable)
             except UnreachableError as error:
                 problem = str(error)
             missing = [key for key in opened.names if key not in read_keys]
-            problem = "; ".join(filter(None, [problem, _summary(unreadable)]))
+            problem = "; ".join(
+                filter(None, [problem, _summarize_unreadable(unreadable)])
+            )
             is_whole = not problem and len(read_keys) >= remote.n_rows
             if not missing or (is_whole and remote.rest is not None):
                 if missing:
                     row = Row(custom_id="", outcome=remote.rest)
                     missing_result: _Result[R] = _Result(row=row)
-                    yield from self._take_in(
+                    yield from self._commit_results(
                         opened, dict.fromkeys(missing, missing_result)
                     )
                 self._close(opened)
-                self._is_full, self._n_too_many = False, 0
+                self._is_server_full, self._n_capacity_retries = False, 0
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
@@ -995,39 +1018,39 @@ class Batcher(Generic[R]):
             f"batch {remote.batch_id}: {len(read_keys)} of {len(opened.names)} results can be read "
             f"({problem or 'the file ends early'}), and they are stored. Missing: {', '.join(titles)}"
             f"{', ...' * (len(missing) > 3)}. Nothing is submitted again; the same command reads it again. "
-            f"{_pay_again(opened.batch)}"
+            f"{_repay_hint(opened.batch)}"
         )
 
-    def _check(self, opened: _OpenBatch) -> RemoteBatch | None:
-        """The batch if it has ended. Raises UserError for one that cannot be had any more: whether
-        to pay again is for the user to say."""
+    def _check_batch(self, opened: _OpenBatch) -> RemoteBatch | None:
+        """Return a batch if it has ended, else None. Raises UserError for one that cannot be had any more: whether to pay
+        again is for the user to say."""
         batch_id = str(opened.batch.batch_id)
         remote = self._api.check(batch_id)
         if remote is None:
-            if self._is_vain(batch_id):
+            if self._count_vain_check(batch_id):
                 raise UserError(
                     f"batch {batch_id} is unknown to {self._api.endpoint}. Is the key of another "
-                    f"workspace? {_pay_again(opened.batch)}"
+                    f"workspace? {_repay_hint(opened.batch)}"
                 )
             return None
         if remote.archived:
             raise UserError(
                 f"batch {batch_id}: its results are no longer kept by the server. "
-                f"{_pay_again(opened.batch)}"
+                f"{_repay_hint(opened.batch)}"
             )
         if remote.ended:
             return remote
         # Both ends of a batch's life are by the server's clock, both ends of our watch by ours: the
         # two clocks are never compared.
         seconds_watched = self._clock.elapsed() - opened.since
-        if seconds_watched > remote.lifetime_seconds + _GRACE_SECONDS:
+        if seconds_watched > remote.lifetime_seconds + _EXPIRY_GRACE_SECONDS:
             raise UserError(
                 f"batch {batch_id} has not ended, though it should have expired more than an hour "
                 "ago. Wait with the same command, or end it: experiment=store store.action=cancel"
             )
         return None
 
-    def _read(
+    def _read_results(
         self,
         opened: _OpenBatch,
         remote: RemoteBatch,
@@ -1040,16 +1063,15 @@ class Batcher(Generic[R]):
         Raises UnreachableError when all that came is committed.
         """
         rows, problem = self._api.results(remote), None
-        row_hashes: dict[str, int] = {}  # hashes of the answers of this reading
-        n_contradictions = (
-            0  # rows that say something else than an earlier row of their request
-        )
+        row_hashes: dict[str, int] = {}
+        # Rows that say something else than an earlier row of their request
+        n_contradictions = 0
         is_at_end = False
         while not is_at_end:
             own_rows: dict[str, Row] = {}
             n_rows = 0
             try:
-                for row in islice(rows, _ROWS):
+                for row in islice(rows, _ROWS_PER_TRANSACTION):
                     n_rows += 1
                     if isinstance(row, Unreadable):
                         unreadable.append(row)
@@ -1067,10 +1089,10 @@ class Batcher(Generic[R]):
                         own_rows.setdefault(key, row)
             except UnreachableError as error:
                 problem = error
-            is_at_end = n_rows < _ROWS or problem is not None
+            is_at_end = n_rows < _ROWS_PER_TRANSACTION or problem is not None
             results = self._parse(opened, own_rows, unreadable)
             if results:
-                yield from self._take_in(opened, results)
+                yield from self._commit_results(opened, results)
             read_keys.update(results)
         if n_contradictions:
             logger.warning(
@@ -1095,12 +1117,12 @@ class Batcher(Generic[R]):
                 continue
             try:
                 completion = self._model.parse(row.message)
-                dollars = self._dollars(opened.batch, completion)
+                dollars = self._price_completion(opened.batch, completion)
                 answer = self._record(
                     key, opened.names[key], completion, dollars, row.message
                 )
                 storable_json(answer.to_dict())
-            except _UNREADABLE as error:
+            except _PARSE_ERRORS as error:
                 why = f"cannot be parsed ({type(error).__name__}: {error})"
                 unreadable.append(Unreadable(place=f"the answer to {key}", why=why))
                 continue
@@ -1108,7 +1130,7 @@ class Batcher(Generic[R]):
             results[key] = _Result(row=row, answer=answer, dollars=dollars)
         return results
 
-    def _take_in(
+    def _commit_results(
         self, opened: _OpenBatch, results: "Mapping[str, _Result[R]]"
     ) -> Iterator[tuple[str, R | Row]]:
         """Commit results by key; yield the answers, and the rows that hold none."""
@@ -1127,7 +1149,7 @@ class Batcher(Generic[R]):
             if row.message is not None and not is_counted(row.message)
         }
         max_costs = {  # what the rows that do not say it may have cost
-            key: self._most(batch, key)
+            key: self._max_cost(batch, key)
             for key, row in rows.items()
             if key in uncounted_keys or row.possibly_billed
         }
@@ -1149,8 +1171,8 @@ class Batcher(Generic[R]):
                 is_cancelled = is_cancelled_by_user and row.outcome == "canceled"
                 yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
 
-    def _most(self, batch: Batch, key: str) -> float:
-        """The most that a row may have cost."""
+    def _max_cost(self, batch: Batch, key: str) -> float:
+        """Return the most that a row may have cost."""
         if job := self._jobs.get(key):
             body = self._model.params(job.request, batch.ttl)
             return worst_dollars(self._model, body, batch.ttl, batched=True)
@@ -1162,17 +1184,19 @@ def _is_given_up(batch: Batch) -> bool:
     return batch.state == "abandoned" and batch.batch_id is None
 
 
-def _summary(unreadable: Sequence[Unreadable]) -> str:
-    """Which parts of a results file cannot be read; empty if all can."""
+def _summarize_unreadable(unreadable: Sequence[Unreadable]) -> str:
+    """Describe which parts of a results file cannot be read; empty if all can."""
     if not unreadable:
         return ""
-    named_rows = "; ".join(f"{row.place} {row.why}" for row in unreadable[:_MAX_NAMED])
-    n, is_more = len(unreadable), len(unreadable) > _MAX_NAMED
+    named_rows = "; ".join(
+        f"{row.place} {row.why}" for row in unreadable[:_MAX_NAMED_ROWS]
+    )
+    n, is_more = len(unreadable), len(unreadable) > _MAX_NAMED_ROWS
     subject = "line is" if n == 1 else "lines are"
     return f"{n} {subject} spoilt: {named_rows}{'; ...' * is_more}"
 
 
-def _pay_again(batch: Batch) -> str:
+def _repay_hint(batch: Batch) -> str:
     return (
         "To pay for its queries again: experiment=store store.action=repay "
         f"store.batch={batch.nonce}"

@@ -44,12 +44,15 @@ from elo_exp.store.processes import check_lifeline
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
-_ROOM_SECONDS = 60.0  # without a change, after which a full cap stays full
-_BACK_OFF_SECONDS = 1.0  # doubled at every attempt
-_GLANCE_SECONDS = 0.2  # between two looks at whether the run is asked to end
-_NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
-_FATAL = {401, 402, 403, 404}  # no other request will fare better
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# A cap that has been full for so long stays full.
+_MAX_FULL_CAP_SECONDS = 60.0
+_FIRST_BACK_OFF_SECONDS = 1.0
+_INTERRUPT_CHECK_SECONDS = 0.2
+# Overloaded. A batch may have been accepted all the same: it outlives the call.
+_UNBILLED_STATUSES = {529}
+# No other request will fare better.
+_FATAL_STATUSES = {401, 402, 403, 404}
+_PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 R = TypeVar("R", bound=Record)
 
@@ -72,19 +75,18 @@ class RequestPool(Generic[R]):
         self._budget = model.budget
         # with the moment, by our clock, before which it does not leave
         self._waiting: deque[tuple[Job, float]] = deque()
-        self._later: deque[Job] = deque()  # jobs of calls of `run` that are to come
-        self._taken: set[str] = set()  # keys of jobs that have come
+        # Of later calls of `run`
+        self._expected_jobs: deque[Job] = deque()
+        self._taken_keys: set[str] = set()
         self._running: dict[Future[Message], Job] = {}
         self._n_sent: Counter[str] = Counter()  # in vain
         self._n_attempts: Counter[str] = Counter()  # of these, the ones that count
-        self._outages = Outages(model, _BACK_OFF_SECONDS)
-        self._n_in_vain = 0  # calls since the last answer
+        self._outages = Outages(model, _FIRST_BACK_OFF_SECONDS)
+        self._n_calls_since_answer = 0
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
-        self._full = (
-            0.0,
-            time.monotonic(),
-        )  # what filled a cap of the store, and since when
+        # The dollars that filled a cap of the store, and since when
+        self._full_cap = (0.0, time.monotonic())
         self._has_warned = False  # of answers that do not say what they cost
         self._last_error = ""  # that lost an answer which may have been billed
         self._n_wanted = 0
@@ -99,7 +101,7 @@ class RequestPool(Generic[R]):
     def expect(self, jobs: Sequence[Job]) -> None:
         """Name the jobs of later calls of `run`: while the server does not answer, one of them may ask whether it is back,
         lest the only request at hand is what it cannot take."""
-        self._later.extend(jobs)
+        self._expected_jobs.extend(jobs)
 
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Generator[R]:
         """Yield the answers as they come, each committed; none of a job that has been taken from those expected.
@@ -108,11 +110,11 @@ class RequestPool(Generic[R]):
         kept and passed on before the error is raised.
         """
         for job in jobs:
-            self._take(job)
+            self._enqueue(job)
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency)
         with interrupts.finishing():
             try:
-                yield from self._answers(pool, ttl)
+                yield from self._yield_answers(pool, ttl)
                 interrupts.check()
             except BaseException as error:
                 self._stop.set()
@@ -124,13 +126,13 @@ class RequestPool(Generic[R]):
                 is_waited_for = not interrupts.has_given_up()
                 pool.shutdown(wait=is_waited_for, cancel_futures=True)
 
-    def _answers(self, pool: ThreadPoolExecutor, ttl: str | None) -> Generator[R]:
+    def _yield_answers(self, pool: ThreadPoolExecutor, ttl: str | None) -> Generator[R]:
         """Yield the answers until none is left to come, or until the run is asked to end: then those on their way."""
         while self._running or (self._waiting and not interrupts.is_requested()):
             if interrupts.is_requested():
                 self._stop.set()
             else:
-                self._fill(pool, ttl)
+                self._send_waiting(pool, ttl)
             if self._running:
                 futures, seconds = self._running, self._seconds_to_next()
                 done_futures = wait(futures, seconds, FIRST_COMPLETED).done
@@ -144,24 +146,24 @@ class RequestPool(Generic[R]):
                 if answers and 0 < self._budget.cap < float("inf"):
                     progress.note(f"{self._budget.spent_of_cap} spent")
 
-    def _take(self, job: Job, *, is_first: bool = False) -> None:
-        if job.key in self._taken:
+    def _enqueue(self, job: Job, *, is_first: bool = False) -> None:
+        if job.key in self._taken_keys:
             return
-        self._taken.add(job.key)
+        self._taken_keys.add(job.key)
         self._n_wanted += 1
         if is_first:
             self._waiting.appendleft((job, 0.0))
         else:
             self._waiting.append((job, 0.0))
 
-    def _has_later(self) -> bool:
-        while self._later and self._later[0].key in self._taken:
-            self._later.popleft()
-        return bool(self._later)
+    def _has_expected_jobs(self) -> bool:
+        while self._expected_jobs and self._expected_jobs[0].key in self._taken_keys:
+            self._expected_jobs.popleft()
+        return bool(self._expected_jobs)
 
-    def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
-        """Send what there are free workers and money for."""
-        while (index := self._next_place()) is not None:
+    def _send_waiting(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
+        """Send the waiting requests for which there are free workers and money."""
+        while (index := self._next_index()) is not None:
             job, _ = self._waiting[index]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
@@ -184,21 +186,21 @@ class RequestPool(Generic[R]):
                 self._outages.note_sent(job.key)
                 self._running[pool.submit(self._send, body)] = job
 
-    def _next_place(self) -> int | None:
-        """Which of the waiting jobs may be sent now; None where none may."""
+    def _next_index(self) -> int | None:
+        """Return the index of the waiting job that may be sent now; None if none may."""
         n = len(self._running)
         if n >= self._model.concurrency or not self._outages.may_send(n):
             return None
         if self._outages.is_on:
-            return self._place_of_another()
+            return self._next_probe_index()
         now = time.monotonic()
         return next((i for i, (_, at) in enumerate(self._waiting) if at <= now), None)
 
-    def _place_of_another(self) -> int | None:
-        """Which of them asks whether an outage is over: another than before, unless there is no other."""
+    def _next_probe_index(self) -> int | None:
+        """Return the index of the job that asks whether an outage is over: another than before, unless there is none."""
         asked = self._outages.asked
-        while self._later and all(job.key == asked for job, _ in self._waiting):
-            self._take(self._later.popleft(), is_first=True)
+        while self._expected_jobs and all(job.key == asked for job, _ in self._waiting):
+            self._enqueue(self._expected_jobs.popleft(), is_first=True)
         other_indices = (
             i for i, (job, _) in enumerate(self._waiting) if job.key != asked
         )
@@ -210,21 +212,23 @@ class RequestPool(Generic[R]):
         if self._outages.is_on:
             left = self._outages.seconds_left()
         else:
-            left = min((at - now for _, at in self._waiting), default=_GLANCE_SECONDS)
+            left = min(
+                (at - now for _, at in self._waiting), default=_INTERRUPT_CHECK_SECONDS
+            )
         # what could leave now waits for an answer, and not for a moment
         n_running = len(self._running)
         if n_running and (n_running >= self._model.concurrency or left <= 0.0):
-            return _GLANCE_SECONDS
-        return min(max(left, 0.0), _GLANCE_SECONDS)
+            return _INTERRUPT_CHECK_SECONDS
+        return min(max(left, 0.0), _INTERRUPT_CHECK_SECONDS)
 
     def _wait_for_room(self, error: OverCapError) -> None:
         """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
         back."""
         fullest_cap, now = error.spent, time.monotonic()
-        last_dollars, since = self._full
+        last_dollars, since = self._full_cap
         if fullest_cap.dollars != last_dollars:
-            self._full = fullest_cap.dollars, now
-        elif now - since > _ROOM_SECONDS:
+            self._full_cap = fullest_cap.dollars, now
+        elif now - since > _MAX_FULL_CAP_SECONDS:
             raise over_cap(fullest_cap, error.dollars)
         if fullest_cap.held < 1e-9:
             raise over_cap(fullest_cap, error.dollars)
@@ -243,7 +247,7 @@ class RequestPool(Generic[R]):
     def _finish(self, future: Future[Message]) -> list[R]:
         """Keep an answer, or have the request sent again."""
         job, error = self._running[future], future.exception()
-        answers = self._keep(job, future.result()) if error is None else []
+        answers = self._keep_answer(job, future.result()) if error is None else []
         del self._running[future]  # not before it is kept
         if error is not None:
             self._retry_or_fail(job, error)
@@ -251,24 +255,23 @@ class RequestPool(Generic[R]):
         return answers
 
     def _finish_all(self) -> list[R]:
-        """The answers to what cannot be called back. One that cannot be kept takes no other
-        along."""
+        """Return the answers to requests that cannot be called back. One that cannot be kept takes no other along."""
         answers: list[R] = []
         for future, job in self._running.items():
             try:
                 if future.cancel():
-                    self._release(job)
+                    self._release_call(job)
                 elif error := future.exception():
-                    self._release(job, error)
+                    self._release_call(job, error)
                 else:
-                    answers += self._keep(job, future.result())
+                    answers += self._keep_answer(job, future.result())
             except UserError as error:
                 message_format = "warning: the answer to %s is not kept: %s"
                 logger.warning(message_format, job.key, error)
         return answers
 
-    def _keep(self, job: Job, message: Message) -> list[R]:
-        """The answer; none where it cannot be read, and may have cost all that was reserved."""
+    def _keep_answer(self, job: Job, message: Message) -> list[R]:
+        """Keep an answer and return it; return none if it cannot be read, and may have cost all that was reserved."""
         key, prices = job.key, self._model.prices_of(self._model.model)
         self._outages.end(key)
         try:
@@ -276,7 +279,7 @@ class RequestPool(Generic[R]):
             is_priced = prices is not None and completion.usage
             dollars = prices.dollars(completion.usage) if prices and is_priced else None
             answer = self._record(key, job.names, completion, dollars, message)
-        except _UNREADABLE as error:
+        except _PARSE_ERRORS as error:
             self.failed[key] = (
                 f"{self._model.server} answered with what cannot be read ({type(error).__name__}: "
                 f"{error})"
@@ -288,7 +291,7 @@ class RequestPool(Generic[R]):
         answer = self._claims.keep(
             key, answer, dollars if is_counted(message) else None
         )
-        self._n_in_vain = 0
+        self._n_calls_since_answer = 0
         self._budget.spent += dollars or 0.0
         if is_counted(message):
             self._budget.release(key)
@@ -304,18 +307,18 @@ class RequestPool(Generic[R]):
         request will fare better."""
         self._n_sent[job.key] += 1
         server = self._model.server
-        self._n_in_vain += 1
-        self._release(job, error)
+        self._n_calls_since_answer += 1
+        self._release_call(job, error)
         if isinstance(error, _NotSentError):
             self._waiting.append((job, 0.0))
             return
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
-        if isinstance(error, RefusedError) and error.status in _FATAL:
+        if isinstance(error, RefusedError) and error.status in _FATAL_STATUSES:
             raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
         if why := fatal_reason(server, error):
             raise UserError(f"{why} {GO_ON}")
-        is_alone = not (self._waiting or self._running or self._has_later())
+        is_alone = not (self._waiting or self._running or self._has_expected_jobs())
         next_step = self._outages.wait_for(
             job.key, error, is_alone=is_alone, is_single=not self._running
         )
@@ -331,23 +334,31 @@ class RequestPool(Generic[R]):
             return
         seconds = self._outages.seconds_left()
         if not self._outages.is_on:
-            back_off_seconds = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+            back_off_seconds = _FIRST_BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
             seconds = (
                 back_off_seconds if error.retry_after is None else error.retry_after
             )
         self._waiting.append((job, time.monotonic() + seconds))
         next_attempt = "one request asks again" if self._outages.is_on else "again"
-        progress.note(f"{self._in_vain(error)}; {next_attempt} in {seconds:.0f} s")
+        progress.note(
+            f"{self._no_answer_message(error)}; {next_attempt} in {seconds:.0f} s"
+        )
 
-    def _in_vain(self, error: RefusedError | DoubtfulError) -> str:
-        times = "once" if self._n_in_vain == 1 else f"{self._n_in_vain} times in a row"
+    def _no_answer_message(self, error: RefusedError | DoubtfulError) -> str:
+        times = (
+            "once"
+            if self._n_calls_since_answer == 1
+            else f"{self._n_calls_since_answer} times in a row"
+        )
         status = f"{error.status}: " if error.status else ""
         reason = str(error).rstrip(".")
         return f"{self._model.server} gave no answer {times} ({status}{reason})"
 
-    def _release(self, job: Job, error: BaseException | None = None) -> None:
-        """The call has come to nothing; what it may have cost all the same stays counted."""
-        is_lost = isinstance(error, DoubtfulError) and error.status not in _NOT_BILLED
+    def _release_call(self, job: Job, error: BaseException | None = None) -> None:
+        """End a call that has come to nothing. If it may have been billed, its cost stays counted."""
+        is_lost = (
+            isinstance(error, DoubtfulError) and error.status not in _UNBILLED_STATUSES
+        )
         if is_lost:
             self._last_error = str(error).rstrip(".")
             reserve = self._reserves[job.key]

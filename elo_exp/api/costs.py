@@ -16,12 +16,15 @@ NOT_COUNTED = (
     "does not say how many tokens it took: its cost is not counted, and the most that it may have "
     "been is held in the budget"
 )
-# of UTF-8, however dense: English has 3 to 4, and a Chinese character of 3 bytes may be a token
-# and a half
-_BYTES_A_TOKEN = 2.0
-_MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
-# synonyms of what every answer must count
-_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
+# In UTF-8, English has 3 to 4; a Chinese character of 3 bytes may be a token and a half.
+_MIN_BYTES_PER_TOKEN = 2.0
+# A server that says more counts something else.
+_MAX_PLAUSIBLE_TOKENS = 10**9
+# Each with its synonyms
+_REQUIRED_COUNTS = (
+    ("input_tokens", "prompt_tokens"),
+    ("output_tokens", "completion_tokens"),
+)
 
 
 @dataclass(kw_only=True)
@@ -61,8 +64,8 @@ class Prices:
         batched: bool,
     ) -> float:
         """Worst-case cost of a request: dense text, a prefix that is missed, the longest answer."""
-        n_prefix = _n_bytes(params.get("system", "")) / _BYTES_A_TOKEN
-        n_input = _n_bytes(params) / _BYTES_A_TOKEN
+        n_prefix = _n_bytes(params.get("system", "")) / _MIN_BYTES_PER_TOKEN
+        n_input = _n_bytes(params) / _MIN_BYTES_PER_TOKEN
         prefix_dollars = n_prefix * max(self.input, self.write(ttl))
         other_dollars = (n_input - n_prefix) * self.input + max_tokens * self.output
         return (prefix_dollars + other_dollars) * PER_MILLION * self.factor(batched)
@@ -151,12 +154,14 @@ def is_counted(message: Mapping[str, Any]) -> bool:
         for name, count in usage.items()
         if name.endswith("_tokens") and count is not None
     }
-    is_complete = all(any(name in counts for name in names) for names in _PAID)
+    is_complete = all(
+        any(name in counts for name in names) for names in _REQUIRED_COUNTS
+    )
     return is_complete and all(map(_is_count, counts.values()))
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= _MOST_TOKENS
+    return isinstance(value, int | float) and 0 <= value <= _MAX_PLAUSIBLE_TOKENS
 
 
 def money(dollars: float, *, beside: float | None = None) -> str:

@@ -7,25 +7,27 @@ from typing import Any
 from elo_exp.api.costs import n_tokens
 
 TOP = 20  # likeliest tokens, as many as servers give
-_LEAST_MASS = 0.5  # of all names together, below which none is meant
-_SPACES = " \t\n\u2581\u0120"  # also as vocabularies write them, before a word
-_THOUGHTS = ("<think", "<|channel", "[THINK")  # how thoughts begin
+# Below it, no name is meant.
+_MIN_NAMES_MASS = 0.5
+# Vocabularies have signs of their own for the space before a word.
+_SPACES = " \t\n\u2581\u0120"
+_THINKING_MARKERS = ("<think", "<|channel", "[THINK")
 
 
 def is_weighed(message: Mapping[str, Any]) -> bool:
     """Return whether an answer comes with the log-probabilities of its first token."""
-    return bool(_chances(message))
+    return bool(_first_token_chances(message))
 
 
 def thinks(message: Mapping[str, Any]) -> bool:
     """Return whether an answer is a thought, or begins one."""
-    reply, chances = message["choices"][0]["message"], _chances(message)
+    reply, chances = message["choices"][0]["message"], _first_token_chances(message)
     likeliest_token = max(chances, key=chances.__getitem__, default="")
     return bool(
         reply.get("reasoning")
         or reply.get("reasoning_content")
         or n_tokens(message, "usage", "completion_tokens_details", "reasoning_tokens")
-        or likeliest_token.strip().startswith(_THOUGHTS)
+        or likeliest_token.strip().startswith(_THINKING_MARKERS)
     )
 
 
@@ -37,18 +39,18 @@ def probabilities(
     A name is known by how it begins, without leading spaces: T, TI and TIE are TIE.
     """
     mass = dict.fromkeys(names, 0.0)
-    for token, chance in _chances(message).items():
+    for token, chance in _first_token_chances(message).items():
         beginning = token.lstrip(_SPACES).rstrip()
         for name in names:
             if beginning and name.startswith(beginning):
                 mass[name] += chance
     total = sum(mass.values())
-    if total < _LEAST_MASS or thinks(message):
+    if total < _MIN_NAMES_MASS or thinks(message):
         return None
     return {name: chance / total for name, chance in mass.items()}
 
 
-def _chances(message: Mapping[str, Any]) -> dict[str, float]:
+def _first_token_chances(message: Mapping[str, Any]) -> dict[str, float]:
     """The tokens that could have come first, with their probabilities; the one that came is among them."""
     content = (message["choices"][0].get("logprobs") or {}).get("content") or []
     rows = [*(content[0].get("top_logprobs") or ()), content[0]] if content else []

@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
 API_VERSION = "v1beta"
-_MOST_BYTES = (
-    18_000_000  # of a batch with its requests inside, for which 20 MB are allowed
-)
-_PAGE = 100
-_LIFETIME_SECONDS = 172_800.0
+# The server allows 20 MB.
+_MAX_BATCH_BYTES = 18_000_000
+_BATCHES_PER_PAGE = 100
+_BATCH_LIFETIME_SECONDS = 172_800.0
 _STOP_REASONS = {
     "STOP": "end_turn",
     "MAX_TOKENS": "max_tokens",
@@ -62,22 +61,24 @@ _STOP_REASONS = {
     "PROHIBITED_CONTENT": "refusal",
     "SPII": "refusal",
 }
-# how a batch may have ended, and what that means for its requests without a row
-_ENDED = {
+# For requests without a row
+_OUTCOME_BY_END_STATE = {
     "SUCCEEDED": None,
     "PARTIALLY_SUCCEEDED": "api_error",
     "FAILED": "api_error",
     "CANCELLED": "canceled",
     "EXPIRED": "expired",
 }
-_PASSING = {  # codes of errors that may pass, in the words of api/batches
+# With the words of api/batches for them
+_TRANSIENT_ERROR_CODES = {
     4: "timeout_error",
     8: "rate_limit_error",
     13: "api_error",
     14: "overloaded_error",
 }
-_NO_ROOM = 8
-_FACTS = {  # of a batch, in a document that is no JSON
+_RESOURCE_EXHAUSTED_CODE = 8
+# For a document that is no JSON
+_METADATA_PATTERNS = {
     "state": re.compile(r'"state"\s*:\s*"([A-Z_]{1,60})"'),
     "displayName": re.compile(r'"displayName"\s*:\s*"([0-9a-z]{1,60})"'),
     "requestCount": re.compile(r'"requestCount"\s*:\s*"?([0-9]{1,9})'),
@@ -92,11 +93,11 @@ class _StatusError(Exception):
         self.status_code, self.body, self.response = status_code, body, response
 
     @classmethod
-    def of_sdk(cls, error: Any) -> Self:
+    def from_sdk_error(cls, error: Any) -> Self:
         return cls(int(error.code or 500), error.details, error.response)
 
     @classmethod
-    def of_response(cls, response: Any) -> Self:
+    def from_response(cls, response: Any) -> Self:
         response.read()
         try:
             body = response.json()
@@ -105,7 +106,7 @@ class _StatusError(Exception):
         return cls(response.status_code, body, response)
 
 
-class _Errors:
+class _SdkErrors:
     """The errors of an SDK, for `submitting`."""
 
     APIStatusError = APIError = _StatusError
@@ -131,7 +132,7 @@ class GeminiApi:
         check_base_url(self.base_url)
         check_variable(self.key_variable)
         self.endpoint = self.base_url.rstrip("/")
-        self._came = threading.local()  # the response to a call, in its thread
+        self._last_call = threading.local()  # the response to a call, in its thread
 
     @cached_property
     def _client(self) -> Client:
@@ -144,9 +145,10 @@ class GeminiApi:
             ) from None
         import httpx2
 
-        key = self._key()
+        key = self._read_key()
         http = httpx2.Client(
-            timeout=self.timeout_seconds, event_hooks={"response": [self._keep]}
+            timeout=self.timeout_seconds,
+            event_hooks={"response": [self._keep_response]},
         )
         # an ended state that is read here
         warnings.filterwarnings("ignore", message=".* is not a valid JobState")
@@ -166,9 +168,9 @@ class GeminiApi:
         return client
 
     def login(self) -> Login:
-        return Login(self._key(), None)  # its answers name no organization
+        return Login(self._read_key(), None)  # its answers name no organization
 
-    def _key(self) -> str:
+    def _read_key(self) -> str:
         if key := read_key(self.key_variable):
             return key
         raise UserError(
@@ -176,23 +178,23 @@ class GeminiApi:
             f"environment, or as {self.key_variable}=... into a file .env here."
         )
 
-    def _keep(self, response: Any) -> None:
+    def _keep_response(self, response: Any) -> None:
         response.read()
-        self._came.response = response
+        self._last_call.response = response
 
-    def _json_of(self, call: Callable[[], Any]) -> Any:
+    def _call_for_json(self, call: Callable[[], Any]) -> Any:
         """The JSON that answers a call of the SDK, whatever the SDK makes of it; None for what is none."""
         from google.genai import errors
 
-        self._came.response = None
+        self._last_call.response = None
         try:
             call()
         except errors.APIError as error:
-            raise _StatusError.of_sdk(error) from None
+            raise _StatusError.from_sdk_error(error) from None
         except (ValueError, TypeError, AttributeError, LookupError):
-            if self._came.response is None:  # it was never sent
+            if self._last_call.response is None:  # it was never sent
                 raise
-        return json_in(self._came.response)
+        return json_in(self._last_call.response)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -206,18 +208,20 @@ class GeminiApi:
             }
             for name, params in requests.items()
         ]
-        if (size := len(json.dumps(rows, ensure_ascii=False).encode())) > _MOST_BYTES:
+        if (
+            size := len(json.dumps(rows, ensure_ascii=False).encode())
+        ) > _MAX_BATCH_BYTES:
             raise RefusedError(
-                f"its requests have {size / 1e6:.0f} MB, and {_MOST_BYTES / 1e6:.0f} are sent at most",
+                f"its requests have {size / 1e6:.0f} MB, and {_MAX_BATCH_BYTES / 1e6:.0f} are sent at most",
                 status=413,
             )
         create = self._client.batches.create
         model = next(iter(requests.values()))["model"]
-        with submitting(_Errors, self._describe):
+        with submitting(_SdkErrors, self._describe):
             try:
                 answer = within(
                     self.timeout_seconds,
-                    self._json_of,
+                    self._call_for_json,
                     lambda: create(
                         model=model, src=rows, config={"display_name": nonce}
                     ),
@@ -231,10 +235,10 @@ class GeminiApi:
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return one answer."""
         generate = self._client.models.generate_content
-        with submitting(_Errors, self._describe):
+        with submitting(_SdkErrors, self._describe):
             answer = within(
                 self.timeout_seconds,
-                self._json_of,
+                self._call_for_json,
                 lambda: generate(
                     model=params["model"],
                     contents=params["contents"],
@@ -261,7 +265,7 @@ class GeminiApi:
         page = self._client.batches.list
         token: str | None = None
         while True:
-            options: Any = {"page_size": _PAGE, "page_token": token}
+            options: Any = {"page_size": _BATCHES_PER_PAGE, "page_token": token}
             batches, token = self._ask(page_in, lambda: page(config=options))  # noqa: B023
             yield from batches
             if not token:
@@ -269,8 +273,8 @@ class GeminiApi:
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        answer, error = self._document(batch_id)
-        with self._asking():
+        answer, error = self._download_batch(batch_id)
+        with self._classify_question_errors():
             if answer is not None:
                 return batch_in(answer)
             if getattr(error, "status_code", None) == 404:
@@ -287,42 +291,42 @@ class GeminiApi:
 
     def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
         """Yield the rows of a batch that has ended, which come inside it."""
-        answer, error = self._document(batch.batch_id)
+        answer, error = self._download_batch(batch.batch_id)
         if answer is not None:
             yield from rows_in(answer)
         if getattr(error, "status_code", None) == 404:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
         if error is not None:
-            with self._asking():
+            with self._classify_question_errors():
                 raise error
 
     def first_id(self, batch: RemoteBatch) -> str | None:
         rows = (row for row in self.results(batch) if isinstance(row, Row))
         return next((row.custom_id for row in rows if row.outcome is not None), None)
 
-    def _document(self, batch_id: str) -> tuple[Any, Exception | None]:
-        """A batch with its rows, as far as it came, and the error that ended it early. None in place of a batch if there
-        is none in what came.
+    def _download_batch(self, batch_id: str) -> tuple[Any, Exception | None]:
+        """Return a batch with its rows, as far as it came, and the error that ended it early. None in place of a batch if
+        there is none in what came.
 
         The SDK would take all of it or nothing.
         """
-        key = self._key()
+        key = self._read_key()
 
         @contextmanager
         def open_chunks() -> Iterator[Iterator[bytes]]:
             url = f"{self.endpoint}/{API_VERSION}/{batch_id}"
             headers = {"x-goog-api-key": key}
-            with self._http.stream("GET", url, headers=headers) as response:
+            with self._http_client.stream("GET", url, headers=headers) as response:
                 if response.status_code != 200:
-                    raise _StatusError.of_response(response)
+                    raise _StatusError.from_response(response)
                 yield response.iter_bytes()
 
         data, error = download(self.timeout_seconds, open_chunks)
         return document_in(batch_id, data), error
 
     @cached_property
-    def _http(self) -> Any:
-        """For what is read as far as it came."""
+    def _http_client(self) -> Any:
+        """A client for answers that are read as far as they came."""
         import httpx2
 
         http = httpx2.Client(timeout=self.timeout_seconds)
@@ -336,16 +340,16 @@ class GeminiApi:
         absent: Collection[int] = (),
     ) -> Any:
         """The parsed answer to a question; None where its status says that there is no such thing."""
-        with self._asking():
+        with self._classify_question_errors():
             try:
-                return parse(within(self.timeout_seconds, self._json_of, call))
+                return parse(within(self.timeout_seconds, self._call_for_json, call))
             except _StatusError as error:
                 if error.status_code in absent:
                     return None
                 raise
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _classify_question_errors(self) -> Iterator[None]:
         import httpx2
 
         try:
@@ -378,46 +382,50 @@ def batch_in(answer: Any) -> RemoteBatch:
         case _:
             raise OddAnswerError(answer, "a batch")
     end_state = state.rpartition("STATE_")[2]
-    rows = _inlined(answer)
-    size = _count(metadata.get("batchStats"), "requestCount")
+    rows = _list_rows(answer)
+    size = _parse_count(metadata.get("batchStats"), "requestCount")
     refusal = (
-        _refusal(answer.get("error")) if end_state == "FAILED" and not rows else None
+        _find_refusal(answer.get("error"))
+        if end_state == "FAILED" and not rows
+        else None
     )
     is_whole = end_state == "SUCCEEDED"
     return RemoteBatch(
         batch_id=batch_id,
         size=size,
-        ended=end_state in _ENDED,
+        ended=end_state in _OUTCOME_BY_END_STATE,
         n_rows=(size or len(rows)) if is_whole else len(rows),
-        rest=_ENDED.get(end_state),
+        rest=_OUTCOME_BY_END_STATE.get(end_state),
         refusal=refusal,
         nonce=str(metadata["displayName"]) if metadata.get("displayName") else None,
-        lifetime_seconds=_LIFETIME_SECONDS,
+        lifetime_seconds=_BATCH_LIFETIME_SECONDS,
     )
 
 
-def _count(stats: Any, name: str) -> int | None:
-    """A count, which JSON has as text, of 64 bits; None where there is none."""
+def _parse_count(stats: Any, name: str) -> int | None:
+    """Return a count, which JSON has as text, of 64 bits; None if there is none."""
     text = str(stats.get(name)) if isinstance(stats, Mapping) else ""
     return int(text) or None if text.isascii() and text.isdigit() else None
 
 
-def _refusal(error: Any) -> RefusedError | None:
-    """Why the server has begun none of a batch that it had accepted; None for what may pass."""
+def _find_refusal(error: Any) -> RefusedError | None:
+    """Return why the server has begun none of a batch that it had accepted; None for an error that may pass."""
     match error:
         case {"code": int(code), **error_fields} if (
-            code == _NO_ROOM or code not in _PASSING
+            code == _RESOURCE_EXHAUSTED_CODE or code not in _TRANSIENT_ERROR_CODES
         ):
             message = (
                 f"{error_fields.get('message') or 'it does not say why'} (code {code})"
             )
-            return RefusedError(message, status=429 if code == _NO_ROOM else 400)
+            return RefusedError(
+                message, status=429 if code == _RESOURCE_EXHAUSTED_CODE else 400
+            )
         case {"code": int()}:
             return None
     return RefusedError("it does not say why", status=400)
 
 
-def _inlined(answer: Mapping[str, Any]) -> list[Any]:
+def _list_rows(answer: Mapping[str, Any]) -> list[Any]:
     """The rows that came with a batch."""
     for container in (answer.get("response"), answer.get("metadata")):
         output = (
@@ -435,7 +443,7 @@ def rows_in(answer: Any) -> list[Row | Unreadable]:
     batch_in(answer)
     return [
         parse_row(f"row {number}", row, row_in)
-        for number, row in enumerate(_inlined(answer), start=1)
+        for number, row in enumerate(_list_rows(answer), start=1)
     ]
 
 
@@ -446,7 +454,9 @@ def document_in(batch_id: str, data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         rows, around = split_rows(data)
-    matches = {name: pattern.search(around) for name, pattern in _FACTS.items()}
+    matches = {
+        name: pattern.search(around) for name, pattern in _METADATA_PATTERNS.items()
+    }
     state, name, count = ((match and match[1]) for match in matches.values())
     if not rows and state is None:
         return None
@@ -479,7 +489,7 @@ def row_in(line: Any) -> Row:
     custom_id = str(metadata.get("key") if isinstance(metadata, Mapping) else None)
     match row:
         case {"error": {"code": int(code), **error_fields}}:
-            kind = _PASSING.get(code, f"error {code}")
+            kind = _TRANSIENT_ERROR_CODES.get(code, f"error {code}")
             detail = str(error_fields.get("message") or "")
             return Row(custom_id=custom_id, outcome=kind, detail=detail)
         case {"response": answer} if _is_damaged(answer):

@@ -11,8 +11,8 @@ from elo_exp.store.caps import Spent
 from elo_exp.types import Count, NonNegative
 
 GO_ON = "Every answer so far is stored; the same command goes on."
-_MANY_FAILED = 20  # requests, and a share of all, past which the run stops
-_MANY_FAILED_SHARE = 0.05
+_MIN_FAILED_TO_STOP = 20
+_MAX_FAILED_SHARE = 0.05
 
 Message = Mapping[str, Any]  # an API's answer, as JSON
 R = TypeVar("R", bound=Record)
@@ -176,7 +176,10 @@ def say_spent(spent: Spent) -> str:
 def stop_if_many(failed: Mapping[str, str], n_wanted: int) -> None:
     """Raise UserError where so many requests have failed for good that something is wrong with all
     of them."""
-    if len(failed) >= _MANY_FAILED and len(failed) > _MANY_FAILED_SHARE * n_wanted:
+    if (
+        len(failed) >= _MIN_FAILED_TO_STOP
+        and len(failed) > _MAX_FAILED_SHARE * n_wanted
+    ):
         raise UserError(f"{summary(failed)}. {GO_ON}")
 
 

@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NO_KEY = "not-needed"  # the SDK sends no request without one
-_LISTING_SECONDS = 30.0
-_RETRIES = 5  # of what bills nothing, by the SDK
-_NAMED = 5  # of a server's models, how many are named
-# the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
-_NOT_EXTRA = {
+# The SDK sends no request without a key.
+_PLACEHOLDER_KEY = "not-needed"
+_LISTING_TIMEOUT_SECONDS = 30.0
+# Of requests that bill nothing
+_MAX_SDK_RETRIES = 5
+_MAX_NAMED_MODELS = 5
+# The SDK lets extra_body replace the fields beside it, and with them those that a budget reckons with.
+_RESERVED_BODY_FIELDS = {
     "max_tokens": "Set max_tokens",
     "max_completion_tokens": "Set max_tokens, and max_tokens_name=max_completion_tokens",
     "n": "One answer is read, and all are paid for: ask again with judging.repeats",
@@ -64,9 +66,9 @@ _STOP_REASONS = {
 def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
     """Raise UserError for what has a setting, or would cost more than a budget knows of."""
     for name in extra_body or ():
-        if name in _NOT_EXTRA:
+        if name in _RESERVED_BODY_FIELDS:
             raise UserError(
-                f"extra_body: found {name}, which goes past the settings. {_NOT_EXTRA[name]}."
+                f"extra_body: found {name}, which goes past the settings. {_RESERVED_BODY_FIELDS[name]}."
             )
 
 
@@ -93,7 +95,7 @@ class OpenAiApi:
 
     @cached_property
     def _client(self) -> OpenAI:
-        sdk, key = openai_sdk(), self._key()
+        sdk, key = openai_sdk(), self._read_key()
         client: OpenAI = sdk.OpenAI(
             api_key=key,
             base_url=self.endpoint,
@@ -105,9 +107,9 @@ class OpenAiApi:
         atexit.register(client.close)
         return client
 
-    def _key(self) -> str:
+    def _read_key(self) -> str:
         if self.key_variable is None:
-            return _NO_KEY
+            return _PLACEHOLDER_KEY
         if key := read_key(self.key_variable):
             return key
         name = self.key_variable
@@ -134,7 +136,7 @@ class OpenAiApi:
     ) -> Any:
         """Return what `read` makes of the JSON that answers a request, which is retried and bills
         nothing. Raises UserError."""
-        client = self._client.with_options(max_retries=_RETRIES)
+        client = self._client.with_options(max_retries=_MAX_SDK_RETRIES)
         try:
             with submitting(openai_sdk(), self._describe):
                 return read(client.post(url, body=body, cast_to=object))
@@ -153,7 +155,7 @@ class OpenAiApi:
         """
         import httpx2
 
-        sdk, seconds = openai_sdk(), min(_LISTING_SECONDS, self.timeout_seconds)
+        sdk, seconds = openai_sdk(), min(_LISTING_TIMEOUT_SECONDS, self.timeout_seconds)
         problem, names = "", []
         client = self._client.with_options(timeout=seconds, max_retries=2)
         try:
@@ -167,7 +169,7 @@ class OpenAiApi:
                 problem = f"refuses (401): {self._describe(error)}. Nothing"
             else:
                 # a gateway may have no list, and a key may be good for completions and nothing else
-                _say_once(
+                _log_once(
                     logging.INFO,
                     f"{self.endpoint} does not list its models ({status}); going on",
                 )
@@ -184,10 +186,10 @@ class OpenAiApi:
         if problem:
             raise UserError(f"{self.endpoint} {problem} was spent.")
         if names and model not in names:
-            model_names = ", ".join(names[:_NAMED]) + (
-                ", ..." if len(names) > _NAMED else ""
+            model_names = ", ".join(names[:_MAX_NAMED_MODELS]) + (
+                ", ..." if len(names) > _MAX_NAMED_MODELS else ""
             )
-            _say_once(
+            _log_once(
                 logging.WARNING,
                 f"warning: {self.part}.model: {self.endpoint} does not list {model}; it lists {model_names}",
             )
@@ -213,8 +215,8 @@ class OpenAiApi:
 
 
 @cache
-def _say_once(level: int, text: str) -> None:
-    """A server that has gone away is asked for its models again."""
+def _log_once(level: int, text: str) -> None:
+    """Log a text once, although a server that has gone away is asked for its models again."""
     logger.log(level, "%s", text)
 
 

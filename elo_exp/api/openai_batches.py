@@ -33,19 +33,21 @@ from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
-_URL: Final = "/v1/chat/completions"
-_PAGE = 100
-_RETRIES = 2  # of a question, which bills nothing, by the SDK
-# how a batch may have ended, and what that means for its requests without a row
-_ENDED = {
+_COMPLETIONS_URL: Final = "/v1/chat/completions"
+_BATCHES_PER_PAGE = 100
+# Of questions, which bill nothing
+_MAX_SDK_RETRIES = 2
+# For requests without a row
+_OUTCOME_BY_END_STATUS = {
     "completed": None,
     "failed": "api_error",
     "expired": "expired",
     "cancelled": "canceled",
 }
-# why a batch was accepted and then not begun, where there may be room for it later
-_LATER = {"token_limit_exceeded", "rate_limit_exceeded"}
-_OUTCOMES = {  # of a row, in the words of api/batches
+# The server accepted a batch and did not begin it; there may be room for it later.
+_RETRYABLE_ERROR_CODES = {"token_limit_exceeded", "rate_limit_exceeded"}
+# In the words of api/batches
+_OUTCOME_BY_ERROR_CODE = {
     "batch_expired": "expired",
     "batch_cancelled": "canceled",
     "rate_limit_exceeded": "rate_limit_error",
@@ -61,10 +63,10 @@ class OpenAiBatches(OpenAiApi):
     _organization: str | None = None
 
     def login(self) -> Login:
-        return Login(self._key(), self._organization)
+        return Login(self._read_key(), self._organization)
 
-    def _read(self, raw: Any) -> Any:
-        """The JSON of an answer."""
+    def _read_answer(self, raw: Any) -> Any:
+        """Return the JSON of an answer, and note the organization that it names."""
         names = ("openai-organization", "openai-project")
         organization = [raw.headers[name] for name in names if raw.headers.get(name)]
         self._organization = "/".join(organization) or self._organization
@@ -82,7 +84,7 @@ class OpenAiBatches(OpenAiApi):
                     self.timeout_seconds,
                     lambda: batches.create(
                         input_file_id=file_id,
-                        endpoint=_URL,
+                        endpoint=_COMPLETIONS_URL,
                         completion_window="24h",
                         metadata={"nonce": nonce},
                     ),
@@ -91,7 +93,7 @@ class OpenAiBatches(OpenAiApi):
                 self._client.close()
                 del self._client
                 raise
-            batch = batch_in(self._read(raw))
+            batch = batch_in(self._read_answer(raw))
         if batch.nonce is None and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -103,7 +105,12 @@ class OpenAiBatches(OpenAiApi):
     def _upload(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
         """Upload the requests; return the id of their file. Whatever goes wrong, nothing was begun."""
         lines = [
-            {"custom_id": name, "method": "POST", "url": _URL, "body": _body(params)}
+            {
+                "custom_id": name,
+                "method": "POST",
+                "url": _COMPLETIONS_URL,
+                "body": _request_body(params),
+            }
             for name, params in requests.items()
         ]
         data = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
@@ -129,7 +136,7 @@ class OpenAiBatches(OpenAiApi):
     def check_batches(self) -> None:
         """Raise UserError where the server takes no batches. One that gives no answer now is asked again later."""
         with suppress(UnreachableError):
-            if self._page({"limit": 1}) is None:
+            if self._ask_for_page({"limit": 1}) is None:
                 raise UserError(
                     f"{self.endpoint} answers 404 to /batches: it takes no batches. Set "
                     f"{self.part}.transport=messages."
@@ -137,23 +144,23 @@ class OpenAiBatches(OpenAiApi):
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        answer = self._batch(batch_id)
+        answer = self._ask_about_batch(batch_id)
         return None if answer is None else batch_in(answer)
 
     def recent(self) -> Iterator[RemoteBatch]:
         """Yield all batches, newest first: that one alone is requested before the others."""
         options: dict[str, Any] = {"limit": 1}
         while True:
-            page = self._page(options)
+            page = self._ask_for_page(options)
             if page is None:
                 raise UnreachableError("it has no list of batches for now")
             batches, last_id = page
             yield from batches
             if last_id is None:
                 return
-            options = {"limit": _PAGE, "after": last_id}
+            options = {"limit": _BATCHES_PER_PAGE, "after": last_id}
 
-    def _page(self, options: Mapping[str, Any]) -> Any:
+    def _ask_for_page(self, options: Mapping[str, Any]) -> Any:
         """A page of the list of batches; None where the server has no such list."""
         call = self._batches.list
         return self._ask(page_in, lambda: call(**options), {404, 405})
@@ -170,14 +177,14 @@ class OpenAiBatches(OpenAiApi):
         Raises UnreachableError behind those that came if a file is cut short, or has fewer lines than the server has
         counted as completed.
         """
-        answer = self._batch(batch.batch_id)
+        answer = self._ask_about_batch(batch.batch_id)
         if answer is None:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
         problem, n_lines = "", 0
         for name in ("output_file_id", "error_file_id"):
             if not (file_id := answer.get(name)):
                 continue
-            data, cut_reason = self._content(str(file_id))
+            data, cut_reason = self._download_file(str(file_id))
             problem = problem or cut_reason
             row_ids: set[str] = set()
             for row in parse_lines(data, row_in):
@@ -185,7 +192,7 @@ class OpenAiBatches(OpenAiApi):
                 yield row
             if name == "output_file_id":
                 n_lines = len(row_ids)
-        if problem or n_lines < _counts(answer)["completed"]:
+        if problem or n_lines < _read_counts(answer)["completed"]:
             raise UnreachableError(problem or "the output file ends early")
 
     def first_id(self, batch: RemoteBatch) -> str | None:
@@ -193,9 +200,9 @@ class OpenAiBatches(OpenAiApi):
         rows = (row for row in self.results(batch) if isinstance(row, Row))
         return next((row.custom_id for row in rows if row.outcome is not None), None)
 
-    def _content(self, file_id: str) -> tuple[bytes, str]:
+    def _download_file(self, file_id: str) -> tuple[bytes, str]:
         """As much of a file as came, and why the rest did not; empty if all of it came."""
-        stream = self._patient.files.with_streaming_response.content
+        stream = self._retrying_client.files.with_streaming_response.content
 
         @contextmanager
         def open_chunks() -> Iterator[Iterator[bytes]]:
@@ -208,12 +215,12 @@ class OpenAiBatches(OpenAiApi):
         if getattr(error, "status_code", None) == 404:
             return data, f"the server has no file {file_id}"
         try:
-            with self._asking():
+            with self._classify_question_errors():
                 raise error
         except UnreachableError as unreachable:
             return data, str(unreachable)
 
-    def _batch(self, batch_id: str) -> Any:
+    def _ask_about_batch(self, batch_id: str) -> Any:
         """The JSON of a batch; None where the server knows of no such batch."""
 
         def check_batch(answer: Any) -> Any:
@@ -223,12 +230,12 @@ class OpenAiBatches(OpenAiApi):
         return self._ask(check_batch, lambda: self._batches.retrieve(batch_id), {404})
 
     @property
-    def _patient(self) -> Any:
-        return self._client.with_options(max_retries=_RETRIES)
+    def _retrying_client(self) -> Any:
+        return self._client.with_options(max_retries=_MAX_SDK_RETRIES)
 
     @property
     def _batches(self) -> Any:
-        return self._patient.batches.with_raw_response
+        return self._retrying_client.batches.with_raw_response
 
     def _ask(
         self,
@@ -237,16 +244,16 @@ class OpenAiBatches(OpenAiApi):
         absent: Collection[int] = (),
     ) -> Any:
         """The parsed answer to a question; None where its status says that there is no such thing."""
-        with self._asking():
+        with self._classify_question_errors():
             try:
-                return parse(self._read(within(self.timeout_seconds, call)))
+                return parse(self._read_answer(within(self.timeout_seconds, call)))
             except openai_sdk().APIStatusError as error:
                 if error.status_code in absent:
                     return None
                 raise
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _classify_question_errors(self) -> Iterator[None]:
         import httpx2
 
         sdk = openai_sdk()
@@ -270,7 +277,7 @@ class OpenAiBatches(OpenAiApi):
             raise UnreachableError(brief(error), is_page=is_page) from None
 
 
-def _body(params: Mapping[str, Any]) -> dict[str, Any]:
+def _request_body(params: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a request as the SDK would send it."""
     other_params = {
         name: value for name, value in params.items() if name != "extra_body"
@@ -291,17 +298,17 @@ def batch_in(answer: Any) -> RemoteBatch:
             pass
         case _:
             raise OddAnswerError(answer, "a batch")
-    counts, metadata = _counts(answer), answer.get("metadata")
+    counts, metadata = _read_counts(answer), answer.get("metadata")
     expires = answer.get("expires_at")
     nonce = metadata.get("nonce") if isinstance(metadata, Mapping) else None
     total, completed = counts["total"], counts["completed"]
     return RemoteBatch(
         batch_id=batch_id,
         size=total or None,  # 0 while the file is looked through
-        ended=status in _ENDED,
+        ended=status in _OUTCOME_BY_END_STATUS,
         n_rows=total if status == "completed" else completed,
-        rest=_ENDED.get(status),
-        refusal=_refusal(answer) if status == "failed" and not completed else None,
+        rest=_OUTCOME_BY_END_STATUS.get(status),
+        refusal=_find_refusal(answer) if status == "failed" and not completed else None,
         nonce=str(nonce) if nonce else None,
         lifetime_seconds=float(expires - created)
         if isinstance(expires, int)
@@ -309,7 +316,7 @@ def batch_in(answer: Any) -> RemoteBatch:
     )
 
 
-def _counts(answer: Mapping[str, Any]) -> dict[str, int]:
+def _read_counts(answer: Mapping[str, Any]) -> dict[str, int]:
     request_counts = answer.get("request_counts")
     counts = request_counts if isinstance(request_counts, Mapping) else {}
     names = ("total", "completed")
@@ -318,12 +325,14 @@ def _counts(answer: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _refusal(answer: Mapping[str, Any]) -> RefusedError:
-    """Why the server has begun none of a batch that it had accepted."""
+def _find_refusal(answer: Mapping[str, Any]) -> RefusedError:
+    """Return why the server has begun none of a batch that it had accepted."""
     match answer.get("errors"):
         case {"data": [{"code": code, **error_fields}, *_]}:
             message = f"{error_fields.get('message') or code} ({code})"
-            return RefusedError(message, status=429 if code in _LATER else 400)
+            return RefusedError(
+                message, status=429 if code in _RETRYABLE_ERROR_CODES else 400
+            )
     return RefusedError("it does not say why", status=400)
 
 
@@ -344,19 +353,19 @@ def row_in(line: Any) -> Row:
     custom_id = str(row.get("custom_id"))
     match row.get("response"), row.get("error"):
         case {"status_code": 200, "body": body}, _:
-            return _answered(custom_id, body)
+            return _parse_success(custom_id, body)
         case _, dict() as error if error:
-            return _failed(custom_id, error)
+            return _parse_failure(custom_id, error)
         case {"body": {"error": dict() as error}}, other_error if not other_error:
-            return _failed(custom_id, error)
+            return _parse_failure(custom_id, error)
         case {"status_code": int(), "body": dict() | str() | None}, _:
             return Row(custom_id=custom_id, outcome="api_error")
     is_empty = "response" in row and row["response"] is None
     return Row(custom_id=custom_id, outcome="api_error" if is_empty else None)
 
 
-def _answered(custom_id: str, body: Any) -> Row:
-    """A line with status 200."""
+def _parse_success(custom_id: str, body: Any) -> Row:
+    """Return the row of a line with status 200."""
     if _is_damaged(body):
         return Row(custom_id=custom_id, outcome=None)
     try:
@@ -384,10 +393,10 @@ def _is_damaged(body: Any) -> bool:
     return not isinstance(body, Mapping) or "choices" in body
 
 
-def _failed(custom_id: str, error: Mapping[str, Any]) -> Row:
+def _parse_failure(custom_id: str, error: Mapping[str, Any]) -> Row:
     code = str(error.get("code") or error.get("type") or "api_error")
     return Row(
         custom_id=custom_id,
-        outcome=_OUTCOMES.get(code, code),
+        outcome=_OUTCOME_BY_ERROR_CODE.get(code, code),
         detail=str(error.get("message") or ""),
     )

@@ -28,10 +28,11 @@ logger = logging.getLogger(__name__)
 MAX_PAUSE_SECONDS = 30.0  # between two requests to a server that does not answer
 N_SILENT = 3  # requests in a row without an answer, by which a server has failed
 _BAD_GATEWAY, _UNAVAILABLE = 502, 503
-_MAX_LIMIT = 64  # requests at a time, from which on their number is not limited
+# More requests at a time are not limited.
+_MAX_REQUESTS_LIMIT = 64
 
 
-class _AwayError(DoubtfulError):
+class _ServerAwayError(DoubtfulError):
     """A request was lost, and the server does not answer what is free either."""
 
 
@@ -61,7 +62,7 @@ class _Outage:
     asking: str | None = None
     asked: str | None = None
     failed: set[str] = field(default_factory=set)
-    is_said: bool = False
+    is_logged: bool = False
 
 
 @dataclass(kw_only=True)
@@ -95,8 +96,9 @@ class Outages:
     def __init__(self, model: Model, pause: float) -> None:
         self._model = model
         self._pause = pause
-        self._seconds = 60.0 * model.wait_minutes
-        self._sent: dict[str, int] = {}  # the number of each request under way
+        self._max_seconds = 60.0 * model.wait_minutes
+        # Of the requests under way
+        self._number_by_key: dict[str, int] = {}
         self._n_when_failed: dict[str, int] = {}  # requests sent before it first failed
         with self._lock:
             endpoint = model.api.endpoint
@@ -106,7 +108,7 @@ class Outages:
     def close(self) -> None:
         with self._server.lock:
             outage = self._server.outage
-            if outage is not None and outage.asking in self._sent:
+            if outage is not None and outage.asking in self._number_by_key:
                 outage.asking = None  # another's request asks
         with self._lock:
             self._server.n_users -= 1
@@ -139,7 +141,7 @@ class Outages:
     def note_sent(self, key: str) -> None:
         with self._server.lock:
             self._server.n_sent += 1
-            self._sent[key] = self._server.n_sent
+            self._number_by_key[key] = self._server.n_sent
             if outage := self._server.outage:
                 outage.asking = outage.asked = key
 
@@ -150,12 +152,12 @@ class Outages:
         except DoubtfulError as error:
             # by the server that goes, or by this request alone
             is_open = error.is_cut or error.status == _BAD_GATEWAY
-            if self._seconds and is_open and not self._is_there():
-                raise _AwayError(str(error), status=error.status) from None
+            if self._max_seconds and is_open and not self._is_reachable():
+                raise _ServerAwayError(str(error), status=error.status) from None
             raise
 
-    def _is_there(self) -> bool:
-        """Whether the server answers what is free."""
+    def _is_reachable(self) -> bool:
+        """Return whether the server answers a question that is free."""
         try:
             self._model.api.check_model(self._model.model)
         except UserError:
@@ -167,14 +169,16 @@ class Outages:
         server = self._server
         with server.lock:
             server.silent.clear()
-            server.answered = max(server.answered, self._sent.pop(key, 0))
+            server.answered = max(server.answered, self._number_by_key.pop(key, 0))
             if (outage := server.outage) is None:
                 if server.limit is not None:
                     server.limit += 1
-                    server.limit = None if server.limit > _MAX_LIMIT else server.limit
+                    server.limit = (
+                        None if server.limit > _MAX_REQUESTS_LIMIT else server.limit
+                    )
             elif outage.asking == key:
                 server.outage, server.limit = None, 2
-                if outage.is_said:
+                if outage.is_logged:
                     time_away = duration(time.monotonic() - outage.since)
                     message_format = "%s is back after %s: going on"
                     logger.info(message_format, self._model.api.endpoint, time_away)
@@ -202,14 +206,16 @@ class Outages:
         has_no_connection = isinstance(error, RefusedError) and status == NO_CONNECTION
         is_busy = status in BUSY
         is_away = (
-            has_no_connection or status == _UNAVAILABLE or isinstance(error, _AwayError)
+            has_no_connection
+            or status == _UNAVAILABLE
+            or isinstance(error, _ServerAwayError)
         )
         if isinstance(error, RefusedError) and not (is_busy or has_no_connection):
             self.end(key)
             return Next.COUNTED
         server = self._server
         with server.lock:
-            self._sent.pop(key, None)
+            self._number_by_key.pop(key, None)
             n_when_failed = self._n_when_failed.setdefault(key, server.n_sent)
             server.silent.add(key)
             is_isolated = not (is_busy or is_away) and len(server.silent) < N_SILENT
@@ -217,15 +223,15 @@ class Outages:
                 return Next.COUNTED
             now = time.monotonic()
             if server.outage is None:
-                pause = min(self._pause, self._seconds)
+                pause = min(self._pause, self._max_seconds)
                 server.outage = _Outage(since=now, pause=pause)
             outage = server.outage
-            left = outage.since + self._seconds - now
+            left = outage.since + self._max_seconds - now
             has_asked = outage.asking == key
             if has_asked:
                 outage.asking = None
                 outage.pause = min(2.0 * outage.pause, MAX_PAUSE_SECONDS, max(left, 0))
-                self._say(outage, error)
+                self._log_outage(outage, error)
             has_failed_before = key in outage.failed
             outage.failed.add(key)
             wait = error.retry_after
@@ -233,10 +239,10 @@ class Outages:
             not_before = now + max(wait or 0.0, pause)
             outage.not_before = max(outage.not_before, not_before)
         if left <= 0 or (wait or 0.0) > left:
-            if left <= 0 and is_alone and self._is_there():
+            if left <= 0 and is_alone and self._is_reachable():
                 return Next.GIVEN_UP
             endpoint = self._model.api.endpoint
-            raise out_of_patience(endpoint, error, self._seconds, left)
+            raise out_of_patience(endpoint, error, self._max_seconds, left)
         is_sole_request = has_asked or is_single
         is_overtaken = is_sole_request and server.answered > n_when_failed
         if is_busy:
@@ -245,14 +251,14 @@ class Outages:
         is_counted = is_first or (is_overtaken and not is_away)
         return Next.COUNTED if is_counted else Next.AGAIN
 
-    def _say(self, outage: _Outage, error: RefusedError | DoubtfulError) -> None:
-        if not outage.is_said:
-            outage.is_said = True
+    def _log_outage(self, outage: _Outage, error: RefusedError | DoubtfulError) -> None:
+        if not outage.is_logged:
+            outage.is_logged = True
             logger.info(
                 "%s does not answer (%s): waiting up to %s",
                 self._model.api.endpoint,
-                _in_words(error),
-                duration(self._seconds),
+                _describe_error(error),
+                duration(self._max_seconds),
             )
 
 
@@ -268,10 +274,10 @@ def out_of_patience(
         why = f" and asks to wait for {wait}; wait_minutes allows {limit}"
     advice = ". Try again later, or with a lower concurrency"
     return UserError(
-        f"{endpoint} does not answer ({_in_words(error)}){why}{advice * (error.status in BUSY)}. {GO_ON}"
+        f"{endpoint} does not answer ({_describe_error(error)}){why}{advice * (error.status in BUSY)}. {GO_ON}"
     )
 
 
-def _in_words(error: CallError) -> str:
+def _describe_error(error: CallError) -> str:
     status = f"{error.status}: " if error.status in BUSY else ""
     return status + str(error).rstrip(".")

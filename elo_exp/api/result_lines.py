@@ -12,9 +12,9 @@ from typing import Any
 from elo_exp.api.batches import Row, Unreadable
 from elo_exp.api.transport import within
 
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-# how a row of Gemini's begins, whatever stands before it
-_ROW_BEGINS = re.compile(r'\{\s*"(?:metadata|response|error)"\s*:')
+_PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Of a row of Gemini's
+_ROW_START_PATTERN = re.compile(r'\{\s*"(?:metadata|response|error)"\s*:')
 
 
 def download(
@@ -61,7 +61,7 @@ def parse_row(
         return Unreadable(place=location, why="is no JSON")
     try:
         return parse(content)
-    except _UNREADABLE:
+    except _PARSE_ERRORS:
         return Unreadable(place=location, why="is not the result of a request")
 
 
@@ -76,7 +76,7 @@ def split_rows(data: bytes) -> tuple[list[Any], str]:
     outside_texts: list[str] = []
     row_end = 0  # of the last row
     read_end = 0  # nothing that begins before is a row
-    for row_start in _ROW_BEGINS.finditer(text):
+    for row_start in _ROW_START_PATTERN.finditer(text):
         start = row_start.start()
         if start < row_end or row_start.end() <= read_end:
             continue

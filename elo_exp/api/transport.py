@@ -62,10 +62,11 @@ EXHAUSTED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 # Gemini has the same words for the quota of a day, and for that of a minute, which passes: its details name the quota
-_OF_A_DAY = ("requestsperday", "tokensperday")
-_OF_A_MINUTE = ("perminute", "retrydelay", "retry in ")
-_LONGEST_WORDS = 300  # of a server's error
-_PATIENCE_SECONDS = 900.0  # a server that asks for more has no answers today
+_DAILY_QUOTA_SIGNS = ("requestsperday", "tokensperday")
+_MINUTE_QUOTA_SIGNS = ("perminute", "retrydelay", "retry in ")
+_MAX_ERROR_CHARACTERS = 300
+# A server that asks to wait for longer has no answers today.
+_MAX_RETRY_AFTER_SECONDS = 900.0
 
 R = TypeVar("R")
 
@@ -126,9 +127,9 @@ def out_of_credit(kind: str | None, words: str, body: Any = None) -> bool:
     body  of the error, whole, if it is at hand
     """
     text_lower, body_text = words.lower(), json.dumps(body, default=str).lower()
-    if any(sign in body_text for sign in _OF_A_DAY):
+    if any(sign in body_text for sign in _DAILY_QUOTA_SIGNS):
         return True
-    if any(sign in body_text or sign in text_lower for sign in _OF_A_MINUTE):
+    if any(sign in body_text or sign in text_lower for sign in _MINUTE_QUOTA_SIGNS):
         return False
     return any(
         kind in kinds
@@ -145,7 +146,7 @@ def fatal_reason(server: str, error: CallError) -> str:
     if error.is_out_of_credit or out_of_credit(None, str(error)):
         return f"{server} says that the account has run dry ({error})."
     wait = error.retry_after
-    if wait is not None and wait > _PATIENCE_SECONDS:
+    if wait is not None and wait > _MAX_RETRY_AFTER_SECONDS:
         return f"{server} asks to wait for {wait / 60:.0f} minutes ({error})."
     return ""
 
@@ -164,7 +165,7 @@ def check_variable(name: str) -> None:
 def read_key(variable: str) -> str | None:
     """The key from the environment, or else from a .env file in the working folder. Raises
     UserError for one that cannot be sent: the libraries below would repeat it in their error."""
-    key = os.environ.get(variable, "").strip() or _from_file(variable)
+    key = os.environ.get(variable, "").strip() or _read_key_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise UserError(
             f"{variable}: holds a space, a line break or another character that no key has. Set "
@@ -175,7 +176,7 @@ def read_key(variable: str) -> str | None:
     return key
 
 
-def _from_file(variable: str) -> str | None:
+def _read_key_file(variable: str) -> str | None:
     from dotenv import dotenv_values
 
     try:
@@ -281,7 +282,7 @@ def with_status(kind: type[C], error: Any, words: str) -> C:
     return kind(
         words,
         status=error.status_code,
-        retry_after=_delay_in(body) if wait is None else wait,
+        retry_after=_find_delay(body) if wait is None else wait,
         is_out_of_credit=out_of_credit(None, error_words(body), body),
     )
 
@@ -294,22 +295,25 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (KeyError, ValueError):
             continue
         return max(0.0, seconds) if math.isfinite(seconds) else None
-    until_time, now = _moment(headers.get("retry-after")), _moment(headers.get("date"))
+    until_time, now = (
+        _parse_http_date(headers.get("retry-after")),
+        _parse_http_date(headers.get("date")),
+    )
     if until_time is None:
         return None
     return max(0.0, until_time - (Clock.wall() if now is None else now))
 
 
-def _moment(text: str | None) -> float | None:
-    """A date of HTTP, in seconds since 1970. The server's own is compared with it: our clock may be wrong."""
+def _parse_http_date(text: str | None) -> float | None:
+    """Return a date of HTTP in seconds since 1970. It is compared with the server's own: our clock may be wrong."""
     try:
         return parsedate_to_datetime(text or "").timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-def _delay_in(body: Any) -> float | None:
-    """The seconds to wait in the details of an error of Google's, such as "34.07s"."""
+def _find_delay(body: Any) -> float | None:
+    """Return the seconds to wait in the details of an error of Google's, such as "34.07s"."""
     match = re.search(
         r'"retrydelay": "(\d{1,6}(?:\.\d{1,9})?)s"',
         json.dumps(body, default=str).lower(),
@@ -371,7 +375,7 @@ def error_words(body: Any) -> str:
         )
         return next(filter(None, candidates), "")
     text = " ".join(masked(str(body or "")).split())  # before it is cut
-    return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
+    return "" if text.startswith("<") else text[:_MAX_ERROR_CHARACTERS].rstrip(".")
 
 
 class OddAnswerError(ValueError):
