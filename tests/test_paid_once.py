@@ -395,7 +395,7 @@ class Client:
             canary=self.canary,
             max_invalid=0.5,
             is_known=False,
-            what="verdicts",
+            noun="verdicts",
         )
 
     def _run(self) -> None:

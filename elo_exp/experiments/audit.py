@@ -199,7 +199,7 @@ class AuditJudge:
         """What each judge would be asked, and cost."""
         return [
             pipeline.plan_replies(
-                replace(self, judge=judge)._queries, judge, store, what=_WHAT
+                replace(self, judge=judge)._queries, judge, store, noun=_WHAT
             )
             for judge in judges
         ]
@@ -218,7 +218,7 @@ class AuditJudge:
                 canary=self.judging.canary, max_invalid=self.judging.max_invalid
             ),
             reads=self._reads,
-            what=_WHAT,
+            noun=_WHAT,
         )
         judged = {
             rubric.dimension: self._judged(rubric, replies)

@@ -22,9 +22,9 @@ def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]
     if _is_asked_whole(entrant) or not any(prompt.messages for prompt in prompts):
         return prompts
     if not getattr(entrant, "turns", False):
-        asked = next(prompt for prompt in prompts if prompt.messages)
+        unsupported_prompt = next(prompt for prompt in prompts if prompt.messages)
         raise UserError(
-            f"entrant.{entrant.entrant_id}: prompt {asked.prompt_id!r} has messages, and this entrant is asked "
+            f"entrant.{entrant.entrant_id}: prompt {unsupported_prompt.prompt_id!r} has messages, and this entrant is asked "
             "texts alone. Expected one with `turns = True` (CONTRIBUTING.md); leave it out."
         )
     return [conversations.turn(p, []) if p.messages else p for p in prompts]
@@ -38,31 +38,37 @@ def converse(
     In each round all prompts that have such a turn are answered at once. A conversation ends with its first turn without
     an answer, and is left out.
     """
-    first = first_turns(entrant, prompts)
-    if first is prompts:
+    first_prompts = first_turns(entrant, prompts)
+    if first_prompts is prompts:
         return dict(answer(0, prompts))
-    said: dict[Slot, list[Response]] = {prompt.slot: [] for prompt in prompts}
-    left, turns, number = list(prompts), first, 0
-    while left:
-        found = answer(number, turns)
-        for slot, response in found.items():
-            said[slot].append(response)
-        left = [
+    responses_by_slot: dict[Slot, list[Response]] = {
+        prompt.slot: [] for prompt in prompts
+    }
+    open_prompts, turn_prompts, turn_number = list(prompts), first_prompts, 0
+    while open_prompts:
+        turn_answers = answer(turn_number, turn_prompts)
+        for slot, response in turn_answers.items():
+            responses_by_slot[slot].append(response)
+        open_prompts = [
             prompt
-            for prompt in left
-            if prompt.slot in found and _n_lacking(prompt, said)
+            for prompt in open_prompts
+            if prompt.slot in turn_answers and _n_lacking(prompt, responses_by_slot)
         ]
-        turns = [conversations.turn(p, said[p.slot]) for p in left]
-        number += 1
+        turn_prompts = [
+            conversations.turn(p, responses_by_slot[p.slot]) for p in open_prompts
+        ]
+        turn_number += 1
     return {
-        prompt.slot: conversations.joined(prompt, said[prompt.slot])
+        prompt.slot: conversations.joined(prompt, responses_by_slot[prompt.slot])
         for prompt in prompts
-        if not _n_lacking(prompt, said)
+        if not _n_lacking(prompt, responses_by_slot)
     }
 
 
-def _n_lacking(prompt: Prompt, said: Mapping[Slot, Sequence[Response]]) -> int:
-    return conversations.n_turns(prompt) - len(said[prompt.slot])
+def _n_lacking(
+    prompt: Prompt, responses_by_slot: Mapping[Slot, Sequence[Response]]
+) -> int:
+    return conversations.n_turns(prompt) - len(responses_by_slot[prompt.slot])
 
 
 def _is_asked_whole(entrant: Entrant) -> bool:

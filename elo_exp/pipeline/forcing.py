@@ -54,12 +54,12 @@ def as_policies(entrants: Entrants) -> dict[str, Policy]:
                 "temperature and top_p=1.0; or leave it out."
             )
         policies[name] = entrant
-        first = next(iter(policies))
-        limit = policies[first].max_answer_tokens
+        first_name = next(iter(policies))
+        limit = policies[first_name].max_answer_tokens
         if entrant.max_answer_tokens != limit:
             raise UserError(
                 f"entrant.{name}: cuts its answers at {entrant.max_answer_tokens} tokens, "
-                f"{first} at {limit}. Expected one max_new_tokens for all: an answer that "
+                f"{first_name} at {limit}. Expected one max_new_tokens for all: an answer that "
                 "is cut elsewhere is another answer."
             )
     return policies
@@ -84,7 +84,7 @@ def teacher_force(
     check_answers  answers that have to pass it before the rest is forced
     """
     by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
-    ids, drawn_by = list(by_id), {r.entrant_id for r in responses.values()}
+    ids, answering_ids = list(by_id), {r.entrant_id for r in responses.values()}
     usage = store.usage
     usage.logprobs_wanted += len(policies) * len(by_id)
 
@@ -92,21 +92,21 @@ def teacher_force(
         policy = policies[name]
         keys = _logprob_keys(policy, by_id.values(), responses)
         stored = store.get(ForcedLogprob, list(keys.values()))
-        totals = {one.prompt_id: one.total_logprob for one in stored.values()}
+        totals = {forced.prompt_id: forced.total_logprob for forced in stored.values()}
 
-        def make(mine: Sequence[Response]) -> Iterator[ForcedLogprob]:
-            for i, total in policy.teacher_force(by_id, mine):
+        def make(claimed: Sequence[Response]) -> Iterator[ForcedLogprob]:
+            for prompt_id, logprob in policy.teacher_force(by_id, claimed):
                 yield ForcedLogprob(
                     entrant_id=policy.entrant_id,
-                    prompt_id=i,
-                    total_logprob=total,
-                    n_tokens=len(responses[i].diagnostics["token_ids"]),
+                    prompt_id=prompt_id,
+                    total_logprob=logprob,
+                    n_tokens=len(responses[prompt_id].diagnostics["token_ids"]),
                     timestamp=utc_now(),
                 )
 
-        for part in (ids[:check_answers], ids[check_answers:]):
-            wanted = {keys[i]: responses[i] for i in part if keys[i] not in stored}
-            made = get_or_create(
+        for batch_ids in (ids[:check_answers], ids[check_answers:]):
+            wanted = {keys[i]: responses[i] for i in batch_ids if keys[i] not in stored}
+            forced_answers = get_or_create(
                 wanted,
                 store,
                 record=ForcedLogprob,
@@ -115,9 +115,9 @@ def teacher_force(
                 noun="log-probabilities",
             )
             label = f"teacher forcing: {name}"
-            for one in track(made, label=label, total=len(wanted)):
-                totals[one.prompt_id] = one.total_logprob
-            if policy.entrant_id in drawn_by:
+            for answer in track(forced_answers, label=label, total=len(wanted)):
+                totals[answer.prompt_id] = answer.total_logprob
+            if policy.entrant_id in answering_ids:
                 generation_check(responses, totals, allowed=check_nats)
         return {i: totals[i] for i in ids}
 
@@ -149,7 +149,8 @@ def n_forced(
         for name, policy in policies.items()
     }
     return {
-        name: len(store.get(ForcedLogprob, listed)) for name, listed in keys.items()
+        name: len(store.get(ForcedLogprob, policy_keys))
+        for name, policy_keys in keys.items()
     }
 
 
@@ -160,8 +161,8 @@ def _logprob_keys(
     keys = {}
     for prompt in prompts:
         if response := responses.get(prompt.prompt_id):
-            recorded = response.diagnostics
-            tokens = [recorded.get(name) for name in ("tokenizer", "token_ids")]
+            diagnostics = response.diagnostics
+            tokens = [diagnostics.get(name) for name in ("tokenizer", "token_ids")]
             parts = ["forced", prompt.prompt_id, policy.logprob_key(prompt), *tokens]
             keys[prompt.prompt_id] = fingerprint(parts)
     return keys
@@ -181,16 +182,16 @@ def generation_check(
     if allowed is None:
         dtypes = {r.diagnostics.get("dtype") for r in responses.values()}
         allowed = 1e-4 if dtypes == {"float32"} else 0.02
-    apart, n_tokens = [0.0], 0
-    for i, total in forced.items():
-        if total is not None:
-            drawn = responses[i].diagnostics
-            apart.append(abs(drawn["total_logprob"] - total))
-            n_tokens += len(drawn["token_ids"])
+    differences, n_tokens = [0.0], 0
+    for i, logprob in forced.items():
+        if logprob is not None:
+            diagnostics = responses[i].diagnostics
+            differences.append(abs(diagnostics["total_logprob"] - logprob))
+            n_tokens += len(diagnostics["token_ids"])
     check = LogprobCheck(
-        n_checked=len(apart) - 1,
-        mean_difference=sum(apart) / max(n_tokens, 1),
-        max_difference=max(apart),
+        n_checked=len(differences) - 1,
+        mean_difference=sum(differences) / max(n_tokens, 1),
+        max_difference=max(differences),
         allowed=allowed,
     )
     if check.mean_difference > allowed:

@@ -80,37 +80,41 @@ def generate(
     Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
     hold nothing; 0: nobody looks.
     """
-    asked = {name: _asked(prompts, entrant) for name, entrant in entrants.items()}
+    prompts_by_entrant = {
+        name: _asked(prompts, entrant) for name, entrant in entrants.items()
+    }
     keys = {
-        name: _keys(name, entrant, first_turns(entrant, asked[name]))
+        name: _keys(name, entrant, first_turns(entrant, prompts_by_entrant[name]))
         for name, entrant in entrants.items()
     }
 
-    def answered(name: str) -> dict[Slot, Response]:
+    def answer_prompts(name: str) -> dict[Slot, Response]:
         entrant = entrants[name]
 
-        def answer(turn: int, some: Prompts) -> dict[Slot, Response]:
-            known = _keys(name, entrant, some) if turn else keys[name]
+        def answer(turn: int, turn_prompts: Prompts) -> dict[Slot, Response]:
+            turn_keys = _keys(name, entrant, turn_prompts) if turn else keys[name]
             label = f"{name}, turn {turn + 1}" if turn else name
-            return _answers(label, entrant, some, known, store, canary, allow_missing)
+            return _answers(
+                label, entrant, turn_prompts, turn_keys, store, canary, allow_missing
+            )
 
-        return converse(entrant, asked[name], answer)
+        return converse(entrant, prompts_by_entrant[name], answer)
 
-    responses = by_load(entrants, answered)
+    responses = by_load(entrants, answer_prompts)
     usage = store.usage
     logger.info(
         "responses: %d new, %d stored",
         usage.responses_generated,
         usage.responses_stored,
     )
-    wanted = _wanted(prompts, entrants, counts_absent)
-    return _complete(responses, wanted, allow_missing)
+    required_prompts = _wanted(prompts, entrants, counts_absent)
+    return _complete(responses, required_prompts, allow_missing)
 
 
 def draws(prompts: Prompts, n: int) -> list[Prompt]:
     """Return prompts that ask for n answers each: for the first of all of them, then for the second."""
-    again = (replace(p, draw_idx=i) for i in range(1, n) for p in prompts)
-    return [*prompts, *again]
+    repeat_draws = (replace(p, draw_idx=i) for i in range(1, n) for p in prompts)
+    return [*prompts, *repeat_draws]
 
 
 def _asked(
@@ -120,12 +124,12 @@ def _asked(
 
     with_absent  also those to which it is known to have no answer
     """
-    most = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
-    n = draws_of(entrant, most)
-    asked = [prompt for prompt in prompts if prompt.draw_idx < n]
+    n_draws_wanted = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
+    n = draws_of(entrant, n_draws_wanted)
+    askable = [prompt for prompt in prompts if prompt.draw_idx < n]
     if isinstance(entrant, Incomplete) and not with_absent:
-        return [prompt for prompt in asked if not entrant.lacks(prompt)]
-    return asked
+        return [prompt for prompt in askable if not entrant.lacks(prompt)]
+    return askable
 
 
 def _wanted(
@@ -157,13 +161,16 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
 
 
 def _complete(
-    responses: Responses, asked: Mapping[str, Prompts], allow_missing: bool
+    responses: Responses, prompts_by_entrant: Mapping[str, Prompts], allow_missing: bool
 ) -> Responses:
     """The responses in the order of the prompts. Raises UserError where some are missing.
 
-    asked  the prompts of each entrant
+    prompts_by_entrant  to which an answer has to be there
     """
-    slots = {name: [prompt.slot for prompt in own] for name, own in asked.items()}
+    slots = {
+        name: [prompt.slot for prompt in entrant_prompts]
+        for name, entrant_prompts in prompts_by_entrant.items()
+    }
     missing = [
         f"{name} on {i}{f', draw {draw + 1}' if draw else ''}"
         for name, answers in responses.items()
@@ -190,18 +197,18 @@ def _answers(
     """The entrant's responses by slot; new ones are stored before they are returned."""
     usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
-    wanted = {keys[p.slot]: p for p in prompts if keys[p.slot] not in stored}
+    missing = {keys[p.slot]: p for p in prompts if keys[p.slot] not in stored}
     responses = {response.slot: response for response in stored.values()}
-    first = _FirstAnswers(name, canary, len(wanted))
-    new = _new(entrant, wanted, store, first, allow_missing)
-    for response in track(new, label=f"answering: {name}", total=len(wanted)):
+    first_answers = _FirstAnswers(name, canary, len(missing))
+    new_answers = _new(entrant, missing, store, first_answers, allow_missing)
+    for response in track(new_answers, label=f"answering: {name}", total=len(missing)):
         responses[response.slot] = _as_stored(response)
     # What other processes have made meanwhile counts as stored.
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
         new_responses = [
-            responses[p.slot] for p in wanted.values() if p.slot in responses
+            responses[p.slot] for p in missing.values() if p.slot in responses
         ]
         usage.responses_unpriced += sum(
             "dollars" not in r.diagnostics for r in new_responses
@@ -212,11 +219,11 @@ def _answers(
     for r in responses.values():
         counts.update((r.finish_reason, r.diagnostics.get("thought")))
         counts["empty"] += not r.response_text.strip()
-    if odd := [
+    if odd_counts := [
         f"{counts[kind]} {words}" for kind, words in _ODD.items() if counts[kind]
     ]:
-        text = "warning: %s: of %d answers %s; they are judged as they are"
-        logger.warning(text, name, len(responses), ", ".join(odd))
+        message_format = "warning: %s: of %d answers %s; they are judged as they are"
+        logger.warning(message_format, name, len(responses), ", ".join(odd_counts))
     return responses
 
 
@@ -240,11 +247,11 @@ class _FirstAnswers(Unwatched):
         self.seen.append(answer)
         is_last = len(self.seen) == self.n_first < self.n_wanted
         if is_last and all(map(_is_void, self.seen)):
-            first = self.seen[0]
+            first_answer = self.seen[0]
             raise UserError(
                 f"entrant {self.name}: all of the first {self.n_first} answers are empty or a "
-                f"thought without an end (the first: {quoted(first.response_text)}; "
-                f"{first.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "
+                f"thought without an end (the first: {quoted(first_answer.response_text)}; "
+                f"{first_answer.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "
                 "thinking off (chat_template_kwargs); judging.canary=0 goes on anyway. What was "
                 "made is stored, and is never asked for again."
             )
@@ -269,7 +276,7 @@ def _new(
     entrant: Entrant,
     wanted: Mapping[str, Prompt],
     store: Store,
-    first: _FirstAnswers,
+    first_answers: _FirstAnswers,
     allow_missing: bool,
 ) -> Iterator[Response]:
     """New responses to prompts by key.
@@ -278,10 +285,10 @@ def _new(
     answer is kept without its dollars, which another run has paid.
     """
     keys = {prompt.slot: key for key, prompt in wanted.items()}
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "record": Response,
         "key": lambda r: keys[r.slot],
-        "what": "responses",
+        "noun": "responses",
     }
     if isinstance(entrant, HostedEntrant):
         if wanted:
@@ -292,21 +299,21 @@ def _new(
             names |= {"prompt_id": p.prompt_id}
             names |= {"draw_idx": p.draw_idx} if p.draw_idx else {}
             jobs[key] = Job(key=key, names=names, request=p)
-        return pay(jobs, entrant, store, make=_response, watch=first, **how)
+        return pay(jobs, entrant, store, make=_response, watch=first_answers, **options)
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
 
         def make(prompts: Sequence[Prompt]) -> Iterator[Response]:
-            return first.watched(_with_room(entrant, prompts, allow_missing))
+            return first_answers.watched(_with_room(entrant, prompts, allow_missing))
 
-        return get_or_create(wanted, store, make=make, **how)
+        return get_or_create(wanted, store, make=make, **options)
     answers = (
         replace(
             r, diagnostics={k: x for k, x in r.diagnostics.items() if k != "dollars"}
         )
         for r in entrant.generate(list(wanted.values()))
     )
-    return store.keep(answers, key=how["key"], chunk=_CHUNK)
+    return store.keep(answers, key=options["key"], chunk=_CHUNK)
 
 
 def _with_room(
@@ -319,8 +326,8 @@ def _with_room(
         if not allow_missing:
             raise
         logger.warning("warning: %s", error)
-        rest = [prompt for prompt in prompts if prompt not in error.prompts]
-        yield from entrant.generate(rest)
+        fitting_prompts = [prompt for prompt in prompts if prompt not in error.prompts]
+        yield from entrant.generate(fitting_prompts)
 
 
 def _response(
@@ -378,8 +385,10 @@ def assume_responses(
         except UserError as error:  # a plan needs no model
             if not isinstance(entrant, ModelEntrant):
                 raise
-            text = "%s: no answer counts as stored, as its model is not here (%s)"
-            logger.info(text, name, str(error).partition(". ")[0])
+            message_format = (
+                "%s: no answer counts as stored, as its model is not here (%s)"
+            )
+            logger.info(message_format, name, str(error).partition(". ")[0])
         missing = [prompt for prompt in prompts if prompt.slot not in responses]
         if isinstance(entrant, ModelEntrant):
             lengths += [len(response.response_text) for response in responses.values()]
@@ -387,16 +396,18 @@ def assume_responses(
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
             if missing and not at_least:
-                text = "%s: %d missing answers are assumed to have %d characters"
-                logger.info(text, name, len(missing), n_chars)
+                message_format = (
+                    "%s: %d missing answers are assumed to have %d characters"
+                )
+                logger.info(message_format, name, len(missing), n_chars)
             for prompt in missing:  # each unlike any other
                 draw = f", {prompt.draw_idx}" if prompt.draw_idx else ""
-                text = f"{name} on {prompt.prompt_id}{draw}: "
-                text += "as it may say " * n_chars
+                placeholder = f"{name} on {prompt.prompt_id}{draw}: "
+                placeholder += "as it may say " * n_chars
                 responses[prompt.slot] = Response(
                     entrant_id=name,
                     prompt_id=prompt.prompt_id,
-                    response_text=text[:n_chars],
+                    response_text=placeholder[:n_chars],
                     draw_idx=prompt.draw_idx,
                 )
         elif missing:
@@ -405,14 +416,16 @@ def assume_responses(
                 responses[response.slot] = _as_stored(response)
         return responses
 
-    assumed = {}
-    asked = {name: _asked(prompts, entrant) for name, entrant in entrants.items()}
+    responses_by_entrant = {}
+    prompts_by_entrant = {
+        name: _asked(prompts, entrant) for name, entrant in entrants.items()
+    }
     for name, entrant in entrants.items():
         lengths: list[int] = []  # of stored answers, to earlier turns as well
         answer = partial(assume, name, entrant, lengths)
-        assumed[name] = converse(entrant, asked[name], answer)
-    wanted = _wanted(prompts, entrants, counts_absent)
-    return _complete(assumed, wanted, allow_missing)
+        responses_by_entrant[name] = converse(entrant, prompts_by_entrant[name], answer)
+    required_prompts = _wanted(prompts, entrants, counts_absent)
+    return _complete(responses_by_entrant, required_prompts, allow_missing)
 
 
 def known_responses(
@@ -423,24 +436,24 @@ def known_responses(
     None is stored, and a model that is not here has none.
     """
 
-    def known_to(
+    def find_known(
         name: str, entrant: Entrant, turn: int, prompts: Prompts
     ) -> dict[Slot, Response]:
         try:
-            known = _stored(name, entrant, store, turn, prompts)
+            known_answers = _stored(name, entrant, store, turn, prompts)
         except UserError:
-            known = {}
+            known_answers = {}
         if isinstance(entrant, OfflineEntrant) and not isinstance(
             entrant, ModelEntrant
         ):
-            lacking = [p for p in prompts if p.slot not in known]
-            made = map(_as_stored, entrant.generate(lacking))
-            known |= {response.slot: response for response in made}
-        return known
+            lacking_prompts = [p for p in prompts if p.slot not in known_answers]
+            free_answers = map(_as_stored, entrant.generate(lacking_prompts))
+            known_answers |= {response.slot: response for response in free_answers}
+        return known_answers
 
     return {
         name: converse(
-            entrant, _asked(prompts, entrant), partial(known_to, name, entrant)
+            entrant, _asked(prompts, entrant), partial(find_known, name, entrant)
         )
         for name, entrant in entrants.items()
     }
@@ -468,12 +481,12 @@ def _stored(
 
 def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store lacks an answer of an API that may bill it."""
-    paid = {
+    paid_entrants = {
         name: entrant
         for name, entrant in entrants.items()
         if isinstance(entrant, HostedEntrant) and entrant.may_bill
     }
-    return not all_generated(prompts, paid, store)
+    return not all_generated(prompts, paid_entrants, store)
 
 
 def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:

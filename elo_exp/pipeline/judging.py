@@ -101,11 +101,11 @@ def judge_pairs(
 
     def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
         rubric = by_dimension[request.subject.dimension]
-        found = rubric.parse(request, reply, judge_model=judge.model)
-        return found.verdict != "INVALID"
+        verdict = rubric.parse(request, reply, judge_model=judge.model)
+        return verdict.verdict != "INVALID"
 
-    named = dataclasses.replace(identity, judge_model=name or judge.model)
-    on_reply = _judging(tasks, named, store.usage, partial(share, judge))
+    named_identity = dataclasses.replace(identity, judge_model=name or judge.model)
+    on_reply = _judging(tasks, named_identity, store.usage, partial(share, judge))
     ask(_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
     store.remember(identity)  # now that it has judged
     return _judgments(tasks, rubrics)
@@ -181,8 +181,8 @@ def price(
 ) -> dict[str, float]:
     """Return what asking the judge about as much again would cost, in dollars by dimension."""
     tasks = _tasks(comparisons, rubrics, identify(judge), asking)
-    found = plan(_queries(tasks), judge, (), ())
-    return {row.dimension: row.dollars for row in found.rows}
+    priced_plan = plan(_queries(tasks), judge, (), ())
+    return {row.dimension: row.dollars for row in priced_plan.rows}
 
 
 def _unstored(
@@ -221,21 +221,28 @@ def other_judges(
     A model with several settings is several judges, distinguished by the first digits of their
     keys.
     """
-    asked = identify(judge)
-    others = [other for other in store.judges() if other.key != asked.key]
-    n_judges = Counter([asked.judge_model, *(other.judge_model for other in others)])
-    by_judge, once = {}, dataclasses.replace(asking, repeats=1)
-    for other in others:
-        tasks = _tasks(comparisons, rubrics, other, once)
+    own_identity = identify(judge)
+    other_identities = [
+        identity for identity in store.judges() if identity.key != own_identity.key
+    ]
+    n_judges = Counter(
+        [
+            own_identity.judge_model,
+            *(identity.judge_model for identity in other_identities),
+        ]
+    )
+    by_judge, single_asking = {}, dataclasses.replace(asking, repeats=1)
+    for identity in other_identities:
+        tasks = _tasks(comparisons, rubrics, identity, single_asking)
         keys = {query.key for query in _queries(tasks)}
-        add = _judging(tasks, other, Usage())
+        add = _judging(tasks, identity, Usage())
         for reply in store.get(JudgeReply, list(keys)).values():
             add(reply)
         judgments = _judgments(tasks, rubrics)
         if any(judgments.values()):
-            name = other.judge_model
+            name = identity.judge_model
             if n_judges[name] > 1:
-                name += f" ({other.key[:6]})"
+                name += f" ({identity.key[:6]})"
             by_judge[name] = judgments
     return by_judge
 
@@ -357,14 +364,14 @@ def score_responses(
     requests = _score_requests(items, rubric, judge)
 
     def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
-        found = rubric.parse(request, reply, judge_model=judge.model)
-        return found.judge_score is not None
+        score = rubric.parse(request, reply, judge_model=judge.model)
+        return score.judge_score is not None
 
-    replies = ask(requests, judge, store, asking, reads=reads, what="scores")
+    replies = ask(requests, judge, store, asking, reads=reads, noun="scores")
     scores = []
     for request in requests:
-        missing = JudgeReply(key=request.key, text="", stop_reason="missing")
-        reply = replies.get(request.key, missing)
+        missing_reply = JudgeReply(key=request.key, text="", stop_reason="missing")
+        reply = replies.get(request.key, missing_reply)
         scores.append(rubric.parse(request, reply, judge_model=judge.model))
     reasons = Counter(
         score.stop_reason
@@ -389,7 +396,7 @@ def plan_scores(
 ) -> Plan:
     """Plan what score_responses would ask and pay; makes no paid call."""
     requests = _score_requests(items, rubric, judge)
-    return plan_replies(requests, judge, store, asking, what="scores")
+    return plan_replies(requests, judge, store, asking, noun="scores")
 
 
 def n_scored(
@@ -421,7 +428,7 @@ def ask(
     asking: Asking = _ONCE,
     *,
     reads: Callable[[JudgeRequest, JudgeReply], bool] = lambda request, reply: True,
-    what: str = "verdicts",
+    noun: str = "verdicts",
     on_reply: Callable[[JudgeReply], None] = lambda reply: None,
 ) -> dict[str, JudgeReply]:
     """Return the replies by key, stored ones and new ones; equal requests are made once.
@@ -431,12 +438,12 @@ def ask(
     is to be read.
 
     reads     whether a reply holds what its request asks for
-    what      plural noun for what the replies hold
+    noun      plural noun for what the replies hold
     on_reply  called with every reply, stored ones first
     """
     unique = {request.key: request for request in requests}
-    weighs = reads_shares(judge)
-    replies = store.get(JudgeReply, list(unique), with_messages=weighs)
+    needs_messages = reads_shares(judge)
+    replies = store.get(JudgeReply, list(unique), with_messages=needs_messages)
     usage, n_stored, n_before = store.usage, len(replies), store.usage.judge_calls
     usage.verdicts_wanted += len(requests)
     usage.verdicts_distinct += len(unique)
@@ -449,9 +456,9 @@ def ask(
         under_way = Ledger(store).pending()
         if any(request.key not in under_way for request in wanted):
             judge.preflight()
-        expected = plan(requests, judge, replies, under_way, what=what)
-        logger.info("%s", plan_table(expected))
-        expected.check(store)
+        expected_plan = plan(requests, judge, replies, under_way, noun=noun)
+        logger.info("%s", plan_table(expected_plan))
+        expected_plan.check(store)
         watch = Watch(
             unique,
             replies,
@@ -460,7 +467,7 @@ def ask(
             canary=asking.canary,
             max_invalid=asking.max_invalid,
             is_known=identify(judge) in store.judges(),
-            what=what,
+            noun=noun,
         )
         watch.check()
         new = _paid(wanted, judge, store, watch)
@@ -476,20 +483,20 @@ def ask(
         on_reply(reply)
     logger.info(
         "%s: %s queries (%s distinct): %s new from %s, %s stored",
-        what, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",
+        noun, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",
         judge.model, f"{n_stored:,}",
     )  # fmt: skip
     if usage.dollars_at_most:
         logger.info("%s", spend(usage))
     missing = [_name(r.subject) for r in requests if r.key not in replies]
     usage.verdicts_missing += len(missing)
-    again = "Ask again with the same command"
+    retry_hint = "Ask again with the same command"
     report_missing(
-        what,
+        noun,
         missing,
         len(requests),
         asking.allow_missing or asking.stored_only,
-        hint=again if isinstance(judge, PaidJudge) else "Supply them",
+        hint=retry_hint if isinstance(judge, PaidJudge) else "Supply them",
     )
     return replies
 
@@ -530,7 +537,7 @@ def _paid(
         record=JudgeReply,
         key=lambda reply: reply.key,
         make=_reply,
-        what="answers",
+        noun="answers",
         watch=watch,
     )
 
@@ -571,11 +578,11 @@ def plan_replies(
     store: Store,
     asking: Asking = _ONCE,
     *,
-    what: str = "verdicts",
+    noun: str = "verdicts",
 ) -> Plan:
     """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
     return plan(
-        requests, judge, stored, under_way, stored_only=asking.stored_only, what=what
+        requests, judge, stored, under_way, stored_only=asking.stored_only, noun=noun
     )

@@ -12,7 +12,7 @@ _NAMED = 3  # missing answers that an error names
 
 
 def report_missing(
-    what: str,
+    noun: str,
     missing: Sequence[str],
     n_wanted: int,
     allowed: bool,
@@ -28,8 +28,12 @@ def report_missing(
         return
     by_owner = sorted(Counter(name.split()[0] for name in missing).items())
     counts = ", ".join(f"{owner} {n}" for owner, n in by_owner)
-    named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
-    line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
+    named_answers = ", ".join(missing[:_NAMED]) + (
+        ", ..." if len(missing) > _NAMED else ""
+    )
+    message = (
+        f"{len(missing)} of {n_wanted} {noun} are missing ({counts}): {named_answers}."
+    )
     if not allowed:
-        raise UserError(f"{line} {hint}, or go on without with allow_missing=true.")
-    logger.warning("warning: %s Going on without them.", line)
+        raise UserError(f"{message} {hint}, or go on without with allow_missing=true.")
+    logger.warning("warning: %s Going on without them.", message)

@@ -57,14 +57,14 @@ def pay(
     record: type[R],
     key: Callable[[R], str],
     make: Recorder[R],
-    what: str,
+    noun: str,
     watch: Watch | None = None,
 ) -> Iterator[R]:
     """Yield the answers to jobs, by the keys of their answers, as they are committed.
 
     record, make  the kind of the answers, and what makes one of an API's message
     key           of an answer
-    what          plural noun for the answers
+    noun          plural noun for the answers
     watch         sees each answer when it is committed, and may end the work; None: nobody looks
     """
     failed: dict[str, str] = {}
@@ -72,18 +72,20 @@ def pay(
     if not isinstance(model, BatchJudge):
         _refuse_batched(jobs, model, store)
 
-    def pay_for(mine: Mapping[str, Job], claims: Claims) -> Iterator[R]:
-        rest = dict(mine)
+    def pay_for(claimed_jobs: Mapping[str, Job], claims: Claims) -> Iterator[R]:
+        unanswered = dict(claimed_jobs)
         if isinstance(model, BatchJudge):
             ledger = Ledger(store, claims.owner)
-            for answer in _in_batches(mine, model, ledger, make, failed, watch):
-                rest.pop(key(answer), None)
+            for answer in _in_batches(claimed_jobs, model, ledger, make, failed, watch):
+                unanswered.pop(key(answer), None)
                 yield answer
             for name in ledger.pending() | failed.keys():
-                rest.pop(name, None)
+                unanswered.pop(name, None)
             if model.transport == "batches":
                 return
-        yield from _singly(list(rest.values()), model, claims, make, failed, watch)
+        yield from _singly(
+            list(unanswered.values()), model, claims, make, failed, watch
+        )
 
     yield from share(
         jobs,
@@ -92,7 +94,7 @@ def pay(
         key=key,
         make=pay_for,
         failed=failed,
-        noun=what,
+        noun=noun,
         endpoint=model.api.endpoint if isinstance(model, BatchJudge) else None,
     )
     if failed:
@@ -120,20 +122,20 @@ def _singly(
 ) -> Iterator[R]:
     """Send the first job of each prefix, which writes the prompt cache, before the others; then what is watched
     alone."""
-    firsts: list[Job] = []
+    first_jobs: list[Job] = []
     ttl = None
     if isinstance(model, PaidJudge) and jobs:
-        firsts, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
-    alone = _without(watch.alone(jobs), firsts)
-    rest = _without(jobs, [*firsts, *alone])
+        first_jobs, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
+    canary_jobs = _without(watch.alone(jobs), first_jobs)
+    other_jobs = _without(jobs, [*first_jobs, *canary_jobs])
     with RequestPool(model, claims, make) as pool:
-        pool.expect([*alone, *rest])
+        pool.expect([*canary_jobs, *other_jobs])
         try:
-            yield from _watched(pool.run(firsts, ttl), watch)
-            yield from _watched(pool.run(alone, ttl), watch)
-            if alone:
+            yield from _watched(pool.run(first_jobs, ttl), watch)
+            yield from _watched(pool.run(canary_jobs, ttl), watch)
+            if canary_jobs:
                 watch.check(is_through=True)
-            yield from _watched(pool.run(rest, ttl), watch)
+            yield from _watched(pool.run(other_jobs, ttl), watch)
         finally:
             failed.update(pool.failed)
 
@@ -146,8 +148,8 @@ def _watched(answers: Generator[R], watch: Watch) -> Iterator[R]:
             yield answer
 
 
-def _without(jobs: Sequence[Job], others: Sequence[Job]) -> list[Job]:
-    keys = {job.key for job in others}
+def _without(jobs: Sequence[Job], excluded: Sequence[Job]) -> list[Job]:
+    keys = {job.key for job in excluded}
     return [job for job in jobs if job.key not in keys]
 
 
@@ -166,46 +168,53 @@ def _in_batches(
     its own, in place of that half chunk where there is one.
     """
     store, under_way = ledger.store, ledger.pending()
-    new = [job for name, job in jobs.items() if name not in under_way]
-    ended: list[UserError] = []
+    new_jobs = [job for name, job in jobs.items() if name not in under_way]
+    stop_errors: list[UserError] = []
 
-    def seen(answers: Iterator[R]) -> Iterator[R]:
+    def watch_answers(answers: Iterator[R]) -> Iterator[R]:
         """Pass on answers. The work ends between two polls, lest paid rows of a batch stay unread."""
         for answer in answers:
             try:
                 watch.see(answer)
             except UserError as error:
-                ended.append(error)
+                stop_errors.append(error)
             yield answer
 
-    def end() -> None:
-        if ended:
-            raise ended[0]
+    def raise_stop_error() -> None:
+        if stop_errors:
+            raise stop_errors[0]
 
-    with Batcher(judge, ledger, make, jobs, end) as batcher:
+    with Batcher(judge, ledger, make, jobs, raise_stop_error) as batcher:
         if judge.transport == "batches":
-            ttl = _first_ttl(new, judge, store) if new else None
-            firsts, alone = _firsts(new), watch.alone(new)
-            if ttl and judge.cache == "measured" and len(new) <= 2 * len(firsts):
+            ttl = _first_ttl(new_jobs, judge, store) if new_jobs else None
+            first_jobs, canary_jobs = _firsts(new_jobs), watch.alone(new_jobs)
+            if (
+                ttl
+                and judge.cache == "measured"
+                and len(new_jobs) <= 2 * len(first_jobs)
+            ):
                 ttl, store.usage.cache = (
                     None,
                     "none: too few requests for a cache to pay",
                 )
             elif ttl and judge.cache == "measured":
-                for job in firsts:
-                    yield from seen(batcher.run([job], ttl))
+                for job in first_jobs:
+                    yield from watch_answers(batcher.run([job], ttl))
                 half = judge.batch_settings.chunk_size // 2
-                chunk = _without(alone, firsts) or _without(new, firsts)[:half]
-                yield from seen(batcher.run(chunk, ttl))
+                chunk = (
+                    _without(canary_jobs, first_jobs)
+                    or _without(new_jobs, first_jobs)[:half]
+                )
+                yield from watch_answers(batcher.run(chunk, ttl))
                 hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
                 if hits:
                     ttl, store.usage.cache = measured_ttl(hits, judge, ttl)
-            elif alone:
-                yield from seen(batcher.run(alone, ttl))
-            if alone:
+            elif canary_jobs:
+                yield from watch_answers(batcher.run(canary_jobs, ttl))
+            if canary_jobs:
                 watch.check(is_through=True)
-            yield from seen(batcher.run(list(jobs.values()), ttl))
-        yield from seen(batcher.drain())
+            yield from watch_answers(batcher.run(list(jobs.values()), ttl))
+        yield from watch_answers(batcher.drain())
     failed.update(batcher.failed)
 
 
@@ -257,9 +266,9 @@ def cancel(judge: BatchJudge, store: Store) -> int:
     is no other.
     """
     ledger, endpoint = Ledger(store), judge.api.endpoint
-    ours = [batch for batch in ledger.batches() if batch.endpoint == endpoint]
+    own_batches = [batch for batch in ledger.batches() if batch.endpoint == endpoint]
     n_ended = 0
-    for batch in ours:
+    for batch in own_batches:
         try:
             if batch.state == "submitted" and judge.api.cancel(str(batch.batch_id)):
                 ledger.note(batch, CANCELLED)
@@ -268,8 +277,8 @@ def cancel(judge: BatchJudge, store: Store) -> int:
             raise UserError(
                 f"{endpoint} cannot be reached ({error}). {n_ended} batches were ended."
             ) from None
-    if left := unresolved(ours):
+    if unresolved_note := unresolved(own_batches):
         if not n_ended:
-            raise UserError(left)
-        logger.warning("warning: %s", left)
+            raise UserError(unresolved_note)
+        logger.warning("warning: %s", unresolved_note)
     return n_ended

@@ -51,12 +51,12 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
 
     plans  by the judge's name
     """
-    whole = Plan.of_all([*plans.values()])
+    combined_plan = Plan.of_all([*plans.values()])
     head = ["judge", "pairs", "queries", "stored", "new", "tokens in", "out"]
     lines = [_cells(name, *plan.rows) for name, plan in plans.items()]
     cap = "which cost nothing"
-    if whole.budget_usd is not None:
-        cap = f"one cap {money(whole.budget_usd)} ({whole.budget_setting})"
+    if combined_plan.budget_usd is not None:
+        cap = f"one cap {money(combined_plan.budget_usd)} ({combined_plan.budget_setting})"
     return "\n".join(
         [
             *(
@@ -66,9 +66,9 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
             f"plan: {len(plans)} judges, asked one after the other, {cap}",
             text_table(
                 [*head, "$ expected", "$ plain"],
-                [*lines, _cells("sum", *whole.rows)],
+                [*lines, _cells("sum", *combined_plan.rows)],
             ),
-            *_notes(whole),
+            *_notes(combined_plan),
         ]
     )
 
@@ -81,8 +81,8 @@ def _cells(name: str, *rows: PlanRow) -> list[str]:
 
 
 def _heading(plan: Plan, name: str | None = None) -> str:
-    of = f"{name}, " if name else ""
-    judge = f"plan: judge {of}{plan.judge_model}{as_whom(plan.roles)}"
+    judge_prefix = f"{name}, " if name else ""
+    judge = f"plan: judge {judge_prefix}{plan.judge_model}{as_whom(plan.roles)}"
     if plan.budget_usd is None:
         return f"{judge}, which costs nothing"
     cap = f"cap {money(plan.budget_usd)} ({plan.budget_setting})"
@@ -152,18 +152,18 @@ def spend(usage: Usage) -> str:
         return "nothing spent"
     by_dimension = sorted(usage.dollars_by_dimension.items())
     parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in by_dimension)
-    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+    n_written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     text = (
         f"spent ${usage.dollars:.4f}{f' ({parts})' if parts else ''}: {usage.input_tokens:,} "
-        f"tokens in, {written:,} written to the prompt cache, {usage.cache_read_tokens:,} read "
+        f"tokens in, {n_written:,} written to the prompt cache, {usage.cache_read_tokens:,} read "
         f"from it, {usage.output_tokens:,} out"
     )
     if not usage.calls_lost:
         return text
-    lost = (
+    lost_answers = (
         "1 answer was" if usage.calls_lost == 1 else f"{usage.calls_lost} answers were"
     )
     return (
-        f"{text}; {lost} lost on the way: judges and entrants cost at most "
+        f"{text}; {lost_answers} lost on the way: judges and entrants cost at most "
         f"${usage.dollars_at_most:.4f}"
     )

@@ -42,21 +42,23 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, An
             n_tokens = sum(count(judge.params(request, None)) for request in sample)
             estimator.fit(sample, n_tokens)
         except (UnreachableError, UserError) as error:
-            text = "warning: the API does not count tokens now (%s); they are estimated"
-            logger.warning(text, error)
+            message = (
+                "warning: the API does not count tokens now (%s); they are estimated"
+            )
+            logger.warning(message, error)
     n_prefix = sum(estimator.predict(len(request.system)) for request in requests)
     n_user = sum(estimator.predict(request.n_chars) for request in requests) - n_prefix
     n_output = len(requests) * judge.expected_output_tokens
     ttl, _ = first_ttl(requests, judge)
     hit_rate = judge.expected_hit_rate if ttl else 0.0
-    prefix = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
-    rest = n_user * prices.input + n_output * prices.output
+    prefix_price = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
+    other_dollars = n_user * prices.input + n_output * prices.output
     factor = prices.factor(judge.transport == "batches")
     return {
         "input_tokens": round(n_prefix + n_user),
         "output_tokens": n_output,
-        "dollars": (n_prefix * prefix + rest) * PER_MILLION * factor,
-        "dollars_plain": (n_prefix * prices.input + rest) * PER_MILLION,
+        "dollars": (n_prefix * prefix_price + other_dollars) * PER_MILLION * factor,
+        "dollars_plain": (n_prefix * prices.input + other_dollars) * PER_MILLION,
         "counted": estimator.n_counted,
     }
 
@@ -76,9 +78,9 @@ def first_ttl(
     if judge.cache == "none":
         return None, "none: so it was chosen"
     n_chars = max((len(request.system) for request in requests), default=0)
-    least = prices.min_cacheable_tokens
-    if judge.estimator.predict(n_chars) < least:
-        why = f"none: {judge.model} caches no prefix of fewer than {least} tokens"
+    min_tokens = prices.min_cacheable_tokens
+    if judge.estimator.predict(n_chars) < min_tokens:
+        why = f"none: {judge.model} caches no prefix of fewer than {min_tokens} tokens"
         return None, why
     ttl = judge.cache
     if ttl == "measured":
@@ -92,15 +94,15 @@ def measured_ttl(
     """Return the time to live that a measured share of cache hits pays for, and the reason; warn
     where it is less than `ttl`."""
     share, prices = sum(hits) / len(hits), judge.prices_of(judge.model)
-    decided = prices.best_ttl(share) if prices else None
-    cache = _CACHES[decided] if decided else "no cache from here on"
+    best_ttl = prices.best_ttl(share) if prices else None
+    cache = _CACHES[best_ttl] if best_ttl else "no cache from here on"
     why = f"{cache}: {share:.0%} of {len(hits)} requests found the prefix in the cache"
-    if decided == ttl:
+    if best_ttl == ttl:
         logger.info("prompt cache: %s", why)
     else:
-        text = "warning: prompt cache: %s. Fewer than the %s cache pays for."
-        logger.warning(text, why, ttl)
-    return decided, why
+        message = "warning: prompt cache: %s. Fewer than the %s cache pays for."
+        logger.warning(message, why, ttl)
+    return best_ttl, why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +133,8 @@ class PlanRow:
     @property
     def shared(self) -> int:
         """Queries whose text equals that of another, so that one reply serves both."""
-        distinct = self.stored + self.under_way + self.new + self.left_out
-        return self.queries - distinct
+        n_distinct = self.stored + self.under_way + self.new + self.left_out
+        return self.queries - n_distinct
 
     @property
     def detects(self) -> float:
@@ -177,9 +179,9 @@ class Plan:
     @classmethod
     def of_all(cls, plans: Sequence["Plan"]) -> "Plan":
         """Add up the plans of several judges that share one cap."""
-        capped = [plan for plan in plans if plan.budget_usd is not None]
+        capped_plans = [plan for plan in plans if plan.budget_usd is not None]
         return dataclasses.replace(
-            [*capped, *plans][0],
+            [*capped_plans, *plans][0],
             judge_model=", ".join(plan.judge_model for plan in plans),
             rows=tuple(row for plan in plans for row in plan.rows),
             keys=[key for plan in plans for key in plan.keys],
@@ -191,24 +193,28 @@ class Plan:
 
         hint  what else the user can do
         """
-        full = store.least_room()
-        if self.fits and (not self.new or full is None or self.dollars <= full.room):
+        fullest_cap = store.least_room()
+        if self.fits and (
+            not self.new or fullest_cap is None or self.dollars <= fullest_cap.room
+        ):
             return
         usage = store.usage
-        spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
-        before = "" if usage.responses_unpriced else "Nothing was spent."
+        spent_note = (
+            f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
+        )
+        spent_before = "" if usage.responses_unpriced else "Nothing was spent."
         if dollars := paid(dataclasses.asdict(usage)):
-            before = f"${dollars:.4f} was spent before."
+            spent_before = f"${dollars:.4f} was spent before."
         setting, cap = (
             self.budget_setting,
-            f"the cap is ${self.budget_usd or 0.0:.4f}{spent}",
+            f"the cap is ${self.budget_usd or 0.0:.4f}{spent_note}",
         )
-        if self.fits and full is not None:
-            setting, cap = full.setting, say_spent(full)
+        if self.fits and fullest_cap is not None:
+            setting, cap = fullest_cap.setting, say_spent(fullest_cap)
         raise UserError(
             f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
-            f"{_FEWER[self.what]}. {hint}{before}".rstrip()
+            f"{_FEWER[self.what]}. {hint}{spent_before}".rstrip()
         )
 
 
@@ -219,7 +225,7 @@ def plan(
     under_way: Collection[str],
     *,
     stored_only: bool = False,
-    what: str = "verdicts",
+    noun: str = "verdicts",
 ) -> Plan:
     """Plan requests, a row for each dimension, and one for its control; makes no paid call.
 
@@ -234,14 +240,14 @@ def plan(
         subject = request.subject
         is_control = isinstance(subject, Comparison) and subject.is_control
         by_dimension[subject.dimension, is_control].append(request)
-    paid = judge if isinstance(judge, PaidJudge) else None
+    paid_judge = judge if isinstance(judge, PaidJudge) else None
     rows = []
-    for (dimension, is_control), some in by_dimension.items():
-        unique = {request.key: request for request in some}
+    for (dimension, is_control), dimension_requests in by_dimension.items():
+        unique = {request.key: request for request in dimension_requests}
         missing = [request for key, request in unique.items() if key not in stored]
-        asked = [] if stored_only else missing
-        new = [request for request in asked if request.key not in under_way]
-        subjects = [request.subject for request in some]
+        to_ask = [] if stored_only else missing
+        new_requests = [request for request in to_ask if request.key not in under_way]
+        subjects = [request.subject for request in dimension_requests]
         units = {(s.prompt_id, *sorted(s.entrants), _draw(s)) for s in subjects}
         n_prompts = len({subject.prompt_id for subject in subjects})
         n_slots = len({(subject.prompt_id, _draw(subject)) for subject in subjects})
@@ -251,24 +257,25 @@ def plan(
             n_prompts=n_prompts,
             n_entrants=n_entrants,
             pairs=len(units),
-            queries=len(some),
-            both_orders=sum(not r.repeat for r in some) / len(units) - 1.0,
+            queries=len(dimension_requests),
+            both_orders=sum(not r.repeat for r in dimension_requests) / len(units)
+            - 1.0,
             opponents=max(1.0, 2 * len(units) / (n_slots * n_entrants)),
             stored=len(unique) - len(missing),
-            under_way=len(asked) - len(new),
-            new=len(new),
-            left_out=len(missing) - len(asked),
+            under_way=len(to_ask) - len(new_requests),
+            new=len(new_requests),
+            left_out=len(missing) - len(to_ask),
             is_control=is_control,
-            **(estimate(new, paid) if paid else {}),
+            **(estimate(new_requests, paid_judge) if paid_judge else {}),
         )
         rows.append(row)
     return Plan(
         judge_model=judge.model,
         rows=tuple(rows),
-        budget_usd=paid.budget.cap if paid else None,
-        budget_setting=paid.budget_setting if paid else "",
-        spent_usd=paid.budget.spent if paid else 0.0,
-        what=what,
+        budget_usd=paid_judge.budget.cap if paid_judge else None,
+        budget_setting=paid_judge.budget_setting if paid_judge else "",
+        spent_usd=paid_judge.budget.spent if paid_judge else 0.0,
+        what=noun,
         keys=[request.key for request in requests],
         roles=_roles(requests) if is_told(judge) else (),
     )

@@ -57,7 +57,7 @@ class Watch:
     canary : so many new replies of a rubric go alone; 0: nothing is watched
     max_invalid : share of the replies of the canary, or of a window, beyond which the run stops
     is_known : whether this judge has judged before; its batches go without a canary, which takes up to a day
-    what : plural noun for what replies hold
+    noun : plural noun for what replies hold
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Watch:
         canary: int,
         max_invalid: float,
         is_known: bool,
-        what: str,
+        noun: str,
     ) -> None:
         self._requests = requests
         self._judge = judge
@@ -78,19 +78,24 @@ class Watch:
         self._canary = canary
         self._max_invalid = max_invalid
         self._is_known = is_known and judge.transport == "batches"
-        self._noun = _NOUNS.get(what, "verdict")
+        self._noun = _NOUNS.get(noun, "verdict")
         self._replies: defaultdict[str, _Replies] = defaultdict(_Replies)
         self._refused: JudgeReply | None = None
         if canary:
             self._refused = next(
-                (r for r in stored.values() if r.stop_reason in _NO_PROBABILITIES), None
+                (
+                    reply
+                    for reply in stored.values()
+                    if reply.stop_reason in _NO_PROBABILITIES
+                ),
+                None,
             )
             for reply in stored.values():
                 self._add(reply)
             for replies in self._replies.values():
                 # After one canary, and the query that warms the cache, the server may have been mended.
-                is_one = len(replies.are_read) <= canary + 1
-                if is_one and replies.exceed(max_invalid):
+                is_single_canary = len(replies.are_read) <= canary + 1
+                if is_single_canary and replies.exceed(max_invalid):
                     replies.forget()
 
     def alone(self, jobs: Sequence[Job]) -> list[Job]:
@@ -103,11 +108,11 @@ class Watch:
         by_rubric = defaultdict[str, list[Job]](list)
         for job in jobs:
             by_rubric[job.request.subject.dimension].append(job)
-        first = []
-        for name, some in by_rubric.items():
-            n = min(self._canary - len(self._replies[name].are_read), len(some))
-            first += [some[i * len(some) // n] for i in range(n)]
-        return first if len(first) < len(jobs) else []
+        canary_jobs = []
+        for name, rubric_jobs in by_rubric.items():
+            n = min(self._canary - len(self._replies[name].are_read), len(rubric_jobs))
+            canary_jobs += [rubric_jobs[i * len(rubric_jobs) // n] for i in range(n)]
+        return canary_jobs if len(canary_jobs) < len(jobs) else []
 
     def see(self, reply: JudgeReply) -> None:
         """Take in a reply. Raises UserError where too few of its rubric's last ones could be read, and where it was
@@ -125,9 +130,9 @@ class Watch:
         """
         if self._refused:
             self._refuse(self._refused)
-        least = (self._canary + 1) // 2 if is_through else self._canary
+        min_replies = (self._canary + 1) // 2 if is_through else self._canary
         for name, replies in self._replies.items():
-            if len(replies.are_read) >= least:
+            if len(replies.are_read) >= min_replies:
                 self._check(name)
 
     def _refuse(self, reply: JudgeReply) -> None:
@@ -150,9 +155,9 @@ class Watch:
         n, n_unread = len(replies.are_read), replies.n_unread
         if not replies.exceed(self._max_invalid) or replies.unread is None:
             return
-        which = "last" if n == WINDOW else "first"
+        position = "last" if n == WINDOW else "first"
         raise UserError(
-            f"judge {self._judge.model} on {name}: {n_unread} of the {which} {n} replies hold no "
+            f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
             f"{self._noun} (the first: {quoted(replies.unread.text)}; "
             f"{replies.unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
             "never asked again."
@@ -161,12 +166,12 @@ class Watch:
     def _remedy(self) -> str:
         part = getattr(self._judge, "part", "judge")
         structured = getattr(self._judge, "structured", None)
-        tried = [f"a larger {part}.max_tokens"]
-        tried.append("thinking off" if structured else f"another {part}.model")
+        remedies = [f"a larger {part}.max_tokens"]
+        remedies.append("thinking off" if structured else f"another {part}.model")
         if structured not in (None, "none"):
-            tried.insert(0, f"{part}.structured=none")
-        *others, last = tried
-        return f"Try {', '.join(others)} or {last}; judging.canary=0 goes on anyway."
+            remedies.insert(0, f"{part}.structured=none")
+        *other_remedies, last_remedy = remedies
+        return f"Try {', '.join(other_remedies)} or {last_remedy}; judging.canary=0 goes on anyway."
 
 
 def quoted(text: str) -> str:

@@ -21,15 +21,19 @@ def judge_in_waves(
     judge  asks for the comparisons of a wave
     Returns the last wave, and the judgments by dimension.
     """
-    known: dict[str, dict[Key, Battle | None]] = {name: {} for name in comparisons}
+    battles_by_key: dict[str, dict[Key, Battle | None]] = {
+        name: {} for name in comparisons
+    }
     judgments: dict[str, list[Judgment]] = {name: [] for name in comparisons}
     while True:
-        wave = next_wave(comparisons, known, method, n_looks=looks, drop=drop)
+        wave = next_wave(comparisons, battles_by_key, method, n_looks=looks, drop=drop)
         if not any(wave.wanted.values()):
             return wave, judgments
-        for dimension, found in judge(wave.wanted).items():
-            judgments[dimension] += found
-            known[dimension] |= dict.fromkeys(map(key_of, wave.wanted[dimension]))
-            for judgment in found:
+        for dimension, wave_judgments in judge(wave.wanted).items():
+            judgments[dimension] += wave_judgments
+            battles_by_key[dimension] |= dict.fromkeys(
+                map(key_of, wave.wanted[dimension])
+            )
+            for judgment in wave_judgments:
                 for battle in from_judgments([judgment]):
-                    known[dimension][key_of(judgment)] = battle
+                    battles_by_key[dimension][key_of(judgment)] = battle
