@@ -70,7 +70,7 @@ def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
     with TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         wanted = {prompt.prompt_id: prompt for prompt in some}
         first = generating._FirstAnswers(NAME, 0, len(wanted))
-        yield from generating._new(made, wanted, store, first, False)
+        yield from generating._make_answers(made, wanted, store, first, False)
 
 
 def stored(path: Path) -> list[str]:

@@ -402,7 +402,7 @@ class Client:
         self._go.acquire()
         try:
             with Store(self._path) as store:
-                for reply in judging._paid(QUESTIONS, self, store, self._watch()):  # type: ignore[arg-type]
+                for reply in judging._pay(QUESTIONS, self, store, self._watch()):  # type: ignore[arg-type]
                     self.found[reply.key] = reply.text
         except BaseException as error:
             self.error = error

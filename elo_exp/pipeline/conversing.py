@@ -19,7 +19,9 @@ def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]
 
     Raises UserError for messages that it does not take.
     """
-    if _is_asked_whole(entrant) or not any(prompt.messages for prompt in prompts):
+    if _answers_all_turns_at_once(entrant) or not any(
+        prompt.messages for prompt in prompts
+    ):
         return prompts
     if not getattr(entrant, "turns", False):
         unsupported_prompt = next(prompt for prompt in prompts if prompt.messages)
@@ -52,7 +54,8 @@ def converse(
         open_prompts = [
             prompt
             for prompt in open_prompts
-            if prompt.slot in turn_answers and _n_lacking(prompt, responses_by_slot)
+            if prompt.slot in turn_answers
+            and _n_missing_turns(prompt, responses_by_slot)
         ]
         turn_prompts = [
             conversations.turn(p, responses_by_slot[p.slot]) for p in open_prompts
@@ -61,16 +64,16 @@ def converse(
     return {
         prompt.slot: conversations.joined(prompt, responses_by_slot[prompt.slot])
         for prompt in prompts
-        if not _n_lacking(prompt, responses_by_slot)
+        if not _n_missing_turns(prompt, responses_by_slot)
     }
 
 
-def _n_lacking(
+def _n_missing_turns(
     prompt: Prompt, responses_by_slot: Mapping[Slot, Sequence[Response]]
 ) -> int:
     return conversations.n_turns(prompt) - len(responses_by_slot[prompt.slot])
 
 
-def _is_asked_whole(entrant: Entrant) -> bool:
+def _answers_all_turns_at_once(entrant: Entrant) -> bool:
     """Whether one answer of the entrant has all turns."""
     return bool(getattr(entrant, "whole", False))

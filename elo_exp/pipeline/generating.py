@@ -46,15 +46,18 @@ Prompts = Sequence[Prompt]
 E = TypeVar("E", bound=Entrant)
 R = TypeVar("R")
 
-_CHUNK = 64  # free answers in one transaction
-_ODD = {  # by finish_reason, empty text or thought
+# Answers that cost nothing
+_ANSWERS_PER_TRANSACTION = 64
+# By finish_reason, empty text or thought
+_ODD_ANSWER_PHRASES = {
     "length": "cut off at their limit",
     "refusal": "refused",
     "tool_calls": "end in a call of a tool, which nobody runs",
     "empty": "empty",
     "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
 }
-_CHARS_PER_TOKEN = 4  # of English, in an answer that is assumed
+# As in English
+_ASSUMED_CHARS_PER_TOKEN = 4
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -81,10 +84,12 @@ def generate(
     hold nothing; 0: nobody looks.
     """
     prompts_by_entrant = {
-        name: _asked(prompts, entrant) for name, entrant in entrants.items()
+        name: _list_askable(prompts, entrant) for name, entrant in entrants.items()
     }
     keys = {
-        name: _keys(name, entrant, first_turns(entrant, prompts_by_entrant[name]))
+        name: _answer_keys(
+            name, entrant, first_turns(entrant, prompts_by_entrant[name])
+        )
         for name, entrant in entrants.items()
     }
 
@@ -92,9 +97,11 @@ def generate(
         entrant = entrants[name]
 
         def answer(turn: int, turn_prompts: Prompts) -> dict[Slot, Response]:
-            turn_keys = _keys(name, entrant, turn_prompts) if turn else keys[name]
+            turn_keys = (
+                _answer_keys(name, entrant, turn_prompts) if turn else keys[name]
+            )
             label = f"{name}, turn {turn + 1}" if turn else name
-            return _answers(
+            return _answer_prompts(
                 label, entrant, turn_prompts, turn_keys, store, canary, allow_missing
             )
 
@@ -107,8 +114,8 @@ def generate(
         usage.responses_generated,
         usage.responses_stored,
     )
-    required_prompts = _wanted(prompts, entrants, counts_absent)
-    return _complete(responses, required_prompts, allow_missing)
+    required_prompts = _list_required(prompts, entrants, counts_absent)
+    return _order_responses(responses, required_prompts, allow_missing)
 
 
 def draws(prompts: Prompts, n: int) -> list[Prompt]:
@@ -117,10 +124,10 @@ def draws(prompts: Prompts, n: int) -> list[Prompt]:
     return [*prompts, *repeat_draws]
 
 
-def _asked(
+def _list_askable(
     prompts: Prompts, entrant: Entrant, *, with_absent: bool = False
 ) -> list[Prompt]:
-    """The prompts and draws that an entrant can be asked for.
+    """Return the prompts and draws that an entrant can be asked for.
 
     with_absent  also those to which it is known to have no answer
     """
@@ -132,12 +139,12 @@ def _asked(
     return askable
 
 
-def _wanted(
+def _list_required(
     prompts: Prompts, entrants: Entrants, counts_absent: bool
 ) -> dict[str, Prompts]:
-    """The prompts of each entrant an answer to which has to be there."""
+    """Return, by entrant, the prompts that must have an answer."""
     return {
-        name: _asked(prompts, entrant, with_absent=not counts_absent)
+        name: _list_askable(prompts, entrant, with_absent=not counts_absent)
         for name, entrant in entrants.items()
     }
 
@@ -160,10 +167,10 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
     return {name: results[name] for name in entrants}
 
 
-def _complete(
+def _order_responses(
     responses: Responses, prompts_by_entrant: Mapping[str, Prompts], allow_missing: bool
 ) -> Responses:
-    """The responses in the order of the prompts. Raises UserError where some are missing.
+    """Return the responses in the order of the prompts. Raises UserError if some are missing.
 
     prompts_by_entrant  to which an answer has to be there
     """
@@ -185,7 +192,7 @@ def _complete(
     }
 
 
-def _answers(
+def _answer_prompts(
     name: str,
     entrant: Entrant,
     prompts: Prompts,
@@ -194,15 +201,15 @@ def _answers(
     canary: int,
     allow_missing: bool,
 ) -> dict[Slot, Response]:
-    """The entrant's responses by slot; new ones are stored before they are returned."""
+    """Return the entrant's responses by slot; new ones are stored before they are returned."""
     usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
     missing = {keys[p.slot]: p for p in prompts if keys[p.slot] not in stored}
     responses = {response.slot: response for response in stored.values()}
     first_answers = _FirstAnswers(name, canary, len(missing))
-    new_answers = _new(entrant, missing, store, first_answers, allow_missing)
+    new_answers = _make_answers(entrant, missing, store, first_answers, allow_missing)
     for response in track(new_answers, label=f"answering: {name}", total=len(missing)):
-        responses[response.slot] = _as_stored(response)
+        responses[response.slot] = _round_trip(response)
     # What other processes have made meanwhile counts as stored.
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
@@ -220,7 +227,9 @@ def _answers(
         counts.update((r.finish_reason, r.diagnostics.get("thought")))
         counts["empty"] += not r.response_text.strip()
     if odd_counts := [
-        f"{counts[kind]} {words}" for kind, words in _ODD.items() if counts[kind]
+        f"{counts[kind]} {words}"
+        for kind, words in _ODD_ANSWER_PHRASES.items()
+        if counts[kind]
     ]:
         message_format = "warning: %s: of %d answers %s; they are judged as they are"
         logger.warning(message_format, name, len(responses), ", ".join(odd_counts))
@@ -256,7 +265,7 @@ class _FirstAnswers(Unwatched):
                 "made is stored, and is never asked for again."
             )
 
-    def watched(self, answers: Iterator[Response]) -> Iterator[Response]:
+    def watch_each(self, answers: Iterator[Response]) -> Iterator[Response]:
         """Pass on answers, and look at each when the next is asked for: by then it is stored."""
         for answer in answers:
             yield answer
@@ -268,18 +277,18 @@ def _is_void(response: Response) -> bool:
     return is_unclosed or not response.response_text.strip()
 
 
-def _as_stored(response: Response) -> Response:
+def _round_trip(response: Response) -> Response:
     return Response.from_dict(json.loads(canonical_json(response.to_dict())))
 
 
-def _new(
+def _make_answers(
     entrant: Entrant,
     wanted: Mapping[str, Prompt],
     store: Store,
     first_answers: _FirstAnswers,
     allow_missing: bool,
 ) -> Iterator[Response]:
-    """New responses to prompts by key.
+    """Yield new responses to prompts by key.
 
     Answers that take hours or money are made by one process, and the others wait for it. A recorded
     answer is kept without its dollars, which another run has paid.
@@ -299,12 +308,16 @@ def _new(
             names |= {"prompt_id": p.prompt_id}
             names |= {"draw_idx": p.draw_idx} if p.draw_idx else {}
             jobs[key] = Job(key=key, names=names, request=p)
-        return pay(jobs, entrant, store, make=_response, watch=first_answers, **options)
+        return pay(
+            jobs, entrant, store, make=_make_response, watch=first_answers, **options
+        )
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
 
         def make(prompts: Sequence[Prompt]) -> Iterator[Response]:
-            return first_answers.watched(_with_room(entrant, prompts, allow_missing))
+            return first_answers.watch_each(
+                _generate_fitting(entrant, prompts, allow_missing)
+            )
 
         return get_or_create(wanted, store, make=make, **options)
     answers = (
@@ -313,13 +326,13 @@ def _new(
         )
         for r in entrant.generate(list(wanted.values()))
     )
-    return store.keep(answers, key=options["key"], chunk=_CHUNK)
+    return store.keep(answers, key=options["key"], chunk=_ANSWERS_PER_TRANSACTION)
 
 
-def _with_room(
+def _generate_fitting(
     entrant: OfflineEntrant, prompts: Sequence[Prompt], allow_missing: bool
 ) -> Iterator[Response]:
-    """Answers to prompts, without those that leave no room for one, where answers may be missing."""
+    """Yield answers to prompts. If answers may be missing, leave out the prompts that leave no room for one."""
     try:
         yield from entrant.generate(prompts)
     except NoRoomError as error:
@@ -330,7 +343,7 @@ def _with_room(
         yield from entrant.generate(fitting_prompts)
 
 
-def _response(
+def _make_response(
     _: str,
     names: Mapping[str, Any],
     completion: Completion,
@@ -381,7 +394,7 @@ def assume_responses(
     ) -> dict[Slot, Response]:
         responses: dict[Slot, Response] = {}
         try:
-            responses |= _stored(name, entrant, store, turn, prompts)
+            responses |= _read_stored(name, entrant, store, turn, prompts)
         except UserError as error:  # a plan needs no model
             if not isinstance(entrant, ModelEntrant):
                 raise
@@ -392,7 +405,9 @@ def assume_responses(
         missing = [prompt for prompt in prompts if prompt.slot not in responses]
         if isinstance(entrant, ModelEntrant):
             lengths += [len(response.response_text) for response in responses.values()]
-            n_chars = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            n_chars = (
+                1 if at_least else _ASSUMED_CHARS_PER_TOKEN * entrant.max_answer_tokens
+            )
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
             if missing and not at_least:
@@ -413,19 +428,19 @@ def assume_responses(
         elif missing:
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
-                responses[response.slot] = _as_stored(response)
+                responses[response.slot] = _round_trip(response)
         return responses
 
     responses_by_entrant = {}
     prompts_by_entrant = {
-        name: _asked(prompts, entrant) for name, entrant in entrants.items()
+        name: _list_askable(prompts, entrant) for name, entrant in entrants.items()
     }
     for name, entrant in entrants.items():
         lengths: list[int] = []  # of stored answers, to earlier turns as well
         answer = partial(assume, name, entrant, lengths)
         responses_by_entrant[name] = converse(entrant, prompts_by_entrant[name], answer)
-    required_prompts = _wanted(prompts, entrants, counts_absent)
-    return _complete(responses_by_entrant, required_prompts, allow_missing)
+    required_prompts = _list_required(prompts, entrants, counts_absent)
+    return _order_responses(responses_by_entrant, required_prompts, allow_missing)
 
 
 def known_responses(
@@ -440,20 +455,20 @@ def known_responses(
         name: str, entrant: Entrant, turn: int, prompts: Prompts
     ) -> dict[Slot, Response]:
         try:
-            known_answers = _stored(name, entrant, store, turn, prompts)
+            known_answers = _read_stored(name, entrant, store, turn, prompts)
         except UserError:
             known_answers = {}
         if isinstance(entrant, OfflineEntrant) and not isinstance(
             entrant, ModelEntrant
         ):
             lacking_prompts = [p for p in prompts if p.slot not in known_answers]
-            free_answers = map(_as_stored, entrant.generate(lacking_prompts))
+            free_answers = map(_round_trip, entrant.generate(lacking_prompts))
             known_answers |= {response.slot: response for response in free_answers}
         return known_answers
 
     return {
         name: converse(
-            entrant, _asked(prompts, entrant), partial(find_known, name, entrant)
+            entrant, _list_askable(prompts, entrant), partial(find_known, name, entrant)
         )
         for name, entrant in entrants.items()
     }
@@ -465,17 +480,19 @@ def stored_responses(
     """Return the stored responses by entrant and slot."""
     return {
         name: converse(
-            entrant, _asked(prompts, entrant), partial(_stored, name, entrant, store)
+            entrant,
+            _list_askable(prompts, entrant),
+            partial(_read_stored, name, entrant, store),
         )
         for name, entrant in entrants.items()
     }
 
 
-def _stored(
+def _read_stored(
     name: str, entrant: Entrant, store: Store, _: int, prompts: Prompts
 ) -> dict[Slot, Response]:
-    """The stored responses of an entrant to prompts of one turn."""
-    stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
+    """Return the stored responses of an entrant to prompts of one turn."""
+    stored = store.get(Response, list(_answer_keys(name, entrant, prompts).values()))
     return {response.slot: response for response in stored.values()}
 
 
@@ -493,12 +510,12 @@ def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store has every entrant's response to every prompt."""
     stored = stored_responses(prompts, entrants, store)
     return all(
-        len(stored[name]) == len(_asked(prompts, entrant))
+        len(stored[name]) == len(_list_askable(prompts, entrant))
         for name, entrant in entrants.items()
     )
 
 
-def _keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[Slot, str]:
+def _answer_keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[Slot, str]:
     return {
         prompt.slot: fingerprint(
             [name, prompt.prompt_id, entrant.cache_key(prompt)]

@@ -46,7 +46,7 @@ from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 
-_AT_LEAST = (
+_LOWER_BOUND_NOTE = (
     "This estimate takes missing answers to be as long as their entrant's others, or empty where "
     "it has none. "
 )
@@ -74,7 +74,7 @@ class Asking:
     max_invalid: float = 1.0
 
 
-_ONCE = Asking()  # every query, in both orders
+_DEFAULT_ASKING = Asking()
 
 
 def judge_pairs(
@@ -82,7 +82,7 @@ def judge_pairs(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
     *,
     name: str | None = None,
 ) -> dict[str, list[Judgment]]:
@@ -96,7 +96,7 @@ def judge_pairs(
     identity = identify(judge)
     if not asking.both_orders:
         store.usage.flips = None
-    tasks = _tasks(comparisons, rubrics, identity, asking)
+    tasks = _make_tasks(comparisons, rubrics, identity, asking)
     by_dimension = {rubric.dimension: rubric for rubric in rubrics}
 
     def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
@@ -105,10 +105,12 @@ def judge_pairs(
         return verdict.verdict != "INVALID"
 
     named_identity = dataclasses.replace(identity, judge_model=name or judge.model)
-    on_reply = _judging(tasks, named_identity, store.usage, partial(share, judge))
-    ask(_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
+    on_reply = _make_reply_handler(
+        tasks, named_identity, store.usage, partial(share, judge)
+    )
+    ask(_list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
     store.remember(identity)  # now that it has judged
-    return _judgments(tasks, rubrics)
+    return _list_judgments(tasks, rubrics)
 
 
 def plan_pairs(
@@ -116,7 +118,7 @@ def plan_pairs(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> Plan:
     """Plan what judge_pairs would ask and pay; makes no paid call.
 
@@ -129,8 +131,8 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    tasks = _tasks(comparisons, rubrics, identity, asking)
-    return plan_replies(_queries(tasks), judge, store, asking)
+    tasks = _make_tasks(comparisons, rubrics, identity, asking)
+    return plan_replies(_list_queries(tasks), judge, store, asking)
 
 
 def n_new(
@@ -138,10 +140,10 @@ def n_new(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> int:
     """Count the distinct queries that are neither stored nor in a batch under way."""
-    unstored = _unstored(comparisons, rubrics, judge, store, asking)
+    unstored = _find_unstored_keys(comparisons, rubrics, judge, store, asking)
     return len(unstored - set(Ledger(store).pending()))
 
 
@@ -150,10 +152,10 @@ def all_judged(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> bool:
     """Return whether the store has a reply to every query about these comparisons."""
-    return not _unstored(comparisons, rubrics, judge, store, asking)
+    return not _find_unstored_keys(comparisons, rubrics, judge, store, asking)
 
 
 def stored_judgments(
@@ -161,40 +163,40 @@ def stored_judgments(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> dict[str, list[Judgment]]:
     """Return the judgments whose replies are all stored, by dimension; nobody is asked, and nothing is counted."""
     identity = identify(judge)
-    tasks = _tasks(comparisons, rubrics, identity, asking)
-    keys = {query.key for query in _queries(tasks)}
-    add = _judging(tasks, identity, Usage())
+    tasks = _make_tasks(comparisons, rubrics, identity, asking)
+    keys = {query.key for query in _list_queries(tasks)}
+    add = _make_reply_handler(tasks, identity, Usage())
     for reply in store.get(JudgeReply, list(keys)).values():
         add(reply)
-    return _judgments(tasks, rubrics)
+    return _list_judgments(tasks, rubrics)
 
 
 def price(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> dict[str, float]:
     """Return what asking the judge about as much again would cost, in dollars by dimension."""
-    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
-    priced_plan = plan(_queries(tasks), judge, (), ())
+    tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
+    priced_plan = plan(_list_queries(tasks), judge, (), ())
     return {row.dimension: row.dollars for row in priced_plan.rows}
 
 
-def _unstored(
+def _find_unstored_keys(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
     asking: Asking,
 ) -> set[str]:
-    """The keys of the queries without a stored reply."""
-    tasks = _tasks(comparisons, rubrics, identify(judge), asking)
-    keys = {query.key for query in _queries(tasks)}
+    """Return the keys of the queries without a stored reply."""
+    tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
+    keys = {query.key for query in _list_queries(tasks)}
     return keys - store.get(JudgeReply, list(keys)).keys()
 
 
@@ -204,7 +206,7 @@ def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     Raises UserError where the cap is too small even for the least that they may cost to judge.
     """
     logger.info("%s", plan_table(plan))
-    least.check(store, hint=_AT_LEAST)
+    least.check(store, hint=_LOWER_BOUND_NOTE)
 
 
 def other_judges(
@@ -212,7 +214,7 @@ def other_judges(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> dict[str, dict[str, list[Judgment]]]:
     """Return the stored judgments of other judges on these comparisons, by judge and dimension.
 
@@ -233,12 +235,12 @@ def other_judges(
     )
     by_judge, single_asking = {}, dataclasses.replace(asking, repeats=1)
     for identity in other_identities:
-        tasks = _tasks(comparisons, rubrics, identity, single_asking)
-        keys = {query.key for query in _queries(tasks)}
-        add = _judging(tasks, identity, Usage())
+        tasks = _make_tasks(comparisons, rubrics, identity, single_asking)
+        keys = {query.key for query in _list_queries(tasks)}
+        add = _make_reply_handler(tasks, identity, Usage())
         for reply in store.get(JudgeReply, list(keys)).values():
             add(reply)
-        judgments = _judgments(tasks, rubrics)
+        judgments = _list_judgments(tasks, rubrics)
         if any(judgments.values()):
             name = identity.judge_model
             if n_judges[name] > 1:
@@ -267,7 +269,7 @@ class _Task:
     judgment: Judgment | None = None
 
 
-def _tasks(
+def _make_tasks(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
@@ -291,17 +293,17 @@ def _tasks(
     return tasks
 
 
-def _queries(tasks: Sequence[_Task]) -> list[JudgeRequest]:
+def _list_queries(tasks: Sequence[_Task]) -> list[JudgeRequest]:
     return [query for task in tasks for query in task.queries]
 
 
-def _judging(
+def _make_reply_handler(
     tasks: Sequence[_Task],
     judge: JudgeIdentity,
     usage: Usage,
     share_of: Callable[[JudgeReply], float | None] = lambda reply: None,
 ) -> Callable[[JudgeReply], None]:
-    """Return what takes in a reply, and makes each judgment when its last reply comes in.
+    """Return a function that takes in a reply, and makes each judgment when its last reply comes in.
 
     share_of  what a reply gives to the response shown as A; None: it names a label
     """
@@ -314,7 +316,7 @@ def _judging(
     def add(reply: JudgeReply) -> None:
         shares[reply.key] = share_of(reply)
         for task in by_key.get(reply.key, ()):
-            task.replies[reply.key] = _without_message(reply)
+            task.replies[reply.key] = _drop_message(reply)
             is_partial = any(query.key not in task.replies for query in task.queries)
             if is_partial or task.judgment:
                 continue
@@ -335,7 +337,7 @@ def _judging(
     return add
 
 
-def _judgments(
+def _list_judgments(
     tasks: Sequence[_Task], rubrics: Sequence[Rubric]
 ) -> dict[str, list[Judgment]]:
     """Return the judgments so far by dimension, in the order of their comparisons."""
@@ -354,14 +356,14 @@ def score_responses(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> list[Score]:
     """Return a score for each item, in their order. An oracle's label is a score, too.
 
     A reply that is missing or unreadable has no number. Raises UserError where replies are missing,
     unless that is allowed or only the store is to be read.
     """
-    requests = _score_requests(items, rubric, judge)
+    requests = _make_score_requests(items, rubric, judge)
 
     def reads(request: JudgeRequest, reply: JudgeReply) -> bool:
         score = rubric.parse(request, reply, judge_model=judge.model)
@@ -392,10 +394,10 @@ def plan_scores(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
 ) -> Plan:
     """Plan what score_responses would ask and pay; makes no paid call."""
-    requests = _score_requests(items, rubric, judge)
+    requests = _make_score_requests(items, rubric, judge)
     return plan_replies(requests, judge, store, asking, noun="scores")
 
 
@@ -403,12 +405,12 @@ def n_scored(
     items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store
 ) -> int:
     """Count the items with a stored reply."""
-    keys = [request.key for request in _score_requests(items, rubric, judge)]
+    keys = [request.key for request in _make_score_requests(items, rubric, judge)]
     stored = store.get(JudgeReply, list(set(keys)))
     return sum(key in stored for key in keys)
 
 
-def _score_requests(
+def _make_score_requests(
     items: Sequence[Item], rubric: ScoreRubric, judge: Judge
 ) -> list[JudgeRequest]:
     identity = identify(judge)
@@ -425,7 +427,7 @@ def ask(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
     *,
     reads: Callable[[JudgeRequest, JudgeReply], bool] = lambda request, reply: True,
     noun: str = "verdicts",
@@ -470,15 +472,15 @@ def ask(
             noun=noun,
         )
         watch.check()
-        new = _paid(wanted, judge, store, watch)
+        new = _pay(wanted, judge, store, watch)
     elif isinstance(judge, OfflineJudge):
         new = judge.answer(wanted, store)
     usage.verdicts_left += len(wanted)
     for key, reply in replies.items():
         on_reply(reply)
-        replies[key] = _without_message(reply)
+        replies[key] = _drop_message(reply)
     for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
-        replies[reply.key] = _without_message(reply)
+        replies[reply.key] = _drop_message(reply)
         usage.verdicts_left -= 1
         on_reply(reply)
     logger.info(
@@ -488,7 +490,7 @@ def ask(
     )  # fmt: skip
     if usage.dollars_at_most:
         logger.info("%s", spend(usage))
-    missing = [_name(r.subject) for r in requests if r.key not in replies]
+    missing = [_name_subject(r.subject) for r in requests if r.key not in replies]
     usage.verdicts_missing += len(missing)
     retry_hint = "Ask again with the same command"
     report_missing(
@@ -501,12 +503,12 @@ def ask(
     return replies
 
 
-def _without_message(reply: JudgeReply) -> JudgeReply:
-    """The store has the whole message."""
+def _drop_message(reply: JudgeReply) -> JudgeReply:
+    """Return a reply without its message, which the store has whole."""
     return dataclasses.replace(reply, message=None) if reply.message else reply
 
 
-def _name(subject: Comparison | Item) -> str:
+def _name_subject(subject: Comparison | Item) -> str:
     if isinstance(subject, Item):
         return f"{subject.entrant_id} on {subject.prompt_id}"
     n = max(subject.draw_a, subject.draw_b)
@@ -515,7 +517,7 @@ def _name(subject: Comparison | Item) -> str:
     return f"{subject.dimension} {subject.prompt_id} {names}{draw}"
 
 
-def _paid(
+def _pay(
     requests: Sequence[JudgeRequest],
     judge: PaidJudge,
     store: Store,
@@ -536,13 +538,13 @@ def _paid(
         store,
         record=JudgeReply,
         key=lambda reply: reply.key,
-        make=_reply,
+        make=_make_reply,
         noun="answers",
         watch=watch,
     )
 
 
-def _reply(
+def _make_reply(
     key: str,
     names: Mapping[str, Any],
     completion: Completion,
@@ -564,19 +566,19 @@ def _reply(
 
 def collect(judge: BatchJudge, store: Store) -> None:
     """Wait for the batches under way and store their replies; submit nothing."""
-    paying.collect(judge, store, _reply)
+    paying.collect(judge, store, _make_reply)
 
 
 def recover(judge: BatchJudge, store: Store) -> int:
     """Store the replies of batches that the store does not know; return how many batches they are. Submit nothing."""
-    return paying.recover(judge, store, _reply)
+    return paying.recover(judge, store, _make_reply)
 
 
 def plan_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
-    asking: Asking = _ONCE,
+    asking: Asking = _DEFAULT_ASKING,
     *,
     noun: str = "verdicts",
 ) -> Plan:

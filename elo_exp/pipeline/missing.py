@@ -8,7 +8,7 @@ from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
-_NAMED = 3  # missing answers that an error names
+_MAX_NAMED_ANSWERS = 3
 
 
 def report_missing(
@@ -28,8 +28,8 @@ def report_missing(
         return
     by_owner = sorted(Counter(name.split()[0] for name in missing).items())
     counts = ", ".join(f"{owner} {n}" for owner, n in by_owner)
-    named_answers = ", ".join(missing[:_NAMED]) + (
-        ", ..." if len(missing) > _NAMED else ""
+    named_answers = ", ".join(missing[:_MAX_NAMED_ANSWERS]) + (
+        ", ..." if len(missing) > _MAX_NAMED_ANSWERS else ""
     )
     message = (
         f"{len(missing)} of {n_wanted} {noun} are missing ({counts}): {named_answers}."

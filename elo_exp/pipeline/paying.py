@@ -76,14 +76,16 @@ def pay(
         unanswered = dict(claimed_jobs)
         if isinstance(model, BatchJudge):
             ledger = Ledger(store, claims.owner)
-            for answer in _in_batches(claimed_jobs, model, ledger, make, failed, watch):
+            for answer in _pay_in_batches(
+                claimed_jobs, model, ledger, make, failed, watch
+            ):
                 unanswered.pop(key(answer), None)
                 yield answer
             for name in ledger.pending() | failed.keys():
                 unanswered.pop(name, None)
             if model.transport == "batches":
                 return
-        yield from _singly(
+        yield from _pay_singly(
             list(unanswered.values()), model, claims, make, failed, watch
         )
 
@@ -112,7 +114,7 @@ def _refuse_batched(
         )
 
 
-def _singly(
+def _pay_singly(
     jobs: Sequence[Job],
     model: PaidJudge | HostedEntrant,
     claims: Claims,
@@ -120,40 +122,42 @@ def _singly(
     failed: dict[str, str],
     watch: Watch,
 ) -> Iterator[R]:
-    """Send the first job of each prefix, which writes the prompt cache, before the others; then what is watched
-    alone."""
+    """Send the first job of each prefix, which writes the prompt cache, before the others; then the canary by itself."""
     first_jobs: list[Job] = []
     ttl = None
     if isinstance(model, PaidJudge) and jobs:
-        first_jobs, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
-    canary_jobs = _without(watch.alone(jobs), first_jobs)
-    other_jobs = _without(jobs, [*first_jobs, *canary_jobs])
+        first_jobs, ttl = (
+            _first_of_each_prefix(jobs),
+            _choose_first_ttl(jobs, model, claims.store),
+        )
+    canary_jobs = _exclude(watch.alone(jobs), first_jobs)
+    other_jobs = _exclude(jobs, [*first_jobs, *canary_jobs])
     with RequestPool(model, claims, make) as pool:
         pool.expect([*canary_jobs, *other_jobs])
         try:
-            yield from _watched(pool.run(first_jobs, ttl), watch)
-            yield from _watched(pool.run(canary_jobs, ttl), watch)
+            yield from _check_each(pool.run(first_jobs, ttl), watch)
+            yield from _check_each(pool.run(canary_jobs, ttl), watch)
             if canary_jobs:
                 watch.check(is_through=True)
-            yield from _watched(pool.run(other_jobs, ttl), watch)
+            yield from _check_each(pool.run(other_jobs, ttl), watch)
         finally:
             failed.update(pool.failed)
 
 
-def _watched(answers: Generator[R], watch: Watch) -> Iterator[R]:
-    """Pass on answers; where the watch ends the work, those on their way are waited for and kept."""
+def _check_each(answers: Generator[R], watch: Watch) -> Iterator[R]:
+    """Pass on answers. If the watch ends the work, the answers on their way are waited for and kept."""
     with closing(answers):
         for answer in answers:
             watch.see(answer)
             yield answer
 
 
-def _without(jobs: Sequence[Job], excluded: Sequence[Job]) -> list[Job]:
+def _exclude(jobs: Sequence[Job], excluded: Sequence[Job]) -> list[Job]:
     keys = {job.key for job in excluded}
     return [job for job in jobs if job.key not in keys]
 
 
-def _in_batches(
+def _pay_in_batches(
     jobs: Mapping[str, Job],
     judge: BatchJudge,
     ledger: Ledger,
@@ -186,8 +190,11 @@ def _in_batches(
 
     with Batcher(judge, ledger, make, jobs, raise_stop_error) as batcher:
         if judge.transport == "batches":
-            ttl = _first_ttl(new_jobs, judge, store) if new_jobs else None
-            first_jobs, canary_jobs = _firsts(new_jobs), watch.alone(new_jobs)
+            ttl = _choose_first_ttl(new_jobs, judge, store) if new_jobs else None
+            first_jobs, canary_jobs = (
+                _first_of_each_prefix(new_jobs),
+                watch.alone(new_jobs),
+            )
             if (
                 ttl
                 and judge.cache == "measured"
@@ -202,8 +209,8 @@ def _in_batches(
                     yield from watch_answers(batcher.run([job], ttl))
                 half = judge.batch_settings.chunk_size // 2
                 chunk = (
-                    _without(canary_jobs, first_jobs)
-                    or _without(new_jobs, first_jobs)[:half]
+                    _exclude(canary_jobs, first_jobs)
+                    or _exclude(new_jobs, first_jobs)[:half]
                 )
                 yield from watch_answers(batcher.run(chunk, ttl))
                 hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
@@ -218,12 +225,14 @@ def _in_batches(
     failed.update(batcher.failed)
 
 
-def _firsts(jobs: Sequence[Job]) -> list[Job]:
-    """The first job of each prefix."""
+def _first_of_each_prefix(jobs: Sequence[Job]) -> list[Job]:
+    """Return the first job of each prefix."""
     return list({job.prefix: job for job in reversed(jobs)}.values())[::-1]
 
 
-def _first_ttl(jobs: Sequence[Job], judge: PaidJudge, store: Store) -> str | None:
+def _choose_first_ttl(
+    jobs: Sequence[Job], judge: PaidJudge, store: Store
+) -> str | None:
     ttl, why = first_ttl([job.request for job in jobs], judge)
     store.usage.cache = why or store.usage.cache
     return ttl

@@ -16,33 +16,33 @@ from elo_exp.judges import as_whom
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.store.usage import Usage
 
-_GAPS = (0, 60, 100, 200)  # rating points
-_COUNTS = ("pairs", "queries", "stored", "new", "input_tokens", "output_tokens")
-_DOLLARS = ("dollars", "dollars_plain")
+_GAPS_POINTS = (0, 60, 100, 200)
+_COUNT_FIELDS = ("pairs", "queries", "stored", "new", "input_tokens", "output_tokens")
+_DOLLAR_FIELDS = ("dollars", "dollars_plain")
 
 
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
-    return "\n".join([_heading(plan), _rows(plan), *_notes(plan)])
+    return "\n".join([_format_heading(plan), _format_rows(plan), *_list_notes(plan)])
 
 
-def _rows(plan: Plan) -> str:
+def _format_rows(plan: Plan) -> str:
     """Format a line for each dimension, and their total."""
     units = "responses" if plan.what == "scores" else "pairs"
     head = ["dimension", units, "queries", "stored", "new", "tokens in", "out"]
     head += ["$ expected", "$ plain"]
-    lines = [_cells(_name(row), row) for row in plan.rows]
+    lines = [_sum_cells(_row_name(row), row) for row in plan.rows]
     if plan.what == "verdicts":
         head.append("detects")
         for cells, row in zip(lines, plan.rows, strict=True):
             is_known = math.isfinite(row.detects) and not row.is_control
             cells.append(f"{row.detects:.0f}" if is_known else "-")
     if len(lines) > 1:
-        lines.append(_cells("total", *plan.rows))
+        lines.append(_sum_cells("total", *plan.rows))
     return text_table(head, lines)
 
 
-def _name(row: PlanRow) -> str:
+def _row_name(row: PlanRow) -> str:
     return f"{row.dimension} (control)" if row.is_control else row.dimension
 
 
@@ -53,34 +53,38 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
     """
     combined_plan = Plan.of_all([*plans.values()])
     head = ["judge", "pairs", "queries", "stored", "new", "tokens in", "out"]
-    lines = [_cells(name, *plan.rows) for name, plan in plans.items()]
+    lines = [_sum_cells(name, *plan.rows) for name, plan in plans.items()]
     cap = "which cost nothing"
     if combined_plan.budget_usd is not None:
         cap = f"one cap {money(combined_plan.budget_usd)} ({combined_plan.budget_setting})"
     return "\n".join(
         [
             *(
-                "\n".join([_heading(plan, name), _rows(plan)])
+                "\n".join([_format_heading(plan, name), _format_rows(plan)])
                 for name, plan in plans.items()
             ),
             f"plan: {len(plans)} judges, asked one after the other, {cap}",
             text_table(
                 [*head, "$ expected", "$ plain"],
-                [*lines, _cells("sum", *combined_plan.rows)],
+                [*lines, _sum_cells("sum", *combined_plan.rows)],
             ),
-            *_notes(combined_plan),
+            *_list_notes(combined_plan),
         ]
     )
 
 
-def _cells(name: str, *rows: PlanRow) -> list[str]:
-    """The sums over some rows, under a name."""
-    counts = [f"{sum(getattr(row, field) for row in rows):,}" for field in _COUNTS]
-    dollars = [f"{sum(getattr(row, field) for row in rows):,.2f}" for field in _DOLLARS]
+def _sum_cells(name: str, *rows: PlanRow) -> list[str]:
+    """Return a name and the sums over some rows."""
+    counts = [
+        f"{sum(getattr(row, field) for row in rows):,}" for field in _COUNT_FIELDS
+    ]
+    dollars = [
+        f"{sum(getattr(row, field) for row in rows):,.2f}" for field in _DOLLAR_FIELDS
+    ]
     return [name, *counts, *dollars]
 
 
-def _heading(plan: Plan, name: str | None = None) -> str:
+def _format_heading(plan: Plan, name: str | None = None) -> str:
     judge_prefix = f"{name}, " if name else ""
     judge = f"plan: judge {judge_prefix}{plan.judge_model}{as_whom(plan.roles)}"
     if plan.budget_usd is None:
@@ -91,7 +95,7 @@ def _heading(plan: Plan, name: str | None = None) -> str:
     return f"{judge}, {cap}, tokens estimated from the length"
 
 
-def _notes(plan: Plan) -> list[str]:
+def _list_notes(plan: Plan) -> list[str]:
     notes = []
     if n := sum(row.shared for row in plan.rows):
         notes.append(f"{n:,} queries equal another, and share its reply.")
@@ -132,11 +136,11 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
         bounds = boundaries(alpha, times)
         sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
         rows.append([row.dimension, " ".join(map(str, looks))])
-        for gap in _GAPS:
+        for gap in _GAPS_POINTS:
             drift = gap * math.sqrt(row.n_prompts) / sigma
             share, power = expected_share(times, bounds, drift)
             rows[-1].append(f"{share:.0%} {power:4.0%}")
-    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS)]
+    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS_POINTS)]
     return "\n".join(
         [
             "looks: above is the worst case, in which no pair is resolved; the cap must hold it",

@@ -20,13 +20,14 @@ from elo_exp.store.usage import paid
 
 logger = logging.getLogger(__name__)
 
-_COUNTED = 3  # requests of each dimension whose tokens the API is asked to count
-_FEWER = {  # by what is asked for
+# For each dimension
+_MAX_COUNTED_REQUESTS = 3
+_REDUCE_HINTS = {
     "verdicts": "judging.limit_pairs=N",
     "scores": "oracle.n_prompts=N",
     "audit verdicts": "audit.n_prompts=N",
 }
-_CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
+_CACHE_PHRASES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
 def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
@@ -37,7 +38,9 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, An
     prices, estimator = judge.prices_of(judge.model), judge.estimator
     assert prices is not None
     if requests and (count := judge.token_counter()):
-        sample = requests[:: max(1, len(requests) // _COUNTED)][:_COUNTED]
+        sample = requests[:: max(1, len(requests) // _MAX_COUNTED_REQUESTS)][
+            :_MAX_COUNTED_REQUESTS
+        ]
         try:
             n_tokens = sum(count(judge.params(request, None)) for request in sample)
             estimator.fit(sample, n_tokens)
@@ -85,7 +88,7 @@ def first_ttl(
     ttl = judge.cache
     if ttl == "measured":
         ttl = "1h" if judge.transport == "batches" else "5m"
-    return ttl, f"{_CACHES[ttl]} ({ttl}), not measured"
+    return ttl, f"{_CACHE_PHRASES[ttl]} ({ttl}), not measured"
 
 
 def measured_ttl(
@@ -95,7 +98,7 @@ def measured_ttl(
     where it is less than `ttl`."""
     share, prices = sum(hits) / len(hits), judge.prices_of(judge.model)
     best_ttl = prices.best_ttl(share) if prices else None
-    cache = _CACHES[best_ttl] if best_ttl else "no cache from here on"
+    cache = _CACHE_PHRASES[best_ttl] if best_ttl else "no cache from here on"
     why = f"{cache}: {share:.0%} of {len(hits)} requests found the prefix in the cache"
     if best_ttl == ttl:
         logger.info("prompt cache: %s", why)
@@ -214,7 +217,7 @@ class Plan:
         raise UserError(
             f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
-            f"{_FEWER[self.what]}. {hint}{spent_before}".rstrip()
+            f"{_REDUCE_HINTS[self.what]}. {hint}{spent_before}".rstrip()
         )
 
 
@@ -248,9 +251,11 @@ def plan(
         to_ask = [] if stored_only else missing
         new_requests = [request for request in to_ask if request.key not in under_way]
         subjects = [request.subject for request in dimension_requests]
-        units = {(s.prompt_id, *sorted(s.entrants), _draw(s)) for s in subjects}
+        units = {(s.prompt_id, *sorted(s.entrants), _draw_index(s)) for s in subjects}
         n_prompts = len({subject.prompt_id for subject in subjects})
-        n_slots = len({(subject.prompt_id, _draw(subject)) for subject in subjects})
+        n_slots = len(
+            {(subject.prompt_id, _draw_index(subject)) for subject in subjects}
+        )
         n_entrants = len({name for subject in subjects for name in subject.entrants})
         row = PlanRow(
             dimension=dimension,
@@ -277,17 +282,17 @@ def plan(
         spent_usd=paid_judge.budget.spent if paid_judge else 0.0,
         what=noun,
         keys=[request.key for request in requests],
-        roles=_roles(requests) if is_told(judge) else (),
+        roles=_list_roles(requests) if is_told(judge) else (),
     )
 
 
-def _draw(subject: Comparison | Item) -> int:
-    """Which of several answers to a prompt is asked about."""
+def _draw_index(subject: Comparison | Item) -> int:
+    """Return which of several answers to a prompt is asked about."""
     if isinstance(subject, Item):
         return subject.draw_idx
     return max(subject.draw_a, subject.draw_b)
 
 
-def _roles(requests: Sequence[JudgeRequest]) -> list[str]:
+def _list_roles(requests: Sequence[JudgeRequest]) -> list[str]:
     systems = dict.fromkeys(request.system for request in requests)
     return list(dict.fromkeys(role for role in map(role_in, systems) if role))

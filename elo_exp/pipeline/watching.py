@@ -13,37 +13,39 @@ from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
 WINDOW = 200  # replies of a rubric that are watched together
-_QUOTED = 200  # characters of a reply
-_NO_PROBABILITIES = {  # by why a reply stopped
+_MAX_QUOTED_CHARACTERS = 200
+# By stop_reason
+_NO_PROBABILITIES_PHRASES = {
     THINKS: "thinks before it answers. Take {part}.verdict=label, or switch thinking off ({part}.extra_body).",
     NO_LOGPROBS: "comes without the log-probabilities of its tokens. Take {part}.verdict=label, or a server that gives "
     "them.",
 }
-_NOUNS = {"scores": "score"}  # by what is asked for; else a verdict
+# By plural noun; else a verdict
+_SINGULAR_NOUNS = {"scores": "score"}
 
 
 @dataclass
-class _Replies:
-    """Of one rubric: whether each of the last replies could be read, and the first that could not."""
+class _ReplyWindow:
+    """The last replies on one rubric: whether each could be read, and the first that could not."""
 
     are_read: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    unread: JudgeReply | None = None
+    first_unread: JudgeReply | None = None
 
     def add(self, reply: JudgeReply, *, is_read: bool) -> None:
         self.are_read.append(is_read)
-        if not is_read and self.unread is None:
-            self.unread = reply
+        if not is_read and self.first_unread is None:
+            self.first_unread = reply
 
     @property
     def n_unread(self) -> int:
         return self.are_read.count(False)
 
-    def exceed(self, share: float) -> bool:
+    def exceeds(self, share: float) -> bool:
         return self.n_unread > share * len(self.are_read)
 
     def forget(self) -> None:
         self.are_read.clear()
-        self.unread = None
+        self.first_unread = None
 
 
 class Watch:
@@ -74,28 +76,28 @@ class Watch:
     ) -> None:
         self._requests = requests
         self._judge = judge
-        self._reads = reads
+        self._is_readable = reads
         self._canary = canary
         self._max_invalid = max_invalid
         self._is_known = is_known and judge.transport == "batches"
-        self._noun = _NOUNS.get(noun, "verdict")
-        self._replies: defaultdict[str, _Replies] = defaultdict(_Replies)
-        self._refused: JudgeReply | None = None
+        self._noun = _SINGULAR_NOUNS.get(noun, "verdict")
+        self._replies: defaultdict[str, _ReplyWindow] = defaultdict(_ReplyWindow)
+        self._reply_without_probabilities: JudgeReply | None = None
         if canary:
-            self._refused = next(
+            self._reply_without_probabilities = next(
                 (
                     reply
                     for reply in stored.values()
-                    if reply.stop_reason in _NO_PROBABILITIES
+                    if reply.stop_reason in _NO_PROBABILITIES_PHRASES
                 ),
                 None,
             )
             for reply in stored.values():
-                self._add(reply)
+                self._add_reply(reply)
             for replies in self._replies.values():
                 # After one canary, and the query that warms the cache, the server may have been mended.
                 is_single_canary = len(replies.are_read) <= canary + 1
-                if is_single_canary and replies.exceed(max_invalid):
+                if is_single_canary and replies.exceeds(max_invalid):
                     replies.forget()
 
     def alone(self, jobs: Sequence[Job]) -> list[Job]:
@@ -117,49 +119,49 @@ class Watch:
     def see(self, reply: JudgeReply) -> None:
         """Take in a reply. Raises UserError where too few of its rubric's last ones could be read, and where it was
         asked for probabilities that its model does not give."""
-        self._refuse(reply)
+        self._check_probabilities(reply)
         if self._canary and reply.key in self._requests:
-            name = self._add(reply)
+            name = self._add_reply(reply)
             if len(self._replies[name].are_read) == WINDOW:
-                self._check(name)
+                self._check_rubric(name)
 
     def check(self, *, is_through: bool = False) -> None:
         """Raise UserError where too few replies of a rubric could be read, or a stored one has no probabilities.
 
         is_through  the canary has been answered, but for what failed: half of it is enough to tell
         """
-        if self._refused:
-            self._refuse(self._refused)
+        if self._reply_without_probabilities:
+            self._check_probabilities(self._reply_without_probabilities)
         min_replies = (self._canary + 1) // 2 if is_through else self._canary
         for name, replies in self._replies.items():
             if len(replies.are_read) >= min_replies:
-                self._check(name)
+                self._check_rubric(name)
 
-    def _refuse(self, reply: JudgeReply) -> None:
+    def _check_probabilities(self, reply: JudgeReply) -> None:
         """Raise UserError for a reply without the probabilities that were asked for: no other will have them."""
-        if why := _NO_PROBABILITIES.get(reply.stop_reason):
+        if why := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
             part = getattr(self._judge, "part", "judge")
             raise UserError(
                 f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored, and "
                 "this command pays no more; judging.canary=0 asks again."
             )
 
-    def _add(self, reply: JudgeReply) -> str:
+    def _add_reply(self, reply: JudgeReply) -> str:
         request = self._requests[reply.key]
         name = request.subject.dimension
-        self._replies[name].add(reply, is_read=self._reads(request, reply))
+        self._replies[name].add(reply, is_read=self._is_readable(request, reply))
         return str(name)
 
-    def _check(self, name: str) -> None:
+    def _check_rubric(self, name: str) -> None:
         replies = self._replies[name]
         n, n_unread = len(replies.are_read), replies.n_unread
-        if not replies.exceed(self._max_invalid) or replies.unread is None:
+        if not replies.exceeds(self._max_invalid) or replies.first_unread is None:
             return
         position = "last" if n == WINDOW else "first"
         raise UserError(
             f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
-            f"{self._noun} (the first: {quoted(replies.unread.text)}; "
-            f"{replies.unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
+            f"{self._noun} (the first: {quoted(replies.first_unread.text)}; "
+            f"{replies.first_unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
             "never asked again."
         )
 
@@ -177,4 +179,4 @@ class Watch:
 def quoted(text: str) -> str:
     """Return the beginning of a reply on one line, in quotation marks."""
     line = " ".join(text.split())
-    return f'"{line[:_QUOTED]}{"..." if len(line) > _QUOTED else ""}"'
+    return f'"{line[:_MAX_QUOTED_CHARACTERS]}{"..." if len(line) > _MAX_QUOTED_CHARACTERS else ""}"'
