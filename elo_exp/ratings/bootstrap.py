@@ -46,18 +46,18 @@ def bootstrap(
     fits = {
         name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
     }
-    drawn = drawn_prompts(
+    times_by_dimension = drawn_prompts(
         [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
     )
     samples = {}
-    for (name, fit), times in zip(fits.items(), drawn, strict=True):
+    for (name, fit), times in zip(fits.items(), times_by_dimension, strict=True):
         played, m = fit.played, len(fit.theta)
         pair = np.append(
             played.first * m + played.second, played.second * m + played.first
         )
         entries = np.append(played.score, 1.0 - played.score)
-        if (each := played.on_each) is not None:
-            entries *= np.tile(each, 2)
+        if (games_per_prompt := played.on_each) is not None:
+            entries *= np.tile(games_per_prompt, 2)
         wins = scipy.sparse.csr_array(  # (rows, m * m): of each prompt
             (entries, (np.tile(played.cluster, 2), pair)), shape=(played.n_rows, m * m)
         )
@@ -93,24 +93,24 @@ def drawn_prompts(
     if not dimensions:
         return []
     codes = [played.prompts for played in dimensions]
-    present, number = numbered(np.concatenate(codes))
-    n, rng = len(present), np.random.default_rng(seed)
+    unit_codes, number = numbered(np.concatenate(codes))
+    n, rng = len(unit_codes), np.random.default_rng(seed)
     times: NDArray[np.integer[Any]]
     if all(played.alike is None for played in dimensions):
         times = np.empty((n_bootstraps, n), dtype=np.uint8)
-        for row in times:
-            row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+        for resample in times:
+            resample[:] = np.bincount(rng.integers(n, size=n), minlength=n)
     else:
-        alike = np.ones(n, dtype=np.intp)
+        n_alike = np.ones(n, dtype=np.intp)
         for played in dimensions:
             if played.alike is not None:
-                alike[np.searchsorted(present, played.prompts)] = played.alike
-        total = alike.sum()
+                n_alike[np.searchsorted(unit_codes, played.prompts)] = played.alike
+        total = n_alike.sum()
         times = np.empty((n_bootstraps, n), dtype=np.int32)
-        for row in times:
-            row[:] = rng.multinomial(total, alike / total)
-    ends = np.cumsum([len(places) for places in codes])[:-1]
-    return [times[:, places] for places in np.split(number, ends)]
+        for resample in times:
+            resample[:] = rng.multinomial(total, n_alike / total)
+    splits = np.cumsum([len(unit_numbers) for unit_numbers in codes])[:-1]
+    return [times[:, columns] for columns in np.split(number, splits)]
 
 
 def _refitted(fit: Fit, wins: Array) -> Array:
@@ -120,12 +120,12 @@ def _refitted(fit: Fit, wins: Array) -> Array:
     for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts
         step = (wins - n_games * win_probability(theta)).sum(axis=2) @ inverse
         theta += step
-        is_far = np.abs(step).max(axis=1, initial=0.0) >= 1e-7
-        if not is_far.any():
+        is_unconverged = np.abs(step).max(axis=1, initial=0.0) >= 1e-7
+        if not is_unconverged.any():
             break
     for b, resample in enumerate(wins):
         if not strongest_component(resample).all():
             theta[b] = np.nan
-        elif is_far[b]:
+        elif is_unconverged[b]:
             theta[b] = abilities(resample)
     return theta

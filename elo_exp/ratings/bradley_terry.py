@@ -63,15 +63,19 @@ class BradleyTerry:
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         fits = {
-            dimension: self._fit(of_dimension)
-            for dimension, of_dimension in battles.items()
-            if len(of_dimension)
+            dimension: self._fit(dimension_battles)
+            for dimension, dimension_battles in battles.items()
+            if len(dimension_battles)
         }
         if self.interval != "sandwich":
-            plain = {d: fit for d, fit in fits.items() if fit.parts is None}
-            samples = bootstrap(plain, n_bootstraps=self.n_bootstraps, seed=self.seed)
-            for dimension, drawn in samples.items():
-                fits[dimension] = _with_samples(dimension, fits[dimension], drawn)
+            plain_fits = {d: fit for d, fit in fits.items() if fit.parts is None}
+            samples = bootstrap(
+                plain_fits, n_bootstraps=self.n_bootstraps, seed=self.seed
+            )
+            for dimension, dimension_samples in samples.items():
+                fits[dimension] = _with_samples(
+                    dimension, fits[dimension], dimension_samples
+                )
         return {
             name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()
         }
@@ -79,23 +83,26 @@ class BradleyTerry:
     def _fit(self, battles: Battles) -> Fit:
         if not self.style:
             return fit_columns(games(battles, orders=self.orders))
-        known = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
-        if not len(known):
+        battles_with_style = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
+        if not len(battles_with_style):
             raise UserError(
                 "style: found no texts of the answers. Expected battles of experiment=tournament "
                 "or arena, or a file with the columns style_a and style_b; or leave it out."
             )
-        if n := battles.total() - known.total():
+        if n := battles.total() - battles_with_style.total():
             logger.warning("warning: style: %d battles without texts are left out", n)
-        played = games(known, orders=self.orders)
-        columns = style_columns(known, self.style)
+        played = games(battles_with_style, orders=self.orders)
+        columns = style_columns(battles_with_style, self.style)
         return fit_columns(played, {k: x[played.battle] for k, x in columns.items()})
 
     def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
         label, interval = "Bradley-Terry", self.interval
         if fit.parts is not None:
-            kinds = dict.fromkeys(name.split("_")[0] for name in fit.parameters)
-            label, interval = f"Bradley-Terry with {' and '.join(kinds)}", "sandwich"
+            column_kinds = dict.fromkeys(name.split("_")[0] for name in fit.parameters)
+            label, interval = (
+                f"Bradley-Terry with {' and '.join(column_kinds)}",
+                "sandwich",
+            )
         board = leaderboard(
             fit,
             battles,
@@ -109,20 +116,20 @@ class BradleyTerry:
         is_known = np.isfinite(board.std_error)
         if interval == "percentile" and is_known.any():
             assert board.samples is not None
-            ends = np.percentile(board.samples, [2.5, 97.5], axis=0)
-            low, high = np.where(is_known, ends, np.nan)
+            percentiles = np.percentile(board.samples, [2.5, 97.5], axis=0)
+            low, high = np.where(is_known, percentiles, np.nan)
             board = replace(board, ci_low=low, ci_high=high)
         return board
 
 
 def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
     """The fit with resamples (b, r), whose covariance replaces the sandwich."""
-    kept = samples[np.isfinite(samples).all(axis=1)]
-    n, n_dropped = len(samples), len(samples) - len(kept)
+    finite_samples = samples[np.isfinite(samples).all(axis=1)]
+    n, n_dropped = len(samples), len(samples) - len(finite_samples)
     covariance = np.full_like(fit.covariance, np.nan)
     advice = ": too many for an interval. Take interval=sandwich or more prompts"
     if n_dropped <= _MAX_DROPPED * n:
-        covariance, advice = np.cov(kept, rowvar=False), ""
+        covariance, advice = np.cov(finite_samples, rowvar=False), ""
     if n_dropped:
         logger.warning(
             "%s: %d of %d resamples of the prompts leave no finite ratings and are dropped%s",
@@ -132,4 +139,6 @@ def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
             advice,
         )
     parameters = {"n_bootstraps": float(n), "n_dropped": float(n_dropped)}
-    return replace(fit, covariance=covariance, samples=kept, parameters=parameters)
+    return replace(
+        fit, covariance=covariance, samples=finite_samples, parameters=parameters
+    )

@@ -72,8 +72,8 @@ def convergence(
         return Convergence(limit={})
     limit = POINTS * abilities(wins)
     by_model = dict(zip(models, (initial_rating + limit).tolist(), strict=True))
-    first, last = int(limit.argmax()), int(limit.argmin())
-    if limit[first] - limit[last] < _FAR:
+    best, worst = int(limit.argmax()), int(limit.argmin())
+    if limit[best] - limit[worst] < _FAR:
         return Convergence(limit=by_model)
     n_matches = wins + wins.T
 
@@ -87,7 +87,7 @@ def convergence(
     ).y.T
     is_far = np.abs(limit) >= min(_FAR, np.abs(limit).max())
     shares = np.where(is_far, path / np.where(is_far, limit, 1.0), np.inf)
-    spread = (path[:, first] - path[:, last]) / (limit[first] - limit[last])
+    spread = (path[:, best] - path[:, worst]) / (limit[best] - limit[worst])
     slowest = shares.argmin(axis=1)
     by_k = {
         k: Progress(
@@ -97,6 +97,6 @@ def convergence(
         )
         for k, i in zip(ks, np.searchsorted(grid, ks), strict=True)
     }
-    enough = np.flatnonzero((shares.min(axis=1) >= CONVERGED) & (grid <= LARGEST_K))
-    sufficient = float(grid[enough[0]]) if len(enough) else None
-    return Convergence(limit=by_model, by_k=by_k, sufficient_k=sufficient)
+    sufficient = np.flatnonzero((shares.min(axis=1) >= CONVERGED) & (grid <= LARGEST_K))
+    sufficient_k = float(grid[sufficient[0]]) if len(sufficient) else None
+    return Convergence(limit=by_model, by_k=by_k, sufficient_k=sufficient_k)

@@ -51,32 +51,36 @@ def with_columns(
     played, m = fit.played, len(fit.theta)
     x = columns[fit.rated[all_games.first] & fit.rated[all_games.second]]
     effects, errors = np.full((2, x.shape[1]), np.nan)
-    nan = np.full_like(fit.covariance, np.nan)
-    nothing = replace(fit, theta=np.diag(nan), covariance=nan)
-    if not (kept := _identified(played, x)):
-        return nothing, effects, errors
-    n, x = m + len(kept), x[:, kept]
+    nan_covariance = np.full_like(fit.covariance, np.nan)
+    unfitted = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
+    if not (chosen := _identified(played, x)):
+        return unfitted, effects, errors
+    n, x = m + len(chosen), x[:, chosen]
     ones, level = np.ones(len(x)), mean_zero(m, n)
     count, wins = played.counted(ones), played.counted(played.score)
-    of_columns = np.broadcast_to(np.arange(m, n), x.shape)
-    place = np.column_stack([played.first, played.second, of_columns])
-    entry = np.column_stack([ones, -ones, x])
+    column_numbers = np.broadcast_to(np.arange(m, n), x.shape)
+    parameter_index = np.column_stack([played.first, played.second, column_numbers])
+    design = np.column_stack([ones, -ones, x])
     estimate, information, _ = logistic(
-        place, entry, count, wins, level, np.zeros(n), largest=_LARGEST_GAP
+        parameter_index, design, count, wins, level, np.zeros(n), max_gap=_LARGEST_GAP
     )
-    gap = (entry * estimate[place]).sum(axis=1)
+    gap = (design * estimate[parameter_index]).sum(axis=1)
     if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
-        return nothing, effects, errors
+        return unfitted, effects, errors
     residual = played.score - scipy.special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
     covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
-    of_columns_alone, (left_out, _) = covariance, played.left_out()
-    if (left_out != 1.0).any():
-        unseen = scipy.sparse.csr_array(scipy.sparse.diags_array(left_out) @ by_cluster)
-        of_columns_alone = sandwich(inverse, unseen, m, n=played.n_clusters)
-    effects[kept] = estimate[m:]
-    errors[kept] = np.sqrt(np.maximum(np.diag(of_columns_alone)[m:], 0.0))
+    column_covariance, (leverage_factor, _) = covariance, played.left_out()
+    if (leverage_factor != 1.0).any():
+        corrected_by_cluster = scipy.sparse.csr_array(
+            scipy.sparse.diags_array(leverage_factor) @ by_cluster
+        )
+        column_covariance = sandwich(
+            inverse, corrected_by_cluster, m, n=played.n_clusters
+        )
+    effects[chosen] = estimate[m:]
+    errors[chosen] = np.sqrt(np.maximum(np.diag(column_covariance)[m:], 0.0))
     parts = (by_cluster @ inverse)[:, :m]
     fit = replace(fit, theta=estimate[:m], covariance=covariance[:m, :m], parts=parts)
     return fit, effects, errors
@@ -104,14 +108,14 @@ def fit_columns(all_games: Games, style: Mapping[str, Array] | None = None) -> F
     if not columns:
         return fit
     x = np.stack(list(columns.values()), axis=1)
-    controlled, effects, errors = with_columns(fit, all_games, x)
+    fit_with_columns, effects, errors = with_columns(fit, all_games, x)
     parameters = dict[str, float | None]()
     for name, effect, error in zip(columns, effects, errors, strict=True):
         unit = 1.0 if name == "position" else POINTS
         parameters[name] = known(unit * effect)
         parameters[f"{name}_std_error"] = known(unit * error)
-    is_told = np.isfinite(effects).any()
-    return replace(controlled if is_told else fit, parameters=parameters)
+    is_estimated = np.isfinite(effects).any()
+    return replace(fit_with_columns if is_estimated else fit, parameters=parameters)
 
 
 def contrast(difference: Array, weight: Array | None = None) -> tuple[Array, float]:
@@ -171,28 +175,31 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
     dict of str to Array, shape (n,) each
         By name: style, the feature, and votes or verdicts; those that no battle has are left out.
     """
-    of_a, of_b = np.moveaxis(battles.style(), 1, 0)
+    style_a, style_b = np.moveaxis(battles.style(), 1, 0)
     is_vote = np.array([*battles.sources, ""])[battles.source] == "human"
     columns = {}
-    for whose, chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
-        for feature in features if chosen.any() else ():
+    for source_kind, is_chosen in (("votes", is_vote), ("verdicts", ~is_vote)):
+        for feature in features if is_chosen.any() else ():
             weight = np.ones(len(battles)) if battles.count is None else battles.count
-            difference = (of_a - of_b)[:, FEATURES.index(feature)]
+            difference = (style_a - style_b)[:, FEATURES.index(feature)]
             x = np.zeros(len(battles))
-            x[chosen], _ = contrast(difference[chosen], weight[chosen])
-            rms = math.sqrt((weight * x**2).sum() / battles.total_of(chosen))
-            columns[f"style_{feature}_{whose}"] = x / (rms or 1.0)
+            x[is_chosen], _ = contrast(difference[is_chosen], weight[is_chosen])
+            rms = math.sqrt((weight * x**2).sum() / battles.total_of(is_chosen))
+            columns[f"style_{feature}_{source_kind}"] = x / (rms or 1.0)
     return columns
 
 
 def _identified(played: Games, x: Array) -> list[int]:
     """Number the columns that neither the models nor the columns before them explain."""
     cross = np.array([played.over_prompts(played.by_cluster(column)) for column in x.T])
-    games_of = x if played.count is None else x * played.count[:, None]
+    weighted_columns = x if played.count is None else x * played.count[:, None]
     inverse = bread(np.zeros(played.n_models), played) / 4.0  # all are equals
-    left, kept = x.T @ games_of - cross @ inverse @ cross.T, []
+    unexplained, chosen = x.T @ weighted_columns - cross @ inverse @ cross.T, []
     for k, column in enumerate(x.T):
-        if left[k, k] > _COLLINEAR * (column @ games_of[:, k]):
-            kept.append(k)
-            left = left - np.outer(left[k], left[k]) / left[k, k]
-    return kept
+        if unexplained[k, k] > _COLLINEAR * (column @ weighted_columns[:, k]):
+            chosen.append(k)
+            unexplained = (
+                unexplained
+                - np.outer(unexplained[k], unexplained[k]) / unexplained[k, k]
+            )
+    return chosen

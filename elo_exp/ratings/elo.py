@@ -84,8 +84,12 @@ class PermutationElo:
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         """The leaderboard at `k`, by dimension."""
-        swept = self.sweep(battles)
-        return {name: boards[float(self.k)] for name, boards in swept.items() if boards}
+        boards_by_k = self.sweep(battles)
+        return {
+            name: boards[float(self.k)]
+            for name, boards in boards_by_k.items()
+            if boards
+        }
 
     def sweep(
         self, battles: Mapping[str, Battles]
@@ -93,15 +97,17 @@ class PermutationElo:
         """A leaderboard by dimension and K; none, with a warning, where no match is played."""
         boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
         played = {}
-        for name, some in battles.items():
-            if some.count is not None and not self.shuffle:
+        for name, dimension_battles in battles.items():
+            if dimension_battles.count is not None and not self.shuffle:
                 raise UserError(
                     "elo.shuffle: found false, and battles that are counted, which have no order. "
                     "Give the battles themselves, or leave elo.shuffle at true."
                 )
-            decisive = games(self.played(some), orders="reconciled")
-            if decisive.n_clusters:
-                played[name] = decisive
+            dimension_matches = games(
+                self.played(dimension_battles), orders="reconciled"
+            )
+            if dimension_matches.n_clusters:
+                played[name] = dimension_matches
             else:
                 logger.warning(
                     "%s: Elo has no decisive match to play, so no rating for this dimension",
@@ -129,13 +135,15 @@ class PermutationElo:
                 )
         if not self.n_bootstraps:
             return boards
-        drawn = drawn_prompts(
+        times_by_dimension = drawn_prompts(
             list(played.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
         )
         n_perms = self.perms_per_bootstrap if self.shuffle else 1
         total = len(played) * self.n_bootstraps * n_perms
         with meter("playing match orders of drawn prompts", total=total) as advance:
-            for (name, matches), times in zip(played.items(), drawn, strict=True):
+            for (name, matches), times in zip(
+                played.items(), times_by_dimension, strict=True
+            ):
                 board = boards[name][float(self.k)]
                 assert board.n_prompts is not None
                 error = self._error(
@@ -148,40 +156,47 @@ class PermutationElo:
 
     def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
         """How far the mean over permutations has come at every K, by dimension."""
-        played = {name: self.played(some).compact() for name, some in battles.items()}
+        played = {
+            name: self.played(dimension_battles).compact()
+            for name, dimension_battles in battles.items()
+        }
         return {
             name: convergence(
-                games(some, orders="reconciled").wins(),
-                some.models,
+                games(dimension_battles, orders="reconciled").wins(),
+                dimension_battles.models,
                 ks=self.ks,
                 initial_rating=self.initial_rating,
             )
-            for name, some in played.items()
+            for name, dimension_battles in played.items()
         }
 
     def _announce(self, played: Mapping[str, Games], ends: Mapping[str, Tail]) -> None:
         """Say how much is to be played, and how to ask for less, where it takes more than some seconds."""
-        n_matches, n_updates, n_drawn = 0, 0, self.n_bootstraps
-        n_drawn *= self.perms_per_bootstrap if self.shuffle else 1
+        n_matches, n_updates, n_resample_orders = 0, 0, self.n_bootstraps
+        n_resample_orders *= self.perms_per_bootstrap if self.shuffle else 1
         for name, matches in played.items():
             n, lengths = matches.n_games, ends[name].lengths
             n_orders = self.n_perms if self.shuffle else 1
             n_matches += n
             n_updates += n_orders * sum(lengths.get(k, n) for k in self.ks)
-            n_updates += n_drawn * lengths.get(self.k, n)
+            n_updates += n_resample_orders * lengths.get(self.k, n)
         if n_updates < _ANNOUNCED:
             return
-        drawn = f" and in {n_drawn:,} orders of drawn prompts" if n_drawn else ""
-        less = " and elo.n_bootstraps" if n_drawn else ""
+        resample_note = (
+            f" and in {n_resample_orders:,} orders of drawn prompts"
+            if n_resample_orders
+            else ""
+        )
+        bootstrap_hint = " and elo.n_bootstraps" if n_resample_orders else ""
         logger.info(
             "Elo plays %s matches in %s orders at %s of K%s, %s million updates: elo.n_perms%s "
             "ask for fewer",
             f"{n_matches:,}",
             f"{self.n_perms if self.shuffle else 1:,}",
             "one value" if len(self.ks) == 1 else f"{len(self.ks)} values",
-            drawn,
+            resample_note,
             f"{n_updates / 1e6:,.0f}",
-            less,
+            bootstrap_hint,
         )
 
     @property
@@ -207,13 +222,15 @@ class PermutationElo:
         new prompts have, n being those that a model was on.
         """
         ties = played.ties()
-        won = (played.wins() - ties / 2.0) > 0
-        ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
-        known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
+        has_decisive = (played.wins() - ties / 2.0) > 0
+        has_outcome = np.stack(
+            [has_decisive.any(axis=1), has_decisive.any(axis=0), ties.any(axis=1)]
+        )
+        is_estimable = (n_prompts > 1) & (has_outcome.sum(axis=0) > 1)
         *_, kind = kinds(played)
         counts = kinds_by_prompt(played, kind)
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
-        if not (known.any() and prompts_differ):
+        if not (is_estimable.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
         ratings = POINTS * replay(
             played,
@@ -224,17 +241,18 @@ class PermutationElo:
             end=of_resamples(end, self.k, played, times),
             advance=advance,
         ).squeeze(axis=3)
-        between = ratings.mean(axis=1).var(axis=0, ddof=1)
-        of_one_order = np.zeros(played.n_models)
+        variance_between = ratings.mean(axis=1).var(axis=0, ddof=1)
+        order_variance = np.zeros(played.n_models)
         if n_perms > 1:
-            of_one_order = ratings.var(axis=1, ddof=1).mean(axis=0)
-        of_prompts = np.maximum(
-            between - of_one_order / n_perms, _LEAST_SHARE * between
+            order_variance = ratings.var(axis=1, ddof=1).mean(axis=0)
+        prompt_variance = np.maximum(
+            variance_between - order_variance / n_perms, _LEAST_SHARE * variance_between
         )
-        of_prompts *= n_prompts / np.maximum(n_prompts - 1, 1)
-        known &= of_prompts > _ROUNDING
+        prompt_variance *= n_prompts / np.maximum(n_prompts - 1, 1)
+        is_estimable &= prompt_variance > _ROUNDING
         return np.sqrt(
-            np.where(known, of_prompts, np.nan) + of_one_order / self.n_perms
+            np.where(is_estimable, prompt_variance, np.nan)
+            + order_variance / self.n_perms
         )
 
 
@@ -275,19 +293,19 @@ def leaderboards(
     n_prompts = played.n_prompts(by_prompt).astype(np.float64)
     boards = {}
     for i, k in enumerate(ks):
-        of_k, ordering_error = samples[:, :, i], np.zeros(m)
+        k_samples, ordering_error = samples[:, :, i], np.zeros(m)
         parameters = {"k": k}
         if lengths and k in lengths:
             parameters["matches_played"] = lengths[k]
         if n_perms > 1:
-            ordering_error = of_k.std(axis=0, ddof=1) / math.sqrt(n_perms)
+            ordering_error = k_samples.std(axis=0, ddof=1) / math.sqrt(n_perms)
         boards[k] = Leaderboard(
             label="Elo",
             interval=None,
             models=models,
-            rating=of_k.mean(axis=0),
+            rating=k_samples.mean(axis=0),
             ordering_error=ordering_error,
-            samples=of_k,
+            samples=k_samples,
             n_battles=n_battles,
             n_prompts=n_prompts,
             n_clusters=played.n_clusters,
@@ -339,41 +357,45 @@ def replay(
     (first, second, score, kind), m = kinds(played), played.n_models
     on_each = 1 if played.on_each is None else played.on_each
     if times is None:
-        alike = (
+        n_alike = (
             np.ones(played.n_rows, np.intp) if played.alike is None else played.alike
         )
-        times = alike[None]
+        times = n_alike[None]
     lengths = times @ tally(played.cluster, played.on_each)
-    cut = {k: end.lengths[k] for k in ks if k in end.lengths} if end else {}
-    whole = [k for k in ks if k not in cut]
-    longest = int(lengths.max()) if whole else max(cut.values())
-    parts = [([k], n) for k, n in cut.items()] + [(whole, longest)][: len(whole)]
-    n_updates = sum(len(some) * n for some, n in parts)
+    lengths_by_k = {k: end.lengths[k] for k in ks if k in end.lengths} if end else {}
+    full_ks = [k for k in ks if k not in lengths_by_k]
+    longest = int(lengths.max()) if full_ks else max(lengths_by_k.values())
+    parts = [([k], n) for k, n in lengths_by_k.items()] + [(full_ks, longest)][
+        : len(full_ks)
+    ]
+    n_updates = sum(len(part_ks) * n for part_ks, n in parts)
     # Shorter orders are filled up with a match of two models that meet nobody else.
-    filler = len(first)
+    filler_kind = len(first)
     sides = np.array([np.append(first, m), np.append(second, m + 1)])
-    order = np.append(kind, filler).astype(np.min_scalar_type(filler + 1))
+    kind_numbers = np.append(kind, filler_kind).astype(
+        np.min_scalar_type(filler_kind + 1)
+    )
     by_prompt = kinds_by_prompt(played, kind)
     rng = np.random.default_rng(seed)
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
-    bytes_an_order = max(longest * order.itemsize, 1)
+    bytes_per_order = max(longest * kind_numbers.itemsize, 1)
     size = max(
-        _BLOCK_BYTES // bytes_an_order,
-        min(_BLOCK_ORDERS, _MOST_BYTES // bytes_an_order),
+        _BLOCK_BYTES // bytes_per_order,
+        min(_BLOCK_ORDERS, _MOST_BYTES // bytes_per_order),
         1,
     )
     blocks = []
     for begin in range(0, len(resample), size):
         block = resample[begin : begin + size]
-        if whole:
-            each = [
+        if full_ks:
+            orders_by_resample = [
                 np.repeat(
-                    order,
+                    kind_numbers,
                     np.append(times[b][played.cluster] * on_each, longest - lengths[b]),
                 )
                 for b in range(block[0], block[-1] + 1)
             ]
-            lanes = np.stack(each)[block - block[0]]
+            lanes = np.stack(orders_by_resample)[block - block[0]]
             if seed is not None:
                 rng.permuted(lanes, axis=1, out=lanes)
         else:
@@ -384,20 +406,24 @@ def replay(
                     if n
                 ]
             )
-        of_k: dict[float, Array] = {}
-        for some, n in parts:
-            start = np.append(end.start, [0.0, 0.0]) if end and some != whole else None
+        log_odds_by_k: dict[float, Array] = {}
+        for part_ks, n in parts:
+            start = (
+                np.append(end.start, [0.0, 0.0]) if end and part_ks != full_ks else None
+            )
             log_odds = play(
                 sides,
                 np.append(score, 1.0),
                 lanes[:, -n:],
                 n_models=m + 2,
-                ks=some,
+                ks=part_ks,
                 start=start,
-                advance=_scaled(advance, len(some) * n / n_updates),
+                advance=_scaled(advance, len(part_ks) * n / n_updates),
             )
-            of_k |= zip(some, log_odds[:, :m].transpose(2, 0, 1), strict=True)
-        blocks.append(np.stack([of_k[k] for k in ks], axis=2))
+            log_odds_by_k |= zip(
+                part_ks, log_odds[:, :m].transpose(2, 0, 1), strict=True
+            )
+        blocks.append(np.stack([log_odds_by_k[k] for k in ks], axis=2))
     log_odds = np.concatenate(blocks)
     return log_odds.reshape(len(times), n_perms, m, len(ks))
 
@@ -449,27 +475,27 @@ def play(
     if start is not None:
         state += np.tile(start, n_lanes)[:, None]
     rows = state.view(np.dtype((np.void, state.itemsize * n_ks))).ravel()
-    both = np.empty((2, n_lanes, n_ks))
-    first, second = both
-    both_rows = both.view(rows.dtype).ravel()
+    ratings = np.empty((2, n_lanes, n_ks))
+    first, second = ratings
+    rating_rows = ratings.view(rows.dtype).ravel()
     gain, ones = np.empty_like(first), np.ones_like(first)
     step = np.tile(np.array(ks, dtype=float) / POINTS, (n_lanes, 1))
     base = n_models * np.arange(n_lanes)
     lost_share = 1.0 - score
-    all_won = not lost_share.any()
+    is_all_decisive = not lost_share.any()
     for begin in range(0, n_steps, _STEPS):
         block = np.ascontiguousarray(orders[:, begin : begin + _STEPS].T, dtype=np.intp)
         index = models[:, block].swapaxes(0, 1) + base
         for t, sides in enumerate(index.reshape(-1, 2 * n_lanes)):
-            rows.take(sides, None, both_rows, "clip")
+            rows.take(sides, None, rating_rows, "clip")
             np.subtract(first, second, gain)
             np.exp(gain, gain)
             gain += ones
             np.divide(step, gain, gain)  # K (1 - E_first), the gain of a win
-            if not all_won:
+            if not is_all_decisive:
                 gain -= step * lost_share[block[t], None]
             first += gain
             second -= gain
-            rows.put(sides, both_rows, "clip")
+            rows.put(sides, rating_rows, "clip")
         advance(n_lanes * len(block) / n_steps)
     return state.reshape(n_lanes, n_models, n_ks)

@@ -93,14 +93,14 @@ def strongest_component(wins: Array) -> Mask:
        Mathematical Monthly 64(8), 28-33.
     """
     links = scipy.sparse.csr_array(wins > 0)
-    _, part = scipy.sparse.csgraph.connected_components(links, connection="strong")
-    size = np.bincount(part)[part]
+    _, component = scipy.sparse.csgraph.connected_components(links, connection="strong")
+    size = np.bincount(component)[component]
     if size.max(initial=0) < 2:
         return np.zeros(len(wins), dtype=np.bool_)
-    lead = np.bincount(part, wins.sum(axis=1) - wins.sum(axis=0))[part]
-    n_wins = np.bincount(part, wins.sum(axis=1))[part]
-    best = max(range(len(wins)), key=lambda i: (size[i], lead[i], n_wins[i]))
-    return np.asarray(part == part[best])
+    net_wins = np.bincount(component, wins.sum(axis=1) - wins.sum(axis=0))[component]
+    n_wins = np.bincount(component, wins.sum(axis=1))[component]
+    best = max(range(len(wins)), key=lambda i: (size[i], net_wins[i], n_wins[i]))
+    return np.asarray(component == component[best])
 
 
 def abilities(wins: Array) -> Array:
@@ -168,36 +168,36 @@ def newton(
     numpy.linalg.LinAlgError
         Where the second derivative is singular.
     """
-    now, (value, gradient, curvature) = start, evaluate(start)
+    estimate, (value, gradient, curvature) = start, evaluate(start)
     for _ in range(_MAX_STEPS):
         step = np.linalg.solve(curvature, gradient)
         step *= _LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)
-        least = value - 1e-9 * abs(value)
-        value, gradient, curvature = evaluate(now + step)
-        while value < least:
+        min_value = value - 1e-9 * abs(value)
+        value, gradient, curvature = evaluate(estimate + step)
+        while value < min_value:
             step /= 2.0
-            value, gradient, curvature = evaluate(now + step)
-        now = now + step
+            value, gradient, curvature = evaluate(estimate + step)
+        estimate = estimate + step
         if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
             break
-    return now, curvature
+    return estimate, curvature
 
 
 def logistic(
-    place: Index,
-    entry: Array,
+    parameter_index: Index,
+    design: Array,
     count: Array,
     wins: Array,
     precision: Array,
     start: Array,
     *,
-    largest: float = math.inf,
+    max_gap: float = math.inf,
 ) -> tuple[Array, Array, float]:
     """Maximise a logistic log-likelihood under a normal prior of mean zero.
 
     Parameters
     ----------
-    place, entry : array, shape (k, c)
+    parameter_index, design : array, shape (k, c)
         The parameters of each row, by number, and what each of them is multiplied by.
     count, wins : Array, shape (k,)
         The weight of each row, and of its wins.
@@ -205,7 +205,7 @@ def logistic(
         Of the prior; zero for a parameter that has none.
     start : Array, shape (p,)
         Where to begin.
-    largest : float, default inf
+    max_gap : float, default inf
         Log-odds of a row beyond which no parameters are admitted.
 
     Returns
@@ -222,19 +222,21 @@ def logistic(
         Where rows and prior leave a parameter open.
     """
     n = len(start)
-    pairs = (n * place[:, :, None] + place[:, None]).ravel()
-    products = entry[:, :, None] * entry[:, None]
+    pairs = (n * parameter_index[:, :, None] + parameter_index[:, None]).ravel()
+    products = design[:, :, None] * design[:, None]
 
     def evaluate(x: Array) -> tuple[float, Array, Array]:
-        gap = (entry * x[place]).sum(axis=1)
-        if np.abs(gap).max(initial=0.0) > largest:
+        gap = (design * x[parameter_index]).sum(axis=1)
+        if np.abs(gap).max(initial=0.0) > max_gap:
             return -np.inf, x, precision
         p = scipy.special.expit(gap)
         value = wins @ gap - count @ np.logaddexp(0.0, gap) - x @ precision @ x / 2
-        slope = entry * (wins - count * p)[:, None]
-        bend = products * (count * p * (1.0 - p))[:, None, None]
-        gradient = np.bincount(place.ravel(), slope.ravel(), n) - precision @ x
-        information = np.bincount(pairs, bend.ravel(), n * n).reshape(n, n)
+        slope = design * (wins - count * p)[:, None]
+        row_curvature = products * (count * p * (1.0 - p))[:, None, None]
+        gradient = (
+            np.bincount(parameter_index.ravel(), slope.ravel(), n) - precision @ x
+        )
+        information = np.bincount(pairs, row_curvature.ravel(), n * n).reshape(n, n)
         return float(value), gradient, information + precision
 
     estimate, curvature = newton(start, evaluate)
@@ -403,19 +405,20 @@ def of_own_prompts(fit: Fit) -> Array:
     """
     n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
     n_prompts = fit.n_prompts
-    fewer, hidden = n_prompts < n, fit.balance.hidden
-    if not (fewer.any() or (hidden > 1.0).any()):
+    is_partial, hidden = n_prompts < n, fit.balance.hidden
+    if not (is_partial.any() or (hidden > 1.0).any()):
         return covariance
     k = np.where(n_prompts > 1, n_prompts, np.nan)
-    factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
+    factor = np.where(is_partial, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
     factor *= np.sqrt(hidden)
     corrected = factor[:, None] * covariance * factor
     independent = np.diag(bread(fit.theta, fit.played))
-    lacking = np.where(
+    missing_variance = np.where(
         n_prompts < min(_FEW, n / 2), independent - np.diag(corrected), 0.0
     )
-    of_distance = np.fmax(lacking, 0.0) / (1 - 1 / m) ** 2  # to each of the others
-    return np.asarray(corrected + np.diag(of_distance))
+    # Of the distance to each of the others
+    added_variance = np.fmax(missing_variance, 0.0) / (1 - 1 / m) ** 2
+    return np.asarray(corrected + np.diag(added_variance))
 
 
 def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
@@ -443,19 +446,21 @@ def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
     .. [1] A. C. Cameron, J. B. Gelbach and D. L. Miller (2011), "Robust inference with multiway clustering",
        Journal of Business & Economic Statistics 29(2), 238-249.
     """
-    apart = fit.played.by_annotator()
-    if apart is None or not np.isfinite(covariance).any():
+    annotator_games = fit.played.by_annotator()
+    if annotator_games is None or not np.isfinite(covariance).any():
         return covariance, None
-    by_person, by_both = apart
+    by_person, by_both = annotator_games
     m, residual = len(fit.theta), residuals(fit.theta, fit.played)
     inverse = bread(fit.theta, fit.played)
     people = by_person.by_cluster(residual)
     balance = by_person.balance(people)
-    of_people = sandwich(inverse, people, m, n=by_person.n_clusters)
-    both = by_both.by_cluster(residual)
+    person_covariance = sandwich(inverse, people, m, n=by_person.n_clusters)
+    both_by_cluster = by_both.by_cluster(residual)
     factor = np.sqrt(balance.hidden)
-    excess = factor[:, None] * of_people * factor
-    excess = excess - inverse @ (both.T @ both).toarray() @ inverse
+    excess = factor[:, None] * person_covariance * factor
+    excess = (
+        excess - inverse @ (both_by_cluster.T @ both_by_cluster).toarray() @ inverse
+    )
     if np.isfinite(excess).all():
         values, vectors = np.linalg.eigh((excess + excess.T) / 2.0)
         covariance = covariance + vectors * np.maximum(values, 0.0) @ vectors.T
@@ -496,8 +501,8 @@ def leaderboard(
     """
     m = len(battles.models)
     covariance = np.full((m, m), np.nan)
-    of_fit, n_people = with_annotators(fit, of_own_prompts(fit))
-    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * of_fit
+    fit_covariance, n_people = with_annotators(fit, of_own_prompts(fit))
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * fit_covariance
     samples = None
     if fit.samples is not None:
         samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
@@ -537,8 +542,12 @@ def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
         Of the others, by number: "unbeaten", "winless" or "disconnected", which is said where no chain
         of wins or ties leads to the rated models and back.
     """
-    won, lost = wins.sum(axis=1) > 0, wins.sum(axis=0) > 0
+    has_won, has_lost = wins.sum(axis=1) > 0, wins.sum(axis=0) > 0
     return {
-        i: "unbeaten" if not lost[i] else "winless" if not won[i] else "disconnected"
+        i: "unbeaten"
+        if not has_lost[i]
+        else "winless"
+        if not has_won[i]
+        else "disconnected"
         for i in np.flatnonzero(~rated).tolist()
     }

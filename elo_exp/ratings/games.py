@@ -97,16 +97,16 @@ class Games:
 
     def squared(self, terms: Array) -> Array:
         """Multiply terms (g,) so that the squares of a cluster's sums are those of all its prompts."""
-        each = self.on_each
-        if each is None or self.alike is None:
+        games_per_prompt = self.on_each
+        if games_per_prompt is None or self.alike is None:
             return terms
-        return terms * each * np.sqrt(self.alike[self.cluster])
+        return terms * games_per_prompt * np.sqrt(self.alike[self.cluster])
 
     def sums(self, terms: Array | None = None) -> Array:
         """Sum terms (g,) over the games of i, the first, with j: (m, m); None counts the games."""
         m = self.n_models
-        each = self.count if terms is None else self.counted(terms)
-        total = np.bincount(self.first * m + self.second, each, m * m)
+        weights = self.count if terms is None else self.counted(terms)
+        total = np.bincount(self.first * m + self.second, weights, m * m)
         return total.reshape(m, m).astype(np.float64)
 
     def wins(self) -> Array:
@@ -118,48 +118,58 @@ class Games:
         tied = self.sums((self.score == 0.5).astype(np.float64))
         return tied + tied.T
 
-    def by_cluster(self, slope: Array, *others: Array) -> scipy.sparse.csr_array:
+    def by_cluster(self, slope: Array, *other_terms: Array) -> scipy.sparse.csr_array:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
         of each cluster: (n_rows, m + len(others)). The sums of k prompts alike are one row, which
         is multiplied by sqrt(k): their outer products add up to those of the prompts."""
         n, m = self.n_rows, self.n_models
-        slope, others = self.squared(slope), tuple(map(self.squared, others))
+        slope, other_terms = self.squared(slope), tuple(map(self.squared, other_terms))
         sums = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
-        columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
+        columns = [
+            np.bincount(self.cluster, terms, n)[:, None] for terms in other_terms
+        ]
         return scipy.sparse.hstack([sums, *columns], format="csr") if columns else sums
 
     def balance(self, by_cluster: scipy.sparse.csr_array) -> Balance:
         """Measure how evenly the games are spread over the prompts, whose sums `by_cluster` returned."""
         n, m = self.n_rows, self.n_models
-        each = np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        games_per_prompt = (
+            np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        )
         if (on_each := self.on_each) is not None:
-            each = on_each * 1.0
+            games_per_prompt = on_each * 1.0
         weight = np.ones(n) if self.alike is None else self.alike * 1.0
-        whole = np.bincount(self.cluster, each, n)
+        cluster_sizes = np.bincount(self.cluster, games_per_prompt, n)
         rows, columns = np.tile(self.cluster, 2), np.append(self.first, self.second)
-        sizes = scipy.sparse.csr_array((np.tile(each, 2), (rows, columns)), (n, m))
+        sizes = scipy.sparse.csr_array(
+            (np.tile(games_per_prompt, 2), (rows, columns)), (n, m)
+        )
         model, size = sizes.indices, sizes.data
         times = np.repeat(weight, np.diff(sizes.indptr))
-        total, squares, n_each = (
+        total, squares, n_prompts = (
             np.bincount(model, times * size**power, m) for power in (1, 2, 0)
         )
-        n_effective = _effective(total, squares, n_each)
+        n_effective = _effective(total, squares, n_prompts)
         hidden = np.ones(m)
-        if (uneven := (n_effective != n_each) & (n_each > 1)).any():
-            left_out, chosen = np.ones(len(size)), uneven[model]
-            at = model[chosen]
-            left_out[chosen] = 1.0 - 1.0 / n_each[at]
-            left_out[chosen] /= 1.0 - size[chosen] / total[at]
+        if (is_uneven := (n_effective != n_prompts) & (n_prompts > 1)).any():
+            leverage_factor, is_chosen = np.ones(len(size)), is_uneven[model]
+            model_index = model[is_chosen]
+            leverage_factor[is_chosen] = 1.0 - 1.0 / n_prompts[model_index]
+            leverage_factor[is_chosen] /= 1.0 - size[is_chosen] / total[model_index]
             parts = by_cluster[:, :m] ** 2
-            seen = np.asarray(parts.sum(axis=0))
-            weighed = sizes.copy()
-            weighed.data = left_out**2
-            unseen = np.asarray((parts * weighed).sum(axis=0))
-            hidden[uneven] = (unseen / np.where(seen > 0, seen, 1.0))[uneven]
+            part_sums = np.asarray(parts.sum(axis=0))
+            leverage_weights = sizes.copy()
+            leverage_weights.data = leverage_factor**2
+            corrected_sums = np.asarray((parts * leverage_weights).sum(axis=0))
+            hidden[is_uneven] = (
+                corrected_sums / np.where(part_sums > 0, part_sums, 1.0)
+            )[is_uneven]
         return Balance(
             n_effective=n_effective,
             n_effective_clusters=float(
-                _effective(weight @ whole, weight @ whole**2, weight.sum())
+                _effective(
+                    weight @ cluster_sizes, weight @ cluster_sizes**2, weight.sum()
+                )
             ),
             hidden=np.maximum(hidden, 1.0),
         )
@@ -171,16 +181,18 @@ class Games:
         grows if the fit leaves it out. All are 1 if prompts have equally many games.
         """
         n = self.n_rows
-        each = np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        games_per_prompt = (
+            np.ones(len(self.score)) if self.count is None else self.count * 1.0
+        )
         if (on_each := self.on_each) is not None:
-            each = on_each * 1.0
+            games_per_prompt = on_each * 1.0
         weight = np.ones(n) if self.alike is None else self.alike * 1.0
-        whole = np.bincount(self.cluster, each, n)
-        n_prompts, total = weight.sum(), weight @ whole
-        n_effective = float(_effective(total, weight @ whole**2, n_prompts))
+        cluster_sizes = np.bincount(self.cluster, games_per_prompt, n)
+        n_prompts, total = weight.sum(), weight @ cluster_sizes
+        n_effective = float(_effective(total, weight @ cluster_sizes**2, n_prompts))
         if n_effective == n_prompts or n_prompts < 2:
             return np.ones(n), n_effective
-        return (1.0 - 1.0 / n_prompts) / (1.0 - whole / total), n_effective
+        return (1.0 - 1.0 / n_prompts) / (1.0 - cluster_sizes / total), n_effective
 
     def by_annotator(self) -> tuple[Games, Games] | None:
         """Return the games with annotators as clusters, and with an annotator's games on a prompt as one each.
@@ -192,11 +204,11 @@ class Games:
         names, annotator = numbered(self.annotator)
         if np.count_nonzero(names) < MIN_ANNOTATORS:
             return None
-        both = annotator * self.n_rows + self.cluster
-        pairs, pair = np.unique(both, return_inverse=True)
+        pair_codes = annotator * self.n_rows + self.cluster
+        present_pairs, pair = np.unique(pair_codes, return_inverse=True)
         return (
             replace(self, cluster=annotator, prompts=names),
-            replace(self, cluster=pair, prompts=np.arange(len(pairs))),
+            replace(self, cluster=pair, prompts=np.arange(len(present_pairs))),
         )
 
     def over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
@@ -213,41 +225,41 @@ class Games:
             count = np.repeat(self.alike, np.diff(by_cluster.indptr))
         return tally(by_cluster.indices, count, self.n_models)
 
-    def among(self, chosen: Mask) -> Games:
+    def among(self, is_chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
-        if chosen.all():
+        if is_chosen.all():
             return self
-        games = self.select(chosen[self.first] & chosen[self.second])
-        number = np.cumsum(chosen) - 1
+        games = self.select(is_chosen[self.first] & is_chosen[self.second])
+        number = np.cumsum(is_chosen) - 1
         return replace(
             games,
-            n_models=int(chosen.sum()),
+            n_models=int(is_chosen.sum()),
             first=number[games.first],
             second=number[games.second],
         )
 
-    def select(self, kept: Mask | Index) -> Games:
+    def select(self, selection: Mask | Index) -> Games:
         """Return the games at a mask (g,) or at indices, clusters numbered anew."""
-        if kept.dtype == np.bool_ and kept.all():
+        if selection.dtype == np.bool_ and selection.all():
             return self
         names = "first", "second", "score", "shown", "battle", "count", "annotator"
         columns: dict[str, Any] = {
-            name: column[kept]
+            name: column[selection]
             for name in names
             if (column := getattr(self, name)) is not None
         }
-        present, columns["cluster"] = numbered(self.cluster[kept])
+        present, columns["cluster"] = numbered(self.cluster[selection])
         alike = None if self.alike is None else self.alike[present]
         return replace(self, prompts=self.prompts[present], alike=alike, **columns)
 
 
 def _effective(total: Any, squares: Any, n_prompts: Any) -> Any:
     """(sum c)^2 / sum c^2, of equal c exactly their number; 0 of none."""
-    found = np.divide(
+    n_effective = np.divide(
         total * total, squares, out=np.zeros_like(total * 1.0), where=squares > 0
     )
-    is_equal = np.abs(found - n_prompts) <= _SIZE_TOLERANCE * n_prompts
-    return np.where(is_equal, n_prompts, found)
+    is_equal = np.abs(n_effective - n_prompts) <= _SIZE_TOLERANCE * n_prompts
+    return np.where(is_equal, n_prompts, n_effective)
 
 
 def differences(
@@ -322,13 +334,15 @@ def games(battles: Battles, *, orders: str) -> Games:
     ab, ba = battles.verdict_ab >= 0, battles.verdict_ba >= 0
     shown = ab.astype(np.float64) - ba
     if orders != "reconciled":
-        twice = ab & ba & np.isnan(battles.score)
-        score = np.where(twice, SCORES[battles.verdict_ab], score)
-        score = np.append(score, SCORES[battles.verdict_ba[twice]])
-        row = np.append(row, np.flatnonzero(twice))
+        has_both_orders = ab & ba & np.isnan(battles.score)
+        score = np.where(has_both_orders, SCORES[battles.verdict_ab], score)
+        score = np.append(score, SCORES[battles.verdict_ba[has_both_orders]])
+        row = np.append(row, np.flatnonzero(has_both_orders))
         first, second, prompt = first[row], second[row], prompt[row]
-        differ = twice & ~battles.equal_answers
-        shown = np.append(shown + differ, -differ[twice].astype(np.float64))
+        has_position = has_both_orders & ~battles.equal_answers
+        shown = np.append(
+            shown + has_position, -has_position[has_both_orders].astype(np.float64)
+        )
     prompts, cluster = numbered(prompt)
     count = alike = None
     if battles.count is not None:
@@ -336,7 +350,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         alike = np.ones(len(prompts), dtype=np.intp)
         is_unnamed = prompt >= battles.n_named_units
         alike[cluster[is_unnamed]] = count[is_unnamed]
-    named = battles.annotators()
+    annotators = battles.annotators()
     return Games(
         n_models=len(battles.models),
         first=first,
@@ -347,7 +361,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         shown=shown,
         is_one_order=bool(battles.one_order().any()),
         battle=row,
-        annotator=None if named is None else named[row].astype(np.intp) + 1,
+        annotator=None if annotators is None else annotators[row].astype(np.intp) + 1,
         count=count,
         alike=alike,
     )

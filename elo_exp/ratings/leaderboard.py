@@ -166,8 +166,8 @@ class Leaderboard:
             column = getattr(self, name)
             columns[name] = np.full(m, np.nan) if column is None else column
         for name in counts:
-            known = columns[name].tolist()
-            columns[name] = [None if math.isnan(n) else int(n) for n in known]
+            counts_or_nan = columns[name].tolist()
+            columns[name] = [None if math.isnan(n) else int(n) for n in counts_or_nan]
         steps = self._steps()
         names = ("neighbour", "neighbour_is_below", "lead_bound", "n_separating")
         for i, name in enumerate(names):
@@ -200,8 +200,8 @@ class Leaderboard:
             if step is None or step.low is None:
                 steps.append((None, None, None, None))
             else:
-                other = step.loser if won else step.winner
-                steps.append((other, bool(won), step.low, step.n_prompts))
+                neighbour = step.loser if won else step.winner
+                steps.append((neighbour, bool(won), step.low, step.n_prompts))
         return steps
 
     def row(self, model: str) -> Rating:
@@ -275,12 +275,12 @@ def with_intervals(
     n = board.n_independent if n_prompts is None else n_prompts
     n = np.full(len(board.models), np.inf) if n is None else n
     std_error = np.where(np.isfinite(board.rating), std_error, np.nan)
-    half = t_quantile(degrees_of_freedom(n)) * std_error
+    half_width = t_quantile(degrees_of_freedom(n)) * std_error
     return replace(
         board,
         std_error=std_error,
-        ci_low=board.rating - half,
-        ci_high=board.rating + half,
+        ci_low=board.rating - half_width,
+        ci_high=board.rating + half_width,
     )
 
 
@@ -306,27 +306,31 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     UserError
         Where the model is not rated.
     """
-    fixed = board.models.index(model) if model in board.models else -1
-    if fixed < 0 or math.isnan(board.rating[fixed]):
+    baseline = board.models.index(model) if model in board.models else -1
+    if baseline < 0 or math.isnan(board.rating[baseline]):
         rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
         raise UserError(
             f"baseline_model: {model!r} has no rating here. Expected a rated model, such as "
             f"{rated}."
         )
-    moved = replace(board, rating=board.rating - board.rating[fixed] + at)
+    pinned_board = replace(board, rating=board.rating - board.rating[baseline] + at)
     if board.samples is not None:
-        moved = replace(moved, samples=board.samples - board.samples[:, [fixed]] + at)
+        pinned_board = replace(
+            pinned_board, samples=board.samples - board.samples[:, [baseline]] + at
+        )
     assert board.covariance is not None and board.n_prompts is not None
-    column = board.covariance[:, [fixed]]
-    distances = board.covariance - column - column.T + board.covariance[fixed, fixed]
+    column = board.covariance[:, [baseline]]
+    distances = (
+        board.covariance - column - column.T + board.covariance[baseline, baseline]
+    )
     # without a variance of its own, other pairs are known as before
-    if math.isfinite(board.covariance[fixed, fixed]):
-        moved = replace(moved, covariance=distances)
-    own = board.n_independent
-    assert own is not None
-    n_prompts = np.minimum(own, own[fixed])
+    if math.isfinite(board.covariance[baseline, baseline]):
+        pinned_board = replace(pinned_board, covariance=distances)
+    n_independent = board.n_independent
+    assert n_independent is not None
+    n_prompts = np.minimum(n_independent, n_independent[baseline])
     return with_intervals(
-        moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
+        pinned_board, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
     )
 
 

@@ -67,14 +67,14 @@ def tail(wins: Array, ks: Sequence[float]) -> Tail:
         fewer than `LEAST_MATCHES`, or where a model that played has no finite limit.
     """
     n_games = wins + wins.T
-    met = n_games.sum(axis=0) > 0
+    has_played = n_games.sum(axis=0) > 0
     start = np.zeros(len(wins))
-    among = wins[np.ix_(met, met)]
-    if n_games.sum() / 2 < LEAST_MATCHES or not strongest_component(among).all():
+    wins_among = wins[np.ix_(has_played, has_played)]
+    if n_games.sum() / 2 < LEAST_MATCHES or not strongest_component(wins_among).all():
         return Tail(start=start)
-    start[met] = abilities(among)
-    chosen = [k for k in ks if k <= LARGEST_K]
-    return Tail(start=start, lengths=_lengths(start, n_games, met, chosen))
+    start[has_played] = abilities(wins_among)
+    eligible_ks = [k for k in ks if k <= LARGEST_K]
+    return Tail(start=start, lengths=_lengths(start, n_games, has_played, eligible_ks))
 
 
 def of_resamples(
@@ -99,35 +99,42 @@ def of_resamples(
         As long as the slowest resample needs it; whole orders where it is not half of each of them.
     """
     (first, second, _, kind), m = kinds(played), played.n_models
-    whole, longest, fewest = Tail(start=end.start), 0, math.inf
+    full_orders, max_length, min_matches = Tail(start=end.start), 0, math.inf
     if k not in end.lengths:
-        return whole
+        return full_orders
     by_prompt, n_games = kinds_by_prompt(played, kind), played.sums()
-    met = (n_games + n_games.T).sum(axis=0) > 0
-    for of_prompt in times:
-        in_pairs = np.bincount(first * m + second, of_prompt @ by_prompt, m * m)
-        n_games = in_pairs.reshape(m, m).astype(np.float64)
-        length = _lengths(end.start, n_games + n_games.T, met, [k]).get(k, 0)
-        longest, fewest = max(longest, length), min(fewest, n_games.sum())
-        if not length or 2 * longest > fewest:
-            return whole
-    return Tail(start=end.start, lengths={k: longest})
+    has_played = (n_games + n_games.T).sum(axis=0) > 0
+    for prompt_times in times:
+        counts_by_pair = np.bincount(
+            first * m + second, prompt_times @ by_prompt, m * m
+        )
+        n_games = counts_by_pair.reshape(m, m).astype(np.float64)
+        length = _lengths(end.start, n_games + n_games.T, has_played, [k]).get(k, 0)
+        max_length, min_matches = (
+            max(max_length, length),
+            min(min_matches, n_games.sum()),
+        )
+        if not length or 2 * max_length > min_matches:
+            return full_orders
+    return Tail(start=end.start, lengths={k: max_length})
 
 
 def _lengths(
-    start: Array, n_games: Array, met: Mask, ks: Sequence[float]
+    start: Array, n_games: Array, has_played: Mask, ks: Sequence[float]
 ) -> dict[float, int]:
     """Count the matches at the end that decide, by K, where they are less than half of all."""
     n = n_games.sum() / 2
-    linked = information(start[met], n_games[np.ix_(met, met)]) / n
-    slowest = np.linalg.eigvalsh(linked)[1]
-    found, ratio = {}, math.log(_APART / _TOGETHER)
+    information_per_match = (
+        information(start[has_played], n_games[np.ix_(has_played, has_played)]) / n
+    )
+    min_eigenvalue = np.linalg.eigvalsh(information_per_match)[1]
+    lengths, ratio = {}, math.log(_APART / _TOGETHER)
     for k in ks:
         step = k / POINTS
-        longer = 1.0 + _BEHIND * math.sqrt(step / 4.0 / ratio) + step / 4.0
-        if ratio * longer < n / 2 * step * slowest:
-            found[k] = math.ceil(ratio * longer / (step * slowest))
-    return found
+        lag_factor = 1.0 + _BEHIND * math.sqrt(step / 4.0 / ratio) + step / 4.0
+        if ratio * lag_factor < n / 2 * step * min_eigenvalue:
+            lengths[k] = math.ceil(ratio * lag_factor / (step * min_eigenvalue))
+    return lengths
 
 
 def kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
@@ -144,8 +151,8 @@ def kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
     -------
     sparse array, shape (q, kinds)
     """
-    each = np.ones(len(kind)) if played.on_each is None else played.on_each
-    return scipy.sparse.csr_array((each, (played.cluster, kind)))
+    games_per_prompt = np.ones(len(kind)) if played.on_each is None else played.on_each
+    return scipy.sparse.csr_array((games_per_prompt, (played.cluster, kind)))
 
 
 def drawn(
@@ -172,10 +179,12 @@ def drawn(
     counts, n = counts.astype(np.int64), int(counts.sum())
     kinds = np.arange(len(counts)).astype(np.min_scalar_type(len(counts)))
     lanes: NDArray[np.integer[Any]] = np.empty((n_lanes, length), dtype=kinds.dtype)
-    by_match = length + n / _PASSED_A_MATCH < _MATCHES_A_KIND * len(counts)
+    is_match_cheaper = length + n / _PASSED_A_MATCH < _MATCHES_A_KIND * len(counts)
     for lane in lanes:
         if n < _MOST_COUNTED:
-            way: Literal["count", "marginals"] = "count" if by_match else "marginals"
+            way: Literal["count", "marginals"] = (
+                "count" if is_match_cheaper else "marginals"
+            )
             times = rng.multivariate_hypergeometric(counts, length, method=way)
         else:  # of so many hardly one is drawn twice
             times = rng.multinomial(length, counts / n)

@@ -64,7 +64,9 @@ class TieModel(ABC):
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         return {
-            name: self._leaderboard(some) for name, some in battles.items() if len(some)
+            name: self._leaderboard(dimension_battles)
+            for name, dimension_battles in battles.items()
+            if len(dimension_battles)
         }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
@@ -79,11 +81,11 @@ class TieModel(ABC):
         flags = why_unrated(fit.wins, fit.rated)
         ties = fit.played.ties()
         if is_separated(fit.played.wins() - ties / 2.0, ties):
-            decisive = fit.wins - all_games.ties() / 2.0
-            for i, flag in why_unrated(decisive, ~fit.rated).items():
+            decisive_wins = fit.wins - all_games.ties() / 2.0
+            for i, flag in why_unrated(decisive_wins, ~fit.rated).items():
                 flags[i] = "separated" if flag == "disconnected" else flag
-            nothing = np.full_like(fit.covariance, np.nan)
-            fit = replace(fit, theta=np.diag(nothing), covariance=nothing)
+            nan_covariance = np.full_like(fit.covariance, np.nan)
+            fit = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
         else:
             fit = self.fit(fit)
         return leaderboard(
@@ -100,13 +102,13 @@ class TieModel(ABC):
         played, m = start.played, len(start.theta)
         is_tie = played.score == 0.5
         if is_tie.all():
-            nothing = np.full((m, m), np.nan)
-            return replace(start, theta=np.zeros(m), covariance=nothing)
+            nan_covariance = np.full((m, m), np.nan)
+            return replace(start, theta=np.zeros(m), covariance=nan_covariance)
         if not is_tie.any():
-            found = {self.symbol: self.never, "p_tie_equal": 0.0}
-            return replace(start, parameters=found)
+            parameters = {self.symbol: self.never, "p_tie_equal": 0.0}
+            return replace(start, parameters=parameters)
         first, second, score, kind = kinds(played)
-        count, tied, k = tally(kind, played.count), score == 0.5, len(score)
+        count, is_tie_kind, k = tally(kind, played.count), score == 0.5, len(score)
         ones, level = np.ones(k), mean_zero(m, m + 1)
         gaps = differences(np.arange(k), first, second, ones, shape=(k, m))
         design = scipy.sparse.block_diag([gaps, ones[:, None]], format="csr")
@@ -114,32 +116,36 @@ class TieModel(ABC):
         def evaluate(x: Array) -> tuple[float, Array, Array]:
             if math.exp(x[m]) <= self.never:
                 return -np.inf, x, level
-            value, slope, bend = self.curves((design @ x).reshape(2, k), tied)
+            value, slope, second_derivatives = self.curves(
+                (design @ x).reshape(2, k), is_tie_kind
+            )
             weight = scipy.sparse.block_array(
                 [
                     [scipy.sparse.diags_array(count * column) for column in row]
-                    for row in bend
+                    for row in second_derivatives
                 ]
             )
             curvature = level - (design.T @ weight @ design).toarray()
             return float(count @ value), design.T @ (count * slope).ravel(), curvature
 
         x, information = newton(np.append(start.theta, 1.0), evaluate)
-        _, slope, _ = self.curves((design @ x).reshape(2, k), tied)
-        equals, _, _ = self.curves(np.array([[0.0], x[m:]]), np.ones(1, np.bool_))
-        by_kind = replace(played, first=first[kind], second=second[kind])
-        by_cluster = by_kind.by_cluster(*slope[:, kind])
+        _, slope, _ = self.curves((design @ x).reshape(2, k), is_tie_kind)
+        outcome_of_equals, _, _ = self.curves(
+            np.array([[0.0], x[m:]]), np.ones(1, np.bool_)
+        )
+        games_by_kind = replace(played, first=first[kind], second=second[kind])
+        by_cluster = games_by_kind.by_cluster(*slope[:, kind])
         inverse = np.linalg.inv(information) - level
         covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
         value = math.exp(x[m])
-        found = {self.symbol: value, "p_tie_equal": math.exp(equals[0])}
+        parameters = {self.symbol: value, "p_tie_equal": math.exp(outcome_of_equals[0])}
         if math.isfinite(covariance[m, m]):  # by the delta method
-            found[f"{self.symbol}_std_error"] = value * math.sqrt(covariance[m, m])
+            parameters[f"{self.symbol}_std_error"] = value * math.sqrt(covariance[m, m])
         theta, covariance = x[:m] - x[:m].mean(), covariance[:m, :m]
-        return replace(start, theta=theta, covariance=covariance, parameters=found)
+        return replace(start, theta=theta, covariance=covariance, parameters=parameters)
 
 
-def is_separated(won: Array, ties: Array) -> bool:
+def is_separated(wins: Array, ties: Array) -> bool:
     """Whether the maximum lies at infinity although chains of wins or ties lead to everyone.
 
     Abilities a_i and the tie parameter can then grow together, a_i - a_j >= 1 wherever i beat j and
@@ -150,7 +156,7 @@ def is_separated(won: Array, ties: Array) -> bool:
 
     Parameters
     ----------
-    won, ties : Array, shape (m, m)
+    wins, ties : Array, shape (m, m)
         How often i beat j, and how often they tied, the second symmetric.
 
     Returns
@@ -161,9 +167,9 @@ def is_separated(won: Array, ties: Array) -> bool:
     ----------
     .. [1] R. Bellman (1958), "On a routing problem", Quarterly of Applied Mathematics 16(1), 87-90.
     """
-    if not ties.any() or not won.any() or ((won > 0) & (won.T > 0)).any():
+    if not ties.any() or not wins.any() or ((wins > 0) & (wins.T > 0)).any():
         return False
-    cost = np.where(won > 0, -1.0, np.where(ties > 0, 1.0, 0.0))  # 0: no link
+    cost = np.where(wins > 0, -1.0, np.where(ties > 0, 1.0, 0.0))  # 0: no link
     try:
         scipy.sparse.csgraph.bellman_ford(cost, indices=0)
     except scipy.sparse.csgraph.NegativeCycleError:
@@ -185,16 +191,15 @@ class Davidson(TieModel):
 
     def curves(self, at: Array, is_tie: Mask) -> Curves:
         """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
-        of_outcome = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])  # win, tie, defeat
-        log_odds, seen = of_outcome.T @ at, is_tie.astype(np.intp)
+        factors = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])  # win, tie, defeat
+        log_odds, outcome = factors.T @ at, is_tie.astype(np.intp)
         total = scipy.special.logsumexp(log_odds, axis=0)
         p = np.exp(log_odds - total)
-        mean = of_outcome @ p
+        mean = factors @ p
         return (
-            np.choose(seen, log_odds) - total,
-            of_outcome[:, seen] - mean,
-            mean[:, None] * mean
-            - np.einsum("ao,bo,ok->abk", of_outcome, of_outcome, p),
+            np.choose(outcome, log_odds) - total,
+            factors[:, outcome] - mean,
+            mean[:, None] * mean - np.einsum("ao,bo,ok->abk", factors, factors, p),
         )
 
 
@@ -218,7 +223,9 @@ class RaoKupper(TieModel):
         share = -np.expm1(-2.0 * at[1])  # 1 - 1 / eta^2
         slope = signs @ (weight * not_p)
         slope[1] += is_tie * 2.0 / share
-        bend = np.einsum("oa,ob,ok->abk", signs, signs, weight * not_p * (not_p - 1.0))
-        bend[1, 1] -= is_tie * 4.0 * (1.0 - share) / share**2
+        second_derivatives = np.einsum(
+            "oa,ob,ok->abk", signs, signs, weight * not_p * (not_p - 1.0)
+        )
+        second_derivatives[1, 1] -= is_tie * 4.0 * (1.0 - share) / share**2
         value = (weight * log_p).sum(axis=0) + is_tie * (2.0 * at[1] + np.log(share))
-        return value, slope, bend
+        return value, slope, second_derivatives
