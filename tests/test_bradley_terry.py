@@ -446,7 +446,7 @@ def test_its_error_is_the_scatter_of_the_resamples_and_near_the_sandwich():
     assert row.std_error == resampled.row("b").std_error
 
 
-@pytest.mark.parametrize("constant", ["_MAX_CHORD_STEPS", "_NUMBERS_A_BLOCK"])
+@pytest.mark.parametrize("constant", ["_MAX_CHORD_STEPS", "_MAX_NUMBERS_PER_BLOCK"])
 def test_no_shortcut_of_the_bootstrap_changes_it(
     constant: str, monkeypatch: pytest.MonkeyPatch
 ):

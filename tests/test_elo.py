@@ -117,8 +117,8 @@ def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
     times = np.random.default_rng(1).integers(3, size=(20, 100))
     rules: dict[str, Any] = {"ks": [8, 16], "n_perms": 30, "seed": 3}
     whole, resampled = replay(games, **rules), replay(games, times=times, **rules)
-    monkeypatch.setattr(elo, "_BLOCK_BYTES", 0)
-    monkeypatch.setattr(elo, "_BLOCK_ORDERS", 7)
+    monkeypatch.setattr(elo, "_MAX_BLOCK_BYTES", 0)
+    monkeypatch.setattr(elo, "_MIN_BLOCK_ORDERS", 7)
     told: list[float] = []
     np.testing.assert_array_equal(replay(games, advance=told.append, **rules), whole)
     assert sum(told) == pytest.approx(30)

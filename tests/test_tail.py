@@ -204,7 +204,7 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
     rules |= {"k": 32.0, "perms_per_bootstrap": 4}
     whole = method(**rules).sweep(some)["d"]
     monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
-    monkeypatch.setattr(elo, "_ANNOUNCED", 1_000)
+    monkeypatch.setattr(elo, "_MIN_ANNOUNCED_UPDATES", 1_000)
     with caplog.at_level(logging.INFO):
         cut = method(**rules).sweep(some)["d"]
     n = whole[32.0].n_matches

@@ -17,8 +17,10 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.ratings.games import Games, numbered
 
-_MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
-_NUMBERS_A_BLOCK = 2**17  # of resamples that are fitted together: they stay in cache
+# A resample that needs more is fitted by Newton's method proper.
+_MAX_CHORD_STEPS = 30
+# So many stay in the processor's cache.
+_MAX_NUMBERS_PER_BLOCK = 2**17
 
 
 def bootstrap(
@@ -61,10 +63,12 @@ def bootstrap(
         wins = scipy.sparse.csr_array(  # (rows, m * m): of each prompt
             (entries, (np.tile(played.cluster, 2), pair)), shape=(played.n_rows, m * m)
         )
-        size = max(1, _NUMBERS_A_BLOCK // max(wins.shape))
+        size = max(1, _MAX_NUMBERS_PER_BLOCK // max(wins.shape))
         samples[name] = np.concatenate(
             [
-                _refitted(fit, (times[start : start + size] @ wins).reshape(-1, m, m))
+                _fit_resamples(
+                    fit, (times[start : start + size] @ wins).reshape(-1, m, m)
+                )
                 for start in range(0, n_bootstraps, size)
             ]
         )
@@ -113,8 +117,8 @@ def drawn_prompts(
     return [times[:, columns] for columns in np.split(number, splits)]
 
 
-def _refitted(fit: Fit, wins: Array) -> Array:
-    """Abilities (b, m) of resamples' wins (b, m, m), NaN where they are not finite."""
+def _fit_resamples(fit: Fit, wins: Array) -> Array:
+    """Return the abilities (b, m) of resamples' wins (b, m, m), NaN if they are not finite."""
     n_games, inverse = wins + wins.swapaxes(1, 2), bread(fit.theta, fit.played)
     theta = np.tile(fit.theta, (len(wins), 1))
     for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts

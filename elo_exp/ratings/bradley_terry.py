@@ -26,8 +26,8 @@ INTERVALS = {
     "bootstrap": "prompt bootstrap",
     "percentile": "prompt bootstrap",
 }
-# of the resamples: with more, the ends of a 95 % interval are unknown
-_MAX_DROPPED = 0.05
+# With more, the ends of a 95 % interval are unknown.
+_MAX_DROPPED_SHARE = 0.05
 
 
 @dataclass(kw_only=True)
@@ -73,7 +73,7 @@ class BradleyTerry:
                 plain_fits, n_bootstraps=self.n_bootstraps, seed=self.seed
             )
             for dimension, dimension_samples in samples.items():
-                fits[dimension] = _with_samples(
+                fits[dimension] = _add_samples(
                     dimension, fits[dimension], dimension_samples
                 )
         return {
@@ -122,13 +122,13 @@ class BradleyTerry:
         return board
 
 
-def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
-    """The fit with resamples (b, r), whose covariance replaces the sandwich."""
+def _add_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
+    """Return the fit with resamples (b, r), whose covariance replaces the sandwich."""
     finite_samples = samples[np.isfinite(samples).all(axis=1)]
     n, n_dropped = len(samples), len(samples) - len(finite_samples)
     covariance = np.full_like(fit.covariance, np.nan)
     advice = ": too many for an interval. Take interval=sandwich or more prompts"
-    if n_dropped <= _MAX_DROPPED * n:
+    if n_dropped <= _MAX_DROPPED_SHARE * n:
         covariance, advice = np.cov(finite_samples, rowvar=False), ""
     if n_dropped:
         logger.warning(

@@ -11,7 +11,8 @@ from elo_exp.records import Record
 
 CONVERGED = 0.95  # the share of its way that every model must have gone
 LARGEST_K = 64.0  # beyond it a single match moves a rating too far
-_FAR = 20.0  # rating points from the mean: of a shorter way a share is noise
+# From the mean; a share of a shorter way is noise.
+_MIN_DISTANCE_POINTS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def convergence(
     limit = POINTS * abilities(wins)
     by_model = dict(zip(models, (initial_rating + limit).tolist(), strict=True))
     best, worst = int(limit.argmax()), int(limit.argmin())
-    if limit[best] - limit[worst] < _FAR:
+    if limit[best] - limit[worst] < _MIN_DISTANCE_POINTS:
         return Convergence(limit=by_model)
     n_matches = wins + wins.T
 
@@ -85,7 +86,7 @@ def convergence(
     path = integrate.solve_ivp(
         slope, (0.0, grid[-1]), np.zeros(m), method="LSODA", t_eval=grid, rtol=1e-6
     ).y.T
-    is_far = np.abs(limit) >= min(_FAR, np.abs(limit).max())
+    is_far = np.abs(limit) >= min(_MIN_DISTANCE_POINTS, np.abs(limit).max())
     shares = np.where(is_far, path / np.where(is_far, limit, 1.0), np.inf)
     spread = (path[:, best] - path[:, worst]) / (limit[best] - limit[worst])
     slowest = shares.argmin(axis=1)

@@ -17,10 +17,10 @@ from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings.fit import POINTS, Fit, bread, logistic, mean_zero, sandwich
 from elo_exp.ratings.games import Games
 
-# log-odds of a game: as certain only if the maximum lies at infinity
-_LARGEST_GAP = 25.0
-# of a column's sum of squares: what rounding leaves of one that is explained
-_COLLINEAR = 1e-9
+# A game is as certain only if the maximum lies at infinity.
+_MAX_GAP_LOG_ODDS = 25.0
+# Rounding leaves less of a column that the others explain.
+_MAX_COLLINEAR_SHARE = 1e-9
 
 
 def with_columns(
@@ -53,7 +53,7 @@ def with_columns(
     effects, errors = np.full((2, x.shape[1]), np.nan)
     nan_covariance = np.full_like(fit.covariance, np.nan)
     unfitted = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
-    if not (chosen := _identified(played, x)):
+    if not (chosen := _find_identified_columns(played, x)):
         return unfitted, effects, errors
     n, x = m + len(chosen), x[:, chosen]
     ones, level = np.ones(len(x)), mean_zero(m, n)
@@ -62,10 +62,16 @@ def with_columns(
     parameter_index = np.column_stack([played.first, played.second, column_numbers])
     design = np.column_stack([ones, -ones, x])
     estimate, information, _ = logistic(
-        parameter_index, design, count, wins, level, np.zeros(n), max_gap=_LARGEST_GAP
+        parameter_index,
+        design,
+        count,
+        wins,
+        level,
+        np.zeros(n),
+        max_gap=_MAX_GAP_LOG_ODDS,
     )
     gap = (design * estimate[parameter_index]).sum(axis=1)
-    if np.abs(gap).max() >= _LARGEST_GAP - 1.0:
+    if np.abs(gap).max() >= _MAX_GAP_LOG_ODDS - 1.0:
         return unfitted, effects, errors
     residual = played.score - scipy.special.expit(gap)
     by_cluster = played.by_cluster(residual, *(x.T * residual))
@@ -189,14 +195,14 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
     return columns
 
 
-def _identified(played: Games, x: Array) -> list[int]:
+def _find_identified_columns(played: Games, x: Array) -> list[int]:
     """Number the columns that neither the models nor the columns before them explain."""
     cross = np.array([played.over_prompts(played.by_cluster(column)) for column in x.T])
     weighted_columns = x if played.count is None else x * played.count[:, None]
     inverse = bread(np.zeros(played.n_models), played) / 4.0  # all are equals
     unexplained, chosen = x.T @ weighted_columns - cross @ inverse @ cross.T, []
     for k, column in enumerate(x.T):
-        if unexplained[k, k] > _COLLINEAR * (column @ weighted_columns[:, k]):
+        if unexplained[k, k] > _MAX_COLLINEAR_SHARE * (column @ weighted_columns[:, k]):
             chosen.append(k)
             unexplained = (
                 unexplained

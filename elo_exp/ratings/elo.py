@@ -30,13 +30,19 @@ logger = logging.getLogger(__name__)
 Advance = Callable[[float], object]  # called with the number of orders played since
 Orders = NDArray[np.integer[Any]]  # kinds of matches, in as few bytes as they need
 
-_LEAST_SHARE = 0.4  # of the scatter of resamples; a smaller rest is mostly noise
-_ROUNDING = 1e-12  # squared rating points: less scatter than this is none
-_BLOCK_BYTES = 64 * 2**20  # match orders in memory at a time
-_BLOCK_ORDERS = 256  # but no fewer: a step costs 2.5 us and 10 to 20 ns an order
-_ANNOUNCED = 100_000_000  # updates, which take some five seconds
-_MOST_BYTES = 256 * 2**20  # except where they take more
-_STEPS = 32  # matches indexed at a time, so that their index stays in cache
+# Of the scatter of resamples; a smaller rest is mostly noise.
+_MIN_PROMPT_VARIANCE_SHARE = 0.4
+# In squared rating points
+_MAX_ROUNDING_VARIANCE = 1e-12
+_MAX_BLOCK_BYTES = 64 * 2**20
+# A step costs 2.5 us and 10 to 20 ns an order.
+_MIN_BLOCK_ORDERS = 256
+# They take about five seconds.
+_MIN_ANNOUNCED_UPDATES = 100_000_000
+# A block is enlarged to _MIN_BLOCK_ORDERS within these.
+_MAX_ENLARGED_BLOCK_BYTES = 256 * 2**20
+# The index of so many matches stays in the processor's cache.
+_MATCHES_PER_INDEX = 32
 
 
 @dataclass(kw_only=True)
@@ -118,14 +124,14 @@ class PermutationElo:
             name: tail(matches.wins(), ks if self.shuffle else [])
             for name, matches in played.items()
         }
-        self._announce(played, ends)
+        self._log_workload(played, ends)
         with meter("playing match orders", total=n_perms * len(played)) as advance:
             for name, matches in played.items():
                 log_odds = replay(
                     matches,
                     ks=ks,
                     n_perms=n_perms,
-                    seed=self._seed,
+                    seed=self._shuffle_seed,
                     end=ends[name],
                     advance=advance,
                 )
@@ -146,7 +152,7 @@ class PermutationElo:
             ):
                 board = boards[name][float(self.k)]
                 assert board.n_prompts is not None
-                error = self._error(
+                error = self._estimate_error(
                     matches, board.n_prompts, times, n_perms, ends[name], advance
                 )
                 if np.isfinite(error).any():
@@ -170,8 +176,10 @@ class PermutationElo:
             for name, dimension_battles in played.items()
         }
 
-    def _announce(self, played: Mapping[str, Games], ends: Mapping[str, Tail]) -> None:
-        """Say how much is to be played, and how to ask for less, where it takes more than some seconds."""
+    def _log_workload(
+        self, played: Mapping[str, Games], ends: Mapping[str, Tail]
+    ) -> None:
+        """Log how much is to be played, and how to ask for less, if it takes more than some seconds."""
         n_matches, n_updates, n_resample_orders = 0, 0, self.n_bootstraps
         n_resample_orders *= self.perms_per_bootstrap if self.shuffle else 1
         for name, matches in played.items():
@@ -180,7 +188,7 @@ class PermutationElo:
             n_matches += n
             n_updates += n_orders * sum(lengths.get(k, n) for k in self.ks)
             n_updates += n_resample_orders * lengths.get(self.k, n)
-        if n_updates < _ANNOUNCED:
+        if n_updates < _MIN_ANNOUNCED_UPDATES:
             return
         resample_note = (
             f" and in {n_resample_orders:,} orders of drawn prompts"
@@ -200,10 +208,10 @@ class PermutationElo:
         )
 
     @property
-    def _seed(self) -> int | None:
+    def _shuffle_seed(self) -> int | None:
         return self.seed if self.shuffle else None
 
-    def _error(
+    def _estimate_error(
         self,
         played: Games,
         n_prompts: Array,
@@ -212,7 +220,7 @@ class PermutationElo:
         end: Tail,
         advance: Advance,
     ) -> Array:
-        """Standard errors (m,) at `k`, in rating points, from how often each prompt is drawn (b, q).
+        """Estimate standard errors (m,) at `k`, in rating points, from how often each prompt is drawn (b, q).
 
         NaN where they cannot be estimated.
 
@@ -236,7 +244,7 @@ class PermutationElo:
             played,
             ks=[self.k],
             n_perms=n_perms,
-            seed=self._seed,
+            seed=self._shuffle_seed,
             times=times,
             end=of_resamples(end, self.k, played, times),
             advance=advance,
@@ -246,10 +254,11 @@ class PermutationElo:
         if n_perms > 1:
             order_variance = ratings.var(axis=1, ddof=1).mean(axis=0)
         prompt_variance = np.maximum(
-            variance_between - order_variance / n_perms, _LEAST_SHARE * variance_between
+            variance_between - order_variance / n_perms,
+            _MIN_PROMPT_VARIANCE_SHARE * variance_between,
         )
         prompt_variance *= n_prompts / np.maximum(n_prompts - 1, 1)
-        is_estimable &= prompt_variance > _ROUNDING
+        is_estimable &= prompt_variance > _MAX_ROUNDING_VARIANCE
         return np.sqrt(
             np.where(is_estimable, prompt_variance, np.nan)
             + order_variance / self.n_perms
@@ -380,8 +389,8 @@ def replay(
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
     bytes_per_order = max(longest * kind_numbers.itemsize, 1)
     size = max(
-        _BLOCK_BYTES // bytes_per_order,
-        min(_BLOCK_ORDERS, _MOST_BYTES // bytes_per_order),
+        _MAX_BLOCK_BYTES // bytes_per_order,
+        min(_MIN_BLOCK_ORDERS, _MAX_ENLARGED_BLOCK_BYTES // bytes_per_order),
         1,
     )
     blocks = []
@@ -418,7 +427,7 @@ def replay(
                 n_models=m + 2,
                 ks=part_ks,
                 start=start,
-                advance=_scaled(advance, len(part_ks) * n / n_updates),
+                advance=_scale_advance(advance, len(part_ks) * n / n_updates),
             )
             log_odds_by_k |= zip(
                 part_ks, log_odds[:, :m].transpose(2, 0, 1), strict=True
@@ -428,7 +437,7 @@ def replay(
     return log_odds.reshape(len(times), n_perms, m, len(ks))
 
 
-def _scaled(advance: Advance, share: float) -> Advance:
+def _scale_advance(advance: Advance, share: float) -> Advance:
     return lambda orders: advance(share * orders)
 
 
@@ -483,8 +492,10 @@ def play(
     base = n_models * np.arange(n_lanes)
     lost_share = 1.0 - score
     is_all_decisive = not lost_share.any()
-    for begin in range(0, n_steps, _STEPS):
-        block = np.ascontiguousarray(orders[:, begin : begin + _STEPS].T, dtype=np.intp)
+    for begin in range(0, n_steps, _MATCHES_PER_INDEX):
+        block = np.ascontiguousarray(
+            orders[:, begin : begin + _MATCHES_PER_INDEX].T, dtype=np.intp
+        )
         index = models[:, block].swapaxes(0, 1) + base
         for t, sides in enumerate(index.reshape(-1, 2 * n_lanes)):
             rows.take(sides, None, rating_rows, "clip")

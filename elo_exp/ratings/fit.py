@@ -20,16 +20,17 @@ from elo_exp.ratings.games import Balance, Games
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 
 POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
-_WITHOUT_PROMPTS = {
+_INTERVAL_WITHOUT_PROMPTS = {
     "prompt-clustered": "independent battles",
     "prompt bootstrap": "battle bootstrap",
 }
 _MAX_STEPS = 200
-# log-odds: beyond it, the curvature does not describe the likelihood
-_LONGEST_STEP = 3.0
-# of the variance of independent games: what rounding leaves of zero
-_NO_VARIATION = 1e-12
-_FEW = 20  # prompts: from here on intervals cover the truth as often as they should
+# In log-odds: beyond it, the curvature does not describe the likelihood.
+_MAX_STEP_LOG_ODDS = 3.0
+# Of the variance of independent games: rounding leaves less of zero.
+_MAX_ROUNDING_SHARE = 1e-12
+# From here on intervals cover the truth as often as they should.
+_MIN_CLUSTERS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,7 +172,7 @@ def newton(
     estimate, (value, gradient, curvature) = start, evaluate(start)
     for _ in range(_MAX_STEPS):
         step = np.linalg.solve(curvature, gradient)
-        step *= _LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)
+        step *= _MAX_STEP_LOG_ODDS / np.abs(step).max(initial=_MAX_STEP_LOG_ODDS)
         min_value = value - 1e-9 * abs(value)
         value, gradient, curvature = evaluate(estimate + step)
         while value < min_value:
@@ -379,7 +380,7 @@ def sandwich(
     """
     meat = (by_cluster.T @ by_cluster).toarray()
     covariance = n / max(n - 1, 1) * bread @ meat @ bread
-    is_known = (np.diag(covariance) > _NO_VARIATION * np.diag(bread)) & (n > 1)
+    is_known = (np.diag(covariance) > _MAX_ROUNDING_SHARE * np.diag(bread)) & (n > 1)
     is_known[:n_models] = is_known[:n_models].any()
     covariance[~is_known] = covariance[:, ~is_known] = np.nan
     return np.asarray(covariance)
@@ -414,7 +415,7 @@ def of_own_prompts(fit: Fit) -> Array:
     corrected = factor[:, None] * covariance * factor
     independent = np.diag(bread(fit.theta, fit.played))
     missing_variance = np.where(
-        n_prompts < min(_FEW, n / 2), independent - np.diag(corrected), 0.0
+        n_prompts < min(_MIN_CLUSTERS, n / 2), independent - np.diag(corrected), 0.0
     )
     # Of the distance to each of the others
     added_variance = np.fmax(missing_variance, 0.0) / (1 - 1 / m) ** 2
@@ -508,7 +509,9 @@ def leaderboard(
         samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
     board = Leaderboard(
         label=label,
-        interval=interval if battles.names_prompts() else _WITHOUT_PROMPTS[interval],
+        interval=interval
+        if battles.names_prompts()
+        else _INTERVAL_WITHOUT_PROMPTS[interval],
         models=battles.models,
         rating=initial_rating + POINTS * spread(fit.theta, fit.rated, m),
         covariance=covariance,

@@ -15,7 +15,7 @@ from elo_exp.data.battles import SCORES, Battles
 # Fewer people speak for themselves alone, and say nothing of others
 MIN_ANNOTATORS = 3
 # Relative difference of prompt counts that rounding leaves between equal sizes
-_SIZE_TOLERANCE = 1e-9
+_RELATIVE_SIZE_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,7 +149,7 @@ class Games:
         total, squares, n_prompts = (
             np.bincount(model, times * size**power, m) for power in (1, 2, 0)
         )
-        n_effective = _effective(total, squares, n_prompts)
+        n_effective = _effective_count(total, squares, n_prompts)
         hidden = np.ones(m)
         if (is_uneven := (n_effective != n_prompts) & (n_prompts > 1)).any():
             leverage_factor, is_chosen = np.ones(len(size)), is_uneven[model]
@@ -167,7 +167,7 @@ class Games:
         return Balance(
             n_effective=n_effective,
             n_effective_clusters=float(
-                _effective(
+                _effective_count(
                     weight @ cluster_sizes, weight @ cluster_sizes**2, weight.sum()
                 )
             ),
@@ -189,7 +189,9 @@ class Games:
         weight = np.ones(n) if self.alike is None else self.alike * 1.0
         cluster_sizes = np.bincount(self.cluster, games_per_prompt, n)
         n_prompts, total = weight.sum(), weight @ cluster_sizes
-        n_effective = float(_effective(total, weight @ cluster_sizes**2, n_prompts))
+        n_effective = float(
+            _effective_count(total, weight @ cluster_sizes**2, n_prompts)
+        )
         if n_effective == n_prompts or n_prompts < 2:
             return np.ones(n), n_effective
         return (1.0 - 1.0 / n_prompts) / (1.0 - cluster_sizes / total), n_effective
@@ -253,12 +255,12 @@ class Games:
         return replace(self, prompts=self.prompts[present], alike=alike, **columns)
 
 
-def _effective(total: Any, squares: Any, n_prompts: Any) -> Any:
-    """(sum c)^2 / sum c^2, of equal c exactly their number; 0 of none."""
+def _effective_count(total: Any, squares: Any, n_prompts: Any) -> Any:
+    """Return (sum c)^2 / sum c^2: exactly their number if all c are equal, 0 if there are none."""
     n_effective = np.divide(
         total * total, squares, out=np.zeros_like(total * 1.0), where=squares > 0
     )
-    is_equal = np.abs(n_effective - n_prompts) <= _SIZE_TOLERANCE * n_prompts
+    is_equal = np.abs(n_effective - n_prompts) <= _RELATIVE_SIZE_TOLERANCE * n_prompts
     return np.where(is_equal, n_prompts, n_effective)
 
 

@@ -168,7 +168,7 @@ class Leaderboard:
         for name in counts:
             counts_or_nan = columns[name].tolist()
             columns[name] = [None if math.isnan(n) else int(n) for n in counts_or_nan]
-        steps = self._steps()
+        steps = self._find_next_models()
         names = ("neighbour", "neighbour_is_below", "lead_bound", "n_separating")
         for i, name in enumerate(names):
             columns[name] = [step[i] for step in steps]
@@ -183,7 +183,9 @@ class Leaderboard:
         )
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
 
-    def _steps(self) -> list[tuple[str | None, bool | None, float | None, int | None]]:
+    def _find_next_models(
+        self,
+    ) -> list[tuple[str | None, bool | None, float | None, int | None]]:
         """Find for each ranked model without a rating the next model and the exact bound between the two."""
         m, ranks = len(self.models), self.ranks().tolist()
         rank = dict(zip(self.models, ranks, strict=True))

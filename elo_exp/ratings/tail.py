@@ -30,12 +30,16 @@ from elo_exp.ratings.fit import POINTS, abilities, information, strongest_compon
 from elo_exp.ratings.games import Games, kinds
 
 LEAST_MATCHES = 100_000  # of fewer, all are played
-_APART = 400.0  # rating points, in which the runs may differ before
-_TOGETHER = 1e-6  # and after
-_BEHIND = 4.0  # standard deviations by which an order may fall behind the mean
-_MOST_COUNTED = 10**9  # that numpy draws without replacement
-_MATCHES_A_KIND = 4  # drawing a kind's count costs as much as drawing four matches
-_PASSED_A_MATCH = 100  # or as passing over a hundred that are not drawn
+# Rating points by which the runs may differ before and after
+_MAX_INITIAL_GAP_POINTS = 400.0
+_MAX_FINAL_GAP_POINTS = 1e-6
+# Standard deviations by which an order may fall behind the mean
+_MAX_LAG_SD = 4.0
+# numpy draws no more without replacement.
+_MAX_SAMPLING_POPULATION = 10**9
+# Drawing a kind's count costs as much as drawing four matches, and drawing a match as passing over a hundred.
+_MATCHES_PER_KIND_COST = 4
+_SKIPS_PER_MATCH_COST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,10 @@ def tail(wins: Array, ks: Sequence[float]) -> Tail:
         return Tail(start=start)
     start[has_played] = abilities(wins_among)
     eligible_ks = [k for k in ks if k <= LARGEST_K]
-    return Tail(start=start, lengths=_lengths(start, n_games, has_played, eligible_ks))
+    return Tail(
+        start=start,
+        lengths=_count_final_matches(start, n_games, has_played, eligible_ks),
+    )
 
 
 def of_resamples(
@@ -109,7 +116,9 @@ def of_resamples(
             first * m + second, prompt_times @ by_prompt, m * m
         )
         n_games = counts_by_pair.reshape(m, m).astype(np.float64)
-        length = _lengths(end.start, n_games + n_games.T, has_played, [k]).get(k, 0)
+        length = _count_final_matches(
+            end.start, n_games + n_games.T, has_played, [k]
+        ).get(k, 0)
         max_length, min_matches = (
             max(max_length, length),
             min(min_matches, n_games.sum()),
@@ -119,7 +128,7 @@ def of_resamples(
     return Tail(start=end.start, lengths={k: max_length})
 
 
-def _lengths(
+def _count_final_matches(
     start: Array, n_games: Array, has_played: Mask, ks: Sequence[float]
 ) -> dict[float, int]:
     """Count the matches at the end that decide, by K, where they are less than half of all."""
@@ -128,10 +137,10 @@ def _lengths(
         information(start[has_played], n_games[np.ix_(has_played, has_played)]) / n
     )
     min_eigenvalue = np.linalg.eigvalsh(information_per_match)[1]
-    lengths, ratio = {}, math.log(_APART / _TOGETHER)
+    lengths, ratio = {}, math.log(_MAX_INITIAL_GAP_POINTS / _MAX_FINAL_GAP_POINTS)
     for k in ks:
         step = k / POINTS
-        lag_factor = 1.0 + _BEHIND * math.sqrt(step / 4.0 / ratio) + step / 4.0
+        lag_factor = 1.0 + _MAX_LAG_SD * math.sqrt(step / 4.0 / ratio) + step / 4.0
         if ratio * lag_factor < n / 2 * step * min_eigenvalue:
             lengths[k] = math.ceil(ratio * lag_factor / (step * min_eigenvalue))
     return lengths
@@ -179,9 +188,11 @@ def drawn(
     counts, n = counts.astype(np.int64), int(counts.sum())
     kinds = np.arange(len(counts)).astype(np.min_scalar_type(len(counts)))
     lanes: NDArray[np.integer[Any]] = np.empty((n_lanes, length), dtype=kinds.dtype)
-    is_match_cheaper = length + n / _PASSED_A_MATCH < _MATCHES_A_KIND * len(counts)
+    is_match_cheaper = (
+        length + n / _SKIPS_PER_MATCH_COST < _MATCHES_PER_KIND_COST * len(counts)
+    )
     for lane in lanes:
-        if n < _MOST_COUNTED:
+        if n < _MAX_SAMPLING_POPULATION:
             way: Literal["count", "marginals"] = (
                 "count" if is_match_cheaper else "marginals"
             )
