@@ -157,9 +157,9 @@ class Unchosen(Judge, Protocol):
 
 def is_told(judge: Judge) -> bool:
     """Whether a judge is shown the header of a rubric: a language model is; words, votes and what is on file are not."""
-    is_replay = hasattr(type(judge), "recorded")  # which, asked of it, reads its file
-    is_there = not (is_replay or isinstance(judge, Unchosen))
-    return is_there and (getattr(judge, "kind", None) or "model") == "model"
+    is_recorded = hasattr(type(judge), "recorded")  # which, asked of it, reads its file
+    is_asked = not (is_recorded or isinstance(judge, Unchosen))
+    return is_asked and (getattr(judge, "kind", None) or "model") == "model"
 
 
 def roles(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
@@ -172,8 +172,8 @@ def as_whom(roles: Iterable[str]) -> str:
 
     roles  of the rubrics; equal ones are said once
     """
-    told = [f'"{role}"' for role in dict.fromkeys(roles)]
-    return f" as {' and '.join(told)}" if told else ""
+    quoted_roles = [f'"{role}"' for role in dict.fromkeys(roles)]
+    return f" as {' and '.join(quoted_roles)}" if quoted_roles else ""
 
 
 def scope_of(judge: Judge) -> Scope:
@@ -275,8 +275,12 @@ class ChatJudge(OpenAiSettings, ApiJudge):
 
     def cache_key(self) -> CacheKey:
         names = _SENT_FOR_ONE_TOKEN if reads_shares(self) else _SENT_IN_CHATS
-        sent = {name: getattr(self, name) for name in names}
-        return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
+        sent_settings = {name: getattr(self, name) for name in names}
+        return {
+            "judge": "openai_compatible",
+            "endpoint": self.api.endpoint,
+            **sent_settings,
+        }
 
     def token_counter(self) -> None:
         return None
@@ -285,22 +289,31 @@ class ChatJudge(OpenAiSettings, ApiJudge):
         """Return the body of a request; the prompt cache is the server's business."""
         if reads_shares(self):
             return self._params_of_one_token(request)
-        form: dict[str, Any] = {"type": self.structured}
+        response_format: dict[str, Any] = {"type": self.structured}
         if self.structured == "json_schema":
             schema = json.loads(request.schema)
             name = "score" if request.scale else "verdict"
-            form["json_schema"] = {"name": name, "strict": True, "schema": schema}
-        used = None if self.structured == "none" else form
-        return self._body(request.messages, response_format=used)
+            response_format["json_schema"] = {
+                "name": name,
+                "strict": True,
+                "schema": schema,
+            }
+        requested_format = None if self.structured == "none" else response_format
+        return self._body(request.messages, response_format=requested_format)
 
     def _params_of_one_token(self, request: JudgeRequest) -> dict[str, Any]:
         if request.scale:
             raise UserError(
                 f"{self.part}.verdict: found probabilities, which are read of pairs. Scores take label."
             )
-        *before, last = request.messages
-        asked = {**last, "content": f"{last['content'].rstrip()}\n\n{self.lead}"}
-        body = self._body([*before, asked], logprobs=True, top_logprobs=first_token.TOP)
+        *earlier_messages, last_message = request.messages
+        question = {
+            **last_message,
+            "content": f"{last_message['content'].rstrip()}\n\n{self.lead}",
+        }
+        body = self._body(
+            [*earlier_messages, question], logprobs=True, top_logprobs=first_token.TOP
+        )
         return {**body, "temperature": 1.0}
 
     def parse(self, message: Mapping[str, Any]) -> Completion:

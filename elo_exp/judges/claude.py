@@ -55,14 +55,14 @@ class ClaudeJudge(ClaudeSettings, BatchingJudge):
 
     def prices_of(self, model: str) -> ClaudeModel:
         """Return what is known of a model; a batch of an earlier run may be another model's."""
-        facts = self.models.get(model)
-        if facts is None:
+        claude_model = self.models.get(model)
+        if claude_model is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/claude.yaml, with "
                 "its prices."
             )
-        return facts
+        return claude_model
 
     def cache_key(self) -> CacheKey:
         return {

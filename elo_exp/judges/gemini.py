@@ -48,18 +48,18 @@ class GeminiJudge(GeminiSettings, BatchingJudge):
 
     def prices_of(self, model: str) -> Prices:
         """Return the prices of a model; a batch of an earlier run may be another model's."""
-        found = self.models.get(model)
-        if found is None:
+        gemini_model = self.models.get(model)
+        if gemini_model is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/gemini.yaml, with "
                 "its prices."
             )
         return token_prices(
-            found.input,
-            found.output,
-            found.cached_input,
-            batch_factor=found.batch_factor,
+            gemini_model.input,
+            gemini_model.output,
+            gemini_model.cached_input,
+            batch_factor=gemini_model.batch_factor,
         )
 
     def cache_key(self) -> CacheKey:

@@ -84,12 +84,14 @@ class LexicalJudge:
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
-        shown = request.subject
-        signal = self.signals.get(shown.dimension, self.default_signal)
-        if isinstance(shown, Item):
-            answer = _score(request, signal if shown.gold_answer is None else "overlap")
+        subject = request.subject
+        signal = self.signals.get(subject.dimension, self.default_signal)
+        if isinstance(subject, Item):
+            answer = _score(
+                request, signal if subject.gold_answer is None else "overlap"
+            )
         else:
-            answer = self._verdict(shown, signal)
+            answer = self._verdict(subject, signal)
             if "score_a" not in request.schema:
                 del answer["score_a"], answer["score_b"]
         return JudgeReply(
@@ -100,14 +102,17 @@ class LexicalJudge:
             **request.names,
         )
 
-    def _verdict(self, shown: Comparison, signal: str) -> dict[str, str | float]:
-        texts = [own_words(shown, x) for x in (shown.response_a, shown.response_b)]
-        a, b = (SIGNALS[signal](shown, text) for text in texts)
+    def _verdict(self, comparison: Comparison, signal: str) -> dict[str, str | float]:
+        texts = [
+            own_words(comparison, x)
+            for x in (comparison.response_a, comparison.response_b)
+        ]
+        a, b = (SIGNALS[signal](comparison, text) for text in texts)
         verdict = "A" if a > b else "B"
         if a == b or abs(a - b) < self.margin:
             verdict = "TIE"
         # drawn for the comparison, not for the order, so that both orders are affected
-        key = [self.seed, shown.dimension, shown.prompt_id, sorted(texts)]
+        key = [self.seed, comparison.dimension, comparison.prompt_id, sorted(texts)]
         if int(fingerprint(key)[:8], 16) / 2**32 < self.position_effect:
             verdict = "A"
         return {
@@ -126,51 +131,64 @@ def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
     (low, high), text = request.scale, request.subject.response_text
     likeness = letter_similarity(request.subject, text)
     value = (SIGNALS[signal](request.subject, text) + likeness) / 2
-    half = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
-    start = min(max(value - half, 0.0), 1.0 - 2 * half)
-    numbers = {"score": value, "low": start, "high": start + 2 * half}
+    half_width = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
+    start = min(max(value - half_width, 0.0), 1.0 - 2 * half_width)
+    numbers = {"score": value, "low": start, "high": start + 2 * half_width}
     return {"evidence": f"{signal} and likeness {value:.3f}"} | {
         name: low + x * (high - low) for name, x in numbers.items()
     }
 
 
-def overlap(shown: Comparison | Item, text: str) -> float:
+def overlap(subject: Comparison | Item, text: str) -> float:
     """Return F3 of the response's words against the reference's: recall counts nine times.
 
     Without a reference, the question takes its place.
     """
-    wanted = content_words(shown.gold_answer or shown.prompt_text)
-    found = content_words(text)
-    shared = len(wanted & found)
-    return 10 * shared / (9 * len(wanted) + len(found)) if shared else 0.0
+    reference_words = content_words(subject.gold_answer or subject.prompt_text)
+    response_words = content_words(text)
+    n_shared = len(reference_words & response_words)
+    return (
+        10 * n_shared / (9 * len(reference_words) + len(response_words))
+        if n_shared
+        else 0.0
+    )
 
 
-def hedging(shown: Comparison | Item, text: str) -> float:
+def hedging(subject: Comparison | Item, text: str) -> float:
     """Return how near the response's commitment is to the expected one, by default an answer."""
     degree = 1.0 if _REFUSALS.search(text.lower()) else is_hedged(text) / 2
-    return 1.0 - abs(degree - _TARGET[shown.expected_behavior or "answer"])
+    return 1.0 - abs(degree - _TARGET[subject.expected_behavior or "answer"])
 
 
-def specificity(shown: Comparison | Item, text: str) -> float:
+def specificity(subject: Comparison | Item, text: str) -> float:
     """Return how much content there is on the question's topic, less for each stock phrase."""
     n_stock = len(_STOCK.findall(text.lower()))
-    found = content_words(without_hedges(text))
-    on_topic = len(found & content_words(shown.prompt_text))
-    return len(found) / (len(found) + 15) * on_topic / (3 + on_topic) * 0.95**n_stock
+    words = content_words(without_hedges(text))
+    n_on_topic = len(words & content_words(subject.prompt_text))
+    return (
+        len(words) / (len(words) + 15) * n_on_topic / (3 + n_on_topic) * 0.95**n_stock
+    )
 
 
-def letter_similarity(shown: Item, text: str) -> float:
+def letter_similarity(item: Item, text: str) -> float:
     """Return the cosine similarity of the counts of letter pairs in response and reference.
 
     Without a reference, the question takes its place.
     """
-    texts = shown.gold_answer or shown.prompt_text, text
-    letters = [" ".join(re.findall("[a-z]+", each.lower())) for each in texts]
-    wanted, found = (Counter(itertools.pairwise(each)) for each in letters)
-    lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
+    texts = item.gold_answer or item.prompt_text, text
+    letters_of_texts = [" ".join(re.findall("[a-z]+", text.lower())) for text in texts]
+    reference_pairs, response_pairs = (
+        Counter(itertools.pairwise(letters)) for letters in letters_of_texts
+    )
+    lengths = math.hypot(*reference_pairs.values()) * math.hypot(
+        *response_pairs.values()
+    )
     if not lengths:
         return 0.0
-    return min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0)
+    return min(
+        sum(n * response_pairs[pair] for pair, n in reference_pairs.items()) / lengths,
+        1.0,
+    )
 
 
 SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {

@@ -59,8 +59,8 @@ class LocalJudge(ModelSettings):
 
     def probabilities(self, message: str) -> dict[str, float] | None:
         """Return those of the labels, by the message of a reply."""
-        found = json.loads(message)["probabilities"]
-        return found if found.keys() >= {*LABELS} else None  # else of a score
+        chances = json.loads(message)["probabilities"]
+        return chances if chances.keys() >= {*LABELS} else None  # else of a score
 
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
@@ -89,8 +89,8 @@ class LocalJudge(ModelSettings):
                     for r in requests
                     if r.scale == scale
                 }
-                longest = lm.context_length - labels.width
-                for key in [key for key, row in rows.items() if len(row) > longest]:
+                max_tokens = lm.context_length - labels.width
+                for key in [key for key, row in rows.items() if len(row) > max_tokens]:
                     text = f"{len(rows.pop(key))} tokens exceed the judge's context"
                     reason = "model_context_window_exceeded"
                     yield self._reply(by_key[key], text=text, stop_reason=reason)
@@ -159,17 +159,19 @@ class Labels:
 
     def __init__(self, lm: CausalLM, lead: str, names: Sequence[str]) -> None:
         texts = [f"{lead} {name}" for name in names]
-        whole = lm.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        columns = zip(*whole, strict=False)
+        token_ids = lm.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        columns = zip(*token_ids, strict=False)
         n = next(i for i, tokens in enumerate(columns) if len(set(tokens)) > 1)
-        self.lead: list[int] = whole[0][:n]
-        self.rest = {name: ids[n:] for name, ids in zip(names, whole, strict=True)}
+        self.lead: list[int] = token_ids[0][:n]
+        self.rest = {name: ids[n:] for name, ids in zip(names, token_ids, strict=True)}
         self.stems: list[list[int]] = []
         self._stem_of: dict[str, int] = {}  # the labels with most tokens first
-        for name, ids in sorted(self.rest.items(), key=lambda each: -len(each[1])):
+        for name, ids in sorted(self.rest.items(), key=lambda item: -len(item[1])):
             n = len(ids) - 1
-            known = (i for i, stem in enumerate(self.stems) if stem[:n] == ids[:n])
-            self._stem_of[name] = next(known, len(self.stems))
+            matching_stems = (
+                i for i, stem in enumerate(self.stems) if stem[:n] == ids[:n]
+            )
+            self._stem_of[name] = next(matching_stems, len(self.stems))
             if self._stem_of[name] == len(self.stems):
                 self.stems.append(ids[:-1])
         self.width = len(self.stems[0])
@@ -182,17 +184,21 @@ class Labels:
 
         n = self.width + 1
         with torch.inference_mode():
-            read = [[*row, *stem] for row in rows.values() for stem in self.stems]
-            logprobs = lm.last_logits(read, n).float().log_softmax(dim=-1)
-        found: list[dict[str, float]] = [{} for _ in rows]
+            sequences = [[*row, *stem] for row in rows.values() for stem in self.stems]
+            logprobs = lm.last_logits(sequences, n).float().log_softmax(dim=-1)
+        logprobs_by_row: list[dict[str, float]] = [{} for _ in rows]
         for label, tokens in self.rest.items():
             i = self._stem_of[label]
-            first = self.width - len(self.stems[i])  # predicts the first token
-            places = list(range(first, first + len(tokens)))
-            of_label = logprobs[i :: len(self.stems), places, tokens].double().sum(-1)
-            for of_row, total in zip(found, of_label.tolist(), strict=True):
-                of_row[label] = total
-        return found
+            first_position = self.width - len(self.stems[i])  # predicts the first token
+            positions = list(range(first_position, first_position + len(tokens)))
+            label_logprobs = (
+                logprobs[i :: len(self.stems), positions, tokens].double().sum(-1)
+            )
+            for row_logprobs, logprob in zip(
+                logprobs_by_row, label_logprobs.tolist(), strict=True
+            ):
+                row_logprobs[label] = logprob
+        return logprobs_by_row
 
     def probabilities(self, log_probabilities: Mapping[str, float]) -> dict[str, float]:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
@@ -200,12 +206,12 @@ class Labels:
         weights: dict[str, float] = {}
         for label in self._stem_of:
             tokens = self.rest[label]
-            longer = sum(
+            longer_weight = sum(
                 weight
-                for other, weight in weights.items()
-                if self.rest[other][: len(tokens)] == tokens
+                for longer_label, weight in weights.items()
+                if self.rest[longer_label][: len(tokens)] == tokens
             )
-            own = math.exp(log_probabilities[label] - highest) - longer
-            weights[label] = max(own, 0.0)
+            label_weight = math.exp(log_probabilities[label] - highest) - longer_weight
+            weights[label] = max(label_weight, 0.0)
         total = sum(weights.values())
         return {label: weights[label] / total for label in self.rest}

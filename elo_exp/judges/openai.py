@@ -54,20 +54,20 @@ class OpenAiJudge(ChatJudge, BatchingJudge):
 
     def prices_of(self, model: str) -> AutomaticCache:
         """Return the prices of a model; a batch of an earlier run may be another model's."""
-        found = self.models.get(model)
-        if found is None:
+        openai_model = self.models.get(model)
+        if openai_model is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/openai.yaml, with "
                 "its prices."
             )
         return AutomaticCache(
-            input=found.input,
-            output=found.output,
-            cache_write_5m=found.cache_write,
-            cache_write_1h=found.cache_write,
-            cache_read=found.cached_input,
-            batch_factor=found.batch_factor,
+            input=openai_model.input,
+            output=openai_model.output,
+            cache_write_5m=openai_model.cache_write,
+            cache_write_1h=openai_model.cache_write,
+            cache_read=openai_model.cached_input,
+            batch_factor=openai_model.batch_factor,
             min_cacheable_tokens=0,
         )
 

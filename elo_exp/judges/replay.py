@@ -83,15 +83,15 @@ class _Battle(BaseModel):
             (self.verdict_ab, self.verdict_ba),
             (self.model_a, self.model_b),
         )
-        one_order, draws = None in verdicts, (self.draw_a, self.draw_b)
-        for swapped, verdict in enumerate(verdicts):
-            winner = self.winner if one_order else str(verdict)
-            step = -1 if swapped else 1
+        has_one_order, draws = None in verdicts, (self.draw_a, self.draw_b)
+        for is_swapped, verdict in enumerate(verdicts):
+            winner = self.winner if has_one_order else str(verdict)
+            step = -1 if is_swapped else 1
             yield _Answer(
                 (self.question_id, *models[::step], self.dimension, 0, *draws[::step]),
                 self.judge_model,
-                _LETTERS.get(winner, ("TIE", "TIE"))[swapped],
-                mirrored=one_order and swapped != (self.shown_first == "b"),
+                _LETTERS.get(winner, ("TIE", "TIE"))[is_swapped],
+                mirrored=has_one_order and is_swapped != (self.shown_first == "b"),
             )
 
 
@@ -115,20 +115,24 @@ class _Verdict(BaseModel):
     pair: Any = None
 
     def answers(self) -> Iterator[_Answer]:
-        names, present = (self.entrant_a, self.entrant_b), self.model_fields_set
+        names, present_fields = (self.entrant_a, self.entrant_b), self.model_fields_set
         draws, step = (self.draw_a, self.draw_b), -1 if self.position_swap else 1
         value = self.verdict if self.verdict in ("A", "B", "TIE") else None
         note = None
-        if "pair" in present and "stop_reason" not in present:
+        if "pair" in present_fields and "stop_reason" not in present_fields:
             lines = _VERDICT_LINE.findall(str(self.reasoning))
-            is_unlike = [line.upper() for line in lines[-1:]] != [value]
-            if self.error or not value or ("reasoning" in present and is_unlike):
+            is_contradicted = [line.upper() for line in lines[-1:]] != [value]
+            if (
+                self.error
+                or not value
+                or ("reasoning" in present_fields and is_contradicted)
+            ):
                 note = "verdicts are invalid: failed, or not those of the judge's reply"
                 value = None
-            elif value == "TIE" and "reasoning" not in present:
+            elif value == "TIE" and "reasoning" not in present_fields:
                 note = "TIEs may be failures, which the original wrote as TIE: no reply"
-        shown, repeat = names[::step], self.repeat or 0
-        query = (self.prompt_id, *shown, self.dimension, repeat, *draws[::step])
+        shown_names, repeat = names[::step], self.repeat or 0
+        query = (self.prompt_id, *shown_names, self.dimension, repeat, *draws[::step])
         yield _Answer(query, self.judge_model, value, self.mirrored, note)
 
 
@@ -163,15 +167,15 @@ class ReplayJudge:
         if settings.get("judge_model") is not None:
             return {}
         path = str(settings["path"])
-        names, others = ReplayJudge(kind=None, path=path, judge_model=None)._judges
+        names, voters = ReplayJudge(kind=None, path=path, judge_model=None)._judges
         if len(names) < 2:
             return {}
-        if others:
+        if voters:
             logger.warning(
                 "%s: verdicts of %s are votes, and are not replayed beside those of judges: judge.judge_model=NAME replays "
                 "them alone.",
                 path,
-                ", ".join(others),
+                ", ".join(voters),
             )
         return {name: {**settings, "judge_model": name} for name in names}
 
@@ -201,12 +205,12 @@ class ReplayJudge:
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
     ) -> Iterator[JudgeReply]:
-        wanted = 1 + max((request.repeat for request in requests), default=0)
+        n_repeats = 1 + max((request.repeat for request in requests), default=0)
         repeats = [query[4] for query in self._answers if len(query) == 7]
         n = 1 + max(repeats, default=0)
-        if wanted > n:
+        if n_repeats > n:
             raise UserError(
-                f"judging.repeats: found {wanted}, but {self.path} holds {n} for each order at "
+                f"judging.repeats: found {n_repeats}, but {self.path} holds {n} for each order at "
                 f"most. Set judging.repeats={n}."
             )
         replies = (reply for request in requests if (reply := self._reply(request)))
@@ -239,84 +243,88 @@ class ReplayJudge:
     @foreign
     def _contents(self) -> tuple[dict[tuple[Any, ...], _Answer], tuple[str, ...]]:
         """The answers by query, and the names of those who gave them."""
-        found: dict[tuple[Any, ...], _Answer] = {}
+        answers_by_query: dict[tuple[Any, ...], _Answer] = {}
         judges, notes = set[str](), Counter[str]()
-        every = (
+        all_answers = (
             (answer, "last" if "cache_key" in row else "first")
             for file in self._paths
-            for place, row in read_jsonl(file)
-            for answer in _read(place, row, _dimension(file))
+            for location, row in read_jsonl(file)
+            for answer in _read(location, row, _dimension(file))
             if self.judge_model in (None, answer.judge)
         )
-        for answer, taken in every:
+        for answer, preference in all_answers:
             if answer.judge:
                 judges.add(str(answer.judge))
             if answer.note:
                 notes[answer.note] += 1
-            known = found.get(answer.query)
-            is_first = known is None or (known.mirrored and not answer.mirrored)
+            earlier = answers_by_query.get(answer.query)
+            is_first = earlier is None or (earlier.mirrored and not answer.mirrored)
             if not is_first and not answer.mirrored:
-                notes[f"repeated answers; the {taken} of each was taken"] += 1
-            if is_first or (not answer.mirrored and taken == "last"):
-                found[answer.query] = answer
-        if not found:
+                notes[f"repeated answers; the {preference} of each was taken"] += 1
+            if is_first or (not answer.mirrored and preference == "last"):
+                answers_by_query[answer.query] = answer
+        if not answers_by_query:
             raise UserError(
                 f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
             )
-        for text, n in notes.items():
-            logger.warning("%s: %d %s", self.path, n, text)
+        for note, n in notes.items():
+            logger.warning("%s: %d %s", self.path, n, note)
         if len(judges) > 1:
             logger.warning(
                 "%s: %d judges (%s); name one as judge.judge_model",
                 self.path, len(judges), ", ".join(sorted(judges)),
             )  # fmt: skip
-        return found, tuple(sorted(judges))
+        return answers_by_query, tuple(sorted(judges))
 
     @property
     @foreign
     def _judges(self) -> tuple[list[str], list[str]]:
         """Who on file is a judge of pairs, and who a voter, by first appearance."""
-        names, prompts, compared = dict[Any, int](), dict[Any, int](), dict[Any, int]()
+        names, prompts, pairs = dict[Any, int](), dict[Any, int](), dict[Any, int]()
         people = dict[str, None]()
         rows = list[tuple[int, int, int]]()
         for file in self._paths:
-            for place, row in read_jsonl(file):
-                for answer in _read(place, row, _dimension(file)):
+            for location, row in read_jsonl(file):
+                for answer in _read(location, row, _dimension(file)):
                     judge, query = answer.judge, answer.query
                     if not judge or len(query) == 3:
                         continue
                     if row.get("source") == "human" or judge == "human":
                         people[str(judge)] = None
                         continue
-                    prompt, one, other, dimension, *_ = query
-                    pair = (prompt, dimension, frozenset((one, other)))
+                    prompt, entrant, other_entrant, dimension, *_ = query
+                    pair = (prompt, dimension, frozenset((entrant, other_entrant)))
                     rows.append(
                         (
                             names.setdefault(str(judge), len(names)),
                             prompts.setdefault(prompt, len(prompts)),
-                            compared.setdefault(pair, len(compared)),
+                            pairs.setdefault(pair, len(pairs)),
                         )
                     )
         if not rows:
             return [], [*people]
-        who, asked, comparison = np.array(rows, dtype=np.intp).T
-        is_judge = are_judges(who, asked, comparison, len(names))
+        judge_numbers, prompt_numbers, pair_numbers = np.array(rows, dtype=np.intp).T
+        is_judge = are_judges(judge_numbers, prompt_numbers, pair_numbers, len(names))
         voters = [name for name, i in names.items() if not is_judge[i]]
         return [name for name in names if name not in voters], [*voters, *people]
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         """The recorded answer as a judge gives it; None where there is none."""
-        shown, answers = request.subject, self._answers
-        if isinstance(shown, Item):
-            found = answers.get((shown.prompt_id, shown.entrant_id, shown.draw_idx))
+        subject, answers = request.subject, self._answers
+        if isinstance(subject, Item):
+            recorded = answers.get(
+                (subject.prompt_id, subject.entrant_id, subject.draw_idx)
+            )
         else:
-            names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
-            which = (request.repeat, shown.draw_a, shown.draw_b)
-            pooled = answers.get((*names, None, *which))
-            found = answers.get((*names, shown.dimension, *which), pooled)
-        if found is None:
+            names = (subject.prompt_id, subject.entrant_a, subject.entrant_b)
+            repeat_and_draws = (request.repeat, subject.draw_a, subject.draw_b)
+            pooled_answer = answers.get((*names, None, *repeat_and_draws))
+            recorded = answers.get(
+                (*names, subject.dimension, *repeat_and_draws), pooled_answer
+            )
+        if recorded is None:
             return None
-        value = found.value
+        value = recorded.value
         answer = {"evidence_a": "", "evidence_b": "", "verdict": value}
         if request.scale is not None and isinstance(value, int | float):
             low, high = request.scale
@@ -325,7 +333,7 @@ class ReplayJudge:
             key=request.key,
             text="" if value is None else json.dumps(answer),
             stop_reason="recorded_invalid" if value is None else "end_turn",
-            mirrored=found.mirrored,
+            mirrored=recorded.mirrored,
             timestamp=utc_now(),
             judge_model=self.model,
             **request.names,
@@ -333,7 +341,7 @@ class ReplayJudge:
 
 
 def _read(
-    place: str, row: Mapping[str, Any], dimension: str | None
+    location: str, row: Mapping[str, Any], dimension: str | None
 ) -> Iterator[_Answer]:
     """Read one row of any kind.
 
@@ -344,15 +352,15 @@ def _read(
     if "judge_score" in row:
         kind = _Score
     elif "cache_key" in row:  # of the original
-        pair = checked(dict[str, Any], row.get("metadata"), f"{place}: metadata")
+        pair = checked(dict[str, Any], row.get("metadata"), f"{location}: metadata")
         rows = [{"dimension": dimension, "pair": pair, **row, **pair}]
     elif "raw" in row:
-        verdicts = checked(list[dict[str, Any]], row["raw"], f"{place}: raw")
+        verdicts = checked(list[dict[str, Any]], row["raw"], f"{location}: raw")
         rows = [{**row, **verdict} for verdict in verdicts]
     else:
         kind = _Battle
-    for one in rows:
-        yield from checked(kind, one, place, _SHAPES).answers()
+    for record in rows:
+        yield from checked(kind, record, location, _SHAPES).answers()
 
 
 def _dimension(path: Path) -> str | None:

@@ -559,7 +559,9 @@ def _make_reply(
         "dollars": dollars or 0.0,
         "timestamp": utc_now(),
         # an answer stays as it came; a server may repeat a key beside it
-        "message": json.dumps(current_mask().values(message, kept=completion.text)),
+        "message": json.dumps(
+            current_mask().values(message, kept_text=completion.text)
+        ),
     }
     return JudgeReply.from_dict({**names, **answer})
 
