@@ -32,16 +32,17 @@ def records(kind: type[Row], **columns: Any) -> list[Row]:
 
 def _each(columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows: of many, few are held as numbers of Python's at a time."""
-    every = [
-        one if isinstance(one, str) else np.asarray(one) for one in columns.values()
+    arrays = [
+        column if isinstance(column, str) else np.asarray(column)
+        for column in columns.values()
     ]
-    n = min(len(column) for column in every if not isinstance(column, str))
+    n = min(len(column) for column in arrays if not isinstance(column, str))
     for start in range(0, n, _BLOCK):
         values = [
             repeat(column)
             if isinstance(column, str)
             else _listed(column[start : start + _BLOCK])
-            for column in every
+            for column in arrays
         ]
         for row in zip(*values, strict=False):
             yield dict(zip(columns, row, strict=True))
@@ -61,8 +62,8 @@ def one_row(**values: Any) -> dict[str, Any]:
 
 def known(value: Any) -> Any:
     """Return a plain number, and None in place of NaN; anything else as it is."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(plain, float) and math.isnan(plain) else plain
+    number = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(number, float) and math.isnan(number) else number
 
 
 def tally(codes: NDArray[Any], count: NDArray[Any] | None, n: int = 0) -> Index:
@@ -72,6 +73,6 @@ def tally(codes: NDArray[Any], count: NDArray[Any] | None, n: int = 0) -> Index:
 
 def spread(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
     """Return n rows of NaN, but for the values at these places or at a mask (n,)."""
-    whole = np.full((n, *values.shape[1:]), np.nan)
-    whole[at] = values
-    return whole
+    array = np.full((n, *values.shape[1:]), np.nan)
+    array[at] = values
+    return array

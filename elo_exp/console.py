@@ -80,8 +80,8 @@ def text_table(
     for row in rows:
         table.add_row(*row)
     file = io.StringIO()
-    plain = Console(
+    console = Console(
         file=file, width=width, markup=False, color_system=None, force_jupyter=False
     )  # in a notebook's kernel, too
-    plain.print(table)
+    console.print(table)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())

@@ -92,7 +92,7 @@ def write_whole(
     """
     mask = current_mask()
     is_page = path.suffix == ".html"
-    hidden = mask.page if is_page else mask.text
+    mask_text = mask.page if is_page else mask.text
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = [content] if isinstance(content, str | bytes) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -100,7 +100,7 @@ def write_whole(
         with temporary.open("xb") as file:  # its mode is the umask's
             for block in blocks:
                 if isinstance(block, str):
-                    file.write(_encoded(block if keeps_secrets else hidden(block)))
+                    file.write(_encoded(block if keeps_secrets else mask_text(block)))
                 else:
                     file.write(block)
         temporary.replace(path)
@@ -142,13 +142,13 @@ def write_jsonl(
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # one for all
     mask = current_mask()
 
-    def encoded(row: Mapping[str, Any]) -> bytes:
+    def encode_row(row: Mapping[str, Any]) -> bytes:
         text = encode(row)
         if not keeps_secrets and mask.is_needed(text):
             text = encode(mask.values(row, keeps_paths=True))
         return _encoded(f"{text}\n")
 
-    lines = map(encoded, rows)
+    lines = map(encode_row, rows)
     return write_whole(path, _gzipped(lines) if path.suffix == ".gz" else lines)
 
 
@@ -185,24 +185,24 @@ def _csv_blocks(
 
     Secrets are masked cell by cell, so that they break no row.
     """
-    first = next(rows, None)
-    if first is None:
+    first_row = next(rows, None)
+    if first_row is None:
         return
     mask = current_mask()
-    text, names = io.StringIO(), list(first)
-    plain, quoted = (
-        csv.DictWriter(text, names, lineterminator="\n", quoting=how)
-        for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    text, names = io.StringIO(), list(first_row)
+    plain_writer, quoting_writer = (
+        csv.DictWriter(text, names, lineterminator="\n", quoting=quoting)
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
     )
-    (quoted if "\r" in "".join(names) else plain).writeheader()
-    for row in chain([first], rows):
+    (quoting_writer if "\r" in "".join(names) else plain_writer).writeheader()
+    for row in chain([first_row], rows):
         cells = dict(row)
         if guards_formulas:
             cells = {name: _no_formula(value) for name, value in row.items()}
         texts = "\n".join(cell for cell in cells.values() if isinstance(cell, str))
         if mask.is_needed(texts):
             cells = {name: mask.values(value) for name, value in cells.items()}
-        (quoted if "\r" in texts else plain).writerow(cells)
+        (quoting_writer if "\r" in texts else plain_writer).writerow(cells)
         if text.tell() > _BLOCK:
             yield text.getvalue()
             text.seek(0)
@@ -227,26 +227,26 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     name = str(path)
     for number, line in read_lines(path):
-        place = f"{name}:{number}"
+        location = f"{name}:{number}"
         try:
             row = from_json(line)
         except ValueError:
             row = None
         is_flat = type(row) is dict and line.count(":") == len(row)
         if is_flat and len(line) < _SHORT_LINE:  # no key twice, no endless number
-            yield place, row
+            yield location, row
         elif not line.isspace():
             try:
                 row = json.loads(line, object_pairs_hook=unique_keys)
             except (ValueError, RecursionError) as error:
                 raise UserError(
-                    f"{place}: not JSON ({error}). Expected one JSON object a line."
+                    f"{location}: not JSON ({error}). Expected one JSON object a line."
                 ) from None
             if not isinstance(row, dict):
                 raise UserError(
-                    f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
+                    f"{location}: found a {type(row).__name__}. Expected one JSON object a line."
                 )
-            yield place, row
+            yield location, row
 
 
 def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
@@ -278,20 +278,20 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        repeated_name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated_name!r} stands twice in one object")
     return row
 
 
-def checked(kind: Any, value: Any, place: object, hint: str = "") -> Any:
+def checked(kind: Any, value: Any, location: object, hint: str = "") -> Any:
     """Read a value as pydantic reads this type. Raises UserError for the first field at fault."""
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"])) or "value"
-        found = f"{place}: {name}: found {fault['input']!r:.80}. {fault['msg']}."
-        raise UserError(found + hint) from None
+        message = f"{location}: {name}: found {fault['input']!r:.80}. {fault['msg']}."
+        raise UserError(message + hint) from None
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -306,14 +306,14 @@ def sendable(
     rows: Iterable[tuple[str, Mapping[Any, Any]]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield rows with their places. Raises UserError for a lone surrogate."""
-    for place, row in rows:
+    for location, row in rows:
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"{place}: holds a lone surrogate (\\ud...). Write the whole character."
+                f"{location}: holds a lone surrogate (\\ud...). Write the whole character."
             ) from None
-        yield place, dict(row)
+        yield location, dict(row)
 
 
 def read_text(path: str | Path) -> str:
@@ -361,13 +361,15 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             raise UserError(
                 f"{path}: is a pipe or a device. Expected a file: write what it gives into one first."
             )
-        how = packing(path)
+        compression = packing(path)
         with path.open("rb") as raw:
-            if how == "zstd":
+            if compression == "zstd":
                 with _zstandard(raw) as content:
                     yield _Bounded.buffered(content, path)
                 return
-            content = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if how else raw
+            content = (
+                cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if compression else raw
+            )
             yield _Bounded.buffered(content, path)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
@@ -381,7 +383,12 @@ def packing(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(max(map(len, _COMPRESSED)))
     return next(
-        (how for start, how in _COMPRESSED.items() if head.startswith(start)), ""
+        (
+            compression
+            for start, compression in _COMPRESSED.items()
+            if head.startswith(start)
+        ),
+        "",
     )
 
 
@@ -414,10 +421,10 @@ class _Bounded(io.RawIOBase):
 
 def check_unpacked(path: Path, n: int) -> None:
     """Raise UserError where a file unpacks to n bytes that are far more than it has itself."""
-    most = max(_UNPACKED, _TIMES * path.stat().st_size)
-    if n > most:
+    max_bytes = max(_UNPACKED, _TIMES * path.stat().st_size)
+    if n > max_bytes:
         raise UserError(
-            f"{path}: unpacks to more than {most:,} bytes, {_TIMES} times its size or more. If that is what you "
+            f"{path}: unpacks to more than {max_bytes:,} bytes, {_TIMES} times its size or more. If that is what you "
             "expect of it, unpack it first."
         )
 
@@ -447,16 +454,26 @@ def foreign(read: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(read)
-    def caught(*args: P.args, **kwargs: P.kwargs) -> T:
+    def read_or_raise(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return read(*args, **kwargs)
         except FOREIGN as error:
-            given = (getattr(one, "path", one) for one in (*args, *kwargs.values()))
-            path = next((one for one in given if isinstance(one, str | Path)), "file")
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"{path}: cannot be read ({words:.200}).") from error
+            candidates = (
+                getattr(argument, "path", argument)
+                for argument in (*args, *kwargs.values())
+            )
+            path = next(
+                (
+                    candidate
+                    for candidate in candidates
+                    if isinstance(candidate, str | Path)
+                ),
+                "file",
+            )
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"{path}: cannot be read ({reason:.200}).") from error
 
-    return caught
+    return read_or_raise
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

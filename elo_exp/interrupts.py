@@ -107,9 +107,9 @@ def check_outside() -> None:
 
 def pause(seconds: float) -> None:
     """Sleep, but no longer than until the run is asked to end."""
-    give_up = time.monotonic() + seconds
-    while (left := give_up - time.monotonic()) > 0 and not is_requested():
-        time.sleep(min(left, _SLICE_SECONDS))
+    end = time.monotonic() + seconds
+    while (seconds_left := end - time.monotonic()) > 0 and not is_requested():
+        time.sleep(min(seconds_left, _SLICE_SECONDS))
 
 
 def has_given_up() -> bool:
@@ -193,7 +193,7 @@ def waiting_for_jobs(stop_file: Path) -> Iterator[None]:
     stop_file  tells them; they know it by the environment
     """
     stop_file.unlink(missing_ok=True)
-    before = os.environ.get(_STOP_FILE_VARIABLE)
+    earlier_value = os.environ.get(_STOP_FILE_VARIABLE)
     os.environ[_STOP_FILE_VARIABLE] = str(stop_file.absolute())
     _Process.stop_file = stop_file.absolute()
     _thread.depth += 1
@@ -202,10 +202,10 @@ def waiting_for_jobs(stop_file: Path) -> Iterator[None]:
     finally:
         _thread.depth -= 1
         _Process.stop_file = None
-        if before is None:
+        if earlier_value is None:
             del os.environ[_STOP_FILE_VARIABLE]
         else:
-            os.environ[_STOP_FILE_VARIABLE] = before
+            os.environ[_STOP_FILE_VARIABLE] = earlier_value
         stop_file.unlink(missing_ok=True)
 
 
@@ -256,11 +256,13 @@ def _receive(number: int, _: object) -> None:
     if _Process.stop_file is not None:
         with suppress(OSError):
             _Process.stop_file.touch()
-    how = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    what = "jobs that run" if _Process.stop_file else "answers on their way"
+    signal_name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    unfinished_work = "jobs that run" if _Process.stop_file else "answers on their way"
     with suppress(RuntimeError):  # the main thread was writing a line
         logger.info(
-            "interrupted: waiting for the %s; %s again gives them up", what, how
+            "interrupted: waiting for the %s; %s again gives them up",
+            unfinished_work,
+            signal_name,
         )
 
 
@@ -312,8 +314,8 @@ def _is_sweep_ending() -> bool:
     global _stop_file_seen  # noqa: PLW0603, it is one for the process
     if not (path := os.environ.get(_STOP_FILE_VARIABLE)):
         return False
-    now, (looked, is_there) = time.monotonic(), _stop_file_seen
-    if now - looked >= _SLICE_SECONDS:
+    now, (last_look, is_there) = time.monotonic(), _stop_file_seen
+    if now - last_look >= _SLICE_SECONDS:
         is_there = os.path.exists(path)  # noqa: PTH110, it is asked often
         _stop_file_seen = now, is_there
     return is_there

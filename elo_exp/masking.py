@@ -63,21 +63,21 @@ class Mask:
 
     def __init__(self, secrets: tuple[tuple[str, str], ...]) -> None:
         self._names: dict[str, str] = {}
-        # by letters and digits that are the same in every form: they are looked for first
+        # By the letters and digits that all forms of a secret share: they are looked for first
         self._forms: list[tuple[str, list[str]]] = []
         for value, variable in secrets:
             name = "$" + re.sub(r"\W", "_", variable)
-            for part in _parts(value):
-                if forms := _written_forms(part):
-                    same = max(_UNCHANGED.findall(part), key=len, default="")
-                    self._forms.append((same, forms))
+            for secret in _parts(value):
+                if forms := _written_forms(secret):
+                    common_part = max(_UNCHANGED.findall(secret), key=len, default="")
+                    self._forms.append((common_part, forms))
                     self._names = dict.fromkeys(forms, name) | self._names
 
     def is_needed(self, text: str) -> bool:
         """Whether a text holds a secret."""
         return any(
-            same in text and any(form in text for form in forms)
-            for same, forms in self._forms
+            common_part in text and any(form in text for form in forms)
+            for common_part, forms in self._forms
         )
 
     def text(self, text: str) -> str:
@@ -91,25 +91,32 @@ class Mask:
         if not self.is_needed(text):
             return text
         return "".join(
-            part if is_ours else self.text(part) for part, is_ours in _page_parts(text)
+            section if is_ours else self.text(section)
+            for section, is_ours in _page_parts(text)
         )
 
-    def values(self, value: Any, *, keeps_paths: bool = False, kept: str = "") -> Any:
+    def values(
+        self, value: Any, *, keeps_paths: bool = False, kept_text: str = ""
+    ) -> Any:
         """Return JSON data without secrets in its texts and names.
 
         keeps_paths  leave the path of a file that exists as it is: it is read back
-        kept         a text whose parts stay as they are
+        kept_text    a text whose parts stay as they are
         """
         if not self._forms:
             return value
         if isinstance(value, str):
-            is_kept = value in kept or (keeps_paths and _is_file_path(value))
-            return value if is_kept else self.text(value)
-        again = functools.partial(self.values, keeps_paths=keeps_paths, kept=kept)
+            stays = value in kept_text or (keeps_paths and _is_file_path(value))
+            return value if stays else self.text(value)
+        mask_inner = functools.partial(
+            self.values, keeps_paths=keeps_paths, kept_text=kept_text
+        )
         if isinstance(value, Mapping):
-            return {again(name): again(inner) for name, inner in value.items()}
+            return {
+                mask_inner(name): mask_inner(inner) for name, inner in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [again(inner) for inner in value]
+            return [mask_inner(inner) for inner in value]
         return value
 
     @functools.cached_property
@@ -137,12 +144,14 @@ def _page_parts(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a page, and whether each is a style or a script."""
     start = 0
     while start < len(text):
-        opened = {text.find(f"<{tag}>", start): tag for tag in ("script", "style")}
-        opened.pop(-1, None)
-        if not opened:
+        tags_by_start = {
+            text.find(f"<{tag}>", start): tag for tag in ("script", "style")
+        }
+        tags_by_start.pop(-1, None)
+        if not tags_by_start:
             break
-        begin = min(opened)
-        end = text.find(f"</{opened[begin]}>", begin)
+        begin = min(tags_by_start)
+        end = text.find(f"</{tags_by_start[begin]}>", begin)
         if end < 0:
             break
         yield text[start:begin], False
@@ -208,9 +217,9 @@ _WRITTEN: tuple[Callable[[str], str], ...] = (
 def _parts(value: str) -> list[str]:
     """Return a secret as it is, without space around it, in one line, and the long lines of one that has several."""
     lines = [line.strip() for line in value.splitlines()]
-    long = [n for n in lines if len(n) >= _MIN_LINE_CHARACTERS and " " not in n]
-    whole = [value, value.strip(), " ".join(value.split())]
-    return [*dict.fromkeys(whole + long * (len(lines) > 1))]
+    long_lines = [n for n in lines if len(n) >= _MIN_LINE_CHARACTERS and " " not in n]
+    whole_forms = [value, value.strip(), " ".join(value.split())]
+    return [*dict.fromkeys(whole_forms + long_lines * (len(lines) > 1))]
 
 
 def _written_forms(text: str) -> list[str]:

@@ -36,14 +36,14 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     # One bar on a terminal, and not one for each worker of a launcher
     is_worker = multiprocessing.parent_process() is not None
     has_bar = sys.stderr.isatty() and not is_worker and not _is_silent.get()
-    last, tenth = time.monotonic(), max(total // 10, 1)
-    shown = _bar(items, label, total) if has_bar and total else items
-    for done, item in enumerate(shown, start=1):
+    last_shown, tenth = time.monotonic(), max(total // 10, 1)
+    shown_items = _bar(items, label, total) if has_bar and total else items
+    for done, item in enumerate(shown_items, start=1):
         yield item
         interrupts.check_outside()
-        is_due = time.monotonic() - last > _SECONDS_A_LINE
+        is_due = time.monotonic() - last_shown > _SECONDS_A_LINE
         if is_due:
-            last = time.monotonic()
+            last_shown = time.monotonic()
             if not has_bar:
                 logger.info("%s: %s of %s", label, f"{done:,}", f"{total:,}")
         if is_due or done % tenth == 0 or done == total:
@@ -78,21 +78,21 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
     Work of a few seconds shows nothing.
     """
     started = time.monotonic()
-    done, shown = 0.0, 0
+    done, n_shown = 0.0, 0
     lock = threading.Lock()
 
-    def tell(more: float) -> None:
-        nonlocal done, shown
+    def report(amount: float) -> None:
+        nonlocal done, n_shown
         with lock:
-            done += more
+            done += amount
             if time.monotonic() - started < _SECONDS_HIDDEN:
                 return
-            while shown < min(int(done), total):
+            while n_shown < min(int(done), total):
                 next(items)
-                shown += 1
+                n_shown += 1
 
     with closing(track(range(total), label=label, total=total)) as items:
-        yield tell
+        yield report
 
 
 def note(text: str) -> None:

@@ -84,22 +84,22 @@ class Record:
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """Read a row, ignoring unknown keys. Raises KeyError naming the first required field that is absent."""
-        known: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for f in dataclasses.fields(cls):
             if f.name in row:
                 value = row[f.name]
-                known[f.name] = tuple(value) if isinstance(value, list) else value
+                values[f.name] = tuple(value) if isinstance(value, list) else value
             elif (
                 f.default is dataclasses.MISSING
                 and f.default_factory is dataclasses.MISSING
             ):
                 raise KeyError(f.name)
         for name, kind in cls.parts.items():
-            known[name] = tuple(
-                part if isinstance(part, kind) else kind.from_dict(part)
-                for part in known.get(name, ())
+            values[name] = tuple(
+                item if isinstance(item, kind) else kind.from_dict(item)
+                for item in values.get(name, ())
             )
-        return cls(**known)
+        return cls(**values)
 
 
 def _plain(value: Any) -> Any:
@@ -107,7 +107,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value))
     return value
@@ -132,12 +132,12 @@ class ToolCall(Record):
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """Read OpenAI's form, or Inspect's: the tool's name as `function`, arguments as an object."""
         function = row["function"]
-        inner = function if isinstance(function, Mapping) else {**row, "name": function}
-        arguments = inner.get("arguments")
+        tool = function if isinstance(function, Mapping) else {**row, "name": function}
+        arguments = tool.get("arguments")
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments or {}, ensure_ascii=False)
         call_id = str(row.get("id") or "")
-        return cls(call_id=call_id, name=str(inner["name"]), arguments=arguments)
+        return cls(call_id=call_id, name=str(tool["name"]), arguments=arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +170,15 @@ class Message(Record):
             raise ValueError(
                 f"has the role {role!r}. Expected one of {', '.join(ROLES)}."
             )
-        found = {
+        fields = {
             "role": role,
             "content": _words(row.get("content")),
             "tool_calls": row.get("tool_calls") or [],
         }
         if role == "tool":
-            found["tool_call_id"] = row.get("tool_call_id")
-            found["name"] = row.get("name") or row.get("function")
-        return super(Message, cls).from_dict(found)
+            fields["tool_call_id"] = row.get("tool_call_id")
+            fields["name"] = row.get("name") or row.get("function")
+        return super(Message, cls).from_dict(fields)
 
 
 def _words(content: Any) -> str:
@@ -186,13 +186,13 @@ def _words(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
-    for part in content:
-        kind = part.get("type")
+    for block in content:
+        kind = block.get("type")
         if kind not in ("text", "reasoning"):
             raise ValueError(
                 f"has a part of type {kind!r}. Only text is compared; leave the row out."
             )
-        texts += [part["text"]] if kind == "text" else []
+        texts += [block["text"]] if kind == "text" else []
     return "\n".join(texts)
 
 
@@ -239,16 +239,16 @@ class Prompt(Record):
         system_prompt  of the entrant: it stands before the prompt's own, a blank line between
         """
         if not self.messages:
-            sent = [{"role": "user", "content": self.text}]
+            messages = [{"role": "user", "content": self.text}]
         else:
-            sent = [message.to_dict() for message in self.messages]
+            messages = [message.to_dict() for message in self.messages]
         if system_prompt is None:
-            return sent
+            return messages
         system = {"role": "system", "content": system_prompt}
-        if sent[0]["role"] != "system":
-            return [system, *sent]
-        system["content"] += f"\n\n{sent[0]['content']}"
-        return [system, *sent[1:]]
+        if messages[0]["role"] != "system":
+            return [system, *messages]
+        system["content"] += f"\n\n{messages[0]['content']}"
+        return [system, *messages[1:]]
 
     @property
     def slot(self) -> Slot:
@@ -433,12 +433,12 @@ class JudgeRequest:
     @property
     def names(self) -> dict[str, Any]:
         """The fields of a JudgeReply that name the query."""
-        first, second, *_ = (*self.subject.entrants, None)
+        entrant_a, entrant_b, *_ = (*self.subject.entrants, None)
         about = {
             "dimension": self.subject.dimension,
             "prompt_id": self.subject.prompt_id,
         }
-        return {**about, "entrant_a": first, "entrant_b": second}
+        return {**about, "entrant_a": entrant_a, "entrant_b": entrant_b}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
