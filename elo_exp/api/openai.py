@@ -308,7 +308,7 @@ class OpenAiSettings(ApiSettings):
     def _check_server(self) -> None:
         self.api.check_model(self.model)
 
-    def _body(self, messages: Sequence[Any], **options: Any) -> dict[str, Any]:
+    def _request_body(self, messages: Sequence[Any], **options: Any) -> dict[str, Any]:
         """Return the body of a request; options that are None are not sent."""
         body = {
             "model": self.model,

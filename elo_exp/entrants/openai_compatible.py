@@ -91,7 +91,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         seed = None if self.seed is None else self.seed + request.draw_idx
         sampling = {"top_p": self.top_p, "seed": seed}
-        body = self._body(request.sent(self.system_prompt), **sampling)
+        body = self._request_body(request.sent(self.system_prompt), **sampling)
         if not self.logprobs:
             return body
         extra = {**self.extra_body, **_UNTRUNCATED, "return_token_ids": True}

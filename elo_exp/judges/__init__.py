@@ -25,7 +25,7 @@ from elo_exp.types import (
 )
 
 LEXICAL = "lexical"  # the name of the judge that compares words
-_SENT_IN_CHATS = (
+_CHAT_KEY_FIELDS = (
     "model",
     "structured",
     "max_tokens",
@@ -33,7 +33,7 @@ _SENT_IN_CHATS = (
     "temperature",
     "extra_body",
 )
-_SENT_FOR_ONE_TOKEN = ("model", "max_tokens_name", "extra_body", "verdict", "lead")
+_ONE_TOKEN_KEY_FIELDS = ("model", "max_tokens_name", "extra_body", "verdict", "lead")
 
 
 @runtime_checkable
@@ -274,7 +274,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
         super().__post_init__()
 
     def cache_key(self) -> CacheKey:
-        names = _SENT_FOR_ONE_TOKEN if reads_shares(self) else _SENT_IN_CHATS
+        names = _ONE_TOKEN_KEY_FIELDS if reads_shares(self) else _CHAT_KEY_FIELDS
         sent_settings = {name: getattr(self, name) for name in names}
         return {
             "judge": "openai_compatible",
@@ -288,7 +288,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the body of a request; the prompt cache is the server's business."""
         if reads_shares(self):
-            return self._params_of_one_token(request)
+            return self._make_one_token_params(request)
         response_format: dict[str, Any] = {"type": self.structured}
         if self.structured == "json_schema":
             schema = json.loads(request.schema)
@@ -299,9 +299,9 @@ class ChatJudge(OpenAiSettings, ApiJudge):
                 "schema": schema,
             }
         requested_format = None if self.structured == "none" else response_format
-        return self._body(request.messages, response_format=requested_format)
+        return self._request_body(request.messages, response_format=requested_format)
 
-    def _params_of_one_token(self, request: JudgeRequest) -> dict[str, Any]:
+    def _make_one_token_params(self, request: JudgeRequest) -> dict[str, Any]:
         if request.scale:
             raise UserError(
                 f"{self.part}.verdict: found probabilities, which are read of pairs. Scores take label."
@@ -311,7 +311,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             **last_message,
             "content": f"{last_message['content'].rstrip()}\n\n{self.lead}",
         }
-        body = self._body(
+        body = self._request_body(
             [*earlier_messages, question], logprobs=True, top_logprobs=first_token.TOP
         )
         return {**body, "temperature": 1.0}

@@ -24,16 +24,16 @@ from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
 VERSION = 1  # part of every cache key: raise it when a signal changes
-_CHUNK = 256  # replies in one transaction
+_REPLIES_PER_TRANSACTION = 256
 
-_WORD = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
+_WORD_PATTERN = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
 _STOP_WORDS = """
 a about after all also an and are as at be because been before but by can could do does for from had
 has have he her his how i if in into is it its may might more most my no not of on or our should so
 such than that the their them then there these they this to was we were what when which while who
 will with would you your
 """
-_STOP = frozenset(_STOP_WORDS.split())
+_STOP_WORD_SET = frozenset(_STOP_WORDS.split())
 _HEDGES = re.compile(
     r"\b(?:it depends|depends on|uncertain|not certain|hard to be certain|might|may|perhaps|"
     r"possibly|possible|opinions|unclear|conflicting|if these|likely|could be|reasonable)\b"
@@ -42,12 +42,12 @@ _REFUSALS = re.compile(
     r"\b(?:cannot (?:be )?answer|can't answer|unable to answer|cannot say|information is missing|"
     r"not enough information|would need|i do not know)\b"
 )
-_STOCK = re.compile(
+_STOCK_PHRASES = re.compile(
     r"\b(?:consult (?:a|your) (?:doctor|physician|professional)|see your doctor|this may not apply "
     r"to everyone|opinions may differ|as an ai|other explanations are possible|before relying on "
     r"it)\b"
 )
-_TARGET = {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}
+_COMMITMENT_BY_BEHAVIOR = {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}
 
 
 @dataclass(kw_only=True)
@@ -80,18 +80,20 @@ class LexicalJudge:
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
     ) -> Iterator[JudgeReply]:
-        replies = (self._reply(request) for request in requests)
-        return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
+        replies = (self._make_reply(request) for request in requests)
+        return store.keep(
+            replies, key=lambda reply: reply.key, chunk=_REPLIES_PER_TRANSACTION
+        )
 
-    def _reply(self, request: JudgeRequest) -> JudgeReply:
+    def _make_reply(self, request: JudgeRequest) -> JudgeReply:
         subject = request.subject
         signal = self.signals.get(subject.dimension, self.default_signal)
         if isinstance(subject, Item):
-            answer = _score(
+            answer = _score_response(
                 request, signal if subject.gold_answer is None else "overlap"
             )
         else:
-            answer = self._verdict(subject, signal)
+            answer = self._compare(subject, signal)
             if "score_a" not in request.schema:
                 del answer["score_a"], answer["score_b"]
         return JudgeReply(
@@ -102,7 +104,7 @@ class LexicalJudge:
             **request.names,
         )
 
-    def _verdict(self, comparison: Comparison, signal: str) -> dict[str, str | float]:
+    def _compare(self, comparison: Comparison, signal: str) -> dict[str, str | float]:
         texts = [
             own_words(comparison, x)
             for x in (comparison.response_a, comparison.response_b)
@@ -124,14 +126,14 @@ class LexicalJudge:
         }
 
 
-def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
+def _score_response(request: JudgeRequest, signal: str) -> dict[str, str | float]:
     """Score on the request's scale, with an interval that narrows with the number of words: the
     whole scale for an empty response, a fifth of it at 64 words."""
     assert isinstance(request.subject, Item) and request.scale is not None
     (low, high), text = request.scale, request.subject.response_text
     likeness = letter_similarity(request.subject, text)
     value = (SIGNALS[signal](request.subject, text) + likeness) / 2
-    half_width = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
+    half_width = 1 / (2 + math.sqrt(len(_WORD_PATTERN.findall(text.lower()))))
     start = min(max(value - half_width, 0.0), 1.0 - 2 * half_width)
     numbers = {"score": value, "low": start, "high": start + 2 * half_width}
     return {"evidence": f"{signal} and likeness {value:.3f}"} | {
@@ -157,12 +159,14 @@ def overlap(subject: Comparison | Item, text: str) -> float:
 def hedging(subject: Comparison | Item, text: str) -> float:
     """Return how near the response's commitment is to the expected one, by default an answer."""
     degree = 1.0 if _REFUSALS.search(text.lower()) else is_hedged(text) / 2
-    return 1.0 - abs(degree - _TARGET[subject.expected_behavior or "answer"])
+    return 1.0 - abs(
+        degree - _COMMITMENT_BY_BEHAVIOR[subject.expected_behavior or "answer"]
+    )
 
 
 def specificity(subject: Comparison | Item, text: str) -> float:
     """Return how much content there is on the question's topic, less for each stock phrase."""
-    n_stock = len(_STOCK.findall(text.lower()))
+    n_stock = len(_STOCK_PHRASES.findall(text.lower()))
     words = content_words(without_hedges(text))
     n_on_topic = len(words & content_words(subject.prompt_text))
     return (
@@ -204,12 +208,14 @@ def is_hedged(text: str) -> bool:
 
 def without_hedges(text: str) -> str:
     """Return a text in lower case without its hedges and stock phrases."""
-    return _HEDGES.sub(" ", _STOCK.sub(" ", text.lower()))
+    return _HEDGES.sub(" ", _STOCK_PHRASES.sub(" ", text.lower()))
 
 
 def content_words(text: str) -> frozenset[str]:
     """Return the distinct words in lower case, without stop words and without a plural s."""
-    words = _WORD.findall(text.lower())
+    words = _WORD_PATTERN.findall(text.lower())
     return frozenset(
-        w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words if w not in _STOP
+        w[:-1] if len(w) > 3 and w.endswith("s") else w
+        for w in words
+        if w not in _STOP_WORD_SET
     )

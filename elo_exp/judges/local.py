@@ -27,7 +27,7 @@ from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm
 
 VERSION = 1  # part of every cache key: raise it when replies change
 SCORE_LEAD = "SCORE:"  # precedes a score
-_MAX_NUMBERS = 101
+_MAX_SCORE_LABELS = 101
 
 
 @dataclass(kw_only=True)
@@ -70,11 +70,11 @@ class LocalJudge(ModelSettings):
             store,
             record=JudgeReply,
             key=lambda reply: reply.key,
-            make=self._replies,
+            make=self._make_replies,
             noun="verdicts",
         )
 
-    def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+    def _make_replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         """Reply to the requests on each scale, the longest first."""
         if not requests:
             return
@@ -83,7 +83,9 @@ class LocalJudge(ModelSettings):
             lm: CausalLM = models.load(self.weights)
             for scale in dict.fromkeys(request.scale for request in requests):
                 lead = SCORE_LEAD if scale else self.lead
-                labels = Labels(lm, lead, _numbers(scale) if scale else LABELS)
+                labels = Labels(
+                    lm, lead, _list_scale_numbers(scale) if scale else LABELS
+                )
                 rows = {
                     r.key: [*self.chat_ids(lm, r.messages), *labels.lead]
                     for r in requests
@@ -93,7 +95,7 @@ class LocalJudge(ModelSettings):
                 for key in [key for key, row in rows.items() if len(row) > max_tokens]:
                     text = f"{len(rows.pop(key))} tokens exceed the judge's context"
                     reason = "model_context_window_exceeded"
-                    yield self._reply(by_key[key], text=text, stop_reason=reason)
+                    yield self._make_reply(by_key[key], text=text, stop_reason=reason)
                 for key, logprobs in in_batches(
                     rows,
                     partial(labels.log_probabilities, lm),
@@ -101,9 +103,9 @@ class LocalJudge(ModelSettings):
                     label=f"judging: {self.model}",
                 ):
                     chances = labels.probabilities(logprobs)
-                    answer = _score(chances) if scale else likeliest(chances)
+                    answer = _summarize_score(chances) if scale else likeliest(chances)
                     message = {"log_probabilities": logprobs, "probabilities": chances}
-                    yield self._reply(
+                    yield self._make_reply(
                         by_key[key],
                         text=json.dumps(answer),
                         message=canonical_json(message),
@@ -111,7 +113,7 @@ class LocalJudge(ModelSettings):
         finally:
             models.release()
 
-    def _reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
+    def _make_reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
         return JudgeReply(
             key=request.key,
             timestamp=utc_now(),
@@ -121,20 +123,20 @@ class LocalJudge(ModelSettings):
         )
 
 
-def _numbers(scale: tuple[float, float]) -> tuple[str, ...]:
-    """Whole numbers of a scale. Raises UserError where they are too few or too many."""
+def _list_scale_numbers(scale: tuple[float, float]) -> tuple[str, ...]:
+    """Return the whole numbers of a scale. Raises UserError if they are too few or too many."""
     low, high = scale
     numbers = range(math.ceil(low), math.floor(high) + 1)
-    if not 2 <= len(numbers) <= _MAX_NUMBERS:
+    if not 2 <= len(numbers) <= _MAX_SCORE_LABELS:
         raise UserError(
             f"scoring: found a scale from {low:g} to {high:g} with {len(numbers)} whole numbers. "
-            f"Expected 2 to {_MAX_NUMBERS}: a local judge chooses among them."
+            f"Expected 2 to {_MAX_SCORE_LABELS}: a local judge chooses among them."
         )
     return tuple(map(str, numbers))
 
 
-def _score(chances: Mapping[str, float]) -> dict[str, str | float]:
-    """Mean, and the interval with the middle 95 % of the probability."""
+def _summarize_score(chances: Mapping[str, float]) -> dict[str, str | float]:
+    """Return the mean, and the interval with the middle 95 % of the probability."""
     numbers = np.array([float(label) for label in chances])
     p = np.array([*chances.values()])
     low, high = numbers[np.searchsorted(p.cumsum(), [0.025, 0.975])]
@@ -165,14 +167,15 @@ class Labels:
         self.lead: list[int] = token_ids[0][:n]
         self.rest = {name: ids[n:] for name, ids in zip(names, token_ids, strict=True)}
         self.stems: list[list[int]] = []
-        self._stem_of: dict[str, int] = {}  # the labels with most tokens first
+        # The labels with most tokens come first
+        self._stem_by_label: dict[str, int] = {}
         for name, ids in sorted(self.rest.items(), key=lambda item: -len(item[1])):
             n = len(ids) - 1
             matching_stems = (
                 i for i, stem in enumerate(self.stems) if stem[:n] == ids[:n]
             )
-            self._stem_of[name] = next(matching_stems, len(self.stems))
-            if self._stem_of[name] == len(self.stems):
+            self._stem_by_label[name] = next(matching_stems, len(self.stems))
+            if self._stem_by_label[name] == len(self.stems):
                 self.stems.append(ids[:-1])
         self.width = len(self.stems[0])
 
@@ -188,7 +191,7 @@ class Labels:
             logprobs = lm.last_logits(sequences, n).float().log_softmax(dim=-1)
         logprobs_by_row: list[dict[str, float]] = [{} for _ in rows]
         for label, tokens in self.rest.items():
-            i = self._stem_of[label]
+            i = self._stem_by_label[label]
             first_position = self.width - len(self.stems[i])  # predicts the first token
             positions = list(range(first_position, first_position + len(tokens)))
             label_logprobs = (
@@ -204,7 +207,7 @@ class Labels:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
         highest = max(log_probabilities.values())  # subtracted: not all underflow
         weights: dict[str, float] = {}
-        for label in self._stem_of:
+        for label in self._stem_by_label:
             tokens = self.rest[label]
             longer_weight = sum(
                 weight

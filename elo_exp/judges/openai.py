@@ -12,7 +12,7 @@ from elo_exp.judges import BatchingJudge, ChatJudge
 from elo_exp.records import UserError
 from elo_exp.types import Dollars, NonNegative
 
-_UNPROVEN = re.compile(r"(^|\.)together\.(xyz|ai)$")  # hosts
+_HOSTS_WITHOUT_PROOF = re.compile(r"(^|\.)together\.(xyz|ai)$")
 
 
 @dataclass(kw_only=True)
@@ -46,7 +46,7 @@ class OpenAiJudge(ChatJudge, BatchingJudge):
         super().__post_init__()
         self.prices_of(self.model)
         host = urlsplit(self.base_url).hostname or ""
-        if self.transport == "batches" and _UNPROVEN.search(host):
+        if self.transport == "batches" and _HOSTS_WITHOUT_PROOF.search(host):
             raise UserError(
                 f"transport: found batches, and those at {host} repeat neither metadata nor their size: nothing would "
                 "prove whose a batch is. Set judge.transport=messages."

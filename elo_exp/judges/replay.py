@@ -21,17 +21,19 @@ from elo_exp.types import Integer, JudgeKind, Share
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 2  # part of every cache key: raise it when a file is read in another way
-_CHUNK = 256  # replies in one transaction
+# Part of every cache key: raise it when a file is read in another way.
+_READER_VERSION = 2
+_REPLIES_PER_TRANSACTION = 256
 # The original program's cache of verdicts: one file per dimension, one row per order.
-_ORIGINAL = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
+_ORIGINAL_FILE_PATTERN = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
-_SHAPES = (
+_EXPECTED_SHAPES = (
     " Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
     "model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a row of the "
     "original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
 )
-_LETTERS = {"model_a": ("A", "B"), "model_b": ("B", "A")}  # of a winner, by order
+# For each order
+_LETTERS_BY_WINNER = {"model_a": ("A", "B"), "model_b": ("B", "A")}
 _Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
 
@@ -90,7 +92,7 @@ class _Battle(BaseModel):
             yield _Answer(
                 (self.question_id, *models[::step], self.dimension, 0, *draws[::step]),
                 self.judge_model,
-                _LETTERS.get(winner, ("TIE", "TIE"))[is_swapped],
+                _LETTERS_BY_WINNER.get(winner, ("TIE", "TIE"))[is_swapped],
                 mirrored=has_one_order and is_swapped != (self.shown_first == "b"),
             )
 
@@ -167,7 +169,9 @@ class ReplayJudge:
         if settings.get("judge_model") is not None:
             return {}
         path = str(settings["path"])
-        names, voters = ReplayJudge(kind=None, path=path, judge_model=None)._judges
+        names, voters = ReplayJudge(
+            kind=None, path=path, judge_model=None
+        )._judges_and_voters
         if len(names) < 2:
             return {}
         if voters:
@@ -197,8 +201,8 @@ class ReplayJudge:
         self.check()
         return {
             "judge": "replay",
-            "version": _VERSION,
-            "files": [[_dimension(file), sha256(file)] for file in self._paths],
+            "version": _READER_VERSION,
+            "files": [[_dimension_in_name(file), sha256(file)] for file in self._paths],
             "judge_model": self.judge_model,
         }
 
@@ -213,8 +217,12 @@ class ReplayJudge:
                 f"judging.repeats: found {n_repeats}, but {self.path} holds {n} for each order at "
                 f"most. Set judging.repeats={n}."
             )
-        replies = (reply for request in requests if (reply := self._reply(request)))
-        return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
+        replies = (
+            reply for request in requests if (reply := self._make_reply(request))
+        )
+        return store.keep(
+            replies, key=lambda reply: reply.key, chunk=_REPLIES_PER_TRANSACTION
+        )
 
     @cached_property
     def _paths(self) -> list[Path]:
@@ -236,7 +244,7 @@ class ReplayJudge:
 
     @property
     def _answers(self) -> dict[tuple[Any, ...], _Answer]:
-        """By query."""
+        """The answers on file, by query."""
         return self._contents[0]
 
     @cached_property
@@ -249,7 +257,7 @@ class ReplayJudge:
             (answer, "last" if "cache_key" in row else "first")
             for file in self._paths
             for location, row in read_jsonl(file)
-            for answer in _read(location, row, _dimension(file))
+            for answer in _read_row(location, row, _dimension_in_name(file))
             if self.judge_model in (None, answer.judge)
         )
         for answer, preference in all_answers:
@@ -278,14 +286,14 @@ class ReplayJudge:
 
     @property
     @foreign
-    def _judges(self) -> tuple[list[str], list[str]]:
-        """Who on file is a judge of pairs, and who a voter, by first appearance."""
+    def _judges_and_voters(self) -> tuple[list[str], list[str]]:
+        """The names on file of judges of pairs, and those of voters, by first appearance."""
         names, prompts, pairs = dict[Any, int](), dict[Any, int](), dict[Any, int]()
         people = dict[str, None]()
         rows = list[tuple[int, int, int]]()
         for file in self._paths:
             for location, row in read_jsonl(file):
-                for answer in _read(location, row, _dimension(file)):
+                for answer in _read_row(location, row, _dimension_in_name(file)):
                     judge, query = answer.judge, answer.query
                     if not judge or len(query) == 3:
                         continue
@@ -308,8 +316,8 @@ class ReplayJudge:
         voters = [name for name, i in names.items() if not is_judge[i]]
         return [name for name in names if name not in voters], [*voters, *people]
 
-    def _reply(self, request: JudgeRequest) -> JudgeReply | None:
-        """The recorded answer as a judge gives it; None where there is none."""
+    def _make_reply(self, request: JudgeRequest) -> JudgeReply | None:
+        """Return the recorded answer as a judge gives it; None if there is none."""
         subject, answers = request.subject, self._answers
         if isinstance(subject, Item):
             recorded = answers.get(
@@ -340,7 +348,7 @@ class ReplayJudge:
         )
 
 
-def _read(
+def _read_row(
     location: str, row: Mapping[str, Any], dimension: str | None
 ) -> Iterator[_Answer]:
     """Read one row of any kind.
@@ -360,9 +368,9 @@ def _read(
     else:
         kind = _Battle
     for record in rows:
-        yield from checked(kind, record, location, _SHAPES).answers()
+        yield from checked(kind, record, location, _EXPECTED_SHAPES).answers()
 
 
-def _dimension(path: Path) -> str | None:
-    """The dimension in the name of a file of the original."""
-    return match[1] if (match := _ORIGINAL.fullmatch(path.name)) else None
+def _dimension_in_name(path: Path) -> str | None:
+    """Return the dimension in the name of a file of the original, or None."""
+    return match[1] if (match := _ORIGINAL_FILE_PATTERN.fullmatch(path.name)) else None
