@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Row = TypeVar("Row", bound=Record)
-_BLOCK = 16_384  # rows
+_ROWS_PER_BLOCK = 16_384
 
 
 def rows(**columns: Any) -> list[dict[str, Any]]:
@@ -22,33 +22,33 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
 
     NaN becomes None, which JSON has in its place.
     """
-    return list(_each(columns))
+    return list(_iterate_rows(columns))
 
 
 def records(kind: type[Row], **columns: Any) -> list[Row]:
     """Build one record for each row of the columns, as `rows`."""
-    return [kind(**row) for row in _each(columns)]
+    return [kind(**row) for row in _iterate_rows(columns)]
 
 
-def _each(columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the rows: of many, few are held as numbers of Python's at a time."""
+def _iterate_rows(columns: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows. Only a block of them is held as numbers of Python's at a time."""
     arrays = [
         column if isinstance(column, str) else np.asarray(column)
         for column in columns.values()
     ]
     n = min(len(column) for column in arrays if not isinstance(column, str))
-    for start in range(0, n, _BLOCK):
+    for start in range(0, n, _ROWS_PER_BLOCK):
         values = [
             repeat(column)
             if isinstance(column, str)
-            else _listed(column[start : start + _BLOCK])
+            else _to_list(column[start : start + _ROWS_PER_BLOCK])
             for column in arrays
         ]
         for row in zip(*values, strict=False):
             yield dict(zip(columns, row, strict=True))
 
 
-def _listed(column: NDArray[Any]) -> list[Any]:
+def _to_list(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind == "f":
         is_missing, column = np.isnan(column), column.astype(object)
         column[is_missing] = None

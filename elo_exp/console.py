@@ -15,10 +15,8 @@ _UNPRINTABLE = re.compile(
     r"\U000e0000-\U000e007f]|(?<![^\x00-\x7f])[\u200c\u200d]"
 )
 
-_MAX_LINE, _LAST = (
-    2000,
-    500,
-)  # characters of a message, and of its end, which says what to do
+# The end of a message says what to do.
+_MAX_LINE_CHARACTERS, _END_CHARACTERS = 2000, 500
 
 # A URL with a password, up to its host
 WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@")
@@ -33,8 +31,8 @@ def shortened(text: str) -> str:
     """Return the lines of a message, of a very long one both ends."""
     return "\n".join(
         line
-        if (n := len(line) - _MAX_LINE) <= 0
-        else f"{line[: _MAX_LINE - _LAST]} … ({n:,} characters) … {line[-_LAST:]}"
+        if (n := len(line) - _MAX_LINE_CHARACTERS) <= 0
+        else f"{line[: _MAX_LINE_CHARACTERS - _END_CHARACTERS]} … ({n:,} characters) … {line[-_END_CHARACTERS:]}"
         for line in text.split("\n")
     )
 

@@ -26,24 +26,26 @@ from elo_exp.records import UserError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_adapter = cache(TypeAdapter)  # of a type, made once
-_NOT_IN_NAMES = re.compile(
-    r'[\x00-\x1f/\\:*?"<>|%]'
-)  # of files, on the systems that there are
+_make_adapter = cache(TypeAdapter)
+# In names of files, on any system
+_FORBIDDEN_NAME_CHARACTERS = re.compile(r'[\x00-\x1f/\\:*?"<>|%]')
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
-_LONGEST_LINE = 100_000_000  # characters; a longer line is no row
-_BLOCK = 2**20  # bytes that are read at a time
-_LARGEST = 1_000_000_000  # bytes of what is read whole
-# Bytes that any file may unpack to, and how many times its size
-_UNPACKED, _TIMES = 256_000_000, 200
-_BLANK = 16  # blocks of nothing but white space, after which nobody goes on
-_SHORT_LINE = 4000  # characters, too few for a number that Python does not parse
-_UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
+_COMPRESSION_BY_FIRST_BYTES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+# A longer line is no row.
+_MAX_LINE_CHARACTERS = 100_000_000
+_BLOCK_BYTES = 2**20
+_MAX_WHOLE_FILE_BYTES = 1_000_000_000
+# A file may unpack to either, whichever is more.
+_UNPACKED_ALLOWANCE_BYTES, _MAX_UNPACK_RATIO = 256_000_000, 200
+_MAX_BLANK_MB = 16
+# Too few for a number that Python does not parse
+_MAX_SHORT_LINE_CHARACTERS = 4000
+# With or without the mark that some programs put first
+_TEXT_ENCODING = "utf-8-sig"
 
 
 # What to do about an error of the system
-_ADVICE = {
+_ADVICE_BY_NUMBERS = {
     (
         errno.ENOSPC,
         errno.EDQUOT,
@@ -68,7 +70,9 @@ _ADVICE = {
         errno.ETXTBSY,
     ): "Another program holds it: wait until it ends, or end it.",
 }
-_ADVICE_BY_NUMBER = {n: advice for numbers, advice in _ADVICE.items() for n in numbers}
+_ADVICE_BY_NUMBER = {
+    n: advice for numbers, advice in _ADVICE_BY_NUMBERS.items() for n in numbers
+}
 
 
 def errno_advice(number: int | None) -> str | None:
@@ -100,7 +104,7 @@ def write_whole(
         with temporary.open("xb") as file:  # its mode is the umask's
             for block in blocks:
                 if isinstance(block, str):
-                    file.write(_encoded(block if keeps_secrets else mask_text(block)))
+                    file.write(_encode(block if keeps_secrets else mask_text(block)))
                 else:
                     file.write(block)
         temporary.replace(path)
@@ -110,25 +114,25 @@ def write_whole(
     return path
 
 
-def _encoded(text: str) -> bytes:
-    """As UTF-8; lone surrogates are written as escapes."""
+def _encode(text: str) -> bytes:
+    """Encode a text as UTF-8; lone surrogates are written as escapes."""
     return text.encode(errors="backslashreplace")
 
 
 def safe_name(text: str) -> str:
     """Return a text as part of a file's name: characters that names cannot hold as in URLs (%2F)."""
-    return _NOT_IN_NAMES.sub(lambda match: f"%{ord(match[0]):02X}", text)
+    return _FORBIDDEN_NAME_CHARACTERS.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def write_json(path: Path, value: object) -> Path:
     """Write a JSON document. Secrets in it are masked, except in paths of files that exist: those are read back."""
-    text, mask = _document(value), current_mask()
+    text, mask = _format_document(value), current_mask()
     if mask.is_needed(text):
-        text = _document(mask.values(value, keeps_paths=True))
+        text = _format_document(mask.values(value, keeps_paths=True))
     return write_whole(path, text, keeps_secrets=True)
 
 
-def _document(value: object) -> str:
+def _format_document(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -146,14 +150,14 @@ def write_jsonl(
         text = encode(row)
         if not keeps_secrets and mask.is_needed(text):
             text = encode(mask.values(row, keeps_paths=True))
-        return _encoded(f"{text}\n")
+        return _encode(f"{text}\n")
 
     lines = map(encode_row, rows)
-    return write_whole(path, _gzipped(lines) if path.suffix == ".gz" else lines)
+    return write_whole(path, _compress(lines) if path.suffix == ".gz" else lines)
 
 
-def _gzipped(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """As gzip, without a time in it."""
+def _compress(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress blocks as gzip, without a time in it."""
     packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
     yield from map(packer.compress, blocks)
     yield packer.flush()
@@ -198,19 +202,19 @@ def _csv_blocks(
     for row in chain([first_row], rows):
         cells = dict(row)
         if guards_formulas:
-            cells = {name: _no_formula(value) for name, value in row.items()}
+            cells = {name: _guard_formula(value) for name, value in row.items()}
         texts = "\n".join(cell for cell in cells.values() if isinstance(cell, str))
         if mask.is_needed(texts):
             cells = {name: mask.values(value) for name, value in cells.items()}
         (quoting_writer if "\r" in texts else plain_writer).writerow(cells)
-        if text.tell() > _BLOCK:
+        if text.tell() > _BLOCK_BYTES:
             yield text.getvalue()
             text.seek(0)
             text.truncate()
     yield text.getvalue()
 
 
-def _no_formula(value: object) -> object:
+def _guard_formula(value: object) -> object:
     if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
         return value
     try:
@@ -233,7 +237,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except ValueError:
             row = None
         is_flat = type(row) is dict and line.count(":") == len(row)
-        if is_flat and len(line) < _SHORT_LINE:  # no key twice, no endless number
+        if (
+            is_flat and len(line) < _MAX_SHORT_LINE_CHARACTERS
+        ):  # no key twice, no endless number
             yield location, row
         elif not line.isspace():
             try:
@@ -255,11 +261,11 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
     newline  as of open_text
     """
     with open_text(path, newline) as text:
-        lines = iter(partial(text.readline, _LONGEST_LINE), "")
+        lines = iter(partial(text.readline, _MAX_LINE_CHARACTERS), "")
         for number, line in enumerate(lines, start=1):
-            if len(line) == _LONGEST_LINE:
+            if len(line) == _MAX_LINE_CHARACTERS:
                 raise UserError(
-                    f"{path}:{number}: a line of more than {_LONGEST_LINE:,} characters. "
+                    f"{path}:{number}: a line of more than {_MAX_LINE_CHARACTERS:,} characters. "
                     "Expected a row a line."
                 )
             yield number, line
@@ -286,7 +292,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def checked(kind: Any, value: Any, location: object, hint: str = "") -> Any:
     """Read a value as pydantic reads this type. Raises UserError for the first field at fault."""
     try:
-        return _adapter(kind).validate_python(value)
+        return _make_adapter(kind).validate_python(value)
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"])) or "value"
@@ -322,10 +328,10 @@ def read_text(path: str | Path) -> str:
     n = path.stat().st_size if path.is_file() else 0
     if packing(path):  # counted before it is held
         with open_binary(path) as content:
-            n = sum(map(len, iter(partial(content.read, _BLOCK), b"")))
-    if n > _LARGEST:
+            n = sum(map(len, iter(partial(content.read, _BLOCK_BYTES), b"")))
+    if n > _MAX_WHOLE_FILE_BYTES:
         raise UserError(
-            f"{path}: has {n:,} bytes. Expected at most {_LARGEST:,} in a file that is read whole; a table "
+            f"{path}: has {n:,} bytes. Expected at most {_MAX_WHOLE_FILE_BYTES:,} in a file that is read whole; a table "
             "may be larger as JSON lines, CSV or parquet."
         )
     with open_text(path) as file:
@@ -340,7 +346,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
     """
     with (
         open_binary(path) as content,
-        io.TextIOWrapper(content, encoding=_UTF8, newline=newline) as file,
+        io.TextIOWrapper(content, encoding=_TEXT_ENCODING, newline=newline) as file,
     ):
         try:
             yield file
@@ -364,13 +370,13 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
         compression = packing(path)
         with path.open("rb") as raw:
             if compression == "zstd":
-                with _zstandard(raw) as content:
-                    yield _Bounded.buffered(content, path)
+                with _open_zstandard(raw) as content:
+                    yield _BoundedReader.open_buffered(content, path)
                 return
             content = (
                 cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if compression else raw
             )
-            yield _Bounded.buffered(content, path)
+            yield _BoundedReader.open_buffered(content, path)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
@@ -381,27 +387,27 @@ def packing(path: Path) -> str:
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        head = file.read(max(map(len, _COMPRESSED)))
+        head = file.read(max(map(len, _COMPRESSION_BY_FIRST_BYTES)))
     return next(
         (
             compression
-            for start, compression in _COMPRESSED.items()
+            for start, compression in _COMPRESSION_BY_FIRST_BYTES.items()
             if head.startswith(start)
         ),
         "",
     )
 
 
-class _Bounded(io.RawIOBase):
-    """A file's bytes, as far as anybody can have meant them."""
+class _BoundedReader(io.RawIOBase):
+    """A reader that raises UserError for far more bytes, or blanks, than anybody can have meant."""
 
     def __init__(self, content: IO[bytes], path: Path) -> None:
         self._content, self._path = content, path
         self._n = self._n_blank = 0
 
     @classmethod
-    def buffered(cls, content: IO[bytes], path: Path) -> IO[bytes]:
-        return io.BufferedReader(cls(content, path), _BLOCK)
+    def open_buffered(cls, content: IO[bytes], path: Path) -> IO[bytes]:
+        return io.BufferedReader(cls(content, path), _BLOCK_BYTES)
 
     def readable(self) -> bool:
         return True
@@ -412,25 +418,25 @@ class _Bounded(io.RawIOBase):
         self._n += len(block)
         check_unpacked(self._path, self._n)
         self._n_blank = self._n_blank + len(block) if block.isspace() else 0
-        if self._n_blank > _BLANK * _BLOCK:
+        if self._n_blank > _MAX_BLANK_MB * _BLOCK_BYTES:
             raise UserError(
-                f"{self._path}: holds more than {_BLANK} MB of nothing but white space. Expected a table or a text."
+                f"{self._path}: holds more than {_MAX_BLANK_MB} MB of nothing but white space. Expected a table or a text."
             )
         return len(block)
 
 
 def check_unpacked(path: Path, n: int) -> None:
     """Raise UserError where a file unpacks to n bytes that are far more than it has itself."""
-    max_bytes = max(_UNPACKED, _TIMES * path.stat().st_size)
-    if n > max_bytes:
+    limit = max(_UNPACKED_ALLOWANCE_BYTES, _MAX_UNPACK_RATIO * path.stat().st_size)
+    if n > limit:
         raise UserError(
-            f"{path}: unpacks to more than {max_bytes:,} bytes, {_TIMES} times its size or more. If that is what you "
+            f"{path}: unpacks to more than {limit:,} bytes, {_MAX_UNPACK_RATIO} times its size or more. If that is what you "
             "expect of it, unpack it first."
         )
 
 
 @contextmanager
-def _zstandard(raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def _open_zstandard(raw: IO[bytes]) -> Iterator[IO[bytes]]:
     from backports import zstd
 
     try:

@@ -30,7 +30,7 @@ _LAUNCHER_SIGNALS = [
 ]
 # Holds the path of a file: when it exists, the jobs of a sweep end
 _STOP_FILE_VARIABLE = "ELO_EXP_STOP_FILE"
-_SLICE_SECONDS = 0.2  # between two looks at what may ask a run to end
+_CHECK_INTERVAL_SECONDS = 0.2
 _SHOW_CURSOR = "\x1b[?25h"
 
 _caller_stop: ContextVar[threading.Event | None] = ContextVar(
@@ -77,7 +77,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_stop_file_seen = (-1.0, False)  # when it was looked for, and whether it was there
+# When it was looked for, and whether it was there
+_last_stop_file_check = (-1.0, False)
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
@@ -109,7 +110,7 @@ def pause(seconds: float) -> None:
     """Sleep, but no longer than until the run is asked to end."""
     end = time.monotonic() + seconds
     while (seconds_left := end - time.monotonic()) > 0 and not is_requested():
-        time.sleep(min(seconds_left, _SLICE_SECONDS))
+        time.sleep(min(seconds_left, _CHECK_INTERVAL_SECONDS))
 
 
 def has_given_up() -> bool:
@@ -129,15 +130,15 @@ def handling(*, is_job: bool = False) -> Iterator[None]:
     _Process.is_command = True
     _Process.n_callers += 1
     _Process.terminal = tuple(fd for fd in (1, 2) if _is_terminal(fd))
-    _install(is_command=True)
+    _install_handlers(is_command=True)
     try:
         yield
     finally:
-        _restore()
+        _restore_handlers()
         _Process.is_command = False
         _Process.n_callers -= 1
         if not is_job:
-            _forget()
+            _forget_signal()
 
 
 @contextmanager
@@ -157,7 +158,7 @@ def called(stop: threading.Event | None) -> Iterator[None]:
             _Process.n_callers -= 1
             number = _Process.number or 0
             if not _Process.n_callers:
-                _forget()
+                _forget_signal()
                 if number in _SIGNALS and number != signal.SIGINT:
                     signal.raise_signal(number)
 
@@ -170,17 +171,17 @@ def finishing() -> Iterator[None]:
     _thread.depth += 1
     is_outermost = is_main and _thread.depth == 1
     if is_outermost:
-        _install(is_command=False)
+        _install_handlers(is_command=False)
     try:
         yield
     finally:
         _thread.depth -= 1
         if is_outermost:
             if not _Process.is_command:
-                _restore()
+                _restore_handlers()
             redeliver, _Process.redeliver = _Process.redeliver, None
             if not _Process.n_callers:
-                _forget()
+                _forget_signal()
             if redeliver is not None:
                 redeliver()
 
@@ -212,7 +213,7 @@ def waiting_for_jobs(stop_file: Path) -> Iterator[None]:
 # ---- signals
 
 
-def _install(*, is_command: bool) -> None:
+def _install_handlers(*, is_command: bool) -> None:
     """Handle those signals that the process does not ignore and nobody else handles; a command handles all that it does
     not ignore."""
     for number in _SIGNALS:
@@ -226,17 +227,17 @@ def _install(*, is_command: bool) -> None:
             signal.signal(number, _receive)
     for number in _LAUNCHER_SIGNALS:
         handler = signal.getsignal(number)
-        if number not in _Process.handlers and _is_launchers(handler):
+        if number not in _Process.handlers and _is_launcher_handler(handler):
             _Process.handlers[number] = handler
             signal.signal(number, _receive_from_launcher)
 
 
-def _restore() -> None:
+def _restore_handlers() -> None:
     while _Process.handlers:
         signal.signal(*_Process.handlers.popitem())
 
 
-def _forget() -> None:
+def _forget_signal() -> None:
     _Process.number, _Process.has_given_up = None, False
 
 
@@ -295,7 +296,7 @@ def _leave_terminal() -> None:
         os.close(nowhere)
 
 
-def _is_launchers(handler: Any) -> bool:
+def _is_launcher_handler(handler: Any) -> bool:
     owner = type(getattr(handler, "__self__", None)).__module__
     return owner.partition(".")[0] == "submitit"
 
@@ -311,11 +312,11 @@ def _is_main() -> bool:
 
 
 def _is_sweep_ending() -> bool:
-    global _stop_file_seen  # noqa: PLW0603, it is one for the process
+    global _last_stop_file_check  # noqa: PLW0603, it is one for the process
     if not (path := os.environ.get(_STOP_FILE_VARIABLE)):
         return False
-    now, (last_look, is_there) = time.monotonic(), _stop_file_seen
-    if now - last_look >= _SLICE_SECONDS:
+    now, (last_look, is_there) = time.monotonic(), _last_stop_file_check
+    if now - last_look >= _CHECK_INTERVAL_SECONDS:
         is_there = os.path.exists(path)  # noqa: PTH110, it is asked often
-        _stop_file_seen = now, is_there
+        _last_stop_file_check = now, is_there
     return is_there

@@ -20,13 +20,14 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 MIN_SECRET_CHARACTERS = 8
 # A line of a private key that a server may quote by itself
 _MIN_LINE_CHARACTERS = 20
-_UNCHANGED = re.compile("[A-Za-z0-9]+")
-_registered = dict[str, str]()  # variables by the values that were read
+_ALPHANUMERIC = re.compile("[A-Za-z0-9]+")
+# Variables, by the values that were read
+_registered_secrets = dict[str, str]()
 
 
 def keep_secret(variable: str, value: str) -> None:
     """Have a key masked from now on: one of a variable with another name, or of .env."""
-    _registered[value] = variable
+    _registered_secrets[value] = variable
 
 
 @functools.lru_cache(maxsize=4096)
@@ -47,7 +48,7 @@ def current_mask() -> "Mask":
         value = os.environ.get(name, "")
         if is_secret_name(name) and not _is_path(value):
             secrets.append((value, name))
-    return _mask((*secrets, *_registered.copy().items()))
+    return _make_mask((*secrets, *_registered_secrets.copy().items()))
 
 
 def _is_path(value: str) -> bool:
@@ -62,16 +63,20 @@ class Mask:
     """
 
     def __init__(self, secrets: tuple[tuple[str, str], ...]) -> None:
-        self._names: dict[str, str] = {}
+        self._replacement_by_form: dict[str, str] = {}
         # By the letters and digits that all forms of a secret share: they are looked for first
         self._forms: list[tuple[str, list[str]]] = []
         for value, variable in secrets:
             name = "$" + re.sub(r"\W", "_", variable)
-            for secret in _parts(value):
+            for secret in _secret_parts(value):
                 if forms := _written_forms(secret):
-                    common_part = max(_UNCHANGED.findall(secret), key=len, default="")
+                    common_part = max(
+                        _ALPHANUMERIC.findall(secret), key=len, default=""
+                    )
                     self._forms.append((common_part, forms))
-                    self._names = dict.fromkeys(forms, name) | self._names
+                    self._replacement_by_form = (
+                        dict.fromkeys(forms, name) | self._replacement_by_form
+                    )
 
     def is_needed(self, text: str) -> bool:
         """Whether a text holds a secret."""
@@ -84,7 +89,9 @@ class Mask:
         """Return a text without secrets."""
         if not self.is_needed(text):
             return text
-        return self._pattern.sub(lambda match: self._names[match[0]], text)
+        return self._pattern.sub(
+            lambda match: self._replacement_by_form[match[0]], text
+        )
 
     def page(self, text: str) -> str:
         """Return a page without secrets in its text; styles and scripts are ours, and a page knows its script by a hash."""
@@ -122,11 +129,11 @@ class Mask:
     @functools.cached_property
     def _pattern(self) -> re.Pattern[str]:
         """The longest form first, since one secret may begin with another."""
-        longest_first = sorted(self._names, key=len, reverse=True)
+        longest_first = sorted(self._replacement_by_form, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)))
 
 
-_mask = functools.lru_cache(maxsize=8)(Mask)
+_make_mask = functools.lru_cache(maxsize=8)(Mask)
 
 
 def _is_file_path(text: str) -> bool:
@@ -160,51 +167,51 @@ def _page_parts(text: str) -> Iterator[tuple[str, bool]]:
     yield text[start:], False
 
 
-def _json(text: str) -> str:
+def _escape_json(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def _unicode_json(text: str) -> str:
+def _escape_unicode_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _slashed_json(text: str) -> str:
-    return _json(text).replace("/", r"\/")
+def _escape_slashed_json(text: str) -> str:
+    return _escape_json(text).replace("/", r"\/")
 
 
-def _script_json(text: str) -> str:
-    """As JSON in a page has it."""
+def _escape_script_json(text: str) -> str:
+    """Write JSON as a script in a page has it."""
     for sign in "<>&'":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
 
 
-_quoted = functools.partial(quote, errors="surrogateescape")
+_percent_encode = functools.partial(quote, errors="surrogateescape")
 
 
-def _small_percents(text: str) -> str:
+def _percent_encode_in_lower_case(text: str) -> str:
     return re.sub(
-        "%[0-9A-F]{2}", lambda match: match[0].lower(), _quoted(text, safe="")
+        "%[0-9A-F]{2}", lambda match: match[0].lower(), _percent_encode(text, safe="")
     )
 
 
-def _jinja(text: str) -> str:
+def _escape_jinja(text: str) -> str:
     return html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
 
 
-_WRITTEN: tuple[Callable[[str], str], ...] = (
-    _json,
-    _unicode_json,
-    _slashed_json,
-    lambda text: _script_json(_json(text)),
-    lambda text: _script_json(_unicode_json(text)),
+_WRITERS: tuple[Callable[[str], str], ...] = (
+    _escape_json,
+    _escape_unicode_json,
+    _escape_slashed_json,
+    lambda text: _escape_script_json(_escape_json(text)),
+    lambda text: _escape_script_json(_escape_unicode_json(text)),
     html.escape,
     lambda text: html.escape(text, quote=False),
-    _jinja,
-    lambda text: _quoted(text, safe=""),
-    _quoted,
+    _escape_jinja,
+    lambda text: _percent_encode(text, safe=""),
+    _percent_encode,
     lambda text: quote_plus(text, errors="surrogateescape"),
-    _small_percents,
+    _percent_encode_in_lower_case,
     lambda text: repr(text)[1:-1],
     lambda text: text.replace("'", "\\'"),
     lambda text: text.encode(errors="backslashreplace").decode(),
@@ -214,7 +221,7 @@ _WRITTEN: tuple[Callable[[str], str], ...] = (
 )
 
 
-def _parts(value: str) -> list[str]:
+def _secret_parts(value: str) -> list[str]:
     """Return a secret as it is, without space around it, in one line, and the long lines of one that has several."""
     lines = [line.strip() for line in value.splitlines()]
     long_lines = [n for n in lines if len(n) >= _MIN_LINE_CHARACTERS and " " not in n]
@@ -228,5 +235,5 @@ def _written_forms(text: str) -> list[str]:
         return []
     forms = dict.fromkeys([text])
     for _ in range(2):
-        forms |= dict.fromkeys(write(form) for form in [*forms] for write in _WRITTEN)
+        forms |= dict.fromkeys(write(form) for form in [*forms] for write in _WRITERS)
     return [*forms]

@@ -16,16 +16,18 @@ from elo_exp.masking import masked
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SECONDS_A_LINE = 10.0
-_SECONDS_A_NOTE = 30.0
-_SECONDS_HIDDEN = 3.0  # work measured by `meter` that takes no longer shows nothing
-_bar_notes: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_NOTES = 30.0
+# For work that `meter` measures
+_MAX_HIDDEN_SECONDS = 3.0
+# Of the bars that are shown
+_bar_note_setters: list[Callable[[str], None]] = []
 # Of the run whose thread it is: several may go on side by side
 _listeners: ContextVar[tuple[Callable[[], None], ...]] = ContextVar(
     "_listeners", default=()
 )
 _is_silent = ContextVar("_is_silent", default=False)
-_last_note = [0.0]
+_last_note_time = [0.0]
 
 
 def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
@@ -37,11 +39,11 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     is_worker = multiprocessing.parent_process() is not None
     has_bar = sys.stderr.isatty() and not is_worker and not _is_silent.get()
     last_shown, tenth = time.monotonic(), max(total // 10, 1)
-    shown_items = _bar(items, label, total) if has_bar and total else items
+    shown_items = _show_bar(items, label, total) if has_bar and total else items
     for done, item in enumerate(shown_items, start=1):
         yield item
         interrupts.check_outside()
-        is_due = time.monotonic() - last_shown > _SECONDS_A_LINE
+        is_due = time.monotonic() - last_shown > _SECONDS_BETWEEN_LINES
         if is_due:
             last_shown = time.monotonic()
             if not has_bar:
@@ -85,7 +87,7 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
         nonlocal done, n_shown
         with lock:
             done += amount
-            if time.monotonic() - started < _SECONDS_HIDDEN:
+            if time.monotonic() - started < _MAX_HIDDEN_SECONDS:
                 return
             while n_shown < min(int(done), total):
                 next(items)
@@ -98,14 +100,14 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
 def note(text: str) -> None:
     """Say what tracked work is waiting for: beside the bar, or as a line, not too often."""
     text = masked(text)
-    if _bar_notes:
-        _bar_notes[-1](text)
-    elif time.monotonic() - _last_note[0] >= _SECONDS_A_NOTE:
-        _last_note[0] = time.monotonic()
+    if _bar_note_setters:
+        _bar_note_setters[-1](text)
+    elif time.monotonic() - _last_note_time[0] >= _SECONDS_BETWEEN_NOTES:
+        _last_note_time[0] = time.monotonic()
         logger.info("%s", text)
 
 
-def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+def _show_bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     from rich import progress as rich
     from rich.console import Console
 
@@ -121,8 +123,8 @@ def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
         *columns, console=Console(stderr=True), transient=True
     ) as progress:
         task = progress.add_task(label, total=total, note="")
-        _bar_notes.append(lambda text: progress.update(task, note=text))
+        _bar_note_setters.append(lambda text: progress.update(task, note=text))
         try:
             yield from progress.track(items, task_id=task)
         finally:
-            _bar_notes.pop()
+            _bar_note_setters.pop()

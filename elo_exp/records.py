@@ -79,7 +79,9 @@ class Record:
             if f.name not in self.later or value != f.default:
                 row[f.name] = value
                 is_flat &= value is None or isinstance(value, str | int | float)
-        return row if is_flat else {name: _plain(value) for name, value in row.items()}
+        return (
+            row if is_flat else {name: _to_plain(value) for name, value in row.items()}
+        )
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
@@ -102,14 +104,14 @@ class Record:
         return cls(**values)
 
 
-def _plain(value: Any) -> Any:
-    """A value of a field as JSON has it; containers are copied."""
+def _to_plain(value: Any) -> Any:
+    """Return a field's value as JSON has it; containers are copied."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _to_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(map(_to_plain, value))
     return value
 
 
@@ -172,7 +174,7 @@ class Message(Record):
             )
         fields = {
             "role": role,
-            "content": _words(row.get("content")),
+            "content": _content_text(row.get("content")),
             "tool_calls": row.get("tool_calls") or [],
         }
         if role == "tool":
@@ -181,8 +183,8 @@ class Message(Record):
         return super(Message, cls).from_dict(fields)
 
 
-def _words(content: Any) -> str:
-    """The text of a message's content, without thoughts. Raises ValueError for parts that are no text."""
+def _content_text(content: Any) -> str:
+    """Return the text of a message's content, without thoughts. Raises ValueError for parts that are no text."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []

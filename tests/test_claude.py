@@ -418,7 +418,7 @@ def test_a_429_that_does_not_pass_today_ends_the_run(words, refusal, transport, 
 def test_refusals_are_said_and_those_of_every_second_request_are_waited_for(
     monkeypatch, caplog
 ):
-    monkeypatch.setattr(progress, "_last_note", [-math.inf])
+    monkeypatch.setattr(progress, "_last_note_time", [-math.inf])
     caplog.set_level("INFO")
     wait = {"retry-after-ms": "1"}
     with AnthropicServer(verdicts=longer) as server:

@@ -289,7 +289,7 @@ def test_a_verbose_command_shows_where_a_file_was_refused(tmp_path):
 
 
 def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("elo_exp.files._LONGEST_LINE", 1000)
+    monkeypatch.setattr("elo_exp.files._MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))
     with pytest.raises(UserError, match=r"gz:2: a line of more than 1,000 characters"):

@@ -120,7 +120,7 @@ def test_all_parts_of_a_log_have_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a packed file has; tests/test_inspect_log.py has that of each part."""
-    monkeypatch.setattr(files, "_UNPACKED", 20)
+    monkeypatch.setattr(files, "_UNPACKED_ALLOWANCE_BYTES", 20)
     path = tmp_path / "log.eval"
     with ZipFile(path, "w", ZIP_ZSTANDARD) as archive:
         archive.writestr("header.json", '{"eval": {"model": "m", "task": "t"}}')
@@ -134,7 +134,7 @@ def test_a_document_that_is_read_whole_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packed or not, in bytes as they are unpacked."""
-    monkeypatch.setattr(files, "_LARGEST", 10)
+    monkeypatch.setattr(files, "_MAX_WHOLE_FILE_BYTES", 10)
     text = json.dumps(["x" * 30])
     (tmp_path / "a.json").write_text(text)
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))

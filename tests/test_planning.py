@@ -310,7 +310,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def logged(monkeypatch, caplog) -> Callable[[], Sequence[str]]:
-    monkeypatch.setattr(progress, "_last_note", [-math.inf])
+    monkeypatch.setattr(progress, "_last_note_time", [-math.inf])
     caplog.set_level(logging.INFO)
     return lambda: caplog.messages
 
