@@ -237,9 +237,8 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except ValueError:
             row = None
         is_flat = type(row) is dict and line.count(":") == len(row)
-        if (
-            is_flat and len(line) < _MAX_SHORT_LINE_CHARACTERS
-        ):  # no key twice, no endless number
+        # No key twice, no endless number
+        if is_flat and len(line) < _MAX_SHORT_LINE_CHARACTERS:
             yield location, row
         elif not line.isspace():
             try:

@@ -166,9 +166,8 @@ class Postgres:
             self._run("COMMIT")
         if self._read_version() < SCHEMA_VERSION:
             self._begin()
-            if (
-                self._read_version() < SCHEMA_VERSION
-            ):  # another process may have been first
+            # Another process may have been first
+            if self._read_version() < SCHEMA_VERSION:
                 # those that an older version does not have
                 self._run(f"{_STORE_TABLES}; {identity_row()}")
                 self._run(f"UPDATE {_MARKER_TABLE} SET version = {SCHEMA_VERSION}")
