@@ -1,7 +1,7 @@
 """Changes of the program's source, addressed by a function and by the shape of what is there: renaming breaks none of them.
 
 `where` is a module below elo_exp/ and, after a colon, the qualified name of a function, a class or a constant, as in
-`store/claims:Claims.send.leave` or `api/costs:_BYTES_A_TOKEN`; without a colon it is a file that is no module.
+`store/claims:Claims.send.mark_sent` or `api/costs:_MIN_BYTES_PER_TOKEN`; without a colon it is a file that is no module.
 
 A pattern is Python: an expression, statements that follow each other, an `except` clause, or a `for A in B if C` of a
 comprehension. In it

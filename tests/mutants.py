@@ -40,7 +40,7 @@ MUTANTS = [
     # Money: the most that a request may cost, and the cap
     Mutant(
         name="four bytes a token in the worst case",
-        where="api/costs:_BYTES_A_TOKEN",
+        where="api/costs:_MIN_BYTES_PER_TOKEN",
         change=Change("2.0", "4.0"),
         seen_by="test_pricing.py::test_a_worked_example_of_the_cap_for_each_price",
     ),
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a poisonous request asks alone whether the server is back",
-        where="api/calls:RequestPool._place_of_another",
+        where="api/calls:RequestPool._next_probe_index",
         change=Change("self.A and all(...)", "False"),
         seen_by="test_refusals.py::test_one_poisonous_request_delays_no_other",
     ),
@@ -133,7 +133,7 @@ MUTANTS = [
     # Signals
     Mutant(
         name="a signal that is ignored at the start is handled",
-        where="interrupts:_install",
+        where="interrupts:_install_handlers",
         change=Change("A or B in (None, C)", "A or B is None"),
         seen_by="test_interrupts.py::test_a_signal_that_is_ignored_at_the_start_stays_ignored",
     ),
@@ -288,19 +288,19 @@ MUTANTS = [
     # Paid once: the guards of claims and ledger
     Mutant(
         name="a single call leaves beside a batch under way",
-        where="store/claims:Claims.send.leave",
+        where="store/claims:Claims.send.mark_sent",
         change=Text(" AND NOT {}", ""),
         seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
     ),
     Mutant(
         name="a single call leaves without the claim",
-        where="store/claims:Claims.send.leave",
+        where="store/claims:Claims.send.mark_sent",
         change=Text("AND owner = ?", "AND owner || ? != ''"),
         seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
     ),
     Mutant(
         name="what is answered is claimed again",
-        where="store/claims:Claims._take",
+        where="store/claims:Claims._claim_keys",
         change=Text(
             "NOT EXISTS (SELECT 1 FROM answers WHERE answers.key = wanted.key)", "TRUE"
         ),
@@ -308,7 +308,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what a living process has claimed is taken from it",
-        where="store/claims:Claims._take",
+        where="store/claims:Claims._claim_keys",
         change=Text("AND key NOT IN (SELECT key FROM claims WHERE {}) ", "AND TRUE "),
         seen_by="test_claims.py::test_a_worked_example",
     ),
@@ -326,13 +326,13 @@ MUTANTS = [
     ),
     Mutant(
         name="two doubtful batches may have one size",
-        where="store/ledger:Ledger.intend.intended",
+        where="store/ledger:Ledger.intend.write_intent",
         change=Change("for A in range(1, B) if A not in C", "for A in range(1, B)"),
         seen_by="test_ledger.py::test_two_batches_whose_arrival_is_doubtful_differ_in_size",
     ),
     Mutant(
         name="what is in a batch under way enters another",
-        where="store/ledger:Ledger.intend.intended",
+        where="store/ledger:Ledger.intend.write_intent",
         change=Text(" EXCEPT {}", ""),
         seen_by="test_ledger.py::test_what_is_in_a_batch_under_way_enters_no_other",
     ),
@@ -350,13 +350,13 @@ MUTANTS = [
     ),
     Mutant(
         name="the count of lost submissions is never reset",
-        where="api/batches:Batcher._accept",
+        where="api/batches:Batcher._mark_submitted",
         change=Change("self.A = 0", "pass"),
         seen_by="test_claude.py::test_submissions_that_are_lost_but_not_in_a_row_do_not_stop_a_run",
     ),
     Mutant(
         name="a batch that was refused late stays charged",
-        where="store/ledger:Ledger.refused.refuse",
+        where="store/ledger:Ledger.refused.mark_refused",
         change=Change("F(A, B, 0.0)", "pass"),
         seen_by="test_openai_batches.py::test_a_batch_for_which_there_is_no_room_waits_until_one_of_ours_has_ended",
     ),
@@ -374,7 +374,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rows before a cut are dropped",
-        where="api/batches:Batcher._read",
+        where="api/batches:Batcher._read_results",
         change=Change("except A as B:\n    C = B", "except A as B:\n    raise"),
         seen_by="test_result_lines.py::test_what_came_before_a_cut_is_stored",
     ),
@@ -392,7 +392,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a run does not look for what its store has lost",
-        where="api/batches:Batcher._look",
+        where="api/batches:Batcher._check_server_batches",
         change=Change("self.recover()", "pass"),
         seen_by="test_recover.py::test_a_copy_that_is_brought_back_pays_for_nothing_twice",
     ),
@@ -677,7 +677,7 @@ MUTANTS = [
     # The store: the first answer is every run's
     Mutant(
         name="a later answer replaces the first",
-        where="store/store:_add",
+        where="store/store:_insert_answers",
         change=Text(
             "ON CONFLICT DO NOTHING",
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -700,7 +700,7 @@ MUTANTS = [
     # The store of many machines: written once, whatever becomes of the connection
     Mutant(
         name="a server that lacks acknowledged commits is believed",
-        where="store/postgres:Postgres._write_lost_again",
+        where="store/postgres:Postgres._rewrite_lost_transactions",
         change=Change("not self.A", "True"),
         seen_by="test_postgres.py::test_a_server_that_lacks_acknowledged_commits_is_given_them_again",
     ),
@@ -743,13 +743,13 @@ MUTANTS = [
     ),
     Mutant(
         name="a canary that holds nothing is passed over in batches",
-        where="pipeline/paying:_in_batches.end",
+        where="pipeline/paying:_pay_in_batches.raise_stop_error",
         change=Change("if A: raise A[0]", "return"),
         seen_by="test_canary.py::test_every_row_of_a_batch_is_stored_before_it_stops_a_run",
     ),
     Mutant(
         name="a batch is left in the middle of its rows",
-        where="pipeline/paying:_in_batches.seen",
+        where="pipeline/paying:_pay_in_batches.watch_answers",
         change=Change("A.append(B)", "raise B"),
         seen_by="test_canary.py::test_every_row_of_a_batch_is_stored_before_it_stops_a_run",
     ),
@@ -1058,13 +1058,13 @@ MUTANTS = [
     ),
     Mutant(
         name="an imported row is not looked at field by field",
-        where="store/admin:_checked",
+        where="store/admin:_parse_exported_row",
         change=Change("A.validate_json(B, strict=True)", "A.validate_json(B)"),
         seen_by="test_store_actions.py::test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in",
     ),
     Mutant(
         name="an error of ours is hidden by the line that it becomes",
-        where="files:foreign.caught",
+        where="files:foreign.read_or_raise",
         change=Change("raise A from B", "raise A from None"),
         seen_by="test_files.py::test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause",
     ),
@@ -1164,7 +1164,7 @@ MUTANTS = [
     ),
     Mutant(
         name="who does not vary is paid for every draw",
-        where="pipeline/generating:_asked",
+        where="pipeline/generating:_list_askable",
         change=Change("[A for A in B if A.C < D]", "list(B)"),
         seen_by="test_draws.py::test_only_entrants_that_vary_are_asked_again",
     ),
@@ -1265,7 +1265,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a second draw takes the first one's answer",
-        where="pipeline/generating:_keys",
+        where="pipeline/generating:_answer_keys",
         change=Change("A + [B] * (B > 0)", "A"),
         seen_by="test_turns.py::test_two_draws_of_one_request_are_two_answers",
     ),
@@ -1346,13 +1346,13 @@ MUTANTS = [
     ),
     Mutant(
         name="labels with a tenth of the probability make a verdict",
-        where="api/first_token:_LEAST_MASS",
+        where="api/first_token:_MIN_NAMES_MASS",
         change=Change("0.5", "0.1"),
         seen_by="test_probabilities.py::test_less_than_half_of_the_probability_on_the_labels_is_no_verdict",
     ),
     Mutant(
         name="all queries go to a model that thinks where one token is asked for",
-        where="pipeline/watching:Watch._refuse",
+        where="pipeline/watching:Watch._check_probabilities",
         change=Change("A.get(B.stop_reason)", "A.get(B.key)"),
         seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
     ),
