@@ -53,29 +53,36 @@ NAMES = (
 )
 # columns that hold the text of a question; of a conversation, its first message
 TEXTS = ("prompt", "question", "instruction", "conversation_a", "conversation")
-_ALSO = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")  # read, too
-_MALFORMED = "\0malformed"  # a column beside those of a file: why a row is none
-_REASONS = ("used", "filtered out", "invalid", "dropped", "refused")
-_USED, _FILTERED, _INVALID, _DROPPED, _REFUSED = range(len(_REASONS))
-_PRIVATE = 0xE000  # from this character on, names that no model has
+_OPTIONAL_COLUMNS = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")
+# Not a column of the file: why a row is malformed
+_MALFORMED_COLUMN = "\0malformed"
+_ROW_STATUSES = ("used", "filtered out", "invalid", "dropped", "refused")
+_USED, _FILTERED, _INVALID, _DROPPED, _REFUSED = range(len(_ROW_STATUSES))
+# No model is named by one of the private characters from here on
+_FIRST_PRIVATE_CHARACTER = 0xE000
 # Bytes of a file, were it text, from which on importing DuckDB takes less time than rows
 LARGE = 1_000_000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_MAX_NAME = 200  # characters
-_NAMED = ("dimension", "judge_model", "source")  # which name something else
-_MAX_MODELS = 3000  # beyond it, the column is not one of models
-_MAX_DIMENSIONS = 100  # beyond it, the column is not one of dimensions
-_MAX_NAMED = 5  # names in a warning
-_MANY = 20  # rows, of which a model with a single one may be a slip
-_MAX_WORDS = 8  # of a column that holds others, as a message lists them
-_MAX_WORD = 40  # characters of one of them
-_MAX_SEARCHED = 100_000  # rows in which these words are looked for
-_PLAIN = re.compile(r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII)
-_WHOLE = re.compile(r"0*([1-9]\d*)(\.0*)?", re.ASCII)
-_MOST = 2**31 - 1  # battles that a row stands for
-_EXPECTED = "Expected a whole number of battles, 1 or more; where it is none, battles_columns.count=null."
-_CONSTANTS = ("true", "false", "null", "nan", "inf")  # no text in a command
-_TIES = {"tie", "tied", "draw", "drawn"}
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_MAX_NAME_CHARS = 200
+_METADATA_FIELDS = ("dimension", "judge_model", "source")
+# A column with more values holds something other than models or dimensions
+_MAX_MODELS = 3000
+_MAX_DIMENSIONS = 100
+_MAX_NAMES_IN_WARNING = 5
+# In a file of so many battles, a name that occurs once may be a typo
+_MIN_BATTLES_FOR_RARE_NAMES = 20
+_MAX_LISTED_WORDS = 8
+_MAX_WORD_CHARS = 40
+_MAX_ROWS_SEARCHED_FOR_WORDS = 100_000
+_UNQUOTED_WORD = re.compile(
+    r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII
+)
+_POSITIVE_INTEGER = re.compile(r"0*([1-9]\d*)(\.0*)?", re.ASCII)
+_MAX_BATTLES_PER_ROW = 2**31 - 1
+_EXPECTED_COUNT = "Expected a whole number of battles, 1 or more; where it is none, battles_columns.count=null."
+# A command reads these as values rather than text
+_COMMAND_CONSTANTS = ("true", "false", "null", "nan", "inf")
+_TIE_WORDS = {"tie", "tied", "draw", "drawn"}
 
 
 def recognise(
@@ -144,12 +151,13 @@ def read_with_missing(
     stands for another result.
     """
     wanted = {name: value for name, value in filters.items() if value is not None}
-    form = chosen or recognise(path, columns)
+    file_format = chosen or recognise(path, columns)
     files = [
-        _File(one, form, columns, wanted, values or {}) for one in shards or [path]
+        _BattleFile(shard, file_format, columns, wanted, values or {})
+        for shard in shards or [path]
     ]
     _check_columns(files)
-    first, *others = (file.battles(on_error) for file in files)
+    first, *others = (file.read_battles(on_error) for file in files)
     battles = first.concatenate(*others)
     if battles.count is not None:
         is_alone = any(file.has("question_id") for file in files)
@@ -159,18 +167,18 @@ def read_with_missing(
         counts.update(file.counts)
     if counts["dropped"]:
         message = "%s: dropped %d malformed rows; the first: %s"
-        malformed = next(file.first for file in files if file.first)
+        malformed = next(file.first_malformed for file in files if file.first_malformed)
         logger.warning(message, path, counts["dropped"], malformed)
     if not n:
         names = " and ".join(f"{name}={value}" for name, value in wanted.items())
-        lost = ", ".join(f"{n} {word}" for word, n in counts.items())
+        row_counts = ", ".join(f"{n} {word}" for word, n in counts.items())
         raise UserError(
             f"{path}: no battle is left{names and f' with {names}'} "
-            f"({lost or 'it has no rows'})."
+            f"({row_counts or 'it has no rows'})."
         )
     if counts["invalid"] > n:
         raise UserError(
-            f"{path}: read as {form.name}, {counts['invalid']} rows have no verdict and {n} have "
+            f"{path}: read as {file_format.name}, {counts['invalid']} rows have no verdict and {n} have "
             "one. Expected most to have one; is the format the right one?"
         )
     _warn(path, files, battles)
@@ -187,18 +195,19 @@ def read_with_missing(
     notes = {"files": f"{len(shards):,}"} if shards else {}
     if battles.count is not None:
         notes["counts"] = f"{n:,} battles in {len(battles):,} rows"
-    missing = [one for file in files for one in file.missing]
-    if n_blank := sum(len(one.lacking) for one in missing):
+    missing = [battle for file in files for battle in file.missing]
+    if n_blank := sum(len(battle.lacking) for battle in missing):
         notes["blank answers"] = f"{n_blank:,}"
-    return battles, formats.facts(path, form, rows, notes=notes), missing
+    return battles, formats.facts(path, file_format, rows, notes=notes), missing
 
 
-class _File:
+class _BattleFile:
     """A file of battles, and what has been read of it.
 
     columns   our field -> the file's column
     kinds     battles without their models and questions: of many rows, few differ otherwise
-    counts    rows that are no battles, by the reason; first is the first malformed one
+    counts    rows that are no battles, by the reason
+    first_malformed  the first malformed row, with its error
     pooled    dimensions that are not rated apart
     missing   comparisons whose result is unknown
     """
@@ -213,22 +222,30 @@ class _File:
     ) -> None:
         """Find the column of each field. Raises UserError for one that is not there."""
         self.path, self.format, self.wanted = path, chosen, wanted
-        self.kinds, self.counts, self.first = list[Battle](), Counter[str](), ""
+        self.kinds, self.counts, self.first_malformed = (
+            list[Battle](),
+            Counter[str](),
+            "",
+        )
         self.pooled, self.fields = set[str | None](), dict[str, str]()
         self.missing: list[MissingBattle] = []
         self.present = present = tables.keys(path)
         for name in NAMES:
-            given, usual = columns.get(name), None if name == "score" else name
-            if name == given == "count" and chosen.fields:
+            requested, default = columns.get(name), None if name == "score" else name
+            if name == requested == "count" and chosen.fields:
                 continue
-            column = chosen.columns.get(name, given) if given == usual else given
+            column = (
+                chosen.columns.get(name, requested)
+                if requested == default
+                else requested
+            )
             if column is None and name not in REQUIRED:
                 continue
             self.fields[name] = column = str(column)
             is_required = name in REQUIRED and not chosen.fields
-            if (is_required or given == column != name) and column not in present:
+            if (is_required or requested == column != name) and column not in present:
                 raise UserError(
-                    f"{path}: has no column {column!r} (found {_quoted(present)}). Name it with "
+                    f"{path}: has no column {column!r} (found {_quote_names(present)}). Name it with "
                     f"battles_columns.{name}=COLUMN."
                 )
         sides = {self.fields["model_a"]: "model_a", self.fields["model_b"]: "model_b"}
@@ -238,7 +255,7 @@ class _File:
                 word: meant and WORDS[meant] for word, meant in values.items()
             }
 
-        self.columns = {name: name for name in _ALSO} | self.fields
+        self.columns = {name: name for name in _OPTIONAL_COLUMNS} | self.fields
         texts = [
             name
             for name in TEXTS
@@ -249,7 +266,7 @@ class _File:
         if self.fields.get("dimension") != "dimension":
             self.columns["pooled"] = "dimension"
         if chosen.fields:
-            self.columns["malformed"] = _MALFORMED
+            self.columns["malformed"] = _MALFORMED_COLUMN
         if present.issuperset(chosen.answer_columns):
             self.columns |= zip(BLANKS, chosen.answer_columns, strict=True)
 
@@ -258,57 +275,65 @@ class _File:
         return self.fields.get(field) in self.present
 
     def rows(self) -> Iterator[tuple[str, Row]]:
-        """The rows, completed, each with its place. Raises UserError for one that cannot be read."""
+        """Yield the completed rows with their locations. Raises UserError for a row that cannot be read."""
         chosen = self.format
         needed = None if chosen.fields else set(self.columns.values())
         rows: Rows = tables.rows(self.path, needed)
-        for place, row in chosen.join(rows) if chosen.join else rows:
+        for location, row in chosen.join(rows) if chosen.join else rows:
             try:
-                yield place, chosen.complete(row) if chosen.fields else row
+                yield location, chosen.complete(row) if chosen.fields else row
             except MalformedError as error:
-                yield place, {_MALFORMED: str(error)}
+                yield location, {_MALFORMED_COLUMN: str(error)}
 
-    def coded(self) -> tuple[Coded, UserError | None]:
-        """All rows; or those before one that cannot be read, and what is said of this one."""
+    def read_coded(self) -> tuple[Coded, UserError | None]:
+        """Return all rows; or those before the first unreadable one, and its error."""
         is_plain = not (self.format.fields or self.format.join)
         if isinstance(self.path, Frame):
             source = self.path if is_plain else self.rows()
             return tables.coded_rows(source, self.columns)
         if is_plain and tables.weight(self.path) >= LARGE:
-            found = tables.coded(self.path, self.columns)
-            if found is not None:
-                return found, None
+            coded = tables.coded(self.path, self.columns)
+            if coded is not None:
+                return coded, None
         return tables.coded_rows(self.rows(), self.columns)
 
-    def battles(self, on_error: str) -> Battles:
-        """The battles in file order. Raises UserError for the first row that stops the reading."""
-        coded, unreadable = self.coded()
-        self.pooled = {_text(kind.get("pooled")) for kind in coded.kinds}
-        rows, kind_of = self.kinds_of(coded)
-        outcomes = [self.outcome(row) for row in rows]
-        names, number = _numbered(map(_name, coded.names))
-        nobody_named = [None], np.zeros(len(coded), dtype=np.int32)
-        asked, question = coded.prompts.get("question_id", nobody_named)
-        questions = [_text(name) for name in asked]
+    def read_battles(self, on_error: str) -> Battles:
+        """Return the battles in file order. Raises UserError for the first row that stops the reading."""
+        coded, unreadable = self.read_coded()
+        self.pooled = {_to_text(kind.get("pooled")) for kind in coded.kinds}
+        rows, kind_of = self.expand_kinds(coded)
+        outcomes = [self.classify(row) for row in rows]
+        names, number = _intern_names(map(_to_model_name, coded.names))
+        no_questions = [None], np.zeros(len(coded), dtype=np.int32)
+        question_cells, question = coded.prompts.get("question_id", no_questions)
+        questions = [_to_text(name) for name in question_cells]
         a, b = number[coded.a], number[coded.b]
-        became = np.array([_became(one) for one in outcomes], dtype=np.int8)[kind_of]
+        status = np.array([_status_of(outcome) for outcome in outcomes], dtype=np.int8)[
+            kind_of
+        ]
         is_faulty = (a < 0) | (b < 0) | (a == b)
         if self.format.fields:  # without a verdict a row is none, whoever it is about
-            nobody = {"model_a": None, "model_b": None}
-            bare = [self.outcome({**row, **nobody}) for row in rows]
-            is_faulty &= ~_mask(isinstance(one, str) for one in bare)[kind_of]
-        became[is_faulty] = _DROPPED
-        is_missing = (became == _INVALID) | (became == _DROPPED)
+            no_models = {"model_a": None, "model_b": None}
+            outcomes_without_models = [
+                self.classify({**row, **no_models}) for row in rows
+            ]
+            is_faulty &= ~_to_mask(
+                isinstance(outcome, str) for outcome in outcomes_without_models
+            )[kind_of]
+        status[is_faulty] = _DROPPED
+        is_missing = (status == _INVALID) | (status == _DROPPED)
         is_missing &= (a >= 0) & (b >= 0) & (a != b)
-        is_missing &= _mask(map(self.is_wanted, rows))[kind_of]
+        is_missing &= _to_mask(map(self.is_wanted, rows))[kind_of]
         if "question_id" in self.wanted:
-            is_other = _mask(q != self.wanted["question_id"] for q in questions)
-            became[(became <= _INVALID) & is_other[question]] = _FILTERED
-            is_missing &= ~is_other[question]
-        self.missing = self.missing_of(
-            coded, rows, kind_of, names, questions, is_missing, became == _USED
+            is_other_question = _to_mask(
+                q != self.wanted["question_id"] for q in questions
+            )
+            status[(status <= _INVALID) & is_other_question[question]] = _FILTERED
+            is_missing &= ~is_other_question[question]
+        self.missing = self.find_missing(
+            coded, rows, kind_of, names, questions, is_missing, status == _USED
         )
-        used = np.flatnonzero(became == _USED)
+        used = np.flatnonzero(status == _USED)
         self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
             Battles.from_rows(self.kinds).select(kind),
@@ -317,12 +342,12 @@ class _File:
             model_b=b[used],
         ).compact()
         battles = battles.with_questions(questions, question[used])
-        battles = self.with_units(battles, coded, used)
-        is_stop = (became == _REFUSED) | (became == _DROPPED) & (on_error == "stop")
+        battles = self.add_units(battles, coded, used)
+        is_stop = (status == _REFUSED) | (status == _DROPPED) & (on_error == "stop")
         if self.format.judged:
-            is_stop[used[_repeated(battles)]] = True
+            is_stop[used[_find_repeated(battles)]] = True
         if is_stop.any():
-            raise self.refusal(*self.at(int(is_stop.argmax())))
+            raise self.explain_refusal(*self.locate(int(is_stop.argmax())))
         if unreadable is not None:
             raise unreadable
         if len({battle.count is None for battle in self.kinds}) > 1:
@@ -330,17 +355,21 @@ class _File:
                 f"{self.path}: some rows have {self.fields['count']!r}, and others do not. Expected a "
                 "number in all of them, or in none."
             )
-        n_each = np.array([_size(row) for row in rows], dtype=np.intp)[kind_of]
-        n_each[became == _DROPPED] = 1
-        _, firsts = np.unique(became, return_index=True)
-        for n in np.sort(firsts[became[firsts] != _USED]).tolist():
-            self.counts[_REASONS[became[n]]] = int(n_each[became == became[n]].sum())
+        n_battles = np.array([_count_battles(row) for row in rows], dtype=np.intp)[
+            kind_of
+        ]
+        n_battles[status == _DROPPED] = 1
+        _, first_rows = np.unique(status, return_index=True)
+        for n in np.sort(first_rows[status[first_rows] != _USED]).tolist():
+            self.counts[_ROW_STATUSES[status[n]]] = int(
+                n_battles[status == status[n]].sum()
+            )
         if self.counts["dropped"]:
-            place, row = self.at(int((became == _DROPPED).argmax()))
-            self.first = f"{place}: {self.outcome(row)}"
+            location, row = self.locate(int((status == _DROPPED).argmax()))
+            self.first_malformed = f"{location}: {self.classify(row)}"
         return battles
 
-    def missing_of(
+    def find_missing(
         self,
         coded: Coded,
         rows: Sequence[Row],
@@ -350,49 +379,49 @@ class _File:
         is_missing: Mask,
         is_used: Mask,
     ) -> list[MissingBattle]:
-        """The comparisons without a result, and those with a verdict on a blank answer.
+        """Return the comparisons without a result, and those with a verdict on a blank answer.
 
-        rows, kind_of  as `kinds_of` returns them
+        rows, kind_of  as `expand_kinds` returns them
         names          of models
         questions      of the file
         is_missing     rows of two models whose result is unknown
         is_used        rows with a verdict
         """
-        no_one = [None], np.zeros(len(coded), dtype=np.int32)
-        _, question = coded.prompts.get("question_id", no_one)
-        clusters, cluster = coded.prompts.get("cluster", no_one)
-        _, number = _numbered(map(_name, coded.names))
+        no_cells = [None], np.zeros(len(coded), dtype=np.int32)
+        _, question = coded.prompts.get("question_id", no_cells)
+        clusters, cluster = coded.prompts.get("cluster", no_cells)
+        _, number = _intern_names(map(_to_model_name, coded.names))
         is_blank_of = np.array(
             [[bool(row.get(name)) for name in BLANKS] for row in rows], dtype=bool
         ).reshape(-1, 2)
         is_blank = is_blank_of[kind_of]
         is_blank &= not is_blank.all()  # such a file keeps no answers
         is_judged = is_used & is_blank.any(axis=1)
-        found = []
+        missing = []
         for n in np.flatnonzero(is_missing | is_judged).tolist():
             row = rows[kind_of[n]]
             sides = names[number[coded.a[n]]], names[number[coded.b[n]]]
             lacking = tuple(itertools.compress(sides, is_blank[n].tolist()))
             # An empty answer that was judged is on record
             on_record = lacking if is_judged[n] and len(lacking) == 1 else ()
-            one = MissingBattle(
+            battle = MissingBattle(
                 model_a=sides[0],
                 model_b=sides[1],
-                question_id=questions[question[n]] or _named_by_text(coded, n),
-                dimension=_text(row.get("dimension")),
-                judge_model=_text(row.get("judge_model")),
+                question_id=questions[question[n]] or _hash_question(coded, n),
+                dimension=_to_text(row.get("dimension")),
+                judge_model=_to_text(row.get("judge_model")),
                 lacking=lacking,
                 failed=on_record,
                 is_judged=bool(is_judged[n]),
-                count=_size(row) if self.has("count") else None,
-                draw_a=_draw("draw_a", row) if is_judged[n] else 0,
-                draw_b=_draw("draw_b", row) if is_judged[n] else 0,
-                cluster=_text(clusters[cluster[n]]),
+                count=_count_battles(row) if self.has("count") else None,
+                draw_a=_parse_draw("draw_a", row) if is_judged[n] else 0,
+                draw_b=_parse_draw("draw_b", row) if is_judged[n] else 0,
+                cluster=_to_text(clusters[cluster[n]]),
             )
-            found.append(one)
-        return found
+            missing.append(battle)
+        return missing
 
-    def with_units(self, battles: Battles, coded: Coded, used: Index) -> Battles:
+    def add_units(self, battles: Battles, coded: Coded, used: Index) -> Battles:
         """Add what prompts have in common: a named cluster, or the text of the question.
 
         A battle that names no question is on that of its text. If neither names one, all such battles of a file that
@@ -400,26 +429,26 @@ class _File:
         """
         texts = coded.prompts.get("question_text")
         if texts is not None:
-            folded, number = _numbered(
-                None if (text := _text(cell)) is None else hashed(text)
+            text_hashes, number = _intern_names(
+                None if (text := _to_text(cell)) is None else hashed(text)
                 for cell in texts[0]
             )
             text_code = number[texts[1][used]]
             lacks = battles.question >= len(battles.questions)
             if (lacks & (text_code >= 0)).any():
                 n = len(battles.questions)
-                names = [*battles.questions, *folded, None]
-                place = np.where(
+                names = [*battles.questions, *text_hashes, None]
+                question = np.where(
                     lacks,
-                    np.where(text_code >= 0, n + text_code, n + len(folded)),
+                    np.where(text_code >= 0, n + text_code, n + len(text_hashes)),
                     battles.question,
                 )
-                battles = battles.with_questions(names, place)
+                battles = battles.with_questions(names, question)
             else:
-                battles = _with_equal_texts(battles, text_code, folded)
-        if (named := coded.prompts.get("cluster")) is not None:
-            clusters, number = _numbered(map(_text, named[0]))
-            code = number[named[1][used]]
+                battles = _cluster_equal_texts(battles, text_code, text_hashes)
+        if (cluster_cells := coded.prompts.get("cluster")) is not None:
+            clusters, number = _intern_names(map(_to_text, cluster_cells[0]))
+            code = number[cluster_cells[1][used]]
             if (code >= 0).any():
                 battles = battles.with_cluster_codes(clusters, code)
         n_lacking = battles.n_unnamed()
@@ -429,89 +458,96 @@ class _File:
             battles = battles.with_cluster_codes([UNNAMED], code)
         return battles
 
-    def kinds_of(self, coded: Coded) -> tuple[list[Row], Codes]:
-        """Rows as which all may be judged, whatever their models are called, and which (n,) each is.
+    def expand_kinds(self, coded: Coded) -> tuple[list[Row], Codes]:
+        """Return the distinct rows up to the names of their models, and the code (n,) of each row.
 
-        A row is judged by itself where its winner may be a word or a name.
+        A row whose winner may be a word or a name keeps its own names.
         """
-        names = [_text(name) for name in coded.names]
-        winners = [_text(kind.get("winner")) for kind in coded.kinds]
-        taken = {*self.words, *winners}
-        free = (
-            name for name in map(chr, itertools.count(_PRIVATE)) if name not in taken
+        names = [_to_text(name) for name in coded.names]
+        winners = [_to_text(kind.get("winner")) for kind in coded.kinds]
+        used_words = {*self.words, *winners}
+        free_names = (
+            name
+            for name in map(chr, itertools.count(_FIRST_PRIVATE_CHARACTER))
+            if name not in used_words
         )
-        nobody = next(free), next(free)
-        every = zip(coded.kinds, coded.own, strict=True)
-        rows = [_row(kind, own, *nobody) for kind, own in every]
-        is_word = _mask(name in self.words for name in names)
-        known = {*names} - {None}
-        is_name = _mask(winner in known for winner in winners)
+        placeholder_models = next(free_names), next(free_names)
+        kinds_with_sides = zip(coded.kinds, coded.own, strict=True)
+        rows = [
+            _fill_in_models(kind, winner_side, *placeholder_models)
+            for kind, winner_side in kinds_with_sides
+        ]
+        is_word = _to_mask(name in self.words for name in names)
+        model_names = {*names} - {None}
+        is_name = _to_mask(winner in model_names for winner in winners)
         if not self.wanted.keys().isdisjoint(REQUIRED):
             is_name[:] = True
         unclear = is_name[coded.kind]
         for side, code in (("model_a", coded.a), ("model_b", coded.b)):
-            is_own = _mask(own == side for own in coded.own)
+            is_own = _to_mask(winner_side == side for winner_side in coded.own)
             unclear |= is_own[coded.kind] & is_word[code]
-        alone = np.flatnonzero(unclear)
-        codes = np.stack((coded.kind, coded.a, coded.b))[:, alone]
+        unclear_rows = np.flatnonzero(unclear)
+        codes = np.stack((coded.kind, coded.a, coded.b))[:, unclear_rows]
         distinct, number = np.unique(codes, axis=1, return_inverse=True)
         kind = coded.kind.copy()
-        kind[alone] = len(rows) + number
+        kind[unclear_rows] = len(rows) + number
         for k, i, j in distinct.T.tolist():
             names_of = coded.names[i], coded.names[j]
-            rows.append(_row(coded.kinds[k], coded.own[k], *names_of))
+            rows.append(_fill_in_models(coded.kinds[k], coded.own[k], *names_of))
         return rows, kind
 
-    def at(self, n: int) -> tuple[str, Row]:
-        """The place of a row, and what it says by our fields."""
-        place, row = next(itertools.islice(self.rows(), n, None))
-        return place, {name: row.get(column) for name, column in self.columns.items()}
+    def locate(self, n: int) -> tuple[str, Row]:
+        """Return the location of a row, and its cells by our fields."""
+        location, row = next(itertools.islice(self.rows(), n, None))
+        return location, {
+            name: row.get(column) for name, column in self.columns.items()
+        }
 
-    def refusal(self, place: str, row: Row) -> UserError:
-        """Why a row stops the reading."""
-        outcome = self.outcome(row)
+    def explain_refusal(self, location: str, row: Row) -> UserError:
+        """Return the error for a row that stops the reading."""
+        outcome = self.classify(row)
         if isinstance(outcome, UserError):
             return outcome
         if not isinstance(outcome, MalformedError):
             return UserError(
-                f"{place}: stands twice: judge, models and question are those of a row before. "
+                f"{location}: stands twice: judge, models and question are those of a row before. "
                 "Remove one of them."
             )
         hint = "battles_on_error=drop leaves such rows out."
         if isinstance(outcome, _UnknownWordError) and not self.format.fields:
-            hint = f"{hint} {self.words_of(outcome.field)}".rstrip()
-        return UserError(f"{place}: {outcome} {hint}")
+            hint = f"{hint} {self.describe_words(outcome.field)}".rstrip()
+        return UserError(f"{location}: {outcome} {hint}")
 
-    def outcome(self, row: Row) -> Battle | str | MalformedError | UserError:
-        """The battle of a row, or why it is none."""
+    def classify(self, row: Row) -> Battle | str | MalformedError | UserError:
+        """Return the battle of a row, or why it is none."""
         try:
-            battle = self.battle(row)
+            battle = self.parse_battle(row)
         except (MalformedError, UserError) as error:
             return error
         if not self.is_wanted(row):
-            return _REASONS[_FILTERED]
-        return battle or _REASONS[_INVALID]
+            return _ROW_STATUSES[_FILTERED]
+        return battle or _ROW_STATUSES[_INVALID]
 
     def is_wanted(self, row: Row) -> bool:
-        """Whether a row has what is kept; its question is not looked at."""
+        """Whether the filters keep a row, but for the filter of questions."""
         return all(
-            _text(row.get(name)) == value
+            _to_text(row.get(name)) == value
             for name, value in self.wanted.items()
             if name != "question_id"
         )
 
-    def battle(self, row: Row) -> Battle | None:
-        """A battle without its question; None where the judge gave no verdict."""
+    def parse_battle(self, row: Row) -> Battle | None:
+        """Return a battle without its question; None if the judge gave no verdict."""
         _check_cells(row)
-        text = {name: _text(row.get(name)) for name in NAMES}
+        text = {name: _to_text(row.get(name)) for name in NAMES}
         n, words = text["count"], self.words
         if n is None and self.has("count"):
-            raise MalformedError(f"{self.fields['count']} is empty. {_EXPECTED}")
-        count = None if n is None else _count(self.fields["count"], n)
-        one_of = f"Expected one of {', '.join(words)}"
+            raise MalformedError(f"{self.fields['count']} is empty. {_EXPECTED_COUNT}")
+        count = None if n is None else _parse_count(self.fields["count"], n)
+        expected = f"Expected one of {', '.join(words)}"
         for name in ("verdict_ab", "verdict_ba"):
             if text[name] and text[name] not in words:
-                error = f"{name} is {_shown(text[name])}. {one_of}."
+                error = f"{name} is {_quote_word(text[name])}. {expected}."
                 raise _UnknownWordError(error, name)
         verdicts = (text[name] for name in ("verdict_ab", "verdict_ba"))
         ab, ba = (words[verdict] if verdict else None for verdict in verdicts)
@@ -536,16 +572,16 @@ class _File:
                 f"{self.path}: winner is {result!r}, which is the name of one model and the word "
                 "for another result. Rename the model."
             )
-        said = filter(None, (text[name] for name in OF_WINNERS))
-        if any(words.get(word, "") is None for word in said):
+        verdict_words = filter(None, (text[name] for name in OF_WINNERS))
+        if any(words.get(word, "") is None for word in verdict_words):
             return None
         if winner is None:
-            names = f"{_shown(model_a)} or {_shown(model_b)}"
-            error = f"winner is {_shown(result)}. {one_of}, {names}."
+            names = f"{_quote_word(model_a)} or {_quote_word(model_b)}"
+            error = f"winner is {_quote_word(result)}. {expected}, {names}."
             raise _UnknownWordError(error, "winner")
-        score = None if share is None else _score(share, winner, reconciled)
-        plain = winner.split()[0]
-        if reconciled and score is None and plain != reconciled.split()[0]:
+        score = None if share is None else _parse_score(share, winner, reconciled)
+        winner_word = winner.split()[0]
+        if reconciled and score is None and winner_word != reconciled.split()[0]:
             raise MalformedError(
                 f"winner is {result!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
                 f"{text['verdict_ba']!r}. Expected the verdict of both orders, or a tie where "
@@ -555,18 +591,18 @@ class _File:
             model_a=model_a,
             model_b=model_b,
             winner=winner,
-            source=text["source"] or _source(text["judge_model"]),
+            source=text["source"] or _infer_source(text["judge_model"]),
             judge_model=text["judge_model"],
             dimension=text["dimension"],
             verdict_ab=ab,
             verdict_ba=ba,
             score=score,
-            equal_answers=str(_text(row.get("equal_answers"))).lower() == "true",
-            style_a=_style(_text(row.get("style_a"))),
-            style_b=_style(_text(row.get("style_b"))),
+            equal_answers=str(_to_text(row.get("equal_answers"))).lower() == "true",
+            style_a=_parse_style(_to_text(row.get("style_a"))),
+            style_b=_parse_style(_to_text(row.get("style_b"))),
             count=count,
-            draw_a=_draw("draw_a", row),
-            draw_b=_draw("draw_b", row),
+            draw_a=_parse_draw("draw_a", row),
+            draw_b=_parse_draw("draw_b", row),
         )
 
     def check_names(self, text: Mapping[str, str | None]) -> None:
@@ -574,46 +610,48 @@ class _File:
         for name in REQUIRED:
             value, noun = text[name], name.split("_")[0]
             if value is None or not _is_name(value):
-                found = "is empty" if value is None else f"has {_shown(value)}"
+                fault = "is empty" if value is None else f"has {_quote_word(value)}"
                 raise MalformedError(
-                    f"column {self.fields[name]!r} {found}. Expected a {noun}: text without "
-                    f"control characters, at most {_MAX_NAME} long."
+                    f"column {self.fields[name]!r} {fault}. Expected a {noun}: text without "
+                    f"control characters, at most {_MAX_NAME_CHARS} long."
                 )
-        for name in _NAMED:
-            if (value := text[name]) and len(value) > _MAX_NAME:
+        for name in _METADATA_FIELDS:
+            if (value := text[name]) and len(value) > _MAX_NAME_CHARS:
                 raise MalformedError(
-                    f"column {self.fields[name]!r} has {_shown(value)}. Expected a name: at most "
-                    f"{_MAX_NAME} characters."
+                    f"column {self.fields[name]!r} has {_quote_word(value)}. Expected a name: at most "
+                    f"{_MAX_NAME_CHARS} characters."
                 )
 
-    def words_of(self, field: str) -> str:
+    def describe_words(self, field: str) -> str:
         """Name the words of a column, with the setting that says what those mean that are not known."""
         column, counts = self.fields[field], Counter[str]()
         sides = [self.fields["model_a"], self.fields["model_b"]]
         unknown = dict[str, None]()
         with suppress(UserError):  # the file may be damaged further down
             rows = tables.rows(self.path, {column, *sides})
-            for _, row in itertools.islice(rows, _MAX_SEARCHED):
+            for _, row in itertools.islice(rows, _MAX_ROWS_SEARCHED_FOR_WORDS):
                 word = tables.text(row.get(column))
                 names = sides if field == "winner" else ()
                 if word and word not in (tables.text(row.get(name)) for name in names):
                     unknown |= {word: None} if word not in self.words else {}
                 counts.update([word] if word else [])
-        words = [word for word, _ in counts.most_common(_MAX_WORDS)]
+        words = [word for word, _ in counts.most_common(_MAX_LISTED_WORDS)]
         more = (
             f" and {len(counts) - len(words)} more" if len(counts) > len(words) else ""
         )
-        said = f"The column {column!r} has {', '.join(map(_shown, words))}{more}"
-        setting = _setting(list(unknown), *sides)
-        place = ", in place of ?" if "?" in setting else ""
+        column_words = (
+            f"The column {column!r} has {', '.join(map(_quote_word, words))}{more}"
+        )
+        setting = _suggest_setting(list(unknown), *sides)
+        placeholder_hint = ", in place of ?" if "?" in setting else ""
         return (
-            f"{said}. To say what they mean{place}: {setting}"
+            f"{column_words}. To say what they mean{placeholder_hint}: {setting}"
             if setting
-            else f"{said}."
+            else f"{column_words}."
         )
 
 
-def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
+def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
     """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     models, fields = battles.models, files[0].fields
     if len(models) > _MAX_MODELS:
@@ -629,9 +667,9 @@ def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
             "battles_columns.dimension=null."
         )
     warnings = look_alike(models)
-    rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMED]
-    if len(rare) and battles.total() >= _MANY:
-        slips = _quoted(models[i] for i in rare)
+    rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMES_IN_WARNING]
+    if len(rare) and battles.total() >= _MIN_BATTLES_FOR_RARE_NAMES:
+        slips = _quote_names(models[i] for i in rare)
         warnings.append(f"in one row alone: {slips}. Check the name.")
     setting = "If a column names it, set battles_columns.question_id=COLUMN."
     if (lacking := battles.n_unnamed()) and not battles.is_alone:
@@ -647,23 +685,27 @@ def _warn(path: Source, files: Sequence[_File], battles: Battles) -> None:
         )
     pooled = sorted({name for file in files for name in file.pooled if name})
     if len(pooled) > 1:
-        warnings.append(f"{len(pooled)} dimensions are pooled ({_quoted(pooled)}).")
+        warnings.append(
+            f"{len(pooled)} dimensions are pooled ({_quote_names(pooled)})."
+        )
     for warning in warnings:
         logger.warning("%s: %s", path, warning)
 
 
-def _check_columns(files: Sequence[_File]) -> None:
+def _check_columns(files: Sequence[_BattleFile]) -> None:
     """Raise UserError for shards with different columns; a line of JSON may lack those that are empty."""
     first, *others = files
     for file in others:
         for name, column in first.fields.items():
             if first.has(name) == file.has(name):
                 continue
-            of, without = (first, file) if first.has(name) else (file, first)
+            with_column, without_column = (
+                (first, file) if first.has(name) else (file, first)
+            )
             shapes = map(tables.shape, (first.path, file.path))
             if name == "count" or "lines" not in shapes:
                 raise UserError(
-                    f"{without.path}: has no column {column!r}, which {of.path} has. Expected the same "
+                    f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
                     "columns in all files of a folder; those of a list, 'battles=[a.csv,b.csv]', may "
                     "have others."
                 )
@@ -677,36 +719,48 @@ class _UnknownWordError(MalformedError):
         self.field = field
 
 
-def _setting(words: Sequence[str], column_a: str, column_b: str) -> str:
-    """Return battles_values for words, as a shell takes it; a word that names a side's column means this side.
+def _suggest_setting(words: Sequence[str], column_a: str, column_b: str) -> str:
+    """Return battles_values for words, quoted for a shell; a word that names a side's column means this side.
 
-    What a word means that does not is left to the user, as ?. Empty for more words than a column of
+    The meaning of any other word is left to the user, as ?. Returns "" for more words than a column of
     winners has, and for a word that no command can hold.
     """
-    a, b = (_parts(column) for column in (column_a, column_b))
-    if not 0 < len(words) <= _MAX_WORDS or max(map(len, words)) > _MAX_WORD:
+    a, b = (_split_name(column) for column in (column_a, column_b))
+    if (
+        not 0 < len(words) <= _MAX_LISTED_WORDS
+        or max(map(len, words)) > _MAX_WORD_CHARS
+    ):
         return ""
-    if any(_CONTROL.search(word) or set(word) & set("\"'\\$") for word in words):
+    if any(
+        _CONTROL_CHARACTER.search(word) or set(word) & set("\"'\\$") for word in words
+    ):
         return ""
     meanings = dict[str, str]()
     for word in words:
-        own = _parts(word)
-        sides = {"model_a": own & (a - b), "model_b": own & (b - a), "tie": own & _TIES}
+        word_parts = _split_name(word)
+        sides = {
+            "model_a": word_parts & (a - b),
+            "model_b": word_parts & (b - a),
+            "tie": word_parts & _TIE_WORDS,
+        }
         meant = [side for side, shared in sides.items() if shared]
         meanings[word] = meant[0] if len(meant) == 1 else "?"
     if not {"model_a", "model_b"} <= set(meanings.values()):
         meanings = {
             word: meant if meant == "tie" else "?" for word, meant in meanings.items()
         }
-    if all(_PLAIN.fullmatch(w) and w.lower() not in _CONSTANTS for w in words):
+    if all(
+        _UNQUOTED_WORD.fullmatch(w) and w.lower() not in _COMMAND_CONSTANTS
+        for w in words
+    ):
         pairs = ",".join(f"{word}:{meant}" for word, meant in meanings.items())
         return shlex.quote(f"battles_values={{{pairs}}}")
     pairs = ",".join(f'["{word}",{meant}]' for word, meant in meanings.items())
     return shlex.quote(f"battles_values=[{pairs}]")
 
 
-def _parts(name: str) -> set[str]:
-    """Words in a name but for a and b, which mean positions, and which a language has, too."""
+def _split_name(name: str) -> set[str]:
+    """Return the words in a name without a and b, which mean positions and are also words of a language."""
     return set(re.findall(r"[^\W_]+", name.casefold())) - {"a", "b"}
 
 
@@ -719,28 +773,34 @@ def _check_cells(row: Row) -> None:
             raise MalformedError(f"{name} is {row[name]!r:.80}. Expected a name.")
 
 
-def _became(outcome: Battle | str | MalformedError | UserError) -> int:
+def _status_of(outcome: Battle | str | MalformedError | UserError) -> int:
     if isinstance(outcome, str):
-        return _REASONS.index(outcome)
+        return _ROW_STATUSES.index(outcome)
     if isinstance(outcome, Battle):
         return _USED
     return _DROPPED if isinstance(outcome, MalformedError) else _REFUSED
 
 
-def _row(kind: Row, own: str | None, model_a: Cell, model_b: Cell) -> Row:
-    """A kind with the names of its models."""
+def _fill_in_models(
+    kind: Row, winner_side: str | None, model_a: Cell, model_b: Cell
+) -> Row:
+    """Return a kind with the names of its models."""
     models = {"model_a": model_a, "model_b": model_b}
-    return {**kind, **models, **({"winner": models[own]} if own else {})}
+    return {
+        **kind,
+        **models,
+        **({"winner": models[winner_side]} if winner_side else {}),
+    }
 
 
-def _with_equal_texts(
+def _cluster_equal_texts(
     battles: Battles, text_code: Codes, texts: Sequence[str]
 ) -> Battles:
     """Make one cluster of questions with other names and the same text."""
-    known = np.flatnonzero(
+    rows = np.flatnonzero(
         (text_code >= 0) & (battles.question < len(battles.questions))
     )
-    pairs = np.unique(np.stack((text_code[known], battles.question[known])), axis=1)
+    pairs = np.unique(np.stack((text_code[rows], battles.question[rows])), axis=1)
     n_questions = np.bincount(pairs[0], minlength=len(texts))
     is_shared = np.append(n_questions > 1, False)[text_code]
     if not is_shared.any():
@@ -749,18 +809,18 @@ def _with_equal_texts(
     return battles.with_cluster_codes(names, np.where(is_shared, text_code, -1))
 
 
-def _named_by_text(coded: Coded, n: int) -> str | None:
-    """The question of a row that names it by its text, as `with_units` calls it; None if it has none."""
-    cells, place = coded.prompts.get("question_text", ([None], np.zeros(n + 1, int)))
-    text = _text(cells[place[n]])
+def _hash_question(coded: Coded, n: int) -> str | None:
+    """Return the id of a row's question from its text, as `add_units` does; None if it has no text."""
+    cells, codes = coded.prompts.get("question_text", ([None], np.zeros(n + 1, int)))
+    text = _to_text(cells[codes[n]])
     return None if text is None else hashed(text)
 
 
-def _mask(values: Iterable[bool]) -> Mask:
+def _to_mask(values: Iterable[bool]) -> Mask:
     return np.fromiter(values, dtype=np.bool_)
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     """Return a value of a file, or a cell of it, as text; a list or an object as JSON."""
     if isinstance(value, str):
         return value or None
@@ -768,76 +828,78 @@ def _text(value: Any) -> str | None:
     return value.text if isinstance(value, Nested) else tables.text(value)
 
 
-def _name(value: Cell) -> str | None:
-    """The name of a model; None where it is none."""
+def _to_model_name(value: Cell) -> str | None:
+    """Return the name of a model; None if the cell holds no name."""
     text = None if isinstance(value, Nested) else tables.text(value)
     return text if text is not None and _is_name(text) else None
 
 
 def _is_name(text: str) -> bool:
-    return len(text) <= _MAX_NAME and not _CONTROL.search(text)
+    return len(text) <= _MAX_NAME_CHARS and not _CONTROL_CHARACTER.search(text)
 
 
-def _numbered(names: Iterable[str | None]) -> tuple[list[str], Codes]:
-    """Each name once, and the number of each; -1 of None."""
+def _intern_names(names: Iterable[str | None]) -> tuple[list[str], Codes]:
+    """Return the distinct names, and the code of each name; -1 for None."""
     distinct = tables.Distinct()
     codes = [-1 if name is None else distinct[name] for name in names]
     return list(distinct), np.array(codes, dtype=np.int32)
 
 
-def _repeated(battles: Battles) -> Index:
-    """Those whose judge, models and question are those of one before."""
+def _find_repeated(battles: Battles) -> Index:
+    """Return the battles whose judge, models and question are those of an earlier one."""
     judged = np.flatnonzero(battles.judge >= 0)
     sides = np.sort(np.stack((battles.model_a, battles.model_b)), axis=0)
     keys = np.stack((*sides, battles.question, battles.dimension, battles.judge))
-    _, first = np.unique(keys[:, judged], axis=1, return_index=True)
-    return np.delete(judged, first)
+    _, first_index = np.unique(keys[:, judged], axis=1, return_index=True)
+    return np.delete(judged, first_index)
 
 
-def _source(judge: str | None) -> str:
-    """What a battle is by its judge alone: a verdict of a language model, or a vote."""
+def _infer_source(judge: str | None) -> str:
+    """Return the source of a battle by its judge alone: a language model, or a human."""
     return "human" if judge in (None, "human") else "llm-judge"
 
 
-def _score(text: str, winner: str, reconciled: str | None) -> float:
-    """Of two orders that disagree, or both name a tie, the share may lean to a side all the same."""
+def _parse_score(text: str, winner: str, reconciled: str | None) -> float:
+    """Return the share of model_a. Two orders that disagree, or are ties, may still lean to one side."""
     with suppress(ValueError):
         score = float(text)
         is_tie = reconciled is not None and winner == "tie"
         if 0.0 <= score <= 1.0 and (is_tie or formats.winner_of(score) in winner):
             return score
     raise MalformedError(
-        f"score is {_shown(text)} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
+        f"score is {_quote_word(text)} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
         "0.5 where it wins."
     )
 
 
-def _size(row: Row) -> int:
-    """How many battles a row stands for."""
-    whole = _WHOLE.fullmatch(_text(row.get("count")) or "")
-    return int(whole[1]) if whole else 1
+def _count_battles(row: Row) -> int:
+    """Return how many battles a row stands for."""
+    match = _POSITIVE_INTEGER.fullmatch(_to_text(row.get("count")) or "")
+    return int(match[1]) if match else 1
 
 
-def _count(column: str, text: str) -> int:
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
-        raise MalformedError(f"{column} is {_shown(text)}. {_EXPECTED}")
-    if (count := int(whole[1])) > _MOST:
+def _parse_count(column: str, text: str) -> int:
+    match = _POSITIVE_INTEGER.fullmatch(text)
+    if match is None:
+        raise MalformedError(f"{column} is {_quote_word(text)}. {_EXPECTED_COUNT}")
+    if (count := int(match[1])) > _MAX_BATTLES_PER_ROW:
         raise MalformedError(
-            f"{column} is {_shown(text)}. Expected at most {_MOST:,} battles in a row."
+            f"{column} is {_quote_word(text)}. Expected at most {_MAX_BATTLES_PER_ROW:,} battles in a row."
         )
     return count
 
 
-def _draw(column: str, row: Row) -> int:
-    """Which answer of a model was compared; the first where it is not said."""
-    text = _text(row.get(column)) or "0"
+def _parse_draw(column: str, row: Row) -> int:
+    """Return which answer of a model was compared; the first if the row does not name it."""
+    text = _to_text(row.get(column)) or "0"
     if not re.fullmatch(r"[0-9]{1,6}(\.0*)?", text):
-        raise MalformedError(f"{column} is {_shown(text)}. Expected a number from 0.")
+        raise MalformedError(
+            f"{column} is {_quote_word(text)}. Expected a number from 0."
+        )
     return int(text.partition(".")[0])
 
 
-def _style(text: str | None) -> tuple[int, ...] | None:
+def _parse_style(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     with suppress(TypeError, ValueError):
@@ -845,15 +907,15 @@ def _style(text: str | None) -> tuple[int, ...] | None:
         if len(counts) == len(FEATURES):
             return counts
     raise MalformedError(
-        f"style is {_shown(text)}. Expected a list of counts: {', '.join(FEATURES)}."
+        f"style is {_quote_word(text)}. Expected a list of counts: {', '.join(FEATURES)}."
     )
 
 
-def _shown(word: str | None) -> str:
-    """A word of a file in quotes, cut where it is long."""
+def _quote_word(word: str | None) -> str:
+    """Quote a word of a file, and cut it if it is long."""
     text = str(word)
-    return repr(text if len(text) <= _MAX_WORD else f"{text[:_MAX_WORD]}…")
+    return repr(text if len(text) <= _MAX_WORD_CHARS else f"{text[:_MAX_WORD_CHARS]}…")
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))

@@ -24,12 +24,22 @@ Codes = NDArray[np.int32]
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 OVERALL = "overall"  # the dimension of battles that name none
 UNNAMED = "no question named"  # the cluster of battles without a question among others
-# names of a judge that stand for whoever voted
-_NOBODY = {"human", "humans", "people", "crowd", "users", "voters", "annotators"}
-_BLOCK = 10_000  # rows whose text is in memory at a time
-_OPTIONAL = {"count": 1, "draw_a": 0, "draw_b": 0}  # columns, by the usual value
-_DRAWS = ("draw_a", "draw_b")  # written where they are above 0
-_NAMED = {  # names -> the codes that refer to them -> what a row calls these
+# Judge names that do not identify a person
+_ANONYMOUS_JUDGES = {
+    "human",
+    "humans",
+    "people",
+    "crowd",
+    "users",
+    "voters",
+    "annotators",
+}
+# The text of one block of rows is in memory at a time
+_BLOCK_ROWS = 10_000
+_OPTIONAL_DEFAULTS = {"count": 1, "draw_a": 0, "draw_b": 0}
+_OMITTED_IF_ZERO = ("draw_a", "draw_b")
+# Field of names -> fields of codes that refer to them -> the fields of a row
+_CODE_COLUMNS = {
     "winners": {name: name for name in ("winner", "verdict_ab", "verdict_ba")},
     "models": {"model_a": "model_a", "model_b": "model_b"},
     "dimensions": {"dimension": "dimension"},
@@ -85,10 +95,10 @@ class Battles:
     def from_rows(cls, rows: Sequence[Battle]) -> Battles:
         n = np.arange(len(rows), dtype=np.int32)
         columns: dict[str, Any] = {"questions": (), "question": n}
-        for names, fields in _NAMED.items():
+        for names, fields in _CODE_COLUMNS.items():
             values = [getattr(row, name) for name in fields.values() for row in rows]
-            known = WINNERS if names == "winners" else ()
-            columns[names], codes = _interned(values, known)
+            initial_names = WINNERS if names == "winners" else ()
+            columns[names], codes = _intern(values, initial_names)
             columns |= zip(fields, np.split(codes, len(fields)), strict=True)
         del columns["winners"]
         if any(row.count is not None for row in rows):
@@ -99,7 +109,7 @@ class Battles:
             columns["draw_a"] = np.array([row.draw_a for row in rows], dtype=np.int32)
             columns["draw_b"] = np.array([row.draw_b for row in rows], dtype=np.int32)
         if any(row.cluster is not None for row in rows):
-            clusters, columns["cluster"] = _interned([row.cluster for row in rows])
+            clusters, columns["cluster"] = _intern([row.cluster for row in rows])
             columns["clusters"] = clusters
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
@@ -112,10 +122,10 @@ class Battles:
         self, questions: Sequence[str | None], question: Codes
     ) -> Battles:
         """Name the question of each battle by its place (n,) in `questions`; None: its own."""
-        names, code = _interned(questions)
+        names, code = _intern(questions)
         question = code[question]
-        own = len(names) + np.arange(len(question), dtype=np.int32)
-        question = np.where(question < 0, own, question)
+        own_question = len(names) + np.arange(len(question), dtype=np.int32)
+        question = np.where(question < 0, own_question, question)
         return dataclasses.replace(self, questions=names, question=question)
 
     def with_clusters(self, cluster_of: Mapping[str, str]) -> Battles:
@@ -126,8 +136,10 @@ class Battles:
             for name in map(cluster_of.get, self.questions)
         ]
         of_question = np.array([*codes, -1], dtype=np.int32)
-        found = of_question[np.minimum(self.question, len(codes))]
-        cluster = np.where(found >= 0, found, self._all("cluster", -1))
+        named_cluster = of_question[np.minimum(self.question, len(codes))]
+        cluster = np.where(
+            named_cluster >= 0, named_cluster, self._column("cluster", -1)
+        )
         if (cluster < 0).all():
             return self
         return dataclasses.replace(self, cluster=cluster, clusters=tuple(number))
@@ -150,8 +162,8 @@ class Battles:
         code = np.full(len(names) + 1, -1, dtype=np.int32)
         for i in used.tolist():
             code[i] = number.setdefault(names[i], len(number))
-        found = np.where(cluster >= 0, code[cluster], self._all("cluster", -1))
-        return dataclasses.replace(self, cluster=found, clusters=tuple(number))
+        new_cluster = np.where(cluster >= 0, code[cluster], self._column("cluster", -1))
+        return dataclasses.replace(self, cluster=new_cluster, clusters=tuple(number))
 
     def units(self) -> Codes:
         """Return the unit of observation of each battle (n,): its cluster or, in none, its question.
@@ -215,36 +227,40 @@ class Battles:
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("score", "equal_answers")
         }
-        groups = {**_NAMED, "questions": {"question": "question_id"}}
+        groups = {**_CODE_COLUMNS, "questions": {"question": "question_id"}}
         if any(part.cluster is not None for part in parts):
             groups["clusters"] = {"cluster": "cluster"}
             parts = tuple(
-                dataclasses.replace(part, cluster=part._all("cluster", -1))
+                dataclasses.replace(part, cluster=part._column("cluster", -1))
                 for part in parts
             )
         for names, fields in groups.items():
             number = {name: n for n, name in enumerate(WINNERS)}
             number = number if names == "winners" else {}
-            joined = dict[str, list[NDArray[Any]]]()
+            code_arrays = dict[str, list[NDArray[Any]]]()
             for part in parts:
-                own = getattr(part, names)
-                used = np.unique(np.concatenate([getattr(part, f) for f in fields]))
-                code = np.full(len(own) + 1, -1, dtype=np.int32)
-                for i in used[(used >= 0) & (used < len(own))].tolist():
-                    code[i] = number.setdefault(own[i], len(number))
+                part_names = getattr(part, names)
+                used = np.unique(
+                    np.concatenate([getattr(part, field) for field in fields])
+                )
+                code = np.full(len(part_names) + 1, -1, dtype=np.int32)
+                for i in used[(used >= 0) & (used < len(part_names))].tolist():
+                    code[i] = number.setdefault(part_names[i], len(number))
                 for field in fields:
-                    places = np.minimum(getattr(part, field), len(own))
-                    joined.setdefault(field, []).append(code[places])
-            columns |= {field: np.concatenate(some) for field, some in joined.items()}
+                    old_codes = np.minimum(getattr(part, field), len(part_names))
+                    code_arrays.setdefault(field, []).append(code[old_codes])
+            columns |= {
+                field: np.concatenate(arrays) for field, arrays in code_arrays.items()
+            }
             if names != "winners":
                 columns[names] = tuple(number)
         n, question = len(columns["score"]), columns["question"]
         own_prompt = len(columns["questions"]) + np.arange(n, dtype=np.int32)
         columns["question"] = np.where(question < 0, own_prompt, question)
-        for name, usual in _OPTIONAL.items():
+        for name, default in _OPTIONAL_DEFAULTS.items():
             if any(getattr(part, name) is not None for part in parts):
                 columns[name] = np.concatenate(
-                    [part._all(name, usual) for part in parts]
+                    [part._column(name, default) for part in parts]
                 )
         if "count" in columns:
             columns["is_alone"] = all(
@@ -252,16 +268,16 @@ class Battles:
             )
         return Battles(**columns).compact()
 
-    def _all(self, name: str, usual: int) -> Codes:
-        """A column (n,) that may be None, where all have the usual value."""
+    def _column(self, name: str, default: int) -> Codes:
+        """Return a column (n,); one that is None has the default everywhere."""
         column: Codes | None = getattr(self, name)
         if column is not None:
             return column
-        return np.full(len(self), usual, dtype=np.int32)
+        return np.full(len(self), default, dtype=np.int32)
 
     def draws(self) -> tuple[Codes, Codes]:
         """Which answer (n,) of model_a, and which of model_b, was compared."""
-        return self._all("draw_a", 0), self._all("draw_b", 0)
+        return self._column("draw_a", 0), self._column("draw_b", 0)
 
     def by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
@@ -270,11 +286,13 @@ class Battles:
         All share their codes of questions, so that prompts can be resampled jointly.
         """
         labels = (*self.dimensions, OVERALL)
-        codes, first = np.unique(self.dimension, return_index=True)
-        found = {labels[code]: code for code in codes[np.argsort(first)].tolist()}
+        codes, first_index = np.unique(self.dimension, return_index=True)
+        code_of_label = {
+            labels[code]: code for code in codes[np.argsort(first_index)].tolist()
+        }
         return {
-            name: self.select(self.dimension == found.get(name, -2)).compact()
-            for name in dict.fromkeys((*names, *found))
+            name: self.select(self.dimension == code_of_label.get(name, -2)).compact()
+            for name in dict.fromkeys((*names, *code_of_label))
         }
 
     def scores(self) -> Array:
@@ -285,8 +303,8 @@ class Battles:
         """Count the verdicts of judges that are shares of points, and those that are labels; votes are neither."""
         is_vote = np.append([name == "human" for name in self.sources], False)
         is_share = np.isfinite(self.score)
-        of_judge = ~is_vote[self.source]
-        return self.total_of(of_judge & is_share), self.total_of(of_judge & ~is_share)
+        is_judged = ~is_vote[self.source]
+        return self.total_of(is_judged & is_share), self.total_of(is_judged & ~is_share)
 
     def annotators(self) -> Codes | None:
         """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and some name one.
@@ -295,10 +313,10 @@ class Battles:
         count together as one person.
         """
         is_vote = np.array([*(n == "human" for n in self.sources), False], np.bool_)
-        names_one = np.array(
-            [*(n not in _NOBODY for n in self.judges), False], np.bool_
+        is_personal_name = np.array(
+            [*(n not in _ANONYMOUS_JUDGES for n in self.judges), False], np.bool_
         )
-        is_named = names_one[self.judge]
+        is_named = is_personal_name[self.judge]
         if not is_vote[self.source].all() or not is_named.any():
             return None
         return np.where(is_named, self.judge, np.int32(-1))
@@ -353,29 +371,33 @@ class Battles:
         n_named = int(np.count_nonzero(np.bincount(self.question[is_named])))
         if self.cluster is None:
             return n_named + self.n_unnamed()
-        only = self.cluster[~is_named]  # of battles whose cluster alone is named
-        return n_named + len(np.unique(only[only >= 0])) + self.n_unnamed()
+        cluster_only = self.cluster[~is_named]
+        return (
+            n_named + len(np.unique(cluster_only[cluster_only >= 0])) + self.n_unnamed()
+        )
 
     def columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
         columns = dict[str, tuple[tuple[Any, ...], NDArray[Any]]]()
-        for names, fields in _NAMED.items():
+        for names, fields in _CODE_COLUMNS.items():
             for code, name in fields.items():
                 columns[name] = getattr(self, names), getattr(self, code)
         if not self.styles:
             del columns["style_a"], columns["style_b"]
-        named = np.where(self.question < len(self.questions), self.question, -1)
-        columns["question_id"] = self.questions, named
+        question_codes = np.where(
+            self.question < len(self.questions), self.question, -1
+        )
+        columns["question_id"] = self.questions, question_codes
         if self.cluster is not None:
             columns["cluster"] = self.clusters, self.cluster
         columns["equal_answers"] = (False, True), self.equal_answers.view("i1")
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)
             columns["score"] = tuple(map(known, shares.tolist())), share
-        for optional in _OPTIONAL:
+        for optional in _OPTIONAL_DEFAULTS:
             if (column := getattr(self, optional)) is not None:
-                values, place = np.unique(column, return_inverse=True)
-                columns[optional] = tuple(values.tolist()), place
+                values, codes = np.unique(column, return_inverse=True)
+                columns[optional] = tuple(values.tolist()), codes
         return {name: columns[name] for name in Battle.__slots__ if name in columns}
 
     def rows(self) -> list[Battle]:
@@ -384,35 +406,36 @@ class Battles:
             name: map((*names, None).__getitem__, codes.tolist())
             for name, (names, codes) in self.columns().items()
         }
-        every = zip(*columns.values(), strict=True)
-        return [Battle(**dict(zip(columns, row, strict=True))) for row in every]
+        all_rows = zip(*columns.values(), strict=True)
+        return [Battle(**dict(zip(columns, row, strict=True))) for row in all_rows]
 
     def jsonl(self) -> Iterator[str]:
         """Yield the text of battles.jsonl in blocks; each name is encoded once."""
         encode = json.JSONEncoder(ensure_ascii=False).encode
-        pieces, before = [], "{"
+        pieces, separator = [], "{"
         for name, (names, codes) in self.columns().items():
             encoded = [
                 ""
-                if name in _DRAWS and not value
-                else f'{before}"{name}": {encode(value)}'
+                if name in _OMITTED_IF_ZERO and not value
+                else f'{separator}"{name}": {encode(value)}'
                 for value in (*names, None)
             ]
             pieces.append((np.array(encoded, dtype=object), codes))
-            before = ", "
-        for start in range(0, len(self), _BLOCK):
+            separator = ", "
+        for start in range(0, len(self), _BLOCK_ROWS):
             block = [
-                texts[codes[start : start + _BLOCK]].tolist() for texts, codes in pieces
+                texts[codes[start : start + _BLOCK_ROWS]].tolist()
+                for texts, codes in pieces
             ]
             rows = zip(*block, repeat("}\n"), strict=False)
             yield "".join(chain.from_iterable(rows))
 
 
-def _interned(
-    values: Sequence[Any], known: Sequence[Any] = ()
+def _intern(
+    values: Sequence[Any], initial_names: Sequence[Any] = ()
 ) -> tuple[tuple[Any, ...], Codes]:
-    """The known names and others by first appearance; the code (n,) of each value; None is -1."""
-    number = {name: code for code, name in enumerate(known)}
+    """Return the initial names and the others by first appearance, and the code (n,) of each value; None is -1."""
+    number = {name: code for code, name in enumerate(initial_names)}
     codes = [
         -1 if value is None else number.setdefault(value, len(number))
         for value in values
@@ -427,11 +450,11 @@ def from_judgments(
 
     A mirrored verdict is no second observation: it stands for the order that was judged.
     """
-    battles = [_battle(judgment) for judgment in judgments if not judgment.invalid]
+    battles = [_to_battle(judgment) for judgment in judgments if not judgment.invalid]
     return with_style(battles, comparisons) if comparisons else battles
 
 
-def _battle(judgment: Judgment) -> Battle:
+def _to_battle(judgment: Judgment) -> Battle:
     winners = {"a": "model_a", "b": "model_b"}
     verdicts = {  # by whether model_b was shown first
         verdict.position_swap != verdict.mirrored: winners.get(
@@ -451,15 +474,15 @@ def _battle(judgment: Judgment) -> Battle:
         dimension=judgment.dimension,
         verdict_ab=verdicts.get(False),
         verdict_ba=verdicts.get(True),
-        score=_score(judgment),
+        score=_mean_share(judgment),
         equal_answers=judgment.equal_answers,
         draw_a=judgment.draw_a,
         draw_b=judgment.draw_b,
     )
 
 
-def _score(judgment: Judgment) -> float | None:
-    """The share of entrant_a, the mean of the orders; None where labels alone were read."""
+def _mean_share(judgment: Judgment) -> float | None:
+    """Return the share of entrant_a, averaged over the orders; None if only labels were read."""
     shares = [
         1.0 - verdict.share if verdict.position_swap else verdict.share
         for verdict in judgment.orders

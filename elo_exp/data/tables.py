@@ -40,13 +40,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SHAPES = ("lines", "array", "csv", "parquet")  # of tables
-_BATCH = 256  # rows of parquet, which may hold whole conversations
-_BLOCK = 65_536  # rows whose codes are Python's integers at a time
-_MAX_FIELD = 2**24  # characters of a CSV field, for the same reason
-_MAX_OBJECT = 2**24  # bytes of a line of JSON that is read by columns
+# Few, because a row may hold whole conversations
+_PARQUET_BATCH_ROWS = 256
+# The codes of one block are Python integers until the block is full
+_BLOCK_ROWS = 65_536
+# Large, because a field may hold a whole conversation
+_MAX_CSV_FIELD_CHARS = 2**24
+_MAX_JSON_LINE_BYTES = 2**24
 MEMORY = 1500  # megabytes that DuckDB may take
-_HEAD = 4096  # bytes
-_SIDES = ("model_a", "model_b")
+_HEAD_BYTES = 4096
+_MODEL_FIELDS = ("model_a", "model_b")
 OF_PROMPTS = (
     "question_id",
     "cluster",
@@ -55,16 +58,17 @@ OF_PROMPTS = (
 CONVERSATION = "conversation"  # how columns of messages begin
 # of columns of answers only whether a cell is blank is read: "1" if it is, else None
 BLANKS = ("blank_a", "blank_b")
-_APART = (*_SIDES, *OF_PROMPTS)  # in no kind
+_FIELDS_OUTSIDE_KINDS = (*_MODEL_FIELDS, *OF_PROMPTS)
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
-_OWN = (None, "model_a", "model_b")
-_NONE = "\0none"  # a column that no table has
-_ZONED = "TIMESTAMP WITH TIME ZONE"  # which Python has only with a library more
-_PLAIN = frozenset({str, type(None)})
+_WINNER_SIDES = (None, "model_a", "model_b")
+_ABSENT_COLUMN = "\0none"
+# DuckDB needs one more library to return this type to Python
+_ZONED_TIME_TYPE = "TIMESTAMP WITH TIME ZONE"
+_PLAIN_CELL_TYPES = frozenset({str, type(None)})
 
 # Keys of a span of OpenTelemetry: as its exporters write it to a file (OTLP), or to the console
-_TRACES = (
+_TRACE_KEYS = (
     {"resourceSpans"},
     {"traceId", "spanId", "attributes"},
     {"trace_id", "span_id", "attributes"},
@@ -132,12 +136,12 @@ def shape(path: Source) -> str:
     if isinstance(path, Frame):
         return "array"
     with files.open_binary(path) as content:
-        head = content.read(_HEAD)
+        head = content.read(_HEAD_BYTES)
     if head.startswith((b"PK\3\4", b"PAR1")):
         return "zip" if head.startswith(b"PK") else "parquet"
-    first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
-    if first != b"{":
-        return "array" if first == b"[" else "csv"
+    first_byte = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if first_byte != b"{":
+        return "array" if first_byte == b"[" else "csv"
     line = next(line for _, line in files.read_lines(path) if line.strip())
     try:
         json.loads(line)
@@ -151,21 +155,21 @@ def keys(path: Source) -> set[str]:
 
     Of a zip file the first parts of the names in it. Raises UserError, also for a trace of OpenTelemetry.
     """
-    found = _keys(path)
-    refuse_trace(path, found)
-    return found
+    row_keys = _read_keys(path)
+    refuse_trace(path, row_keys)
+    return row_keys
 
 
-def refuse_trace(place: object, keys: Set[Any]) -> None:
+def refuse_trace(location: object, keys: Set[Any]) -> None:
     """Raise UserError for the keys of a trace of OpenTelemetry."""
-    if any(trace <= keys for trace in _TRACES):
+    if any(trace <= keys for trace in _TRACE_KEYS):
         raise UserError(
-            f"{place}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
+            f"{location}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
             "docs/conversations.md."
         )
 
 
-def _keys(path: Source) -> set[str]:
+def _read_keys(path: Source) -> set[str]:
     if isinstance(path, Frame):
         return {*path.columns}
     kind = shape(path)
@@ -196,28 +200,28 @@ def rows(
     columns  those that a parquet file is read for; None: all
     """
     if isinstance(path, Frame):
-        return _frame_rows(path)
+        return _iterate_frame(path)
     kind = shape(path)
     if kind == "lines":
         return files.read_jsonl(path)
     if kind == "csv":
-        return _csv_rows(path)
+        return _read_csv_rows(path)
     if kind not in SHAPES:
         raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
     is_array = kind == "array"
-    return _objects(
-        path, files.read_json(path) if is_array else _parquet_rows(path, columns)
+    return _iterate_objects(
+        path, files.read_json(path) if is_array else _read_parquet_rows(path, columns)
     )
 
 
-def _frame_rows(frame: Frame) -> Iterator[tuple[str, Row]]:
+def _iterate_frame(frame: Frame) -> Iterator[tuple[str, Row]]:
     names = list(frame.columns)
     for number, row in enumerate(zip(*frame.columns.values(), strict=True), start=1):
         yield f"{frame}: row {number}", dict(zip(names, row, strict=True))
 
 
-def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
-    for number, row in enumerate(found, start=1):
+def _iterate_objects(path: Path, objects: Iterable[Any]) -> Iterator[tuple[str, Row]]:
+    for number, row in enumerate(objects, start=1):
         if not isinstance(row, dict):
             raise UserError(
                 f"{path}: row {number}: found {row!r:.40}. Expected an object."
@@ -225,30 +229,30 @@ def _objects(path: Path, found: Iterable[Any]) -> Iterator[tuple[str, Row]]:
         yield f"{path}: row {number}", row
 
 
-def _csv_lines(path: Path) -> Generator[str]:
-    """The lines with their ends, some of which are within a cell."""
+def _read_csv_lines(path: Path) -> Generator[str]:
+    """Yield the lines with their line ends, some of which are within a cell."""
     yield from (line for _, line in files.read_lines(path, newline=""))
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    csv.field_size_limit(_MAX_FIELD)
-    with closing(_csv_lines(path)) as lines:
+def _read_csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    csv.field_size_limit(_MAX_CSV_FIELD_CHARS)
+    with closing(_read_csv_lines(path)) as lines:
         reader = csv.DictReader(lines, strict=True)
         try:
             header = list(reader.fieldnames or ())
-            twice = [name for name in header if header.count(name) > 1]
-            if twice:
+            duplicates = [name for name in header if header.count(name) > 1]
+            if duplicates:
                 raise UserError(
-                    f"{path}:1: has the column {twice[0]!r} twice. Expected each name once."
+                    f"{path}:1: has the column {duplicates[0]!r} twice. Expected each name once."
                 )
             for row in reader:
-                place = f"{path}:{reader.line_num}"
+                location = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():  # more or fewer fields
                     raise UserError(
-                        f"{place}: has not the {len(header)} fields of the header. A quote or a "
+                        f"{location}: has not the {len(header)} fields of the header. A quote or a "
                         "comma may be missing."
                     )
-                yield place, row
+                yield location, row
         except csv.Error as error:
             raise UserError(
                 f"{path}:{reader.reader.line_num}: cannot be read as CSV ({error}). "
@@ -256,31 +260,33 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
             ) from None
 
 
-def _parquet_rows(path: Path, columns: Collection[Hashable] | None) -> Iterator[Row]:
-    """Yield rows with those of the columns that are there; None: all."""
+def _read_parquet_rows(
+    path: Path, columns: Collection[Hashable] | None
+) -> Iterator[Row]:
+    """Yield rows with the requested columns that the file has; None: all columns."""
     import duckdb
 
     try:
-        with _uncompressed(path) as plain, closing(database()) as connection:
-            table = f"read_parquet({_literal(plain)})"
-            types = _types(connection, table)
-            chosen = [name for name in types if columns is None or name in columns]
-            listed = ", ".join(
-                f"{_quoted(name)}{'::varchar' * (types[name] == _ZONED)}"
-                for name in chosen
+        with _decompress(path) as uncompressed, closing(database()) as connection:
+            table = f"read_parquet({_quote_path(uncompressed)})"
+            types = _read_column_types(connection, table)
+            selected = [name for name in types if columns is None or name in columns]
+            select_list = ", ".join(
+                f"{_quote_identifier(name)}{'::varchar' * (types[name] == _ZONED_TIME_TYPE)}"
+                for name in selected
             )
-            connection.execute(f"select {listed or 'null'} from {table}")
-            while batch := connection.fetchmany(_BATCH):
+            connection.execute(f"select {select_list or 'null'} from {table}")
+            while batch := connection.fetchmany(_PARQUET_BATCH_ROWS):
                 for values in batch:
-                    yield dict(zip(chosen, values, strict=bool(chosen)))
+                    yield dict(zip(selected, values, strict=bool(selected)))
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path}: cannot be read as parquet ({reason}).") from None
 
 
 @contextmanager
-def _uncompressed(path: Path) -> Iterator[Path]:
-    """The file, or where it is compressed a temporary copy that is not."""
+def _decompress(path: Path) -> Iterator[Path]:
+    """Return the file, or a temporary uncompressed copy of a compressed one."""
     if not files.packing(path):
         yield path
         return
@@ -312,11 +318,11 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
     import duckdb
 
     try:
-        scan = _scan(path, list(map(str, dict.fromkeys(columns.values()))))
-        if scan is None or not _is_sound(path):
+        scan = _build_scan(path, list(map(str, dict.fromkeys(columns.values()))))
+        if scan is None or not _is_safe_for_duckdb(path):
             return None
         with closing(database()) as connection:
-            return _coded(connection, scan, columns, shape(path) == "lines")
+            return _read_coded(connection, scan, columns, shape(path) == "lines")
     except duckdb.OutOfMemoryException:
         raise UserError(
             f"{path}: needs more than {MEMORY:,} MB to be read. Count its battles first: "
@@ -326,20 +332,20 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
         return None
 
 
-def _is_sound(path: Path) -> bool:
-    """Whether a file's bytes are as DuckDB takes them: it looks at no checksum, and drops spaces before a quote.
+def _is_safe_for_duckdb(path: Path) -> bool:
+    """Whether DuckDB reads a file as Python does: it checks no checksum, and drops spaces before a quote.
 
     Raises UserError for a damaged file.
     """
     is_csv = shape(path) == "csv"
     if not is_csv and not files.packing(path):
         return True
-    before = b""
+    previous_end = b""
     with files.open_binary(path) as content:
-        while block := content.read(_MAX_OBJECT):
-            if is_csv and _SPACED_QUOTE.search(before + block):
+        while block := content.read(_MAX_JSON_LINE_BYTES):
+            if is_csv and _SPACED_QUOTE.search(previous_end + block):
                 return False
-            before = block[-_HEAD:]
+            previous_end = block[-_HEAD_BYTES:]
     return True
 
 
@@ -347,57 +353,80 @@ def coded_rows(
     source: Frame | Iterable[tuple[str, Row]], columns: Mapping[str, Hashable]
 ) -> tuple[Coded, UserError | None]:
     """Read rows into the same columns, up to the one that cannot be read; return also that error."""
-    fields = [name for name in columns if name not in (*_APART, "winner")]
-    fields_of_prompts = [name for name in OF_PROMPTS if name in columns]
-    read = (*_SIDES, *fields_of_prompts, "winner", *fields)
-    names = [columns.get(name, _NONE) for name in read]
+    fields = [
+        name for name in columns if name not in (*_FIELDS_OUTSIDE_KINDS, "winner")
+    ]
+    prompt_fields = [name for name in OF_PROMPTS if name in columns]
+    read_fields = (*_MODEL_FIELDS, *prompt_fields, "winner", *fields)
+    names = [columns.get(name, _ABSENT_COLUMN) for name in read_fields]
     kinds, models = Distinct(), Distinct()
-    distinct = [Distinct() for _ in fields_of_prompts]
-    k, text_at = len(distinct), None
-    blanks_at = [n for n, name in enumerate(read) if name in BLANKS]
+    distinct_prompts = [Distinct() for _ in prompt_fields]
+    n_prompt_fields, question_index = len(distinct_prompts), None
+    blank_indices = [n for n, name in enumerate(read_fields) if name in BLANKS]
     if "question_text" in columns:
-        text_at = 2 + fields_of_prompts.index("question_text")
+        question_index = 2 + prompt_fields.index("question_text")
     blocks, error = list[Codes](), None
-    every: Iterator[tuple[Any, ...]]
+    all_rows: Iterator[tuple[Any, ...]]
     if isinstance(source, Frame):
-        nothing = [None] * len(source)
-        given = [source.columns.get(str(name), nothing) for name in names]
-        every = zip(*given, strict=True)
+        empty_column = [None] * len(source)
+        read_columns = [source.columns.get(str(name), empty_column) for name in names]
+        all_rows = zip(*read_columns, strict=True)
     else:
-        every = (tuple(map(row.get, names)) for _, row in source)
+        all_rows = (tuple(map(row.get, names)) for _, row in source)
     while True:
         codes = list[tuple[int, ...]]()
         try:
-            for row in itertools.islice(every, _BLOCK):
+            for row in itertools.islice(all_rows, _BLOCK_ROWS):
                 values = row
-                if text_at is not None:
-                    words = words_of(row[text_at], str(columns["question_text"]))
-                    values = (*row[:text_at], words, *row[text_at + 1 :])
-                if blanks_at:
+                if question_index is not None:
+                    question = words_of(
+                        row[question_index], str(columns["question_text"])
+                    )
+                    values = (
+                        *row[:question_index],
+                        question,
+                        *row[question_index + 1 :],
+                    )
+                if blank_indices:
                     cells = [*values]
-                    for n in blanks_at:
+                    for n in blank_indices:
                         cells[n] = blank(cells[n])
                     values = tuple(cells)
-                if not _PLAIN.issuperset(map(type, values)):
+                if not _PLAIN_CELL_TYPES.issuperset(map(type, values)):
                     values = tuple(map(cell, values))
-                a, b, *others = values
-                of_prompt, (won, *kind) = others[:k], others[k:]
-                own = 0 if won is None else 1 if won == a else 2 if won == b else 0
-                key = (own, None if own else won, *kind)
-                numbers = (d[x] for d, x in zip(distinct, of_prompt, strict=True))
-                codes.append((kinds[key], models[a], models[b], *numbers))
-        except UserError as found:
-            error = found
+                a, b, *other_values = values
+                prompt_values, (winner, *kind) = (
+                    other_values[:n_prompt_fields],
+                    other_values[n_prompt_fields:],
+                )
+                winner_side = (
+                    0
+                    if winner is None
+                    else 1
+                    if winner == a
+                    else 2
+                    if winner == b
+                    else 0
+                )
+                key = (winner_side, None if winner_side else winner, *kind)
+                numbers_of_prompts = (
+                    d[x] for d, x in zip(distinct_prompts, prompt_values, strict=True)
+                )
+                codes.append((kinds[key], models[a], models[b], *numbers_of_prompts))
+        except UserError as row_error:
+            error = row_error
         if codes:
             blocks.append(np.array(codes, dtype=np.int32))
-        if len(codes) < _BLOCK:
+        if len(codes) < _BLOCK_ROWS:
             break
-    every_code = np.concatenate(blocks or [np.empty((0, 3 + k), dtype=np.int32)])
-    kind_codes, a_codes, b_codes, *prompt_codes = every_code.T.copy()
+    all_codes = np.concatenate(
+        blocks or [np.empty((0, 3 + n_prompt_fields), dtype=np.int32)]
+    )
+    kind_codes, a_codes, b_codes, *prompt_codes = all_codes.T.copy()
     keys = ["winner", *fields]
-    coded = Coded(
+    battles = Coded(
         kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
-        own=[_OWN[own] for own, *_ in kinds],
+        own=[_WINNER_SIDES[winner_side] for winner_side, *_ in kinds],
         names=list(models),
         kind=kind_codes,
         a=a_codes,
@@ -405,11 +434,11 @@ def coded_rows(
         prompts={
             name: (list(values), codes)
             for name, values, codes in zip(
-                fields_of_prompts, distinct, prompt_codes, strict=True
+                prompt_fields, distinct_prompts, prompt_codes, strict=True
             )
         },
     )
-    return coded, error
+    return battles, error
 
 
 class Distinct(dict[Any, int]):
@@ -436,12 +465,14 @@ def blank(value: Any) -> str | None:
 
 def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes]:
     """Keep the values that codes (n,) name, in the order in which they first do; and their new codes."""
-    first = np.full(len(values), len(codes))
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
-    number = np.empty(len(values), dtype=np.int32)
-    number[order] = np.arange(len(order))
-    return [values[i] for i in order.tolist()], number[codes]
+    first_index = np.full(len(values), len(codes))
+    first_index[codes[::-1]] = np.arange(len(codes))[::-1]
+    order = np.argsort(first_index, kind="stable")[
+        : np.count_nonzero(first_index < len(codes))
+    ]
+    new_code = np.empty(len(values), dtype=np.int32)
+    new_code[order] = np.arange(len(order))
+    return [values[i] for i in order.tolist()], new_code[codes]
 
 
 def database() -> DuckDBPyConnection:
@@ -461,36 +492,40 @@ def database() -> DuckDBPyConnection:
     return connection
 
 
-def _scan(path: Path, columns: Sequence[str]) -> str | None:
-    """The file as a table of DuckDB's; None where rows may be something else to it than to Python."""
+def _build_scan(path: Path, columns: Sequence[str]) -> str | None:
+    """Return the file as a table function in SQL; None if DuckDB may read its rows otherwise than Python."""
     kind, packed = shape(path), files.packing(path)
-    how = f"compression='{packed or 'none'}'"
+    compression = f"compression='{packed or 'none'}'"
     if kind == "parquet" and not packed:
-        return f"read_parquet({_literal(path)})"
-    if kind == "lines" and not _has_mark(path):
-        typed = ", ".join(f"{_quoted(name)}: 'JSON'" for name in columns)
-        return (
-            f"read_json({_literal(path)}, columns={{{typed}}}, {how}, "
-            f"format='newline_delimited', maximum_object_size={_MAX_OBJECT})"
+        return f"read_parquet({_quote_path(path)})"
+    if kind == "lines" and not _has_byte_order_mark(path):
+        column_types = ", ".join(
+            f"{_quote_identifier(name)}: 'JSON'" for name in columns
         )
-    if kind == "csv" and (header := _header(path)):
-        typed = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in header)
         return (
-            f"read_csv({_literal(path)}, columns={{{typed}}}, {how}, auto_detect=false, "
+            f"read_json({_quote_path(path)}, columns={{{column_types}}}, {compression}, "
+            f"format='newline_delimited', maximum_object_size={_MAX_JSON_LINE_BYTES})"
+        )
+    if kind == "csv" and (header := _read_csv_header(path)):
+        column_types = ", ".join(
+            f"{_quote_identifier(name)}: 'VARCHAR'" for name in header
+        )
+        return (
+            f"read_csv({_quote_path(path)}, columns={{{column_types}}}, {compression}, auto_detect=false, "
             "header=true, delim=',', quote='\"', escape='\"', strict_mode=true, null_padding=false)"
         )
     return None
 
 
-def _has_mark(path: Path) -> bool:
+def _has_byte_order_mark(path: Path) -> bool:
     with files.open_binary(path) as content:
         return content.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
 
 
-def _header(path: Path) -> list[str]:
-    """The names of a CSV file's columns; none where two are one to SQL."""
+def _read_csv_header(path: Path) -> list[str]:
+    """Return the column names of a CSV file; [] if two of them are equal to SQL."""
     try:
-        with closing(_csv_lines(path)) as lines:
+        with closing(_read_csv_lines(path)) as lines:
             header = next(csv.reader(lines, strict=True), [])
     except csv.Error:
         return []
@@ -498,140 +533,184 @@ def _header(path: Path) -> list[str]:
     return header if is_plain else []
 
 
-def _literal(path: Path) -> str:
-    """A path in SQL, where *, ? and [ would stand for other files."""
+def _quote_path(path: Path) -> str:
+    """Return a path as an SQL literal; *, ? and [ would match other files."""
     exact = re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve()))
     return "'" + exact.replace("'", "''") + "'"
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
-    """The columns with their types."""
+def _read_column_types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:
+    """Return the types of the columns by name."""
     rows = connection.execute(f"describe select * from {table}").fetchall()
     return {name: kind for name, kind, *_ in rows}
 
 
-def _coded(
+def _read_coded(
     connection: DuckDBPyConnection,
     scan: str,
     columns: Mapping[str, Hashable],
     is_json: bool,
 ) -> Coded | None:
-    """Scan once into a table, and join it with what is distinct in it."""
-    types = _types(connection, scan)
-    given = {name: str(column) for name, column in columns.items() if column in types}
-    sides = {types.get(given.get(name, "")) for name in ("model_a", "model_b")}
-    if len(sides) > 1 or None in sides:
+    """Scan the file once into a table, and join it with its distinct values."""
+    types = _read_column_types(connection, scan)
+    file_columns = {
+        name: str(column) for name, column in columns.items() if column in types
+    }
+    side_types = {
+        types.get(file_columns.get(name, "")) for name in ("model_a", "model_b")
+    }
+    if len(side_types) > 1 or None in side_types:
         return None
-    field = {
-        name: _blank(column, is_json) if name in BLANKS else _quoted(column)
-        for name, column in given.items()
+    expressions = {
+        name: _build_blank_sql(column, is_json)
+        if name in BLANKS
+        else _quote_identifier(column)
+        for name, column in file_columns.items()
     }
-    a, b = field["model_a"], field["model_b"]
-    winner = field.get("winner", "null")
-    of_prompts = {
-        name: _words(types[given[name]], given[name], is_json)
+    a, b = expressions["model_a"], expressions["model_b"]
+    winner = expressions.get("winner", "null")
+    prompt_expressions = {
+        name: _build_question_sql(
+            types[file_columns[name]], file_columns[name], is_json
+        )
         if name == "question_text"
-        else field[name]
+        else expressions[name]
         for name in OF_PROMPTS
-        if name in field
+        if name in expressions
     }
-    is_named = types.get(given.get("winner", "")) in sides  # as its models are
-    own = f"case {winner} when {a} then 1 when {b} then 2 else 0 end" if is_named else 0
-    named = ["winner", *(name for name in field if name not in (*_APART, "winner"))]
-    listed = [f"case when own = 0 then {winner} end", *map(field.get, named[1:])]
-    picked = ", ".join(f"{column} as k{n}" for n, column in enumerate(listed))
-    asked = "".join(f"{column} as q_{name}, " for name, column in of_prompts.items())
-    connection.execute(
-        f"create temp table t as select {a} as a, {b} as b, {asked}"
-        f"({own})::tinyint as own, {picked} from {scan}"
+    winner_has_model_type = types.get(file_columns.get("winner", "")) in side_types
+    winner_side_sql = (
+        f"case {winner} when {a} then 1 when {b} then 2 else 0 end"
+        if winner_has_model_type
+        else 0
     )
-    counts = ", ".join(f"count(k{n})" for n in range(len(listed)))
-    (filled,) = connection.execute(f"select {counts} from t").fetchall()
-    keys = ["own", *(f"k{n}" for n, count in enumerate(filled) if count)]
-    named = [name for name, count in zip(named, filled, strict=True) if count]
-    alike = " and ".join(f"t.{key} is not distinct from kinds.{key}" for key in keys)
-    number = "(row_number() over () - 1)::integer as code"
+    kind_fields = [
+        "winner",
+        *(
+            name
+            for name in expressions
+            if name not in (*_FIELDS_OUTSIDE_KINDS, "winner")
+        ),
+    ]
+    kind_expressions = [
+        f"case when own = 0 then {winner} end",
+        *map(expressions.get, kind_fields[1:]),
+    ]
+    kind_select = ", ".join(
+        f"{column} as k{n}" for n, column in enumerate(kind_expressions)
+    )
+    prompt_select = "".join(
+        f"{column} as q_{name}, " for name, column in prompt_expressions.items()
+    )
+    connection.execute(
+        f"create temp table t as select {a} as a, {b} as b, {prompt_select}"
+        f"({winner_side_sql})::tinyint as own, {kind_select} from {scan}"
+    )
+    counts = ", ".join(f"count(k{n})" for n in range(len(kind_expressions)))
+    (non_null_counts,) = connection.execute(f"select {counts} from t").fetchall()
+    key_columns = [
+        "own",
+        *(f"k{n}" for n, count in enumerate(non_null_counts) if count),
+    ]
+    kind_fields = [
+        name for name, count in zip(kind_fields, non_null_counts, strict=True) if count
+    ]
+    is_same_kind = " and ".join(
+        f"t.{key} is not distinct from kinds.{key}" for key in key_columns
+    )
+    row_number = "(row_number() over () - 1)::integer as code"
     connection.execute(f"""
         create temp table kinds as
-        select *, {number} from (select distinct {", ".join(keys)} from t);
-        create temp table names as select *, {number} from
+        select *, {row_number} from (select distinct {", ".join(key_columns)} from t);
+        create temp table names as select *, {row_number} from
         (select a as name from t where a is not null union select b from t where b is not null);
     """)
-    for name in of_prompts:
+    for name in prompt_expressions:
         connection.execute(
-            f"create temp table {name}s as select *, {number} from "
+            f"create temp table {name}s as select *, {row_number} from "
             f"(select distinct q_{name} as name from t where q_{name} is not null)"
         )
-    rows = connection.execute(f"select {', '.join(keys)} from kinds order by code")
-    kinds = rows.fetchall()
-    names, *prompts = (
+    cursor = connection.execute(
+        f"select {', '.join(key_columns)} from kinds order by code"
+    )
+    kinds = cursor.fetchall()
+    names, *prompt_rows = (
         connection.execute(f"select name from {table} order by code").fetchall()
-        for table in ("names", *(f"{name}s" for name in of_prompts))
+        for table in ("names", *(f"{name}s" for name in prompt_expressions))
     )
-    coded = "".join(
-        f", coalesce({name}s.code, {len(found)}) as {name}"
-        for name, found in zip(of_prompts, prompts, strict=True)
+    prompt_codes = "".join(
+        f", coalesce({name}s.code, {len(distinct_rows)}) as {name}"
+        for name, distinct_rows in zip(prompt_expressions, prompt_rows, strict=True)
     )
-    joined = " ".join(
-        f"left join {name}s on t.q_{name} = {name}s.name" for name in of_prompts
+    prompt_joins = " ".join(
+        f"left join {name}s on t.q_{name} = {name}s.name" for name in prompt_expressions
     )
     codes = connection.execute(f"""
         select kinds.code as kind, coalesce(a.code, {len(names)}) as a,
-        coalesce(b.code, {len(names)}) as b{coded}
-        from t left join kinds on {alike} left join names as a on t.a = a.name
-        left join names as b on t.b = b.name {joined}
+        coalesce(b.code, {len(names)}) as b{prompt_codes}
+        from t left join kinds on {is_same_kind} left join names as a on t.a = a.name
+        left join names as b on t.b = b.name {prompt_joins}
         order by t.rowid
     """).fetchnumpy()
-    cells = _json_cells if is_json else _cells
-    values = iter(cells(value for _, *others in kinds for value in others))
-    every = [
-        (dict(zip(named, itertools.islice(values, len(named)), strict=True)), _OWN[own])
-        for own, *_ in kinds
+    cells = _parse_json_cells if is_json else _to_cells
+    values = iter(
+        cells(value for _, *cells_of_kind in kinds for value in cells_of_kind)
+    )
+    all_kinds = [
+        (
+            dict(
+                zip(
+                    kind_fields, itertools.islice(values, len(kind_fields)), strict=True
+                )
+            ),
+            _WINNER_SIDES[winner_side],
+        )
+        for winner_side, *_ in kinds
     ]
-    distinct, kind = by_appearance(every, _codes(codes["kind"]))
-    found_prompts = dict[str, tuple[list[Cell], Codes]]()
-    for name, rows_of in zip(of_prompts, prompts, strict=True):
-        values_of = (value for (value,) in rows_of)
+    distinct, kind = by_appearance(all_kinds, _to_codes(codes["kind"]))
+    prompts = dict[str, tuple[list[Cell], Codes]]()
+    for name, distinct_rows in zip(prompt_expressions, prompt_rows, strict=True):
+        values_of_prompt = (value for (value,) in distinct_rows)
         is_text = name == "question_text"
-        every_cell = [*(_cells if is_text else cells)(values_of), None]
-        found_prompts[name] = by_appearance(every_cell, _codes(codes[name]))
+        prompt_cells = [*(_to_cells if is_text else cells)(values_of_prompt), None]
+        prompts[name] = by_appearance(prompt_cells, _to_codes(codes[name]))
     return Coded(
         kinds=[kind for kind, _ in distinct],
         own=[side for _, side in distinct],
         kind=kind,
         names=[*cells(name for (name,) in names), None],
-        a=_codes(codes["a"]),
-        b=_codes(codes["b"]),
-        prompts=found_prompts,
+        a=_to_codes(codes["a"]),
+        b=_to_codes(codes["b"]),
+        prompts=prompts,
     )
 
 
-def _blank(name: str, is_json: bool) -> str:
-    """In SQL, whether a cell of a column is blank, as `blank` returns it."""
-    column = _quoted(name)
-    words = f"{column} ->> '$'" if is_json else f"{column}::varchar"
-    return (
-        f"case when regexp_matches(coalesce({words}, ''), '\\S') then null else '1' end"
+def _build_blank_sql(name: str, is_json: bool) -> str:
+    """Return the SQL of `blank` for a column."""
+    column = _quote_identifier(name)
+    cell_text = f"{column} ->> '$'" if is_json else f"{column}::varchar"
+    return f"case when regexp_matches(coalesce({cell_text}, ''), '\\S') then null else '1' end"
+
+
+def _build_question_sql(kind: str, name: str, is_json: bool) -> str:
+    """Return the SQL of `words_of` for a column of questions."""
+    column = _quote_identifier(name)
+    first_message_paths = ("$[0].content", "$[0]")
+    first_message = ", ".join(
+        f"json_extract_string({column}, '{path}')" for path in first_message_paths
     )
-
-
-def _words(kind: str, name: str, is_json: bool) -> str:
-    """In SQL, the text of a column of questions, as `words_of` returns it."""
-    column = _quoted(name)
-    first = ("$[0].content", "$[0]")
-    of_list = ", ".join(f"json_extract_string({column}, '{path}')" for path in first)
     if is_json:
-        plain = "null" if name.startswith(CONVERSATION) else f"{column} ->> '$'"
-        return f"case json_type({column}) when 'ARRAY' then coalesce({of_list}) else {plain} end"
+        plain_text = "null" if name.startswith(CONVERSATION) else f"{column} ->> '$'"
+        return f"case json_type({column}) when 'ARRAY' then coalesce({first_message}) else {plain_text} end"
     if kind.endswith("[]"):
         inner = ".content" if kind.startswith("STRUCT") else ""
         return f"({column}[1]{inner})::varchar"
     if name.startswith(CONVERSATION):
-        return f"case when json_valid({column}) then coalesce({of_list}) end"
+        return f"case when json_valid({column}) then coalesce({first_message}) end"
     return f"({column})::varchar"
 
 
@@ -646,21 +725,27 @@ def words_of(value: Any, name: str) -> Any:
         except (ValueError, RecursionError):
             return None
     if isinstance(value, list | tuple):
-        first = value[0] if value else None
-        return first.get("content") if isinstance(first, Mapping) else first
+        first_turn = value[0] if value else None
+        return (
+            first_turn.get("content") if isinstance(first_turn, Mapping) else first_turn
+        )
     return None if name.startswith(CONVERSATION) else value
 
 
-def _codes(column: NDArray[Any]) -> Codes:
+def _to_codes(column: NDArray[Any]) -> Codes:
     return np.asarray(column, dtype=np.int32)
 
 
-def _cells(values: Iterable[Any]) -> list[Cell]:
-    found = list(values)
-    return found if _PLAIN.issuperset(map(type, found)) else list(map(cell, found))
+def _to_cells(values: Iterable[Any]) -> list[Cell]:
+    all_values = list(values)
+    return (
+        all_values
+        if _PLAIN_CELL_TYPES.issuperset(map(type, all_values))
+        else list(map(cell, all_values))
+    )
 
 
-def _json_cells(texts: Iterable[str | None]) -> list[Cell]:
+def _parse_json_cells(texts: Iterable[str | None]) -> list[Cell]:
     """Raises ValueError as the reader of rows does."""
     array = ",".join("null" if text is None else text for text in texts)
-    return _cells(json.loads(f"[{array}]", object_pairs_hook=files.unique_keys))
+    return _to_cells(json.loads(f"[{array}]", object_pairs_hook=files.unique_keys))
