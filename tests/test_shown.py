@@ -45,7 +45,9 @@ def compared(
 ) -> list[Comparison]:
     responses = {one.entrant_id: {("p1", 0): one} for one in said}
     shown = replace(WHOLE, **how)
-    return pairing.pair_up([asked], responses, shipped("rubric", rubric), shown=shown)
+    return pairing.pair_up(
+        [asked], responses, shipped("rubric", rubric), settings=shown
+    )
 
 
 # Which comparisons are in turns

@@ -19,19 +19,16 @@ from elo_exp.records import Prompt, UserError, canonical_json, fingerprint
 
 logger = logging.getLogger(__name__)
 
-_FIELDS = (
+_FIELDS_HINT = (
     " Leave out an optional field that is empty; prompts/README.md has the fields."
 )
-_NAMES = {
-    "prompt_id",
-    "source",
-    "subject",
-}  # of a row of a bank of ours, with text or messages
+# A row of a bank of ours has these, and text or messages
+_NATIVE_FIELDS = {"prompt_id", "source", "subject"}
 OWN = "own"  # source and subject of a prompt that has none
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class _About(BaseModel):
+class _PromptRow(BaseModel):
     prompt_id: _Text
     source: _Text
     subject: _Text
@@ -39,12 +36,12 @@ class _About(BaseModel):
     tags: list[str] = []
 
 
-class _Row(_About):
+class _TextRow(_PromptRow):
     text: _Text
     gold_answer: _Text | None = None
 
 
-class _Conversation(_About):
+class _ConversationRow(_PromptRow):
     """Messages and references are looked at by data.bank_formats."""
 
     messages: Annotated[list[Any], Field(min_length=1)]
@@ -60,111 +57,117 @@ def load(path: Path, *, history: bool = False) -> list[Prompt]:
 
     history  of an arena's conversations, keep what model_a said, and ask the last turn
     """
-    return [prompt for prompt, _ in _rows(path, history=history)]
+    return [prompt for prompt, _ in _load_rows(path, history=history)]
 
 
-def texts(path: Path, what: str) -> list[Prompt]:
+def texts(path: Path, purpose: str) -> list[Prompt]:
     """Load the prompts that have a reference, for a simulation.
 
-    what  is simulated. Raises UserError for a conversation.
+    purpose  the simulation, as an error names it
+    Raises UserError for a conversation.
     """
-    found = [prompt for prompt in load(path) if prompt.gold_answer]
-    for prompt in found:
+    prompts = [prompt for prompt in load(path) if prompt.gold_answer]
+    for prompt in prompts:
         if prompt.messages:
             raise UserError(
-                f"{what}: prompt {prompt.prompt_id} of {path} has messages. Expected texts alone: "
+                f"{purpose}: prompt {prompt.prompt_id} of {path} has messages. Expected texts alone: "
                 "conversations are not simulated."
             )
-    return found
+    return prompts
 
 
 @foreign
-def _rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
-    """Every prompt with its row."""
-    found: list[tuple[Prompt, Row]] = []
-    again = []
-    places: dict[str, str] = {}
+def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
+    """Return every prompt with its row."""
+    prompt_rows: list[tuple[Prompt, Row]] = []
+    repeated_texts = []
+    locations: dict[str, str] = {}
     texts: dict[str, str] = {}
-    for place, row in _texts(path):
-        prompt = _prompt(row, place, history=history)
-        if (earlier := places.setdefault(prompt.prompt_id, place)) != place:
-            is_made = fields.first(row, (*fields.ID, "custom_id")) is None
+    for location, row in _read_rows(path):
+        prompt = _parse_prompt(row, location, history=history)
+        if (earlier := locations.setdefault(prompt.prompt_id, location)) != location:
+            has_no_id = fields.first(row, (*fields.ID, "custom_id")) is None
             raise UserError(
-                f"{place}: the prompt of {earlier} again. Remove one of them, or give each a "
+                f"{location}: the prompt of {earlier} again. Remove one of them, or give each a "
                 "prompt_id."
-                if is_made
-                else f"{place}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
+                if has_no_id
+                else f"{location}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
                 "its own."
             )
-        first = texts.setdefault(prompt.text.strip(), prompt.prompt_id)
-        if first != prompt.prompt_id:
-            again.append(f"{prompt.prompt_id!r} that of {first!r}")
-        found.append((prompt, row))
-    if not found:
+        first_id = texts.setdefault(prompt.text.strip(), prompt.prompt_id)
+        if first_id != prompt.prompt_id:
+            repeated_texts.append(f"{prompt.prompt_id!r} that of {first_id!r}")
+        prompt_rows.append((prompt, row))
+    if not prompt_rows:
         raise UserError(f"{path}: has no prompts. Expected one JSON object a line.")
-    if again:
+    if repeated_texts:
         _warn_once(
-            f"{path}: {len(again)} of {len(found)} prompts repeat the text of another "
-            f"({again[0]}). They count as one observation."
+            f"{path}: {len(repeated_texts)} of {len(prompt_rows)} prompts repeat the text of another "
+            f"({repeated_texts[0]}). They count as one observation."
         )
-    return found
+    return prompt_rows
 
 
-def _prompt(row: Row, place: str, *, history: bool) -> Prompt:
+def _parse_prompt(row: Row, location: str, *, history: bool) -> Prompt:
     if {"text", "messages"} <= {name for name in row if row[name] is not None}:
-        raise UserError(f"{place}: has text and messages. Give one.")
-    own = dict(row)
-    if not row.keys() >= _NAMES or not row.keys() & {"text", "messages"}:
-        known = bank_formats.fields_of(row, place, history=history)
-        own = known or _in_other_names(row, place)
-    if "messages" not in own:
-        checked(_Row, own, place, _FIELDS)
-        return Prompt.from_dict(own)
-    if "prompt_id" not in own:
-        own["prompt_id"] = _made(own["messages"])
-    own = {"source": OWN, "subject": OWN, **own}
-    checked(_Conversation, own, place, _FIELDS)
-    return bank_formats.conversation(own, place)
+        raise UserError(f"{location}: has text and messages. Give one.")
+    native_row = dict(row)
+    if not row.keys() >= _NATIVE_FIELDS or not row.keys() & {"text", "messages"}:
+        recognised_row = bank_formats.fields_of(row, location, history=history)
+        native_row = recognised_row or _translate_row(row, location)
+    if "messages" not in native_row:
+        checked(_TextRow, native_row, location, _FIELDS_HINT)
+        return Prompt.from_dict(native_row)
+    if "prompt_id" not in native_row:
+        native_row["prompt_id"] = _hash_messages(native_row["messages"])
+    native_row = {"source": OWN, "subject": OWN, **native_row}
+    checked(_ConversationRow, native_row, location, _FIELDS_HINT)
+    return bank_formats.conversation(native_row, location)
 
 
-def _made(messages: Sequence[Any]) -> str:
-    """The id of messages that have none: of one text, that of the text."""
+def _hash_messages(messages: Sequence[Any]) -> str:
+    """Return an id for messages that have none; one text has the same id with and without messages."""
     match messages:
         case [{"role": "user", "content": str(text)}]:
             return hashed(text)
     return bank_formats.hashed(messages)
 
 
-def _texts(path: Path) -> Iterator[tuple[str, Row]]:
-    """The rows of a bank: JSON lines or, where it is none by its name, any table, or the samples of a log."""
+def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of a bank: JSON lines or, if its name does not end so, any table or the samples of a log."""
     if ".jsonl" in path.suffixes:
         return read_texts(path)
     if inspect_log.is_one(path):
-        return sendable(_samples(path))
+        return sendable(_read_samples(path))
     if tables.shape(path) in ("lines", "object"):
         return read_texts(path)
     return sendable(
-        (place, {name: value for name, value in row.items() if value not in (None, "")})
-        for place, row in tables.rows(path)
+        (
+            location,
+            {name: value for name, value in row.items() if value not in (None, "")},
+        )
+        for location, row in tables.rows(path)
     )
 
 
-def _samples(path: Path) -> Iterator[tuple[str, Row]]:
-    """The questions of a log of Inspect; what its metadata says of one is a column, unless it is a list or an object."""
+def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the questions of a log of Inspect; metadata are columns, unless they are lists or objects."""
     log = inspect_log.read(path)
-    seen = set[str]()
+    seen_ids = set[str]()
     for sample in log.samples():
         key = str(sample.row.get("id"))
-        if key in seen:  # a later epoch
+        if key in seen_ids:  # a later epoch
             continue
-        seen.add(key)
-        about = sample.row.get("metadata") or {}
-        given = {k: x for k, x in about.items() if isinstance(x, str | int | float)}
+        seen_ids.add(key)
+        metadata = sample.row.get("metadata") or {}
+        scalars = {
+            k: x for k, x in metadata.items() if isinstance(x, str | int | float)
+        }
         reference = reference_of(sample.row.get("target"))
         yield (
             sample.place,
             {
-                **{k: x for k, x in given.items() if k not in ("text", "tags")},
+                **{k: x for k, x in scalars.items() if k not in ("text", "tags")},
                 "prompt_id": key,
                 "source": str(log.task),
                 "subject": OWN,
@@ -175,36 +178,38 @@ def _samples(path: Path) -> Iterator[tuple[str, Row]]:
         )
 
 
-def _in_other_names(row: Row, place: str) -> dict[str, Any]:
-    """Return a row of a bank that was written for another program."""
+def _translate_row(row: Row, location: str) -> dict[str, Any]:
+    """Return a row written for another program under the names of our banks."""
     text = row["text"] if "text" in row else fields.prompt_of(row)
     if text is None:
-        tables.refuse_trace(place, row.keys())
+        tables.refuse_trace(location, row.keys())
         raise UserError(
-            f"{place}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
+            f"{location}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
             "text."
         )
     key = fields.first(row, fields.ID)
     if key is None:
         key = hashed(text) if isinstance(text, str) else None
-    found = {
+    native_row = {
         "prompt_id": str(key) if isinstance(key, int) else key,
         "source": fields.first(row, fields.SOURCE) or OWN,
         "subject": fields.first(row, ("subject",)) or OWN,
         "text": text,
-        "gold_answer": _reference(row),
+        "gold_answer": _find_reference(row),
         "expected_behavior": row.get("expected_behavior"),
         "tags": row.get("tags") or [],
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in native_row.items() if value is not None}
 
 
-def _reference(row: Row) -> Any:
-    """Of several turns that of the first; a number as text."""
-    found = fields.first(row, fields.REFERENCE)
-    if isinstance(found, list):
-        found = found[0] or None if len(found) == 1 or "turns" in row else None
-    return str(found) if isinstance(found, int | float) else found
+def _find_reference(row: Row) -> Any:
+    """Return the reference of a row: of several turns that of the first; a number as text."""
+    reference = fields.first(row, fields.REFERENCE)
+    if isinstance(reference, list):
+        reference = (
+            reference[0] or None if len(reference) == 1 or "turns" in row else None
+        )
+    return str(reference) if isinstance(reference, int | float) else reference
 
 
 def hashed(text: str) -> str:
@@ -225,13 +230,13 @@ def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, st
 
     Raises UserError for a column that no row has, unless it is the usual one of clusters.
     """
-    rows = _rows(path)
+    rows = _load_rows(path)
     if not any(column in row for _, row in rows):
         if (setting, column) == ("prompts.cluster", fields.CLUSTER):
             return {}
-        known = ", ".join(sorted({name for _, row in rows for name in row}))
+        column_names = ", ".join(sorted({name for _, row in rows for name in row}))
         raise UserError(
-            f"{setting}: found no column {column!r} in {path}. Choose one of {known}."
+            f"{setting}: found no column {column!r} in {path}. Choose one of {column_names}."
         )
     return {
         prompt.prompt_id: str(row[column])
@@ -242,31 +247,38 @@ def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, st
 
 def has_column(path: Path, column: str) -> bool:
     """Return whether a row of the bank has a column."""
-    return any(column in row for _, row in _rows(path))
+    return any(column in row for _, row in _load_rows(path))
 
 
-def clusters(prompts: Sequence[Prompt], named: Mapping[str, str]) -> dict[str, str]:
+def clusters(
+    prompts: Sequence[Prompt], named_clusters: Mapping[str, str]
+) -> dict[str, str]:
     """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text.
 
-    named  by prompt_id, as `strata` returns a column
+    named_clusters  by prompt_id, as `strata` returns a column
 
     Prompts of one text, whatever its white space, are one cluster, and so are those of named clusters that share a text.
     """
-    texts = defaultdict[str, list[str]](list)
+    ids_by_text = defaultdict[str, list[str]](list)
     for prompt in prompts:
         key = fields.folded(canonical_json(prompt.content))
         if not prompt.messages:
             key = fields.folded(prompt.text)
-        if prompt.prompt_id not in texts[key]:
-            texts[key].append(prompt.prompt_id)
-    found = {name: str(group) for name, group in named.items()}
-    for same in texts.values():
-        if len(same) > 1:
-            first = next((found[name] for name in same if name in found), same[0])
-            merged = {found[name] for name in same if name in found}
-            found |= {name: first for name, group in found.items() if group in merged}
-            found |= dict.fromkeys(same, first)
-    return found
+        if prompt.prompt_id not in ids_by_text[key]:
+            ids_by_text[key].append(prompt.prompt_id)
+    cluster_of = {name: str(group) for name, group in named_clusters.items()}
+    for same_text_ids in ids_by_text.values():
+        if len(same_text_ids) > 1:
+            cluster = next(
+                (cluster_of[name] for name in same_text_ids if name in cluster_of),
+                same_text_ids[0],
+            )
+            merged = {cluster_of[name] for name in same_text_ids if name in cluster_of}
+            cluster_of |= {
+                name: cluster for name, group in cluster_of.items() if group in merged
+            }
+            cluster_of |= dict.fromkeys(same_text_ids, cluster)
+    return cluster_of
 
 
 def select(
@@ -305,5 +317,5 @@ def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
             f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
         )
     chosen = sorted(prompts, key=lambda prompt: fingerprint(prompt.prompt_id))[:n]
-    taken = {prompt.prompt_id for prompt in chosen}
-    return [prompt for prompt in prompts if prompt.prompt_id in taken]
+    chosen_ids = {prompt.prompt_id for prompt in chosen}
+    return [prompt for prompt in prompts if prompt.prompt_id in chosen_ids]

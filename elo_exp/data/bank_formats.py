@@ -10,42 +10,44 @@ from elo_exp.data import conversations, fields, trajectories
 from elo_exp.data.tables import Row
 from elo_exp.records import Message, Prompt, UserError, canonical_json
 
-_IDS = (*fields.ID, "custom_id")
+_ID_FIELDS = (*fields.ID, "custom_id")
 Found = dict[
     str, Any
 ]  # the fields of a bank's row, prompt_id among them where there is one
 
 
-def fields_of(row: Row, place: str, *, history: bool) -> Found | None:
+def fields_of(row: Row, location: str, *, history: bool) -> Found | None:
     """Return the fields of a bank's row from one in a public form; None for one in another.
 
     history  of an arena's conversation, keep what model_a said, and ask the last turn
     Raises UserError for a row that is none of its form.
     """
     turns = row.get("turns")
-    if {"question_id", "category"} <= row.keys() and _are_texts(turns) and turns[1:]:
-        return _mt_bench(row, turns)
+    if {"question_id", "category"} <= row.keys() and _is_text_list(turns) and turns[1:]:
+        return _parse_mt_bench(row, turns)
     if {"conversation_a", "conversation_b"} <= row.keys():
-        return _arena(row, _list(row["conversation_a"]), place, history=history)
-    prompt, said = row.get("prompt"), _list(row.get("response_a"))
-    if _are_texts(asked := _list(prompt) if said else prompt):
-        both = zip_longest(asked, (said or [])[: len(asked)])
+        return _parse_arena(
+            row, _parse_list(row["conversation_a"]), location, history=history
+        )
+    prompt, answers = row.get("prompt"), _parse_list(row.get("response_a"))
+    if _is_text_list(questions := _parse_list(prompt) if answers else prompt):
+        turn_pairs = zip_longest(questions, (answers or [])[: len(questions)])
         turns = [
             {"role": role, "content": text}
-            for pair in both
+            for pair in turn_pairs
             for role, text in zip(("user", "assistant"), pair, strict=True)
             if text is not None
         ]
-        return _arena(row, turns, place, history=history)
+        return _parse_arena(row, turns, location, history=history)
     if isinstance(prompt, list) and prompt:
-        return _messages(row, prompt, place)
-    if isinstance(messages := _list(row.get("messages")), list) and messages:
+        return _parse_messages(row, prompt, location)
+    if isinstance(messages := _parse_list(row.get("messages")), list) and messages:
         is_text = isinstance(fields.prompt_of(row), str)
-        return None if is_text else _messages(row, messages, place)
+        return None if is_text else _parse_messages(row, messages, location)
     return None
 
 
-def _are_texts(value: Any) -> TypeGuard[list[str]]:
+def _is_text_list(value: Any) -> TypeGuard[list[str]]:
     """Whether a value is a list of texts."""
     return (
         isinstance(value, list)
@@ -54,7 +56,7 @@ def _are_texts(value: Any) -> TypeGuard[list[str]]:
     )
 
 
-def _mt_bench(row: Row, turns: Sequence[str]) -> Found:
+def _parse_mt_bench(row: Row, turns: Sequence[str]) -> Found:
     """github.com/lm-sys/FastChat, fastchat/llm_judge/data/mt_bench/question.jsonl.
 
     The id is that of the file, under which answers to first turns are stored, and FastChat's own answers stand.
@@ -69,40 +71,53 @@ def _mt_bench(row: Row, turns: Sequence[str]) -> Found:
     }
 
 
-def _arena(row: Row, turns: Any, place: str, *, history: bool) -> Found:
+def _parse_arena(row: Row, turns: Any, location: str, *, history: bool) -> Found:
     """huggingface.co/datasets/lmarena-ai/arena-human-preference-140k and those before it.
 
     Later turns of a user answer another model's words, so the first alone is asked, but with `history`.
     """
-    if not turns or not all(isinstance(one, Mapping) for one in turns):
-        raise UserError(f"{place}: has no conversation. Expected a list of messages with role and content.")  # fmt: skip
-    users = [i for i, one in enumerate(turns) if one.get("role") == "user"]
-    if not users:
-        raise UserError(f"{place}: no message is the user's. Leave the row out.")
-    asked = users[-1] if history else users[0]
-    given = turns[: asked + 1] if history else turns[asked : asked + 1]
-    found = _about(row, given)
-    return {**found, "messages": given, "tags": [f"turns:{len(users)}"]}
+    if not turns or not all(isinstance(message, Mapping) for message in turns):
+        raise UserError(f"{location}: has no conversation. Expected a list of messages with role and content.")  # fmt: skip
+    user_indices = [
+        i for i, message in enumerate(turns) if message.get("role") == "user"
+    ]
+    if not user_indices:
+        raise UserError(f"{location}: no message is the user's. Leave the row out.")
+    question_index = user_indices[-1] if history else user_indices[0]
+    question_messages = (
+        turns[: question_index + 1]
+        if history
+        else turns[question_index : question_index + 1]
+    )
+    metadata = _read_metadata(row, question_messages)
+    return {
+        **metadata,
+        "messages": question_messages,
+        "tags": [f"turns:{len(user_indices)}"],
+    }
 
 
-def _messages(row: Row, messages: Sequence[Any], place: str) -> Found:
+def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> Found:
     """Messages of OpenAI's Chat Completions; a last one of the assistant is the reference."""
-    *given, last = messages
+    *question_messages, last = messages
     is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
-    if not is_answered or last.get("tool_calls") or not given:
-        return {**_about(row, messages), "messages": messages}
+    if not is_answered or last.get("tool_calls") or not question_messages:
+        return {**_read_metadata(row, messages), "messages": messages}
     if fields.first(row, fields.REFERENCE) is not None:
         raise UserError(
-            f"{place}: has a reference, and messages that end with an assistant's. Give one."
+            f"{location}: has a reference, and messages that end with an assistant's. Give one."
         )
-    found = {**_about(row, given), "messages": given}
-    return {**found, "gold_answer": last.get("content")}
+    bank_fields = {
+        **_read_metadata(row, question_messages),
+        "messages": question_messages,
+    }
+    return {**bank_fields, "gold_answer": last.get("content")}
 
 
-def _about(row: Row, messages: Sequence[Any]) -> Found:
-    """The fields that have names in use."""
-    key = fields.first(row, _IDS)
-    found = {
+def _read_metadata(row: Row, messages: Sequence[Any]) -> Found:
+    """Return the fields of a row under the names in common use."""
+    key = fields.first(row, _ID_FIELDS)
+    metadata = {
         "prompt_id": None if key is None else str(key),
         "source": fields.first(row, fields.SOURCE),
         "subject": row.get("subject"),
@@ -110,11 +125,11 @@ def _about(row: Row, messages: Sequence[Any]) -> Found:
         "expected_behavior": row.get("expected_behavior"),
         "tags": row.get("tags"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
-def _list(value: Any) -> list[Any] | None:
-    """A list, which CSV has as JSON."""
+def _parse_list(value: Any) -> list[Any] | None:
+    """Return a list, which CSV holds as JSON; None for anything else."""
     if isinstance(value, str) and value.startswith("["):
         try:
             value = json.loads(value)
@@ -126,13 +141,13 @@ def _list(value: Any) -> list[Any] | None:
 # Messages of a row
 
 
-def conversation(row: Mapping[str, Any], place: str) -> Prompt:
+def conversation(row: Mapping[str, Any], location: str) -> Prompt:
     """Return the prompt of a row with `messages`.
 
     Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
     """
-    messages = trajectories.messages(row["messages"], place)
-    fault = _fault(messages)
+    messages = trajectories.messages(row["messages"], location)
+    fault = _find_fault(messages)
     gold = row.get("gold_answer")
     texts = gold if isinstance(gold, list) else [gold]
     turns = [text or "" for text in texts] if any(texts) else []
@@ -143,10 +158,10 @@ def conversation(row: Mapping[str, Any], place: str) -> Prompt:
     if not fault and not all(isinstance(text, str) for text in turns):
         fault = f"gold_answer is {gold!r:.80}. Expected a text, or one for each turn."
     if fault:
-        raise UserError(f"{place}: {fault}")
-    about = {name: row[name] for name in ("prompt_id", "source", "subject")}
+        raise UserError(f"{location}: {fault}")
+    metadata = {name: row[name] for name in ("prompt_id", "source", "subject")}
     prompt = Prompt(
-        **about,
+        **metadata,
         text=conversations.transcript(messages),
         gold_answer=turns[0] if len(turns) == 1 else None,
         gold_turns=tuple(turns) if len(turns) > 1 else (),
@@ -162,7 +177,7 @@ def hashed(messages: Sequence[Any]) -> str:
     return hashlib.sha256(canonical_json(messages).encode()).hexdigest()[:12]
 
 
-def _fault(messages: Sequence[Message]) -> str:
+def _find_fault(messages: Sequence[Message]) -> str:
     """Say what is wrong with messages; "" where they can be asked."""
     if any(message.role == "system" for message in messages[1:]):
         return "a system message is not the first."

@@ -16,10 +16,12 @@ from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 
 View = Literal["whole", "final"]
-_OWN = re.compile(r"<(?=\s*+/?\s*+(?:turn|call|left_out)\b)", re.IGNORECASE)
-_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
-_SAID = re.compile(r'^<turn role="assistant">\n(.*?)\n?^</turn>$', re.DOTALL | re.M)
-_CALL = re.compile(r"^<call>.*?</call>$\n?", re.DOTALL | re.MULTILINE)
+_RESERVED_TAG = re.compile(r"<(?=\s*+/?\s*+(?:turn|call|left_out)\b)", re.IGNORECASE)
+_NON_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
+_ASSISTANT_TURN = re.compile(
+    r'^<turn role="assistant">\n(.*?)\n?^</turn>$', re.DOTALL | re.M
+)
+_CALL_BLOCK = re.compile(r"^<call>.*?</call>$\n?", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,9 @@ class Changes:
     tool_chars: Count | None = None
     answer_chars: Count | None = None
 
-    def to(self, shown: Shown) -> Shown:
+    def to(self, settings: Shown) -> Shown:
         changes = {name: x for name, x in vars(self).items() if x is not None}
-        return replace(shown, **changes)
+        return replace(settings, **changes)
 
 
 # What is asked
@@ -78,7 +80,7 @@ def put(
 
 def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
     """Return the next turn of a conversation as a prompt of its own, after the answers to those before it."""
-    sent = put(prompt.messages, [said(one) for one in answers])
+    sent = put(prompt.messages, [said(response) for response in answers])
     gold = prompt.gold_answer
     if prompt.gold_turns:
         gold = prompt.gold_turns[len(answers)] or None
@@ -103,19 +105,23 @@ def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
         return answers[0]
     places = pairwise(asked(prompt.messages))
     messages = list(said(answers[0]))
-    for (before, place), one in zip(places, answers[1:], strict=True):
-        messages += [*prompt.messages[before + 1 : place + 1], *said(one)]
-    reasons = [one.finish_reason for one in answers]
-    odd = [reason for reason in reasons if reason not in ("stop", None)]
-    dollars = [one.diagnostics.get("dollars") for one in answers]
-    known = [x for x in dollars if x is not None]
+    for (previous, current), response in zip(places, answers[1:], strict=True):
+        messages += [*prompt.messages[previous + 1 : current + 1], *said(response)]
+    reasons = [response.finish_reason for response in answers]
+    unusual_reasons = [reason for reason in reasons if reason not in ("stop", None)]
+    dollars = [response.diagnostics.get("dollars") for response in answers]
+    known_dollars = [x for x in dollars if x is not None]
     return replace(
         answers[-1],
         messages=tuple(messages),
-        finish_reason=odd[0] if odd else reasons[-1],
+        finish_reason=unusual_reasons[0] if unusual_reasons else reasons[-1],
         diagnostics={
-            "turns": [dict(one.diagnostics) for one in answers],
-            **({"dollars": sum(known)} if len(known) == len(answers) else {}),
+            "turns": [dict(response.diagnostics) for response in answers],
+            **(
+                {"dollars": sum(known_dollars)}
+                if len(known_dollars) == len(answers)
+                else {}
+            ),
         },
     )
 
@@ -126,15 +132,15 @@ def to_prompt(prompt: Prompt, response: Response) -> Response:
     Raises ValueError for messages that answer other turns than the prompt asks.
     """
     turns = asked(prompt.messages)
-    first = prompt.messages[: turns[0] + 1] if turns else ()
-    texts = [m.content for m in first if m.role == "user"] or [prompt.text]
+    first_question = prompt.messages[: turns[0] + 1] if turns else ()
+    texts = [m.content for m in first_question if m.role == "user"] or [prompt.text]
     later = [prompt.messages[i].content for i in turns[1:]]
     messages = said(response)
-    given = [] if messages[0].role == "assistant" else texts
+    repeated_texts = [] if messages[0].role == "assistant" else texts
     questions = [m.content for m in messages if m.role == "user"]
-    expected = [*given, *later]
+    expected = [*repeated_texts, *later]
     if len(questions) != len(expected):
-        n = len(questions) - len(given) + 1
+        n = len(questions) - len(repeated_texts) + 1
         raise ValueError(
             f"has {n} turn{'s' * (n != 1)}. Expected {len(later) + 1}, which the prompt asks."
         )
@@ -144,7 +150,7 @@ def to_prompt(prompt: Prompt, response: Response) -> Response:
                 f"has {pair[0]!r:.80} as message {n} of the user. Expected {pair[1]!r:.80}, as in the bank."
             )
     users = [i for i, message in enumerate(messages) if message.role == "user"]
-    start = users[len(given) - 1] + 1 if given else 0
+    start = users[len(repeated_texts) - 1] + 1 if repeated_texts else 0
     return replace(response, messages=messages[start:])
 
 
@@ -193,37 +199,37 @@ class Answer:
         and the words that a turn ends with stay.
         """
         limit = self.shown.tool_chars
-        blocks = [_block(message, limit) for message in self.messages]
+        blocks = [_format_block(message, limit) for message in self.messages]
         is_cut = any(_is_long(message, limit) for message in self.messages)
-        steps = list(_steps(self.messages))
+        steps = list(_find_steps(self.messages))
         middle = (len(steps) - 1) / 2
-        size, gone = sum(map(len, blocks)), set[int]()
+        size, left_out = sum(map(len, blocks)), set[int]()
         for i in sorted(range(len(steps)), key=lambda i: (abs(i - middle), i)):
             if size <= self.shown.answer_chars:
                 break
-            gone |= set(steps[i])
-            size -= sum(len(blocks[place]) for place in steps[i])
+            left_out |= set(steps[i])
+            size -= sum(len(blocks[index]) for index in steps[i])
         lines, n = list[str](), 0
         for i, block in [*enumerate(blocks), (len(blocks), "")]:
-            if i in gone:
+            if i in left_out:
                 n += 1
                 continue
             lines += [f'<left_out messages="{n}"/>'] * (n > 0) + [block] * bool(block)
             n = 0
-        return lines, is_cut or bool(gone)
+        return lines, is_cut or bool(left_out)
 
 
-def answer(response: Response, shown: Shown) -> Answer:
+def answer(response: Response, settings: Shown) -> Answer:
     """Return an answer as a judge may be shown it."""
     messages = response.messages
     later = [i for i, message in enumerate(messages) if message.role == "user"]
-    if shown.turns is not None and len(later) >= shown.turns:
-        messages = messages[: later[shown.turns - 1]]
+    if settings.turns is not None and len(later) >= settings.turns:
+        messages = messages[: later[settings.turns - 1]]
     if not response.messages:
         messages = said(response)
-    elif shown.view == "final":
+    elif settings.view == "final":
         messages = (Message(role="assistant", content=final(messages)),)
-    return Answer(messages=messages, shown=shown)
+    return Answer(messages=messages, shown=settings)
 
 
 def is_question(prompt: Prompt) -> bool:
@@ -231,17 +237,17 @@ def is_question(prompt: Prompt) -> bool:
     return not prompt.messages or asked(prompt.messages)[0] == 0
 
 
-def as_shown(prompt: Prompt, shown: Shown, *, in_turns: bool) -> Prompt:
+def as_shown(prompt: Prompt, settings: Shown, *, in_turns: bool) -> Prompt:
     """Return a prompt whose texts are what a judge is shown of it: all up to the first turn that is asked.
 
     The reference has as many turns as the answers have.
     """
     text, gold = prompt.text, prompt.gold_answer
     if prompt.messages:
-        given = prompt.messages[: asked(prompt.messages)[0] + 1]
-        text = given[0].content if is_question(prompt) else transcript(given)
+        question = prompt.messages[: asked(prompt.messages)[0] + 1]
+        text = question[0].content if is_question(prompt) else transcript(question)
     if prompt.gold_turns:
-        gold = reference(prompt, shown.turns)
+        gold = reference(prompt, settings.turns)
     elif in_turns and gold is not None:
         gold = inert(gold)
     if in_turns and is_question(prompt):
@@ -255,11 +261,13 @@ def reference(prompt: Prompt, turns: int | None = None) -> str | None:
     A turn without one is left out. None where none of them has one.
     """
     users = [prompt.messages[i] for i in asked(prompt.messages)]
-    some = [(i, text) for i, text in enumerate(prompt.gold_turns[:turns]) if text]
-    if [i for i, _ in some] == [0]:
-        return some[0][1]
+    turn_references = [
+        (i, text) for i, text in enumerate(prompt.gold_turns[:turns]) if text
+    ]
+    if [i for i, _ in turn_references] == [0]:
+        return turn_references[0][1]
     messages = list[Message]()
-    for i, text in some:
+    for i, text in turn_references:
         messages += [users[i]] * (i > 0) + [Message(role="assistant", content=text)]
     return transcript(messages) or None
 
@@ -283,20 +291,29 @@ class Extent:
 
 
 def extent(
-    prompts: Sequence[Prompt], responses: Sequence[Response], how: Sequence[Shown]
+    prompts: Sequence[Prompt],
+    responses: Sequence[Response],
+    all_settings: Sequence[Shown],
 ) -> Extent | None:
     """Count conversations; None where there are none."""
     if not any(p.messages for p in prompts) and not any(r.messages for r in responses):
         return None
     turns = [n_turns(prompt) for prompt in prompts]
-    answers = [answer(one, shown) for shown in how for one in responses]
-    texts = [one.in_turns if one.words is None else one.words for one in answers]
+    answers = [
+        answer(response, settings)
+        for settings in all_settings
+        for response in responses
+    ]
+    texts = [
+        shown_answer.in_turns if shown_answer.words is None else shown_answer.words
+        for shown_answer in answers
+    ]
     return Extent(
         n_prompts=len(prompts),
         n_turns=sum(turns),
         n_rounds=max(turns, default=0),
         n_answers=len(answers),
-        n_cut=sum(one.is_cut for one in answers),
+        n_cut=sum(shown_answer.is_cut for shown_answer in answers),
         mean_chars=sum(map(len, texts)) / len(texts) if texts else 0.0,
     )
 
@@ -310,34 +327,36 @@ def with_reference(prompt: Prompt) -> Prompt:
 
 def transcript(messages: Sequence[Message]) -> str:
     """Return messages as blocks, nothing left out."""
-    return "\n".join(_block(message, None) for message in messages)
+    return "\n".join(_format_block(message, None) for message in messages)
 
 
-def own_words(shown: Comparison, text: str) -> str:
+def own_words(comparison: Comparison, text: str) -> str:
     """Return what an entrant itself says in one of two responses that are shown: no calls, no tools, no user."""
-    if not shown.in_turns:
+    if not comparison.in_turns:
         return text
-    words = (_CALL.sub("", block) for block in _SAID.findall(text))
+    words = (_CALL_BLOCK.sub("", block) for block in _ASSISTANT_TURN.findall(text))
     return "\n".join(words).replace("\\<", "<")
 
 
-def change_own_words(shown: Comparison, text: str, change: Callable[[str], str]) -> str:
+def change_own_words(
+    comparison: Comparison, text: str, change: Callable[[str], str]
+) -> str:
     """Return a response that is shown with other words of the entrant; calls, tools and the user stay as they are."""
-    if not shown.in_turns:
+    if not comparison.in_turns:
         return change(text)
 
-    def changed_turn(turn: re.Match[str]) -> str:
-        calls = "".join(call[0] for call in _CALL.finditer(turn[1] + "\n"))
-        words = change(_CALL.sub("", turn[1]).replace("\\<", "<").strip())
+    def change_turn(turn: re.Match[str]) -> str:
+        calls = "".join(call[0] for call in _CALL_BLOCK.finditer(turn[1] + "\n"))
+        words = change(_CALL_BLOCK.sub("", turn[1]).replace("\\<", "<").strip())
         lines = "".join(f"{line.rstrip()}\n" for line in (inert(words), calls) if line)
         return f'<turn role="assistant">\n{lines}</turn>'
 
-    return _SAID.sub(changed_turn, text)
+    return _ASSISTANT_TURN.sub(change_turn, text)
 
 
 def inert(text: str) -> str:
     """Put a backslash before every tag with which a text could open or close a turn or a call."""
-    return _OWN.sub(r"\\<", text)
+    return _RESERVED_TAG.sub(r"\\<", text)
 
 
 def middle_out(text: str, limit: int | None) -> str:
@@ -354,27 +373,31 @@ def _is_long(message: Message, limit: int) -> bool:
     return any(len(text) > limit for text in texts)
 
 
-def _block(message: Message, limit: int | None) -> str:
+def _format_block(message: Message, limit: int | None) -> str:
     words = message.content
     words = middle_out(words, limit) if message.role == "tool" else words
     calls = (
         f"<call>{inert(f'{call.name}({middle_out(call.arguments, limit)})')}</call>"
         for call in message.tool_calls
     )
-    of = f' of="{_NO_NAME.sub("_", message.name)}"' if message.name else ""
+    name_attribute = (
+        f' of="{_NON_NAME_CHARACTER.sub("_", message.name)}"' if message.name else ""
+    )
     lines = "".join(f"{line}\n" for line in (inert(words), *calls) if line)
-    return f'<turn role="{message.role}"{of}>\n{lines}</turn>'
+    return f'<turn role="{message.role}"{name_attribute}>\n{lines}</turn>'
 
 
-def _steps(messages: Sequence[Message]) -> Iterator[list[int]]:
-    """Yield the places of each step that may be left out: an assistant's message and what tools say to it.
+def _find_steps(messages: Sequence[Message]) -> Iterator[list[int]]:
+    """Yield the indices of each step that may be left out: an assistant's message and what tools say to it.
 
     The words that a turn ends with are no step.
     """
     step = list[int]()
     for i, message in enumerate(messages):
-        ends = i + 1 == len(messages) or messages[i + 1].role == "user"
-        is_last_word = ends and message.role == "assistant" and not message.tool_calls
+        ends_turn = i + 1 == len(messages) or messages[i + 1].role == "user"
+        is_last_word = (
+            ends_turn and message.role == "assistant" and not message.tool_calls
+        )
         if step and message.role != "tool":
             yield step
             step = []

@@ -41,9 +41,9 @@ def degrade(text: str) -> str:
         if len(units) < _MIN_CHARACTERS:
             return ""
     draws = {i: fingerprint([_SEED, i, unit]) for i, unit in enumerate(units)}
-    kept = [units[i] for i in sorted(draws, key=draws.__getitem__)]
-    kept = kept[: len(units) // _WORDS_PER_KEPT_WORD]
-    return between.join(islice(cycle(kept), len(units)))
+    sampled_units = [units[i] for i in sorted(draws, key=draws.__getitem__)]
+    sampled_units = sampled_units[: len(units) // _WORDS_PER_KEPT_WORD]
+    return between.join(islice(cycle(sampled_units), len(units)))
 
 
 def control_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:

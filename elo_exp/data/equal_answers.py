@@ -41,11 +41,16 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> list[EqualAnswers]:
     Comparisons may be of several dimensions and draws: a prompt counts once for each pair, as equal where all are.
     """
     is_equal = [
-        ((_pair(one), one.prompt_id), one.response_a == one.response_b)
-        for one in comparisons
+        (
+            (_pair(comparison), comparison.prompt_id),
+            comparison.response_a == comparison.response_b,
+        )
+        for comparison in comparisons
     ]
     pairs = {pair for (pair, _), equal in is_equal if equal}
-    return _counted((met, equal) for met, equal in is_equal if met[0] in pairs)
+    return _count_prompts(
+        (meeting, equal) for meeting, equal in is_equal if meeting[0] in pairs
+    )
 
 
 def _pair(comparison: Comparison) -> tuple[str, str]:
@@ -57,58 +62,65 @@ def of_responses(responses: Responses) -> list[EqualAnswers]:
 
     Equal are those whose answers to a prompt are so draw by draw; a single answer is that of each draw.
     """
-    texts = {name: _texts(answers) for name, answers in responses.items()}
+    texts = {name: _group_texts(answers) for name, answers in responses.items()}
     by_text: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
-    for name, own in texts.items():
-        for prompt_id, said in own.items():
-            by_text.setdefault((prompt_id, said), []).append(name)
+    for name, entrant_texts in texts.items():
+        for prompt_id, answer_texts in entrant_texts.items():
+            by_text.setdefault((prompt_id, answer_texts), []).append(name)
     equal = {
         (pair, prompt_id)
         for (prompt_id, _), names in by_text.items()
         for pair in combinations(names, 2)
     }
     pairs = {pair for pair, _ in equal}
-    return _counted(
+    return _count_prompts(
         ((pair, prompt_id), (pair, prompt_id) in equal)
         for pair in pairs
         for prompt_id in texts[pair[0]].keys() & texts[pair[1]].keys()
     )
 
 
-def _texts(answers: Mapping[Slot, Response]) -> dict[str, tuple[Any, ...]]:
-    """The texts, or messages, by prompt: of each draw, or the one that all draws have."""
+def _group_texts(answers: Mapping[Slot, Response]) -> dict[str, tuple[Any, ...]]:
+    """Return the texts, or messages, by prompt: one for each draw, or a single one that all draws share."""
     by_prompt: dict[str, list[Any]] = {}
     for (prompt_id, _), answer in sorted(answers.items(), key=lambda item: item[0][1]):
-        said = answer.messages or answer.response_text
-        by_prompt.setdefault(prompt_id, []).append(said)
+        content = answer.messages or answer.response_text
+        by_prompt.setdefault(prompt_id, []).append(content)
     return {
-        prompt_id: tuple(said) if len(set(said)) > 1 else (said[0],)
-        for prompt_id, said in by_prompt.items()
+        prompt_id: tuple(contents) if len(set(contents)) > 1 else (contents[0],)
+        for prompt_id, contents in by_prompt.items()
     }
 
 
 def of_battles(battles: Battles) -> list[EqualAnswers]:
     """Return the same of battles, which tell equal answers by their mark `equal_answers`."""
     equal = battles.select(battles.equal_answers)
-    pairs = {pair for pair, _ in _meetings(equal)}
+    pairs = {pair for pair, _ in _iterate_meetings(equal)}
     if not pairs:
         return []
-    marked = zip(_meetings(battles), battles.equal_answers.tolist(), strict=True)
+    marked = zip(
+        _iterate_meetings(battles), battles.equal_answers.tolist(), strict=True
+    )
     n_alike = {}
     if battles.count is not None:
-        own = battles.question >= len(battles.questions)
-        counts = battles.question[own].tolist(), battles.count[own].tolist()
+        names_no_question = battles.question >= len(battles.questions)
+        counts = (
+            battles.question[names_no_question].tolist(),
+            battles.count[names_no_question].tolist(),
+        )
         n_alike = dict(zip(*counts, strict=True))
-    return _counted((one for one in marked if one[0][0] in pairs), n_alike)
+    return _count_prompts(
+        (meeting for meeting in marked if meeting[0][0] in pairs), n_alike
+    )
 
 
-def _meetings(battles: Battles) -> Iterator[Meeting]:
+def _iterate_meetings(battles: Battles) -> Iterator[Meeting]:
     ends = np.sort([battles.model_a, battles.model_b], axis=0).tolist()
     for i, j, question in zip(*ends, battles.question.tolist(), strict=True):
         yield (battles.models[i], battles.models[j]), question
 
 
-def _counted(
+def _count_prompts(
     marked: Iterable[tuple[Meeting, bool]],
     n_alike: Mapping[str | int, int] = MappingProxyType({}),
 ) -> list[EqualAnswers]:
@@ -128,5 +140,5 @@ def _counted(
         EqualAnswers(first=a, second=b, n_equal=n, n_prompts=n_prompts[a, b])
         for (a, b), n in n_equal.items()
     ]
-    worth = [pair for pair in counted if pair.is_worth_saying]
-    return sorted(worth, key=lambda pair: -pair.n_equal / pair.n_prompts)
+    notable_pairs = [pair for pair in counted if pair.is_worth_saying]
+    return sorted(notable_pairs, key=lambda pair: -pair.n_equal / pair.n_prompts)

@@ -28,16 +28,22 @@ def alike(names: Iterable[str]) -> list[list[str]]:
     groups = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
         plain = unicodedata.normalize("NFKC", name).casefold()
-        kinds = ((one, unicodedata.category(one)) for one in plain)
-        seen = ("-" if kind == "Pd" else one for one, kind in kinds if kind != "Cf")
-        groups[folded("".join(seen))].append(name)
+        categories = (
+            (character, unicodedata.category(character)) for character in plain
+        )
+        visible = (
+            "-" if category == "Pd" else character
+            for character, category in categories
+            if category != "Cf"
+        )
+        groups[folded("".join(visible))].append(name)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def look_alike(names: Iterable[str], what: str = "models") -> list[str]:
+def look_alike(names: Iterable[str], noun: str = "models") -> list[str]:
     """Say which of these look alike, a sentence for each group."""
     return [
-        f"the {what} {', '.join(map(repr, group))} look alike and are taken for different ones."
+        f"the {noun} {', '.join(map(repr, group))} look alike and are taken for different ones."
         for group in alike(names)
     ]
 
@@ -58,9 +64,9 @@ def prompt_of(row: Mapping[Any, Any]) -> Any:
     return first(row, PROMPT)
 
 
-def with_input(instruction: str, given: Any) -> str:
+def with_input(instruction: str, input_text: Any) -> str:
     """Return an instruction and the text that it is about, as alpaca_eval puts them."""
-    return f"{instruction}\n\n{given}" if given else instruction
+    return f"{instruction}\n\n{input_text}" if input_text else instruction
 
 
 def only(value: Any) -> Any:

@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 # Rows from which on a table is written as parquet; of fewer, importing DuckDB takes longer
 LARGE = 20_000
-_MOST = 2**63 - 1  # of a column of whole numbers
+_MAX_INTEGER = 2**63 - 1
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_JSON = frozenset({str, int, bool, type(None)})
+_JSON_TYPES = frozenset({str, int, bool, type(None)})
 
 
 def battles(
@@ -44,8 +44,8 @@ def battles(
     usual = {name: name for name in battle_files.NAMES if name != "score"}
     chosen = {"score": None, **usual, **(columns or {})}
     table = of(frame, "frame", ids=[chosen[name] for name in battle_files.IDS])
-    read, _ = battle_files.read(table, columns=chosen, filters=filters or {})
-    return read
+    rows_read, _ = battle_files.read(table, columns=chosen, filters=filters or {})
+    return rows_read
 
 
 def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) -> Frame:
@@ -57,25 +57,25 @@ def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) ->
     Raises UserError for what is no table, and for one without rows.
     """
     if hasattr(table, "to_dicts"):  # polars
-        found = table.to_dict(as_series=False)
+        columns = table.to_dict(as_series=False)
     elif hasattr(table, "to_pydict"):  # pyarrow
         if len({*table.column_names}) < len(table.column_names):
-            raise _twice(table.column_names, name)
-        found = table.to_pydict()
+            raise _build_duplicate_error(table.column_names, name)
+        columns = table.to_pydict()
     elif hasattr(table, "iloc"):  # pandas
         names = [*map(str, table.columns)]
         if len({*names}) < len(names):
-            raise _twice(names, name)
-        found = {column: table.iloc[:, n].tolist() for n, column in enumerate(names)}
-        for column in filter(found.__contains__, ids):
-            _warn_of_gaps(found[str(column)], name, str(column))
+            raise _build_duplicate_error(names, name)
+        columns = {column: table.iloc[:, n].tolist() for n, column in enumerate(names)}
+        for column in filter(columns.__contains__, ids):
+            _warn_of_gaps(columns[str(column)], name, str(column))
     elif isinstance(table, Mapping):
-        found = {key: _list(values) for key, values in table.items()}
+        columns = {key: _to_list(values) for key, values in table.items()}
     else:
-        given = rows(table, name)
-        keys = dict.fromkeys(key for row in given for key in row)
-        found = {key: [row.get(key) for row in given] for key in keys}
-    sizes = {len(values) for values in found.values()}
+        row_list = rows(table, name)
+        keys = dict.fromkeys(key for row in row_list for key in row)
+        columns = {key: [row.get(key) for row in row_list] for key in keys}
+    sizes = {len(values) for values in columns.values()}
     if len(sizes) > 1:
         raise UserError(
             f"{name}: found columns of {' and '.join(map(str, sorted(sizes)))} rows. Expected as "
@@ -83,21 +83,23 @@ def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) ->
         )
     if not any(sizes):
         raise UserError(f"{name}: found a table without rows.")
-    return Frame(name, {str(key): _plain_list(values) for key, values in found.items()})
+    return Frame(
+        name, {str(key): _to_plain_list(values) for key, values in columns.items()}
+    )
 
 
 def rows(table: Any, name: str) -> list[dict[str, Any]]:
     """Return rows with plain values. Raises UserError for what is none, and where there are none."""
-    found = list(table) if isinstance(table, Iterable) else [table]
-    for number, row in enumerate(found, start=1):
+    row_list = list(table) if isinstance(table, Iterable) else [table]
+    for number, row in enumerate(row_list, start=1):
         if not isinstance(row, Mapping):
             raise UserError(
                 f"{name}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
                 "rows as dictionaries, or files."
             )
-    if not found:
+    if not row_list:
         raise UserError(f"{name}: found a table without rows.")
-    return [plain(row) for row in found]
+    return [plain(row) for row in row_list]
 
 
 def write(table: Any, name: str, path: Path) -> Path:
@@ -108,27 +110,29 @@ def write(table: Any, name: str, path: Path) -> Path:
     frame = of(table, name)
     target = path.with_name(f"{path.name}.parquet")
     if len(frame) >= LARGE:
-        columns = {name: _column(values) for name, values in frame.columns.items()}
+        columns = {
+            name: _encode_column(values) for name, values in frame.columns.items()
+        }
         typed = {name: column for name, column in columns.items() if column is not None}
         if len({name.casefold() for name in typed if '"' not in name}) == len(columns):
             return parquet.write(target, typed)
-    every = (row for _, row in tables.rows(frame))
+    all_rows = (row for _, row in tables.rows(frame))
     file = path.with_name(f"{path.name}.jsonl")
-    return write_jsonl(file, every, keeps_secrets=True)
+    return write_jsonl(file, all_rows, keeps_secrets=True)
 
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it: NaN and what other libraries call missing as None, arrays as lists."""
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # an array or a number of NumPy's
         return plain(value.tolist())
-    return _scalar(value)
+    return _to_plain_scalar(value)
 
 
-def _scalar(value: Any) -> Any:
+def _to_plain_scalar(value: Any) -> Any:
     is_nan = isinstance(value, float) and math.isnan(value)
     if is_nan or type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -139,30 +143,34 @@ def _scalar(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _plain_list(values: list[Any]) -> list[Any]:
-    return values if _JSON.issuperset(map(type, values)) else list(map(plain, values))
+def _to_plain_list(values: list[Any]) -> list[Any]:
+    return (
+        values
+        if _JSON_TYPES.issuperset(map(type, values))
+        else list(map(plain, values))
+    )
 
 
-def _column(values: Sequence[Any]) -> parquet.Column | None:
-    """Distinct values and codes; None of a column that parquet would not give back as it is."""
+def _encode_column(values: Sequence[Any]) -> parquet.Column | None:
+    """Return distinct values and codes; None for a column that parquet would not return unchanged."""
     types = {*map(type, values)} - {type(None)}
     number = tables.Distinct()
     if len(types) > 1 or not types <= {str, int, float, bool}:
         return None
     codes = np.array([-1 if value is None else number[value] for value in values])
-    if int in types and max(map(abs, number)) > _MOST:
+    if int in types and max(map(abs, number)) > _MAX_INTEGER:
         return None
     if str in types and any(map(_SURROGATE.search, number)):
         return None
     return list(number), codes
 
 
-def _list(values: Any) -> list[Any]:
+def _to_list(values: Any) -> list[Any]:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _warn_of_gaps(values: list[Any], name: str, column: str) -> None:
-    """A whole number beside a gap is a float to pandas, and '1.0' is another name than '1'."""
+    """Warn of ids that pandas made floats because of a gap: '1.0' is another name than '1'."""
     if {*map(type, values)} != {float}:
         return
     numbers = np.array(values)
@@ -175,8 +183,8 @@ def _warn_of_gaps(values: list[Any], name: str, column: str) -> None:
         )
 
 
-def _twice(names: list[str], name: str) -> UserError:
-    twice = next(column for column in names if names.count(column) > 1)
+def _build_duplicate_error(names: list[str], name: str) -> UserError:
+    duplicate = next(column for column in names if names.count(column) > 1)
     return UserError(
-        f"{name}: has the column {twice!r} twice. Expected each name once."
+        f"{name}: has the column {duplicate!r} twice. Expected each name once."
     )

@@ -8,7 +8,8 @@ from elo_exp.data.fields import folded
 from elo_exp.files import foreign, one_of
 from elo_exp.records import Record, UserError, fingerprint
 
-_COLUMNS = {  # of LLMBar and JudgeBench, in our names
+# Columns of LLMBar and JudgeBench -> our names
+_FOREIGN_COLUMNS = {
     **{"input": "prompt", "output_1": "response_a", "output_2": "response_b"},
     **{"question": "prompt", "response_A": "response_a", "response_B": "response_b"},
     "source": "subset",
@@ -48,17 +49,23 @@ class GoldPair(Record):
 def read(path: Path) -> list[GoldPair]:
     """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
     pairs = {}
-    for place, row in tables.rows(path):
-        names = sorted(row, key=_COLUMNS.__contains__, reverse=True)  # ours hold
-        cells = {_COLUMNS.get(name, name): tables.text(row[name]) for name in names}
+    for location, row in tables.rows(path):
+        names = sorted(
+            row, key=_FOREIGN_COLUMNS.__contains__, reverse=True
+        )  # ours hold
+        cells = {
+            _FOREIGN_COLUMNS.get(name, name): tables.text(row[name]) for name in names
+        }
         texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
             raise UserError(
-                f"{place}: lacks a prompt or a response. Expected prompt, response_a, response_b "
+                f"{location}: lacks a prompt or a response. Expected prompt, response_a, response_b "
                 "and label (a, b or tie), or the columns of LLMBar or JudgeBench."
             )
         label = str(cells.get("label"))
-        label = one_of(f"{place}: label", _LABELS.get(label, label), ("a", "b", "tie"))
+        label = one_of(
+            f"{location}: label", _LABELS.get(label, label), ("a", "b", "tie")
+        )
         key = fingerprint(texts)[:16]
         pairs[key] = GoldPair.from_dict({**cells, "label": label, "pair_id": key})
     if not pairs:

@@ -22,15 +22,25 @@ from elo_exp.data.fields import natural
 from elo_exp.data.trajectories import Messages
 from elo_exp.records import UserError
 
-_HEADS = ("header.json", "_journal/start.json")  # the second of a log not yet closed
-_SAMPLES = "samples/"
-_IN_PIECES = re.compile(r"_epoch_\d+/")  # a sample that has a folder of its own
-_LARGEST = 256_000_000  # bytes of a part, unpacked
-_CUT = ("max_tokens", "model_length")  # of stop_reason
-_ATTACHED = "attachment://"
+# A log that is not yet closed has the second one
+_HEADER_FILES = ("header.json", "_journal/start.json")
+_SAMPLES_FOLDER = "samples/"
+_SAMPLE_FOLDER = re.compile(r"_epoch_\d+/")
+_MAX_PART_BYTES = 256_000_000
+_CUT_STOP_REASONS = ("max_tokens", "model_length")
+_ATTACHMENT_PREFIX = "attachment://"
 # Values of scores that are words (src/inspect_ai/scorer/_metric.py)
-_WORDS = {"C": 1, "P": 0.5, "I": 0, "N": 0, "YES": 1, "TRUE": 1, "NO": 0, "FALSE": 0}
-_FOREIGN = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+_SCORE_WORDS = {
+    "C": 1,
+    "P": 0.5,
+    "I": 0,
+    "N": 0,
+    "YES": 1,
+    "TRUE": 1,
+    "NO": 0,
+    "FALSE": 0,
+}
+_READ_ERRORS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,41 +65,45 @@ class Sample:
 
         Words that stand for numbers are these numbers.
         """
-        found = dict[str, Any]()
+        scores_by_name = dict[str, Any]()
         for name, score in (self.row.get("scores") or {}).items():
             value = score["value"]
-            several = value if isinstance(value, dict) else {"": value}
-            for key, one in several.items():
-                known = _WORDS.get(str(one).upper(), one)
-                found[f"{name} {key}".rstrip()] = known
-        return {} if self.is_void else found
+            parts = value if isinstance(value, dict) else {"": value}
+            for key, part in parts.items():
+                number = _SCORE_WORDS.get(str(part).upper(), part)
+                scores_by_name[f"{name} {key}".rstrip()] = number
+        return {} if self.is_void else scores_by_name
 
     @cached_property
     def question(self) -> Messages:
         """What the sample asks. Raises UserError for messages that hold more than text."""
-        with _sound(self.place):
-            asked = self.row["input"]
-            if isinstance(asked, str):
-                asked = [{"role": "user", "content": asked}]
-            found = trajectories.messages(map(self.whole, asked), self.place)
-        if not any(message.role == "user" for message in found):
+        with _convert_errors(self.place):
+            input_messages = self.row["input"]
+            if isinstance(input_messages, str):
+                input_messages = [{"role": "user", "content": input_messages}]
+            messages = trajectories.messages(
+                map(self.whole, input_messages), self.place
+            )
+        if not any(message.role == "user" for message in messages):
             raise UserError(f"{self.place}: input has no message of a user.")
-        return found
+        return messages
 
     @cached_property
     def answer(self) -> Messages:
         """What followed. Raises UserError for messages that hold more than text."""
-        with _sound(self.place):
-            rows = map(_with_error, map(self.whole, self.row.get("messages") or ()))
-            said = trajectories.messages(rows, self.place)
-        return trajectories.parted(said, self.question)[1]
+        with _convert_errors(self.place):
+            rows = map(
+                _insert_tool_error, map(self.whole, self.row.get("messages") or ())
+            )
+            messages = trajectories.messages(rows, self.place)
+        return trajectories.parted(messages, self.question)[1]
 
     @property
     def reason(self) -> str:
         """Why the answer ended: stop, length or tool_calls."""
-        with _sound(self.place):
+        with _convert_errors(self.place):
             choices = (self.row.get("output") or {}).get("choices") or [{}]
-            is_cut = choices[0].get("stop_reason") in _CUT
+            is_cut = choices[0].get("stop_reason") in _CUT_STOP_REASONS
         if is_cut or self.row.get("limit"):
             return "length"
         return trajectories.reason(self.answer)
@@ -99,32 +113,32 @@ class Sample:
 
         model  whose tokens are counted: a model that scores the answer takes some, too
         """
-        found: dict[str, Any] = {**trajectories.effort(self.answer)}
-        with _sound(self.place):
-            used = self.row.get("model_usage") or {}
-            if n := (used.get(model) or {}).get("total_tokens"):
-                found["tokens"] = n
+        counts: dict[str, Any] = {**trajectories.effort(self.answer)}
+        with _convert_errors(self.place):
+            usage = self.row.get("model_usage") or {}
+            if n := (usage.get(model) or {}).get("total_tokens"):
+                counts["tokens"] = n
             for name in ("working_time", "total_time"):
                 if self.row.get(name) is not None:
-                    found.setdefault("seconds", self.row[name])
+                    counts.setdefault("seconds", self.row[name])
             numbers = {
                 k: x for k, x in self.scores.items() if trajectories.is_number(x)
             }
-        return {**found, **({"scores": numbers} if numbers else {})}
+        return {**counts, **({"scores": numbers} if numbers else {})}
 
     def whole(self, value: Any) -> Any:
         """Put in the texts that stand among the attachments."""
         if isinstance(value, dict):
-            return {name: self.whole(one) for name, one in value.items()}
+            return {name: self.whole(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.whole(one) for one in value]
-        if not (isinstance(value, str) and value.startswith(_ATTACHED)):
+            return [self.whole(item) for item in value]
+        if not (isinstance(value, str) and value.startswith(_ATTACHMENT_PREFIX)):
             return value
-        key = value.removeprefix(_ATTACHED)
-        found = (self.row.get("attachments") or {}).get(key)
-        if not isinstance(found, str):
+        key = value.removeprefix(_ATTACHMENT_PREFIX)
+        text = (self.row.get("attachments") or {}).get(key)
+        if not isinstance(text, str):
             raise UserError(f"{self.place}: attachment {key!r} is not in the log.")
-        return found
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,22 +159,24 @@ class Log:
         """Yield the samples, 2 before 10. Raises UserError for one that cannot be read."""
         if self._document is not None:
             for number, row in enumerate(self._document["samples"], start=1):
-                place = f"{self.path}: sample {number}"
-                yield _sample(place, row)
+                location = f"{self.path}: sample {number}"
+                yield _parse_sample(location, row)
             return
-        with _archive(self.path) as archive:
-            names = {name for name in archive.namelist() if name.startswith(_SAMPLES)}
-            if any(map(_IN_PIECES.search, names)):
+        with _open_archive(self.path) as archive:
+            names = {
+                name for name in archive.namelist() if name.startswith(_SAMPLES_FOLDER)
+            }
+            if any(map(_SAMPLE_FOLDER.search, names)):
                 raise UserError(
-                    f"{self.path}: has its samples in pieces, which are not read. {_or_else(self.path)}"
+                    f"{self.path}: has its samples in pieces, which are not read. {_suggest_conversion(self.path)}"
                 )
             unpacked = 0
             for name in sorted(names, key=natural):
                 if not name.endswith("/"):
-                    row = _part(archive, self.path, name)
+                    row = _read_part(archive, self.path, name)
                     unpacked += archive.getinfo(name).file_size
                     files.check_unpacked(self.path, unpacked)
-                    yield _sample(f"{self.path}: {name}", row)
+                    yield _parse_sample(f"{self.path}: {name}", row)
 
 
 def is_one(path: Path) -> bool:
@@ -173,27 +189,29 @@ def read(path: Path) -> Log:
     """Read a log's head. Raises UserError for a file that is no log."""
     document = None
     if tables.shape(path) == "zip":
-        with _archive(path) as archive:
-            known = archive.namelist()
-            name = next((name for name in _HEADS if name in known), None)
+        with _open_archive(path) as archive:
+            part_names = archive.namelist()
+            name = next((name for name in _HEADER_FILES if name in part_names), None)
             if name is None:
-                raise UserError(f"{path}: is no log of Inspect: it lacks {_HEADS[0]}.")
-            head = _part(archive, path, name)
+                raise UserError(
+                    f"{path}: is no log of Inspect: it lacks {_HEADER_FILES[0]}."
+                )
+            head = _read_part(archive, path, name)
     else:
         head = document = files.read_json(path)
-    with _sound(path):
-        about = head["eval"]
+    with _convert_errors(path):
+        eval_fields = head["eval"]
         return Log(
             path=path,
-            task=about["task"],
-            model=about["model"],
+            task=eval_fields["task"],
+            model=eval_fields["model"],
             status=head.get("status"),
             _document=document,
         )
 
 
 @contextmanager
-def _archive(path: Path) -> Iterator[ZipFile]:
+def _open_archive(path: Path) -> Iterator[ZipFile]:
     try:
         with ZipFile(path) as archive:
             yield archive
@@ -201,57 +219,57 @@ def _archive(path: Path) -> Iterator[ZipFile]:
         raise UserError(f"{path}: cannot be read as zip ({error}).") from None
 
 
-def _part(archive: ZipFile, path: Path, name: str) -> Any:
+def _read_part(archive: ZipFile, path: Path, name: str) -> Any:
     """Read a part of a zip file as JSON. No more of it is unpacked than its size says."""
     size = archive.getinfo(name).file_size
-    if size > _LARGEST:
+    if size > _MAX_PART_BYTES:
         raise UserError(
-            f"{path}: {name} unpacks to {size:,} bytes. Expected at most {_LARGEST:,} in a part of a log."
+            f"{path}: {name} unpacks to {size:,} bytes. Expected at most {_MAX_PART_BYTES:,} in a part of a log."
         )
     try:
         content = archive.read(name)
     except NotImplementedError:
         raise UserError(
-            f"{path}: is a zip in a compression that this Python cannot read. {_or_else(path)}"
+            f"{path}: is a zip in a compression that this Python cannot read. {_suggest_conversion(path)}"
         ) from None
     except RuntimeError as error:  # a password, for one
         raise UserError(f"{path}: cannot be read as zip ({error}).") from None
-    with _sound(f"{path}: {name}"):
+    with _convert_errors(f"{path}: {name}"):
         return json.loads(content, object_pairs_hook=files.unique_keys)
 
 
 @contextmanager
-def _sound(place: object) -> Iterator[None]:
+def _convert_errors(location: object) -> Iterator[None]:
     """Turn what reading a part raises into a UserError that names its place."""
     try:
         yield
-    except _FOREIGN as error:
+    except _READ_ERRORS as error:
         words = " ".join(repr(error).split())
         raise UserError(
-            f"{place}: cannot be read as inspect_ai's log: {words:.200}"
+            f"{location}: cannot be read as inspect_ai's log: {words:.200}"
         ) from None
 
 
-def _sample(place: str, row: Any) -> Sample:
+def _parse_sample(location: str, row: Any) -> Sample:
     """Return a sample; of an older log as a newer one has it, as Inspect does (EvalSample.migrate_deprecated)."""
-    with _sound(place):
+    with _convert_errors(location):
         if not isinstance(row, dict):
             raise TypeError(f"found {row!r:.40}, no object")
-        found = dict(row)
-        if found.get("scores") is None and found.get("score") is not None:
-            found["scores"] = {"score": found["score"]}
-        if "transcript" in found:
-            found["attachments"] = found["transcript"].get("content")
-    return Sample(place=place, row=found)
+        sample_row = dict(row)
+        if sample_row.get("scores") is None and sample_row.get("score") is not None:
+            sample_row["scores"] = {"score": sample_row["score"]}
+        if "transcript" in sample_row:
+            sample_row["attachments"] = sample_row["transcript"].get("content")
+    return Sample(place=location, row=sample_row)
 
 
-def _with_error(row: Any) -> Any:
-    """Of a tool that failed, what the model was told: the error in place of the tool's words."""
+def _insert_tool_error(row: Any) -> Any:
+    """Put the error of a failed tool, which the model was told, in place of the tool's words."""
     if not (isinstance(row, dict) and row.get("role") == "tool" and row.get("error")):
         return row
     return {**row, "content": row["error"]["message"]}
 
 
-def _or_else(path: Path) -> str:
+def _suggest_conversion(path: Path) -> str:
     name = shlex.quote(str(path))
     return f"One that is read: inspect log convert {name} --to json --output-dir DIR"

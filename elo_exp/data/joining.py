@@ -12,13 +12,16 @@ from elo_exp.data.answers import Answer
 from elo_exp.data.fields import folded, natural
 from elo_exp.records import Prompt, Response, UserError
 
-_LOST = 0.1  # of the prompts, from which on missing answers are a warning
-_NAMED = 3  # entrants of a file that have a line each, or that a line names
-_CUT = "length"
+_MAX_UNANSWERED_SHARE = 0.1
+# A file of more entrants has one line, which names so many
+_MAX_NAMED_ENTRANTS = 3
+_CUT_FINISH_REASON = "length"
 
 # A name and its file. No name: the file's own; no file: the entrant of this name is left out
 Given = tuple[str | None, Path | None]
-_File = tuple[answers.Format, Sequence[Answer], Mapping[str | None, Sequence[Answer]]]
+_AnswerFile = tuple[
+    answers.Format, Sequence[Answer], Mapping[str | None, Sequence[Answer]]
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,33 +40,33 @@ class Answers:
     rows: Sequence[Answer]
 
     @functools.cached_property
-    def _by_text(self) -> Mapping[str, Sequence[Answer]]:
-        found = defaultdict(list)
+    def _rows_by_text(self) -> Mapping[str, Sequence[Answer]]:
+        rows_by_text = defaultdict(list)
         for row in self.rows:
             if row.prompt is not None:
-                found[folded(row.prompt)].append(row)
-        return found
+                rows_by_text[folded(row.prompt)].append(row)
+        return rows_by_text
 
     @functools.cached_property
-    def _by_id(self) -> Mapping[str, Sequence[Answer]]:
-        found = defaultdict(list)
+    def _rows_by_id(self) -> Mapping[str, Sequence[Answer]]:
+        rows_by_id = defaultdict(list)
         for row in self.rows:
             if row.id is not None:
-                found[row.id].append(row)
-        return found
+                rows_by_id[row.id].append(row)
+        return rows_by_id
 
     def rows_of(self, key: str) -> Sequence[Answer]:
         """Return the rows with this id."""
-        return self._by_id.get(key, ())
+        return self._rows_by_id.get(key, ())
 
     def rows_to(self, prompt: Prompt) -> Sequence[Answer]:
         """Return the rows that answer a prompt, whichever draw they are.
 
         They are found by its text, and of equal texts by its id; else by its id.
         """
-        same_text = self._by_text.get(folded(prompt.text), ())
-        both = [row for row in same_text if row.id == prompt.prompt_id]
-        return both or same_text or self.rows_of(prompt.prompt_id)
+        same_text = self._rows_by_text.get(folded(prompt.text), ())
+        same_text_and_id = [row for row in same_text if row.id == prompt.prompt_id]
+        return same_text_and_id or same_text or self.rows_of(prompt.prompt_id)
 
     def to(self, prompt: Prompt) -> Answer | None:
         """Return the answer to a prompt and draw; None where there is none. Raises UserError for two that differ."""
@@ -85,8 +88,8 @@ class Answers:
     def answers(self, prompt: Prompt, draws: int) -> bool:
         """Whether a prompt has this many answers, or as many as each has in this file, where these are fewer."""
         n = min(draws, self.n_draws)
-        each = (replace(prompt, draw_idx=i) for i in range(n))
-        return all(self.to(one) is not None for one in each)
+        prompt_draws = (replace(prompt, draw_idx=i) for i in range(n))
+        return all(self.to(prompt_draw) is not None for prompt_draw in prompt_draws)
 
     def response(self, prompt: Prompt) -> Response | None:
         """Return the same as a Response under the entrant's name."""
@@ -94,8 +97,11 @@ class Answers:
         if row is None:
             return None
         assert row.text is not None
-        recorded = {"finish_reason": _CUT if row.is_cut else None, **row.recorded}
-        found = Response(
+        recorded = {
+            "finish_reason": _CUT_FINISH_REASON if row.is_cut else None,
+            **row.recorded,
+        }
+        response = Response(
             entrant_id=self.entrant,
             prompt_id=prompt.prompt_id,
             response_text=row.text,
@@ -105,18 +111,18 @@ class Answers:
         )
         n_turns = conversations.n_turns(prompt)
         if n_turns == 1 or row.messages:
-            return found
+            return response
         if len(row.later) < n_turns - 1:
             raise UserError(
                 f"{row.place}: answers {1 + len(row.later)} of the {n_turns} turns that prompt "
                 f"{prompt.prompt_id!r} asks. Expected all of them; a bank of first turns asks no more."
             )
         later = [
-            replace(found, response_text=text)
+            replace(response, response_text=text)
             for text in row.later[: n_turns - 1]
             if text is not None
         ]
-        return conversations.joined(prompt, [found, *later])
+        return conversations.joined(prompt, [response, *later])
 
     def has_failed(self, prompt: Prompt) -> bool:
         """Whether the file records that the request failed, so that nobody has to guess why an answer is missing."""
@@ -132,11 +138,11 @@ class Answers:
     @functools.cached_property
     def n_draws(self) -> int:
         """How many answers there are to each prompt, at least; those that failed are among them."""
-        last = dict[Any, int]()
+        last_draw = dict[Any, int]()
         for row in self.rows:
             key = row.id or folded(row.prompt or "")
-            last[key] = max(last.get(key, 0), row.draw_idx)
-        return 1 + min(last.values(), default=0)
+            last_draw[key] = max(last_draw.get(key, 0), row.draw_idx)
+        return 1 + min(last_draw.values(), default=0)
 
     def facts(self) -> dict[str, Any]:
         """Return the manifest's row of it; what it counts is of first draws."""
@@ -167,7 +173,7 @@ class Answers:
             f"{facts['failed']} failed" if facts["failed"] else "",
             f"{facts['later_draws']:,} later draws" if "later_draws" in facts else "",
         ]
-        is_plain = self.entrant in (stem(self.path), _folder(self.path))
+        is_plain = self.entrant in (stem(self.path), _folder_name(self.path))
         if not (self.given or self.inside or is_plain):
             counts.append("call it otherwise: 'answers={NAME:FILE,...}'")
         text = (
@@ -195,8 +201,10 @@ class Joined:
     def answered(self) -> Mapping[str, Sequence[str]]:
         """The prompts that each entrant answered in every draw, by their ids."""
         return {
-            name: [p.prompt_id for p in self.prompts if one.answers(p, self.draws)]
-            for name, one in self.files.items()
+            name: [
+                p.prompt_id for p in self.prompts if answer_set.answers(p, self.draws)
+            ]
+            for name, answer_set in self.files.items()
         }
 
     @functools.cached_property
@@ -209,15 +217,15 @@ class Joined:
         return [
             prompt
             for prompt in self.prompts
-            if any(one.rows_to(prompt) for one in self.files.values())
+            if any(answer_set.rows_to(prompt) for answer_set in self.files.values())
         ]
 
     @functools.cached_property
     def failed(self) -> Mapping[str, Sequence[str]]:
         """The prompts on which each entrant is on record as having failed, by their ids."""
         return {
-            name: [p.prompt_id for p in self.prompts if one.has_failed(p)]
-            for name, one in self.files.items()
+            name: [p.prompt_id for p in self.prompts if answer_set.has_failed(p)]
+            for name, answer_set in self.files.items()
         }
 
     def clusters(self, column: str) -> dict[str, str] | None:
@@ -225,25 +233,27 @@ class Joined:
 
         Raises UserError for a prompt in two clusters.
         """
-        key, found = column.strip().casefold(), dict[str, tuple[str, str]]()
+        key, located_clusters = column.strip().casefold(), dict[str, tuple[str, str]]()
         for prompt in self.prompts:
-            for one in self.files.values():
-                for row in one.rows_to(prompt):
+            for answer_set in self.files.values():
+                for row in answer_set.rows_to(prompt):
                     if (cluster := row.columns.get(key)) is None:
                         continue
-                    first, place = found.setdefault(
+                    known_cluster, location = located_clusters.setdefault(
                         prompt.prompt_id, (cluster, row.place)
                     )
-                    if cluster != first:
+                    if cluster != known_cluster:
                         raise UserError(
-                            f"{row.place}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {place} in "
-                            f"{first!r}. Expected one cluster of each prompt."
+                            f"{row.place}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {location} in "
+                            f"{known_cluster!r}. Expected one cluster of each prompt."
                         )
-        if not found and not any(
-            key in row.columns for one in self.files.values() for row in one.rows
+        if not located_clusters and not any(
+            key in row.columns
+            for answer_set in self.files.values()
+            for row in answer_set.rows
         ):
             return None
-        return {name: cluster for name, (cluster, _) in found.items()}
+        return {name: cluster for name, (cluster, _) in located_clusters.items()}
 
     @property
     def columns(self) -> list[str]:
@@ -251,8 +261,8 @@ class Joined:
         return sorted(
             {
                 name
-                for one in self.files.values()
-                for row in one.rows
+                for answer_set in self.files.values()
+                for row in answer_set.rows
                 for name in row.columns
             }
         )
@@ -273,23 +283,26 @@ class Joined:
         """Raise UserError if no prompt is answered by two entrants, or by the one that there is."""
         least = min(2, len(self.files))
         if max(self._n_answered.values(), default=0) < least:
-            have = [f"{name} has {len(keys):,}" for name, keys in self._by_number]
-            rest = f" and {len(have) - 5} more" if have[5:] else ""
+            have = [
+                f"{name} has {len(keys):,}"
+                for name, keys in self._entrants_by_n_answered
+            ]
+            more = f" and {len(have) - 5} more" if have[5:] else ""
             hint = " Are these answers to one set of prompts?"
             if self.bank is not None:
                 hint = f" Are these answers to the prompts of {self.bank}?"
-            for one in self.files.values():
-                if all(row.prompt is None for row in one.rows):
-                    hint = f" {one.path} holds no prompts: add prompts=FILE."
+            for answer_set in self.files.values():
+                if all(row.prompt is None for row in answer_set.rows):
+                    hint = f" {answer_set.path} holds no prompts: add prompts=FILE."
                     break
             whom = "all" if len(self.files) <= 2 else "two of them"
             raise UserError(
-                f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{rest}, none "
+                f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{more}, none "
                 f"shared).{hint}"
             )
 
     @property
-    def _by_number(self) -> list[tuple[str, Sequence[str]]]:
+    def _entrants_by_n_answered(self) -> list[tuple[str, Sequence[str]]]:
         return sorted(self.answered.items(), key=lambda item: len(item[1]))
 
     def lines(self, *, keeps_all: bool = False) -> list[str]:
@@ -298,26 +311,43 @@ class Joined:
         keeps_all  prompts that not all answered are not left out
         """
         by_path = defaultdict(list)
-        for one in self.files.values():
-            by_path[one.path].append(one)
+        for answer_set in self.files.values():
+            by_path[answer_set.path].append(answer_set)
         lines = []
-        for path, several in by_path.items():
-            if len(several) <= _NAMED:
-                lines += [one.line() for one in several]
+        for path, answer_sets in by_path.items():
+            if len(answer_sets) <= _MAX_NAMED_ENTRANTS:
+                lines += [answer_set.line() for answer_set in answer_sets]
             else:
-                n = sum(one.n_answers for one in several)
-                names = ", ".join(one.entrant for one in several[:_NAMED])
-                lines.append(
-                    f"{path}: {several[0].format}: {n:,} answers of {len(several)} entrants "
-                    f"({names} and {len(several) - _NAMED} more)"
+                n = sum(answer_set.n_answers for answer_set in answer_sets)
+                names = ", ".join(
+                    answer_set.entrant
+                    for answer_set in answer_sets[:_MAX_NAMED_ENTRANTS]
                 )
-        joined = (line for one in self.files.values() for line in self._oddities(one))
-        return [*lines, *joined, *self._counts(keeps_all), *self._of_draws()]
+                lines.append(
+                    f"{path}: {answer_sets[0].format}: {n:,} answers of {len(answer_sets)} entrants "
+                    f"({names} and {len(answer_sets) - _MAX_NAMED_ENTRANTS} more)"
+                )
+        oddities = (
+            line
+            for answer_set in self.files.values()
+            for line in self._warn_of_oddities(answer_set)
+        )
+        return [
+            *lines,
+            *oddities,
+            *self._describe_counts(keeps_all),
+            *self._describe_extra_draws(),
+        ]
 
-    def _of_draws(self) -> list[str]:
-        """Say that there are more draws than are wanted."""
+    def _describe_extra_draws(self) -> list[str]:
+        """Return a line if the files have more draws than are compared."""
         n = min(
-            (one.n_draws for one in self.files.values() if one.n_draws > 1), default=1
+            (
+                answer_set.n_draws
+                for answer_set in self.files.values()
+                if answer_set.n_draws > 1
+            ),
+            default=1,
         )
         if n <= self.draws:
             return []
@@ -325,50 +355,56 @@ class Joined:
             f"draws: {self.draws} of the {n} answers to each prompt; draws={n} compares all"
         ]
 
-    def _oddities(self, one: Answers) -> Iterator[str]:
+    def _warn_of_oddities(self, answer_set: Answers) -> Iterator[str]:
         """Warn of answers that join no prompt, or one of another text."""
-        used, otherwise = set[int](), list[str]()
+        joined_rows, other_text_ids = set[int](), list[str]()
         for prompt in self.prompts:
-            rows = one.rows_to(prompt)
-            used |= set(map(id, rows))
+            rows = answer_set.rows_to(prompt)
+            joined_rows |= set(map(id, rows))
             texts = [row.prompt for row in rows if row.prompt is not None]
             if any(folded(text) != folded(prompt.text) for text in texts):
-                otherwise.append(prompt.prompt_id)
-        if cut := sum(len(row.later) > 0 for row in self._of_one_turn(one)):
-            yield f"{one.entrant}: the first turn of {cut:,} answers, whose prompts ask no more"
-        strays = [r for r in one.rows if r.text is not None and id(r) not in used]
+                other_text_ids.append(prompt.prompt_id)
+        if cut := sum(
+            len(row.later) > 0 for row in self._find_single_turn_rows(answer_set)
+        ):
+            yield f"{answer_set.entrant}: the first turn of {cut:,} answers, whose prompts ask no more"
+        strays = [
+            r
+            for r in answer_set.rows
+            if r.text is not None and id(r) not in joined_rows
+        ]
         if strays:
-            what = strays[0].id or repr(folded(strays[0].prompt or "")[:40])
+            example = strays[0].id or repr(folded(strays[0].prompt or "")[:40])
             yield (
-                f"warning: {one.entrant}: {len(strays):,} answers are to no prompt of the bank "
-                f"({what}), and left out."
+                f"warning: {answer_set.entrant}: {len(strays):,} answers are to no prompt of the bank "
+                f"({example}), and left out."
             )
-        if otherwise:
+        if other_text_ids:
             yield (
-                f"warning: {one.entrant}: {len(otherwise):,} answers are joined by id alone: their "
-                f"file has another text for the prompt ({otherwise[0]})."
+                f"warning: {answer_set.entrant}: {len(other_text_ids):,} answers are joined by id alone: their "
+                f"file has another text for the prompt ({other_text_ids[0]})."
             )
 
-    def _of_one_turn(self, one: Answers) -> Iterator[Answer]:
-        """The rows that answer prompts of one turn."""
+    def _find_single_turn_rows(self, answer_set: Answers) -> Iterator[Answer]:
+        """Yield the rows that answer prompts of one turn."""
         for prompt in self.prompts:
             if conversations.n_turns(prompt) == 1:
-                yield from one.rows_to(prompt)
+                yield from answer_set.rows_to(prompt)
 
-    def _counts(self, keeps_all: bool) -> list[str]:
+    def _describe_counts(self, keeps_all: bool) -> list[str]:
         n, m, shared = len(self.prompts), len(self.files), self.shared
         lacking = [
             f"{name} lacks {n - len(keys):,}"
-            for name, keys in self._by_number
+            for name, keys in self._entrants_by_n_answered
             if len(keys) < n
         ]
-        rest = f" and {len(lacking) - 5} more" if lacking[5:] else ""
+        more = f" and {len(lacking) - 5} more" if lacking[5:] else ""
         whom = f"all {m}" if m > 1 else next(iter(self.files))
-        referred = sum(prompt.gold_answer is not None for prompt in shared)
+        n_with_reference = sum(prompt.gold_answer is not None for prompt in shared)
         line = f"prompts: {n:,}, answered by {whom}: {len(shared):,}"
-        line += f" ({', '.join(lacking[:5])}{rest})" if lacking else ""
-        lines = [f"{line}; {referred:,} with a reference"]
-        if n - len(shared) > _LOST * n and not keeps_all:
+        line += f" ({', '.join(lacking[:5])}{more})" if lacking else ""
+        lines = [f"{line}; {n_with_reference:,} with a reference"]
+        if n - len(shared) > _MAX_UNANSWERED_SHARE * n and not keeps_all:
             lines.append(
                 f"warning: {n - len(shared):,} of {n:,} prompts lack an answer. A lead holds only if it "
                 "survives when these count against it."
@@ -382,7 +418,7 @@ def stem(path: Path) -> str:
     return name.removeprefix("responses_") or name
 
 
-def _folder(path: Path) -> str:
+def _folder_name(path: Path) -> str:
     return path.absolute().parent.name
 
 
@@ -396,28 +432,28 @@ def given(value: Any) -> list[Given]:
     items = [] if value is None else value if isinstance(value, list) else [value]
     if isinstance(value, Mapping):
         items = [{"name": name, "file": file} for name, file in value.items()]
-    found: list[Given] = []
+    named_files: list[Given] = []
     for item in items:
         name, file = None, item
         if isinstance(item, Mapping) and set(item) == {"name", "file"}:
             name, file = str(item["name"]), item["file"]
             if file in (None, "null"):
-                found.append((name, None))
+                named_files.append((name, None))
                 continue
         if not isinstance(file, str) or not file:
             raise UserError(
                 f"answers: found {file!r:.80}. Expected a file, a list of files, or NAME: FILE."
             )
-        if name is not None and name in [known for known, _ in found]:
+        if name is not None and name in [other_name for other_name, _ in named_files]:
             raise UserError(f"answers: {name!r} stands twice. Give each file its own.")
         path = Path(file)
-        inside = (
+        inner_paths = (
             sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else []
         )
-        if path.is_dir() and (name is not None or not inside):
+        if path.is_dir() and (name is not None or not inner_paths):
             raise UserError(f"answers: {file} is a folder. Name the files in it.")
-        found += [(name, one) for one in inside or [path]]
-    return found
+        named_files += [(name, inner_path) for inner_path in inner_paths or [path]]
+    return named_files
 
 
 def entrants(files: Sequence[Given]) -> dict[str, Answers]:
@@ -429,75 +465,96 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
     """
     paths = [(name, path) for name, path in files if path is not None]
     stems = Counter(stem(path) for path in {path for _, path in paths})
-    found: dict[str, Answers] = {}
+    answer_sets: dict[str, Answers] = {}
     for name, path in paths:
-        for one in _of_file(path, name, is_alone=stems[stem(path)] == 1):
-            if not one.entrant.isprintable():
+        for answer_set in _split_by_entrant(
+            path, name, is_alone=stems[stem(path)] == 1
+        ):
+            if not answer_set.entrant.isprintable():
                 raise UserError(
-                    f"{path}: is of {one.entrant!r}. Expected a name without control characters: "
+                    f"{path}: is of {answer_set.entrant!r}. Expected a name without control characters: "
                     "'answers={NAME:FILE,...}'."
                 )
-            if one.entrant in found:
-                raise UserError(_second(one, found[one.entrant].path))
-            found[one.entrant] = one
-    for out in [name for name, path in files if path is None]:
-        if found.pop(str(out), None) is None:
-            known = ", ".join(list(found)[:5]) + (", ..." if len(found) > 5 else "")
-            raise UserError(
-                f"answers: {out!r} is left out (null), and no file has it. Choose one of {known}."
+            if answer_set.entrant in answer_sets:
+                raise UserError(
+                    _explain_second_file(
+                        answer_set, answer_sets[answer_set.entrant].path
+                    )
+                )
+            answer_sets[answer_set.entrant] = answer_set
+    for left_out in [name for name, path in files if path is None]:
+        if answer_sets.pop(str(left_out), None) is None:
+            choices = ", ".join(list(answer_sets)[:5]) + (
+                ", ..." if len(answer_sets) > 5 else ""
             )
-    return found
+            raise UserError(
+                f"answers: {left_out!r} is left out (null), and no file has it. Choose one of {choices}."
+            )
+    return answer_sets
 
 
-def _second(one: Answers, first: Path) -> str:
-    paths = [first, one.path]
-    pairs = next(
-        (names for names in (list(map(stem, paths)), list(map(_folder, paths))) if len(set(names)) > 1),
+def _explain_second_file(answer_set: Answers, first_path: Path) -> str:
+    paths = [first_path, answer_set.path]
+    distinct_names = next(
+        (names for names in (list(map(stem, paths)), list(map(_folder_name, paths))) if len(set(names)) > 1),
         ["one", "two"],
     )  # fmt: skip
-    named = ",".join(f"{name}:{path}" for name, path in zip(pairs, paths, strict=True))
+    suggestion = ",".join(
+        f"{name}:{path}" for name, path in zip(distinct_names, paths, strict=True)
+    )
     return (
-        f"{one.path}: a second file of {one.entrant!r}, as {first}. Name them: "
-        f"'answers={{{named}}}'."
+        f"{answer_set.path}: a second file of {answer_set.entrant!r}, as {first_path}. Name them: "
+        f"'answers={{{suggestion}}}'."
     )
 
 
-def _of_file(path: Path, name: str | None, *, is_alone: bool) -> Iterable[Answers]:
-    chosen, rows, by_entrant = _read(path)
-    inside = [name for name in by_entrant if name is not None]
-    about: dict[str, Any] = {
+def _split_by_entrant(
+    path: Path, name: str | None, *, is_alone: bool
+) -> Iterable[Answers]:
+    file_format, rows, by_entrant = _read_file(path)
+    inner_names = [name for name in by_entrant if name is not None]
+    shared_fields: dict[str, Any] = {
         "path": path,
-        "format": chosen.name,
+        "format": file_format.name,
         "given": name is not None,
     }
-    if name is not None and len(inside) > 1:
-        if name not in inside:
-            known = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "")
-            raise UserError(
-                f"{path}: has the answers of {len(inside)} entrants, and none is called {name!r}. "
-                f"Choose one of {known}."
+    if name is not None and len(inner_names) > 1:
+        if name not in inner_names:
+            choices = ", ".join(inner_names[:5]) + (
+                ", ..." if len(inner_names) > 5 else ""
             )
-        own = by_entrant[name]
-        return [Answers(entrant=name, inside=name, rows=own, **about)]
+            raise UserError(
+                f"{path}: has the answers of {len(inner_names)} entrants, and none is called {name!r}. "
+                f"Choose one of {choices}."
+            )
+        entrant_rows = by_entrant[name]
+        return [Answers(entrant=name, inside=name, rows=entrant_rows, **shared_fields)]
     unnamed = [row for row in by_entrant.get(None, ()) if row.text is not None]
-    if inside and unnamed:
+    if inner_names and unnamed:
         raise UserError(
             f"{unnamed[0].place}: names no model, and other rows do. Name it, or leave the row out."
         )
-    if len(inside) > 1:
+    if len(inner_names) > 1:
         return [
-            Answers(entrant=one, inside=one, rows=by_entrant[one], **about)
-            for one in inside
+            Answers(
+                entrant=entrant,
+                inside=entrant,
+                rows=by_entrant[entrant],
+                **shared_fields,
+            )
+            for entrant in inner_names
         ]
-    in_place = stem(path) if is_alone and not chosen.in_folder else _folder(path)
-    called = name or next(iter(inside), None) or in_place
-    return [Answers(entrant=called, inside=None, rows=rows, **about)]
+    default_name = (
+        stem(path) if is_alone and not file_format.in_folder else _folder_name(path)
+    )
+    entrant_name = name or next(iter(inner_names), None) or default_name
+    return [Answers(entrant=entrant_name, inside=None, rows=rows, **shared_fields)]
 
 
 def one(path: Path, entrant: str, inside: str | None) -> Answers:
     """Return the answers of one entrant of a file, as `entrants` has found them."""
-    (found,) = _of_file(path, inside or entrant, is_alone=True)
-    return Answers(**{**vars(found), "entrant": entrant, "inside": inside})
+    (answer_set,) = _split_by_entrant(path, inside or entrant, is_alone=True)
+    return Answers(**{**vars(answer_set), "entrant": entrant, "inside": inside})
 
 
 def join(
@@ -508,13 +565,13 @@ def join(
     A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
     no file holds a prompt, for an id that stands for two, and for two references.
     """
-    prompts = bank.load(bank_path) if bank_path else _own_prompts(files)
+    prompts = bank.load(bank_path) if bank_path else _collect_prompts(files)
     return Joined(prompts=prompts, files=files, bank=bank_path, draws=draws)
 
 
-def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
-    """Return the prompts of files, in an order that depends on them alone."""
-    rows = [row for one in files.values() for row in one.rows]
+def _collect_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
+    """Return the prompts of files, in an order that does not depend on the order of the files."""
+    rows = [row for answer_set in files.values() for row in answer_set.rows]
     by_text: dict[str, list[Answer]] = defaultdict(list)
     texts_of: dict[str, set[str]] = defaultdict(set)
     for row in rows:
@@ -531,69 +588,73 @@ def _own_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
             raise UserError(
                 f"{row.place}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
             )
-    found = []
+    prompts = []
     for key, texts in texts_of.items():
-        question = _question(key, [row for text in texts for row in by_text[text]])
+        question = _find_shared_question(
+            key, [row for text in texts for row in by_text[text]]
+        )
         if len(texts) > 1 and question is not None:
-            same = [row for text in texts for row in by_text.pop(text)]
-            found.append(_prompt(key, question, same))
-    for text, same in by_text.items():
-        ids = [key for key in {row.id for row in same} if key is not None]
+            prompt_rows = [row for text in texts for row in by_text.pop(text)]
+            prompts.append(_build_prompt(key, question, prompt_rows))
+    for text, prompt_rows in by_text.items():
+        ids = [key for key in {row.id for row in prompt_rows} if key is not None]
         is_known = len(ids) == 1 and len(texts_of[ids[0]]) == 1
         key = ids[0] if is_known else bank.hashed(text)
-        found.append(_prompt(key, min(str(row.prompt) for row in same), same))
-    return sorted(found, key=lambda prompt: natural(prompt.prompt_id))
+        prompts.append(
+            _build_prompt(key, min(str(row.prompt) for row in prompt_rows), prompt_rows)
+        )
+    return sorted(prompts, key=lambda prompt: natural(prompt.prompt_id))
 
 
-def _question(key: str, rows: Sequence[Answer]) -> str | None:
-    """Return the one question that rows of one id were all made of, if they were."""
+def _find_shared_question(key: str, rows: Sequence[Answer]) -> str | None:
+    """Return the question shared by all rows with this id, or None."""
     questions = {row.question for row in rows}
-    is_one = len(questions) == 1 and all(row.id == key for row in rows)
-    return questions.pop() if is_one else None
+    is_shared = len(questions) == 1 and all(row.id == key for row in rows)
+    return questions.pop() if is_shared else None
 
 
-def _prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
+def _build_prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
     sources = {row.source for row in rows} - {None}
     return Prompt(
         prompt_id=key,
         text=text,
         source=str(*sources) if len(sources) == 1 else bank.OWN,
         subject=bank.OWN,
-        gold_answer=_reference(rows),
+        gold_answer=_find_reference(rows),
         messages=next((row.asked for row in rows if row.asked), ()),
     )
 
 
-def _reference(rows: Sequence[Answer]) -> str | None:
-    given = [row for row in rows if row.reference is not None]
-    for row in given[1:]:
-        if folded(str(row.reference)) != folded(str(given[0].reference)):
+def _find_reference(rows: Sequence[Answer]) -> str | None:
+    referenced_rows = [row for row in rows if row.reference is not None]
+    for row in referenced_rows[1:]:
+        if folded(str(row.reference)) != folded(str(referenced_rows[0].reference)):
             raise UserError(
-                f"{row.place}: another reference than at {given[0].place}, to one prompt. Add "
+                f"{row.place}: another reference than at {referenced_rows[0].place}, to one prompt. Add "
                 "prompts=FILE, whose references count."
             )
-    return min((str(row.reference) for row in given), default=None)
+    return min((str(row.reference) for row in referenced_rows), default=None)
 
 
-def _read(path: Path) -> _File:
+def _read_file(path: Path) -> _AnswerFile:
     """Return a file's format, its rows, and these by entrant.
 
     It is read once in a command, in which several parts ask for it, as long as it does not change.
     """
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}). Check the path."
         ) from None
-    version = about.st_ino, about.st_mtime_ns, about.st_size
-    return _read_once(path.absolute(), path, version)
+    version = status.st_ino, status.st_mtime_ns, status.st_size
+    return _read_version(path.absolute(), path, version)
 
 
 @functools.lru_cache(maxsize=256)
-def _read_once(_: Path, path: Path, __: tuple[int, int, int]) -> _File:
-    chosen, rows = answers.read(path)
+def _read_version(_: Path, path: Path, __: tuple[int, int, int]) -> _AnswerFile:
+    file_format, rows = answers.read(path)
     by_entrant: dict[str | None, list[Answer]] = defaultdict(list)
     for row in rows:
         by_entrant[row.entrant].append(row)
-    return chosen, rows, dict(by_entrant)
+    return file_format, rows, dict(by_entrant)

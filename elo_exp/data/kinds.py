@@ -10,7 +10,7 @@ from elo_exp.records import UserError
 Kind = Literal["battles", "scores", "answers", "prompts"]
 
 # No file ends a command before it is known what it is
-_REFUSED = (UserError, OSError, *FOREIGN)
+_READ_ERRORS = (UserError, OSError, *FOREIGN)
 
 
 def kinds(path: Path) -> tuple[Kind, ...]:
@@ -23,24 +23,30 @@ def kinds(path: Path) -> tuple[Kind, ...]:
         if not path.is_file():
             return ()
         shape, keys = tables.shape(path), tables.keys(path)
-        return tuple(kind for kind in _KINDS if _is(kind, shape, keys))
-    except _REFUSED:
+        return tuple(kind for kind in _KINDS if _is_kind(kind, shape, keys))
+    except _READ_ERRORS:
         return ()
 
 
 _KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
 
 
-def _is(kind: Kind, shape: str, keys: set[str]) -> bool:
+def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
     if kind == "answers":
-        return any(not one.missing(shape, keys) for one in answers.formats())
+        return any(
+            not answer_format.missing(shape, keys)
+            for answer_format in answers.formats()
+        )
     if kind == "prompts":
         names = {str(key).strip().casefold() for key in keys}
-        known = {*fields.PROMPT, "turns", "messages", "conversation_a"}
-        return shape in tables.SHAPES and bool(names & known)
+        prompt_keys = {*fields.PROMPT, "turns", "messages", "conversation_a"}
+        return shape in tables.SHAPES and bool(names & prompt_keys)
     return any(
-        bool(one.scores) == (kind == "scores")
-        and keys.issuperset(one.required)
-        and (shape in one.shapes or (shape == "lines" and "object" in one.shapes))
-        for one in formats.formats()
+        bool(file_format.scores) == (kind == "scores")
+        and keys.issuperset(file_format.required)
+        and (
+            shape in file_format.shapes
+            or (shape == "lines" and "object" in file_format.shapes)
+        )
+        for file_format in formats.formats()
     )

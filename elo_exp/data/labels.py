@@ -28,8 +28,14 @@ from elo_exp.records import (
 )
 
 CHOICES = ("1", "2", "tie", "both bad", "skip")
-_WINNERS = {"1": "model_a", "2": "model_b", "tie": "tie", "both bad": "tie (bothbad)"}
-_DIGITS = 16  # of an id: 64 bits
+_WINNER_BY_CHOICE = {
+    "1": "model_a",
+    "2": "model_b",
+    "tie": "tie",
+    "both bad": "tie (bothbad)",
+}
+# 64 bits
+_ID_DIGITS = 16
 _KEY_BYTES = 32
 
 
@@ -63,48 +69,51 @@ class Key(Record):
     @classmethod
     def read(cls, path: Path) -> "Key":
         """Read it from a file. Raises UserError for a file that this program has not written."""
-        found: Key = checked(cls, read_json(path), path)
+        key: Key = checked(cls, read_json(path), path)
         try:
-            bytes.fromhex(found.key)
+            bytes.fromhex(key.key)
         except ValueError:
             raise UserError(
-                f"{path}: found {found.key!r:.40} as key. Expected hexadecimal digits."
+                f"{path}: found {key.key!r:.40} as key. Expected hexadecimal digits."
             ) from None
-        return found
+        return key
 
     @classmethod
     def of(cls, path: Path) -> "Key":
         """Read it, or draw one and write it where there is none yet."""
         if not path.is_file():
-            drawn = cls(key=secrets.token_hex(_KEY_BYTES))
-            write_json(path, drawn.to_dict())
+            new_key = cls(key=secrets.token_hex(_KEY_BYTES))
+            write_json(path, new_key.to_dict())
             path.chmod(0o600)
         return cls.read(path)
 
     @property
     def page(self) -> str:
         """The id of the run's pages."""
-        return self._hashed("page")
+        return self._hash("page")
 
-    def id(self, shown: Comparison) -> str:
+    def id(self, comparison: Comparison) -> str:
         """The id of a comparison whose entrant_a is shown as 1."""
-        first, second = shown.entrants
-        if shown.draw_a or shown.draw_b:  # one of several answers
-            first, second = f"{first} {shown.draw_a}", f"{second} {shown.draw_b}"
-        return self._hashed(shown.prompt_id, shown.dimension, first, second)
+        first, second = comparison.entrants
+        if comparison.draw_a or comparison.draw_b:  # one of several answers
+            first, second = (
+                f"{first} {comparison.draw_a}",
+                f"{second} {comparison.draw_b}",
+            )
+        return self._hash(comparison.prompt_id, comparison.dimension, first, second)
 
     def ids(self, comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
         """Return by id what a page may show: each comparison in both orders."""
         return {
-            self.id(shown): shown
+            self.id(variant): variant
             for comparison in comparisons
-            for shown in (comparison, comparison.swapped())
+            for variant in (comparison, comparison.swapped())
         }
 
-    def _hashed(self, *parts: str) -> str:
+    def _hash(self, *parts: str) -> str:
         text = canonical_json(parts).encode(errors="backslashreplace")
         return hmac.digest(bytes.fromhex(self.key), text, hashlib.sha256).hex()[
-            :_DIGITS
+            :_ID_DIGITS
         ]
 
 
@@ -119,36 +128,40 @@ def drawn(comparisons: Sequence[Comparison], n: int, *, seed: int) -> list[Compa
     would be answers that are alike (docs/people.md).
     """
     rng = np.random.default_rng(seed)
-    left = defaultdict[str, list[Comparison]](list)
+    comparisons_by_prompt = defaultdict[str, list[Comparison]](list)
     for comparison in comparisons:
-        left[comparison.prompt_id].append(comparison)
-    order = [[*left][i] for i in rng.permutation(len(left))]
-    n_drawn, found = Counter[frozenset[str]](), list[Comparison]()
-    while len(found) < min(n, len(comparisons)):
-        for prompt in filter(left.__getitem__, order):
-            some = left[prompt]
-            chances = [n_drawn[frozenset(one.entrants)] for one in some]
-            fewest = np.flatnonzero(np.array(chances) == min(chances))
-            one = some.pop(int(rng.choice(fewest)))
-            n_drawn[frozenset(one.entrants)] += 1
-            found.append(one if rng.random() < 0.5 else one.swapped())
-    return found[:n]
+        comparisons_by_prompt[comparison.prompt_id].append(comparison)
+    prompt_order = [
+        [*comparisons_by_prompt][i] for i in rng.permutation(len(comparisons_by_prompt))
+    ]
+    n_drawn, sample = Counter[frozenset[str]](), list[Comparison]()
+    while len(sample) < min(n, len(comparisons)):
+        for prompt in filter(comparisons_by_prompt.__getitem__, prompt_order):
+            candidates = comparisons_by_prompt[prompt]
+            times_drawn = [
+                n_drawn[frozenset(candidate.entrants)] for candidate in candidates
+            ]
+            fewest = np.flatnonzero(np.array(times_drawn) == min(times_drawn))
+            candidate = candidates.pop(int(rng.choice(fewest)))
+            n_drawn[frozenset(candidate.entrants)] += 1
+            sample.append(candidate if rng.random() < 0.5 else candidate.swapped())
+    return sample[:n]
 
 
 def dealt(
-    shown: Sequence[Comparison], annotators: int, overlap: float
+    comparisons: Sequence[Comparison], annotators: int, overlap: float
 ) -> list[list[Comparison]]:
     """Deal comparisons to annotators: to each new ones of its own, and then second opinions.
 
     overlap  share of the comparisons that a second annotator labels, too: the first ones of the next annotator, who
              labels them first. Of one annotator there are none.
     """
-    own = [list(shown[i::annotators]) for i in range(annotators)]
+    batches = [list(comparisons[i::annotators]) for i in range(annotators)]
     if annotators == 1:
-        return own
+        return batches
     return [
-        [*mine, *after[: round(overlap * len(after))]]
-        for mine, after in zip(own, [*own[1:], own[0]], strict=True)
+        [*batch, *next_batch[: round(overlap * len(next_batch))]]
+        for batch, next_batch in zip(batches, [*batches[1:], batches[0]], strict=True)
     ]
 
 
@@ -156,11 +169,11 @@ def dealt(
 
 
 def read(
-    paths: Sequence[Path], key: Key, known: Mapping[str, Comparison]
+    paths: Sequence[Path], key: Key, comparison_by_id: Mapping[str, Comparison]
 ) -> list[tuple[str, Label, Comparison]]:
     """Read the files of annotators: of each label its annotator, whom the file is called after, and what was shown.
 
-    known  comparisons by id
+    comparison_by_id  the comparisons that the run made, by the ids of their labels
     Raises UserError for another run's page, an unknown comparison, one that stands twice in a file, and two files of one
     person.
     """
@@ -174,54 +187,56 @@ def read(
                 "after whoever labelled."
             )
         names[name] = path
-        places = dict[str, str]()
-        for place, row in read_jsonl(path):
-            label = checked(Label, row, place, " Expected a row that a page exported.")
+        locations = dict[str, str]()
+        for location, row in read_jsonl(path):
+            label = checked(
+                Label, row, location, " Expected a row that a page exported."
+            )
             if label.page != key.page:
                 raise UserError(
-                    f"{place}: is of another run's page. Give the run whose page was labelled: run=DIR."
+                    f"{location}: is of another run's page. Give the run whose page was labelled: run=DIR."
                 )
-            if label.id not in known:
+            if label.id not in comparison_by_id:
                 raise UserError(
-                    f"{place}: found the comparison {label.id!r:.40}, which is none of the run's. Export the "
+                    f"{location}: found the comparison {label.id!r:.40}, which is none of the run's. Export the "
                     "labels anew."
                 )
-            if first := places.get(label.id):
+            if first_location := locations.get(label.id):
                 raise UserError(
-                    f"{place}: labels a comparison again, after {first}. Expected each once: export the labels "
+                    f"{location}: labels a comparison again, after {first_location}. Expected each once: export the labels "
                     "anew."
                 )
-            if (other := owners.setdefault(label.browser, path)) != path:
+            if (other_path := owners.setdefault(label.browser, path)) != path:
                 raise UserError(
-                    f"labels: {other} and {path} are by one browser, and count as one person's. Give the "
+                    f"labels: {other_path} and {path} are by one browser, and count as one person's. Give the "
                     "later one alone."
                 )
-            places[label.id] = place
-            rows.append((name, label, known[label.id]))
-        if not places:
+            locations[label.id] = location
+            rows.append((name, label, comparison_by_id[label.id]))
+        if not locations:
             raise UserError(f"{path}: holds no labels. Expected what a page exported.")
     return rows
 
 
 def clusters(
-    rows: Iterable[tuple[str, Label, Comparison]], of_run: Mapping[str, str]
+    rows: Iterable[tuple[str, Label, Comparison]], run_clusters: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the cluster of each prompt by its id, as the run and the labels say.
 
-    of_run  as the run says
+    run_clusters  the clusters of the run
     Raises UserError for a prompt in two clusters.
     """
-    found = dict(of_run)
-    for annotator, label, shown in rows:
+    cluster_of = dict(run_clusters)
+    for annotator, label, comparison in rows:
         if label.cluster is None:
             continue
-        known = found.setdefault(shown.prompt_id, label.cluster)
-        if known != label.cluster:
+        known_cluster = cluster_of.setdefault(comparison.prompt_id, label.cluster)
+        if known_cluster != label.cluster:
             raise UserError(
-                f"labels: {annotator} has prompt {shown.prompt_id!r} in cluster {label.cluster!r}, and elsewhere it is in "
-                f"{known!r}. Expected one cluster of each prompt."
+                f"labels: {annotator} has prompt {comparison.prompt_id!r} in cluster {label.cluster!r}, and elsewhere it is "
+                f"in {known_cluster!r}. Expected one cluster of each prompt."
             )
-    return found
+    return cluster_of
 
 
 def votes(
@@ -234,17 +249,17 @@ def votes(
     """
     return [
         Battle(
-            model_a=shown.entrant_a,
-            model_b=shown.entrant_b,
-            winner=_WINNERS[label.choice],
-            question_id=shown.prompt_id,
+            model_a=comparison.entrant_a,
+            model_b=comparison.entrant_b,
+            winner=_WINNER_BY_CHOICE[label.choice],
+            question_id=comparison.prompt_id,
             judge_model=annotator,
-            dimension=shown.dimension,
-            draw_a=shown.draw_a,
-            draw_b=shown.draw_b,
-            cluster=cluster_of.get(shown.prompt_id),
+            dimension=comparison.dimension,
+            draw_a=comparison.draw_a,
+            draw_b=comparison.draw_b,
+            cluster=cluster_of.get(comparison.prompt_id),
         )
-        for annotator, label, shown in rows
+        for annotator, label, comparison in rows
         if label.choice != "skip"
     ]
 
@@ -255,54 +270,56 @@ def skipped(
     """Make a comparison without a result of each that an annotator skipped."""
     return [
         MissingBattle(
-            model_a=shown.entrant_a,
-            model_b=shown.entrant_b,
-            question_id=shown.prompt_id,
+            model_a=comparison.entrant_a,
+            model_b=comparison.entrant_b,
+            question_id=comparison.prompt_id,
             judge_model=annotator,
-            dimension=shown.dimension,
-            draw_a=shown.draw_a,
-            draw_b=shown.draw_b,
+            dimension=comparison.dimension,
+            draw_a=comparison.draw_a,
+            draw_b=comparison.draw_b,
         )
-        for annotator, label, shown in rows
+        for annotator, label, comparison in rows
         if label.choice == "skip"
     ]
 
 
 def joined(votes: Iterable[Battle]) -> list[Battle]:
     """Make one battle of each comparison, however many have labelled it: of the mean of their labels."""
-    said = defaultdict[tuple[str | int | None, ...], list[Battle]](list)
+    votes_by_comparison = defaultdict[tuple[str | int | None, ...], list[Battle]](list)
     for vote in votes:
         sides = sorted([(vote.model_a, vote.draw_a), (vote.model_b, vote.draw_b)])
-        said[vote.dimension, vote.question_id, *sides[0], *sides[1]].append(vote)
-    found = []
-    for own in said.values():
-        one = own[0]
-        first = min(one.models)
-        shares = [_share(vote, first) for vote in own]
+        votes_by_comparison[
+            vote.dimension, vote.question_id, *sides[0], *sides[1]
+        ].append(vote)
+    battles = []
+    for comparison_votes in votes_by_comparison.values():
+        first_vote = comparison_votes[0]
+        model_a = min(first_vote.models)
+        shares = [_share(vote, model_a) for vote in comparison_votes]
         share = sum(shares) / len(shares)
-        is_bad = all(vote.winner == "tie (bothbad)" for vote in own)
+        is_bad = all(vote.winner == "tie (bothbad)" for vote in comparison_votes)
         winner = "model_a" if share > 0.5 else "model_b"
         if share == 0.5:
             winner = "tie (bothbad)" if is_bad else "tie"
-        is_turned = first != one.model_a
-        found.append(
+        is_swapped = model_a != first_vote.model_a
+        battles.append(
             Battle(
-                model_a=first,
-                model_b=max(one.models),
+                model_a=model_a,
+                model_b=max(first_vote.models),
                 winner=winner,
-                question_id=one.question_id,
+                question_id=first_vote.question_id,
                 judge_model="people",
-                dimension=one.dimension,
+                dimension=first_vote.dimension,
                 score=share if share not in (0.0, 0.5, 1.0) else None,
-                draw_a=one.draw_b if is_turned else one.draw_a,
-                draw_b=one.draw_a if is_turned else one.draw_b,
-                cluster=one.cluster,
+                draw_a=first_vote.draw_b if is_swapped else first_vote.draw_a,
+                draw_b=first_vote.draw_a if is_swapped else first_vote.draw_b,
+                cluster=first_vote.cluster,
             )
         )
-    return found
+    return battles
 
 
 def _share(vote: Battle, model: str) -> float:
-    """What a vote gives to one of its two models."""
-    of_first = {"model_a": 1.0, "model_b": 0.0}.get(vote.winner, 0.5)
-    return of_first if model == vote.model_a else 1.0 - of_first
+    """Return the share that a vote gives to one of its two models."""
+    share_of_a = {"model_a": 1.0, "model_b": 0.0}.get(vote.winner, 0.5)
+    return share_of_a if model == vote.model_a else 1.0 - share_of_a

@@ -18,7 +18,7 @@ from elo_exp.records import (
     fingerprint,
 )
 
-_SEED = 20260425  # of the draw of who is shown first
+_PAIRING_SEED = 20260425
 
 # By entrant, in the order given; then by prompt and draw.
 Responses = Mapping[str, Mapping[Slot, Response]]
@@ -29,7 +29,7 @@ def pair_up(
     responses: Responses,
     rubric: Rubric,
     *,
-    shown: Shown | None = None,
+    settings: Shown | None = None,
     limit: int | None = None,
     opponents: int | None = None,
 ) -> list[Comparison]:
@@ -40,25 +40,25 @@ def pair_up(
     `unanswered` lists the comparisons that are missing.
 
     prompts    all with draw 0, then with draw 1, and so on
-    shown      how much of conversations, but for what the rubric says otherwise; None: there are none
+    settings   how much of conversations the judge sees, unless the rubric says otherwise; None: there are none
     limit      keep the first so many comparisons
     opponents  that each entrant meets on a prompt; None: all others
     """
-    n_draws = {name: n_drawn(own) for name, own in responses.items()}
+    n_draws = {name: n_drawn(by_slot) for name, by_slot in responses.items()}
     comparisons = (
         comparison
         for prompt in prompts
         if rubric.applies_to(prompt)
-        for comparison in _on(
+        for comparison in _compare_on_prompt(
             prompt,
             {
-                name: own.get((prompt.prompt_id, draw))
-                for name, own in responses.items()
+                name: by_slot.get((prompt.prompt_id, draw))
+                for name, by_slot in responses.items()
                 for draw in [min(prompt.draw_idx, n_draws[name] - 1)]
             },
             {name: min(prompt.draw_idx, n - 1) for name, n in n_draws.items()},
             rubric,
-            shown,
+            settings,
             opponents,
         )
     )
@@ -82,32 +82,40 @@ def unanswered(
     compared   what `pair_up` returned; with a limit, prompts after the last of these were not planned
     opponents  as of `pair_up`
     """
-    n_draws = {name: n_drawn(own) for name, own in responses.items()}
+    n_draws = {name: n_drawn(by_slot) for name, by_slot in responses.items()}
     last = compared[-1] if limit is not None and len(compared) >= limit else None
-    found = []
+    missing = []
     for prompt in prompts:
         if not rubric.applies_to(prompt):
             continue
         draws = {name: min(prompt.draw_idx, n - 1) for name, n in n_draws.items()}
         answers = {
-            name: own.get((prompt.prompt_id, draws[name]))
-            for name, own in responses.items()
+            name: by_slot.get((prompt.prompt_id, draws[name]))
+            for name, by_slot in responses.items()
         }
         for a, b in meetings(list(answers), prompt.slot, opponents):
             if prompt.draw_idx not in (draws[a], draws[b]):
                 continue
-            both = [(name, answers[name]) for name in (a, b)]
-            empty = [name for name, one in both if one is not None and is_empty(one)]
-            absent = [name for name, one in both if one is None]
+            pair = [(name, answers[name]) for name in (a, b)]
+            empty = [
+                name
+                for name, response in pair
+                if response is not None and is_empty(response)
+            ]
+            absent = [name for name, response in pair if response is None]
             lacking = [name for name in (a, b) if name in (*empty, *absent)]
             on_record = [
                 name
-                for name, one in both
-                if (one is not None and is_empty(one) and one.finish_reason)
-                or (one is None and prompt.prompt_id in failed.get(name, ()))
+                for name, response in pair
+                if (
+                    response is not None
+                    and is_empty(response)
+                    and response.finish_reason
+                )
+                or (response is None and prompt.prompt_id in failed.get(name, ()))
             ]
             if lacking:
-                found.append(
+                missing.append(
                     MissingBattle(
                         model_a=a,
                         model_b=b,
@@ -125,7 +133,7 @@ def unanswered(
             max(last.draw_a, last.draw_b),
         ):
             break
-    return found
+    return missing
 
 
 def is_empty(response: Response) -> bool:
@@ -145,12 +153,12 @@ def answered(responses: Mapping[Slot, Response]) -> set[str]:
     return {prompt_id for prompt_id, count in counts.items() if count == n}
 
 
-def _on(
+def _compare_on_prompt(
     prompt: Prompt,
     answers_of: Mapping[str, Response | None],
     draws: Mapping[str, int],
     rubric: Rubric,
-    shown: Shown | None,
+    settings: Shown | None,
     opponents: int | None,
 ) -> Iterator[Comparison]:
     """Yield the comparisons on one prompt and draw, in the texts that the judge is shown.
@@ -161,48 +169,55 @@ def _on(
     answers_of  the answer of this draw, or the only one of an entrant; None: it is missing
     draws       which answer that is
     """
-    said = {name: one for name, one in answers_of.items() if one is not None}
+    responses = {
+        name: response for name, response in answers_of.items() if response is not None
+    }
     pairs = [
         (a, b)
         for a, b in meetings(list(answers_of), prompt.slot, opponents)
-        if a in said and b in said and prompt.draw_idx in (draws[a], draws[b])
+        if a in responses and b in responses and prompt.draw_idx in (draws[a], draws[b])
     ]
-    if not prompt.messages and not any(one.messages for one in said.values()):
+    if not prompt.messages and not any(
+        response.messages for response in responses.values()
+    ):
         for a, b in pairs:
             yield rubric.compare(
                 prompt,
                 entrant_a=a,
                 entrant_b=b,
-                response_a=said[a].response_text,
-                response_b=said[b].response_text,
-                draw_a=said[a].draw_idx,
-                draw_b=said[b].draw_idx,
+                response_a=responses[a].response_text,
+                response_b=responses[b].response_text,
+                draw_a=responses[a].draw_idx,
+                draw_b=responses[b].draw_idx,
             )
         return
-    assert shown is not None
-    how = rubric.showing(shown)
-    answers = {name: conversations.answer(one, how) for name, one in said.items()}
-    posed = {
-        in_turns: conversations.as_shown(prompt, how, in_turns=in_turns)
+    assert settings is not None
+    rubric_settings = rubric.showing(settings)
+    answers = {
+        name: conversations.answer(response, rubric_settings)
+        for name, response in responses.items()
+    }
+    shown_prompts = {
+        in_turns: conversations.as_shown(prompt, rubric_settings, in_turns=in_turns)
         for in_turns in (False, True)
     }
     is_question = conversations.is_question(prompt)
     for a, b in pairs:
         in_turns = not is_question or None in (answers[a].words, answers[b].words)
-        if not rubric.applies_to(posed[in_turns]):
+        if not rubric.applies_to(shown_prompts[in_turns]):
             return
         texts = [
             answers[name].in_turns if in_turns else answers[name].words
             for name in (a, b)
         ]
         yield rubric.compare(
-            posed[in_turns],
+            shown_prompts[in_turns],
             entrant_a=a,
             entrant_b=b,
             response_a=texts[0],
             response_b=texts[1],
-            draw_a=said[a].draw_idx,
-            draw_b=said[b].draw_idx,
+            draw_a=responses[a].draw_idx,
+            draw_b=responses[b].draw_idx,
             in_turns=in_turns,
         )
 
@@ -216,8 +231,10 @@ def meetings(
     across the ring.
     """
     m, (prompt_id, draw) = len(names), slot
-    where = [prompt_id] + [str(draw)] * (draw > 0)
-    ring = sorted(names, key=lambda name: fingerprint([_SEED, *where, name]))
+    hashed_parts = [prompt_id] + [str(draw)] * (draw > 0)
+    ring = sorted(
+        names, key=lambda name: fingerprint([_PAIRING_SEED, *hashed_parts, name])
+    )
     for a, b in combinations(names, 2):
         steps = abs(ring.index(a) - ring.index(b))
         is_across = opponents is not None and opponents % 2 and 2 * steps == m
@@ -238,23 +255,23 @@ def unjudged(
     comparisons: Sequence[Comparison], judgments: Sequence[Judgment]
 ) -> list[MissingBattle]:
     """Return the comparisons without a valid verdict: nobody knows who would have won."""
-    valid = {_key(judgment) for judgment in judgments if not judgment.invalid}
+    valid = {_pair_key(judgment) for judgment in judgments if not judgment.invalid}
     return [
         MissingBattle(
-            model_a=one.entrant_a,
-            model_b=one.entrant_b,
-            question_id=one.prompt_id,
-            dimension=one.dimension,
-            draw_a=one.draw_a,
-            draw_b=one.draw_b,
+            model_a=comparison.entrant_a,
+            model_b=comparison.entrant_b,
+            question_id=comparison.prompt_id,
+            dimension=comparison.dimension,
+            draw_a=comparison.draw_a,
+            draw_b=comparison.draw_b,
         )
-        for one in comparisons
-        if _key(one) not in valid
+        for comparison in comparisons
+        if _pair_key(comparison) not in valid
     ]
 
 
-def _key(some: Comparison | Judgment) -> tuple[str, str, str, int, int]:
-    return some.prompt_id, some.entrant_a, some.entrant_b, some.draw_a, some.draw_b
+def _pair_key(pair: Comparison | Judgment) -> tuple[str, str, str, int, int]:
+    return pair.prompt_id, pair.entrant_a, pair.entrant_b, pair.draw_a, pair.draw_b
 
 
 def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
@@ -267,13 +284,13 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     both_orders  the share of comparisons that is judged in both
     """
     pair = sorted(comparison.entrants)
-    draw = fingerprint([_SEED, comparison.prompt_id, pair])
-    is_both = int(draw[8:16], 16) < both_orders * 16**8
+    digest = fingerprint([_PAIRING_SEED, comparison.prompt_id, pair])
+    is_both = int(digest[8:16], 16) < both_orders * 16**8
     is_equal = comparison.response_a == comparison.response_b
     if is_both or is_equal or comparison.is_control:
         return (False, True)
-    place = int(draw[:8], 16) + max(comparison.draw_a, comparison.draw_b)
-    return (comparison.entrant_b == pair[place % 2],)
+    position = int(digest[:8], 16) + max(comparison.draw_a, comparison.draw_b)
+    return (comparison.entrant_b == pair[position % 2],)
 
 
 def outcome(verdict: Verdict) -> str | None:
@@ -291,17 +308,17 @@ def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
     are kept and decide nothing.
     """
     equal = comparison.response_a == comparison.response_b
-    named = [outcome(verdict) for verdict in verdicts if not verdict.repeat]
-    invalid = None in named
-    differ = len(set(named)) > 1
+    outcomes = [outcome(verdict) for verdict in verdicts if not verdict.repeat]
+    invalid = None in outcomes
+    differ = len(set(outcomes)) > 1
     entrants = {"a": comparison.entrant_a, "b": comparison.entrant_b}
     return Judgment(
         prompt_id=comparison.prompt_id,
         dimension=comparison.dimension,
         entrant_a=comparison.entrant_a,
         entrant_b=comparison.entrant_b,
-        winner=None if invalid or differ else entrants.get(named[0] or ""),
-        inconsistent=None if len(named) == 1 else not (invalid or equal) and differ,
+        winner=None if invalid or differ else entrants.get(outcomes[0] or ""),
+        inconsistent=None if len(outcomes) == 1 else not (invalid or equal) and differ,
         invalid=invalid,
         equal_answers=equal,
         raw=tuple(verdicts),
@@ -332,13 +349,13 @@ def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
 
     A mirrored verdict is no observation, nor is the second order of equal answers.
     """
-    first = {verdict.position_swap: verdict for verdict in judgment.orders}
-    for again in filter(lambda verdict: verdict.repeat, judgment.raw):
-        before = first[again.position_swap]
+    first_verdicts = {verdict.position_swap: verdict for verdict in judgment.orders}
+    for repeat in filter(lambda verdict: verdict.repeat, judgment.raw):
+        original = first_verdicts[repeat.position_swap]
         is_second = (
-            before.mirrored
-            or again.mirrored
-            or (judgment.equal_answers and again.position_swap)
+            original.mirrored
+            or repeat.mirrored
+            or (judgment.equal_answers and repeat.position_swap)
         )
-        if not is_second and "INVALID" not in (before.verdict, again.verdict):
-            yield before, again
+        if not is_second and "INVALID" not in (original.verdict, repeat.verdict):
+            yield original, repeat

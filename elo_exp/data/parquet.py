@@ -16,7 +16,7 @@ from elo_exp.records import UserError
 # Names, of one type, and n codes; -1, an empty name and None are null
 Column = tuple[Sequence[Any], NDArray[Any]]
 
-_TYPES = {bool: "boolean", int: "bigint", float: "double", tuple: "integer[]"}
+_SQL_TYPES = {bool: "boolean", int: "bigint", float: "double", tuple: "integer[]"}
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> Path:
@@ -28,26 +28,26 @@ def write(path: Path, columns: Mapping[str, Column]) -> Path:
     import duckdb
 
     n = max(len(codes) for _, codes in columns.values())
-    given: dict[str, NDArray[Any]] = {"row": np.zeros(n, dtype=np.int8)}
-    chosen, constants = list[str](), list[str]()
+    arrays: dict[str, NDArray[Any]] = {"row": np.zeros(n, dtype=np.int8)}
+    select_list, constants = list[str](), list[str]()
     for i, (name, (names, codes)) in enumerate(columns.items()):
-        texts = np.array([*map(_text, names), ""], dtype=object)
+        texts = np.array([*map(_to_cell_text, names), ""], dtype=object)
         if codes.min() == codes.max():
             constants.append(texts[codes[0]])
             text = "?"
         else:
-            given[f"c{i}"], text = texts[codes], f"c{i}"
-        kind = _TYPES.get(type(next(iter(names), "")), "varchar")
-        chosen.append(f"nullif({text}, '')::{kind} as \"{name}\"")
+            arrays[f"c{i}"], text = texts[codes], f"c{i}"
+        kind = _SQL_TYPES.get(type(next(iter(names), "")), "varchar")
+        select_list.append(f"nullif({text}, '')::{kind} as \"{name}\"")
     with (
         closing(database()) as connection,
         tempfile.TemporaryDirectory() as folder,
     ):
         connection.execute("set threads = 1")  # each holds a part of the rows
-        connection.register("rows", given)
+        connection.register("rows", arrays)
         file = Path(folder, "rows.parquet")
         quoted = str(file).replace("'", "''")
-        query = f"select {', '.join(chosen)} from rows"
+        query = f"select {', '.join(select_list)} from rows"
         target = f"'{quoted}' (format parquet, compression zstd)"
         try:
             connection.execute(f"copy ({query}) to {target}", constants)
@@ -57,7 +57,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> Path:
         return write_whole(path, file.read_bytes())
 
 
-def _text(value: Any) -> str:
+def _to_cell_text(value: Any) -> str:
     """As DuckDB reads it; a lone surrogate is written as its escape, as in any file."""
     if value is None:
         return ""
@@ -70,13 +70,15 @@ def joined(tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
     """Put columns of several tables below each other; what a table lacks is null there."""
     if len(tables) == 1:
         return dict(tables[0])
-    every = dict[str, Column]()
+    all_columns = dict[str, Column]()
     for name in dict.fromkeys(name for table in tables for name in table):
         names, codes = list[Any](), list[NDArray[Any]]()
         for table in tables:
             n = len(next(iter(table.values()))[1])
-            own, code = table.get(name, ((), np.full(n, -1)))
-            codes.append(np.where(code < 0, -1, code.astype(np.int64) + len(names)))
-            names += own
-        every[name] = names, np.concatenate(codes)
-    return every
+            table_names, table_codes = table.get(name, ((), np.full(n, -1)))
+            codes.append(
+                np.where(table_codes < 0, -1, table_codes.astype(np.int64) + len(names))
+            )
+            names += table_names
+        all_columns[name] = names, np.concatenate(codes)
+    return all_columns

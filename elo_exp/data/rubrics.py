@@ -30,7 +30,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
 _OBJECT_START = re.compile(r'\{(?=\s*+(?:\}|"(?:[^"\\]|\\.)*+"\s*+:))', re.DOTALL)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 _FIRST_SENTENCE = re.compile(r".+?(?=[.!?:;](?:\s|$)|$)")
-_MAX_ROLE = 100  # characters
+_MAX_ROLE_CHARS = 100
 
 
 @dataclass(kw_only=True)
@@ -74,10 +74,10 @@ class Instructions:
     @cached_property
     def version(self) -> str:
         lines = filter(None, map(str.strip, self.text.splitlines()))
-        first = next(lines, "")
-        if not (match := _VERSION.match(first)):
+        first_line = next(lines, "")
+        if not (match := _VERSION.match(first_line)):
             raise UserError(
-                f"{self.path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) "
+                f"{self.path}: starts with {first_line[:40]!r}. Expected '# version: v1' (or v2, ...) "
                 "as the first non-empty line."
             )
         return match[1]
@@ -85,14 +85,14 @@ class Instructions:
     @cached_property
     def template(self) -> str:
         template = files.read_text(self.template_path)
-        known = ["question", "reference", "expected", "nonce"]
-        known += [*self.responses, *self.numbers]
+        placeholders = ["question", "reference", "expected", "nonce"]
+        placeholders += [*self.responses, *self.numbers]
         try:
-            template.format_map(dict.fromkeys(known, ""))
+            template.format_map(dict.fromkeys(placeholders, ""))
         except (KeyError, ValueError, IndexError, AttributeError) as error:
             raise UserError(
                 f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
-                f"{', '.join(known)}."
+                f"{', '.join(placeholders)}."
             ) from None
         return template
 
@@ -127,12 +127,12 @@ class Instructions:
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
 
-    def showing(self, shown: Shown) -> Shown:
+    def showing(self, settings: Shown) -> Shown:
         """Return how much of a conversation this rubric shows."""
-        return self.shown.to(shown)
+        return self.shown.to(settings)
 
-    def _shown_of(self, prompt: Prompt) -> dict[str, Any]:
-        """The fields of a subject that come from the prompt, with only what this rubric shows."""
+    def _select_prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the fields of a subject that come from the prompt and that this rubric shows."""
         behavior = prompt.expected_behavior if self.shows_expected_behavior else None
         return {
             "prompt_id": prompt.prompt_id,
@@ -157,47 +157,51 @@ class Instructions:
         Its key hashes the judge's fingerprint, every byte that the judge sees, and the fields
         that it reads of the subject itself.
         """
-        shown = subject.swapped() if position_swap else subject
-        user = self._user_text(shown)
-        known = [getattr(shown, name) for name in key_fields]
+        ordered_subject = subject.swapped() if position_swap else subject
+        user = self._render_user_text(ordered_subject)
+        key_values = [getattr(ordered_subject, name) for name in key_fields]
         return JudgeRequest(
-            key=fingerprint([judge, self._prefix, user, repeat, known]),
+            key=fingerprint([judge, self._prefix, user, repeat, key_values]),
             system=self.system,
-            render=self._user_text,
+            render=self._render_user_text,
             n_chars=len(self.system) + len(user),
             schema=self.schema,
-            subject=shown,
+            subject=ordered_subject,
             position_swap=position_swap,
             scale=self.scale,
             repeat=repeat,
         )
 
-    def _user_text(self, shown: Comparison | Item) -> str:
-        texts = {name: getattr(shown, field) for name, field in self.responses.items()}
+    def _render_user_text(self, subject: Comparison | Item) -> str:
+        texts = {
+            name: getattr(subject, field) for name, field in self.responses.items()
+        }
         # No text can contain it, and equal queries give equal bytes.
-        nonce = fingerprint([shown.prompt_text, *texts.values()])[:16]
+        nonce = fingerprint([subject.prompt_text, *texts.values()])[:16]
         blocks = [
-            f"<{tag}>\n{self._inert(text)}\n</{tag}>\n\n" if text is not None else ""
+            f"<{tag}>\n{self._escape_tags(text)}\n</{tag}>\n\n"
+            if text is not None
+            else ""
             for tag, text in (
-                ("reference_answer", shown.gold_answer),
-                ("expected_behavior", shown.expected_behavior),
+                ("reference_answer", subject.gold_answer),
+                ("expected_behavior", subject.expected_behavior),
             )
         ]
         return self.template.format(
-            question=self._inert(shown.prompt_text),
+            question=self._escape_tags(subject.prompt_text),
             reference=blocks[0],
             expected=blocks[1],
             nonce=nonce,
-            **{name: self._inert(text) for name, text in texts.items()},
+            **{name: self._escape_tags(text) for name, text in texts.items()},
             **{name: f"{getattr(self, name):g}" for name in self.numbers},
         )
 
-    def _inert(self, text: str) -> str:
+    def _escape_tags(self, text: str) -> str:
         """Put a backslash before every tag with which a text could close its block or open another."""
-        return self._tags.sub(r"\\<", text)
+        return self._tag_pattern.sub(r"\\<", text)
 
     @cached_property
-    def _tags(self) -> re.Pattern[str]:
+    def _tag_pattern(self) -> re.Pattern[str]:
         names = ["question", "reference_answer", "expected_behavior", *self.responses]
         return re.compile(rf"<(?=\s*+/?\s*+(?:{'|'.join(names)})\b)", re.IGNORECASE)
 
@@ -208,7 +212,11 @@ def role_in(system: str) -> str:
     words = " ".join(line for line in lines if line and not line.startswith("#"))
     sentence = _FIRST_SENTENCE.match(words)
     role = re.sub("^You are ", "", sentence[0]) if sentence else ""
-    return role if len(role) <= _MAX_ROLE else f"{role[: _MAX_ROLE - 1].rstrip()}…"
+    return (
+        role
+        if len(role) <= _MAX_ROLE_CHARS
+        else f"{role[: _MAX_ROLE_CHARS - 1].rstrip()}…"
+    )
 
 
 def line_of(name: str, value: str) -> re.Pattern[str]:
@@ -229,7 +237,7 @@ def read_reply(
     """
     if reply.stop_reason != "end_turn":
         return {}, ""
-    answer = line.sub(_as_json, split_thought(reply.text)[0])
+    answer = line.sub(_convert_line, split_thought(reply.text)[0])
     answer = answer.rstrip("`" + string.whitespace)
     values, fields, start, end = set(), dict[str, Any](), 0, 0
     for brace in _OBJECT_START.finditer(answer):
@@ -243,14 +251,14 @@ def read_reply(
     return {}, ""
 
 
-def _as_json(line: re.Match[str]) -> str:
+def _convert_line(line: re.Match[str]) -> str:
     groups = [(name, group) for name, group in line.groupdict().items() if group]
     return json.dumps({name: x if x.isalpha() else float(x) for name, x in groups})
 
 
 # Of pairs
 
-_LINE = line_of("VERDICT", "(?P<verdict>A|B|TIE)")
+_VERDICT_LINE = line_of("VERDICT", "(?P<verdict>A|B|TIE)")
 
 
 @dataclass(kw_only=True)
@@ -282,7 +290,7 @@ class Rubric(Instructions):
 
         answers  entrant_a, entrant_b, response_a, response_b and what else a Comparison has
         """
-        return Comparison(**self._shown_of(prompt), **answers)
+        return Comparison(**self._select_prompt_fields(prompt), **answers)
 
     def parse(
         self,
@@ -296,14 +304,14 @@ class Rubric(Instructions):
 
         share  what the reply gives to the response shown as A, where more than its label is read
         """
-        fields, evidence = read_reply(reply, _LINE, _label)
+        fields, evidence = read_reply(reply, _VERDICT_LINE, _read_label)
         if fields.keys() & {"evidence_a", "evidence_b"}:
             evidence = (
                 f"A: {fields.get('evidence_a', '')} | B: {fields.get('evidence_b', '')}"
             )
         scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
         is_scored = all(type(x) in (int, float) and 0 <= x <= 10 for x in scores)
-        label = _label(fields)
+        label = _read_label(fields)
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
@@ -333,6 +341,6 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
         paths[rubric.dimension] = rubric.path
 
 
-def _label(fields: Mapping[str, Any]) -> str | None:
+def _read_label(fields: Mapping[str, Any]) -> str | None:
     label = str(fields.get("verdict")).strip().upper()
     return label if label in ("A", "B", "TIE") else None

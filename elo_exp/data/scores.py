@@ -37,53 +37,57 @@ def read(
              usual column
     Raises UserError for a file that is not as its format is written.
     """
-    found: list[Score] = []
+    scores: list[Score] = []
     facts, entrants = [], set[tuple[str, str]]()
-    for path, one in files.items():
-        assert one.scores is not None
+    for path, file_format in files.items():
+        assert file_format.scores is not None
         try:
-            own = list(one.scores(path, metric))
-            for row in own if cluster else ():
-                if (found_cluster := _cluster(row, str(cluster), path)) is not None:
-                    row.cluster = found_cluster
+            file_scores = list(file_format.scores(path, metric))
+            for row in file_scores if cluster else ():
+                if (cluster_name := _find_cluster(row, str(cluster), path)) is not None:
+                    row.cluster = cluster_name
                     row.item += f" in {row.cluster}"
         except UserError:
             raise
         except Exception as error:
-            words = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
+            reason = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
             raise UserError(
-                f"{path}: cannot be read as {one.name}'s: {words}"
+                f"{path}: cannot be read as {file_format.name}'s: {reason}"
             ) from error
-        pairs = {(row.dimension, row.entrant) for row in own}
-        for row in own if pairs & entrants else ():
+        pairs = {(row.dimension, row.entrant) for row in file_scores}
+        for row in file_scores if pairs & entrants else ():
             row.entrant += f" ({path.name})"
         entrants |= pairs
-        values = np.array([row.value for row in own], dtype=np.float64)
+        values = np.array([row.value for row in file_scores], dtype=np.float64)
         n_used = int(np.isfinite(values).sum())
         if not n_used:
-            raise UserError(_no_score(path, one, metric))
-        rows = {"scores used": n_used, "missing": len(own) - n_used}
-        hint = "judge=sonnet would judge its answers" if _has_texts(path, one) else ""
-        facts.append(formats.facts(path, one, rows, hint))
-        found += own
-    return found, facts
+            raise UserError(_explain_no_score(path, file_format, metric))
+        rows = {"scores used": n_used, "missing": len(file_scores) - n_used}
+        hint = (
+            "judge=sonnet would judge its answers"
+            if _has_texts(path, file_format)
+            else ""
+        )
+        facts.append(formats.facts(path, file_format, rows, hint))
+        scores += file_scores
+    return scores, facts
 
 
-def _cluster(row: Score, column: str, path: Path) -> str | None:
-    """The cluster of an item; None if it names none and the column has its usual name. Raises UserError otherwise."""
+def _find_cluster(row: Score, column: str, path: Path) -> str | None:
+    """Return the cluster of an item; None if it has none and the column has its usual name, else raise UserError."""
     value = (row.columns or {}).get(column)
     if value is not None or column == CLUSTER:
         return None if value is None else str(value)
-    known = ", ".join(map(repr, row.columns or {})) or "none"
+    column_names = ", ".join(map(repr, row.columns or {})) or "none"
     raise UserError(
-        f"battles_columns.cluster: {path} has no column {column!r} of item {row.item} (found {known}). Name one of "
+        f"battles_columns.cluster: {path} has no column {column!r} of item {row.item} (found {column_names}). Name one of "
         "them, or leave the setting out."
     )
 
 
-def _has_texts(path: Path, one: Format) -> bool:
+def _has_texts(path: Path, file_format: Format) -> bool:
     """Whether the answers that were scored are texts, which a judge can compare, and no options."""
-    if not one.has_answers:
+    if not file_format.has_answers:
         return False
     try:
         form = answers.recognise(path)
@@ -94,14 +98,14 @@ def _has_texts(path: Path, one: Format) -> bool:
     return True
 
 
-def _no_score(path: Path, one: Format, metric: str | None) -> str:
-    """Say that a file has no score, and what to do."""
+def _explain_no_score(path: Path, file_format: Format, metric: str | None) -> str:
+    """Return the message for a file without a score, and what to do."""
     if metric is not None:
         hint = (
             "battles_metric names one that it has; without it the usual ones are read."
         )
-        return f"{path}: read as {one.name}, none of its items has the score {metric!r}. {hint}"
+        return f"{path}: read as {file_format.name}, none of its items has the score {metric!r}. {hint}"
     hint = "Give one with scores"
-    if _has_texts(path, one):
+    if _has_texts(path, file_format):
         hint = "judge=sonnet judges its answers"
-    return f"{path}: read as {one.name}, none of its items has a score. {hint}."
+    return f"{path}: read as {file_format.name}, none of its items has a score. {hint}."

@@ -21,7 +21,7 @@ from elo_exp.types import Number
 INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
 UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_LINE = line_of(
+_SCORE_LINE = line_of(
     "SCORE",
     rf"(?P<score>{_NUMBER})"
     rf"(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?",
@@ -75,7 +75,7 @@ class ScoreRubric(Instructions):
     def item(self, prompt: Prompt, response: Response, draw_idx: int = 0) -> Item:
         """Pose one response to the judge, with only what this rubric shows of the prompt."""
         return Item(
-            **self._shown_of(prompt),
+            **self._select_prompt_fields(prompt),
             entrant_id=response.entrant_id,
             response_text=response.response_text,
             draw_idx=draw_idx,
@@ -86,11 +86,18 @@ class ScoreRubric(Instructions):
         return self.low, self.high
 
     def request(
-        self, subject: Item, *, judge: str, key_fields: Sequence[str] = (), **how: Any
+        self,
+        subject: Item,
+        *,
+        judge: str,
+        key_fields: Sequence[str] = (),
+        **options: Any,
     ) -> JudgeRequest:
         """Build one query; the key for a judge that reads more than the text: whose response it is."""
-        whose = ("prompt_id", "entrant_id", "draw_idx") if key_fields else ()
-        return super().request(subject, judge=judge, key_fields=whose, **how)
+        identity_fields = ("prompt_id", "entrant_id", "draw_idx") if key_fields else ()
+        return super().request(
+            subject, judge=judge, key_fields=identity_fields, **options
+        )
 
     def parse(
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
@@ -102,8 +109,8 @@ class ScoreRubric(Instructions):
         score.
         """
         assert isinstance(request.subject, Item)
-        fields, evidence = read_reply(reply, _LINE, self._read)
-        score, variance = self._read(fields) or (None, None)
+        fields, evidence = read_reply(reply, _SCORE_LINE, self._parse_score)
+        score, variance = self._parse_score(fields) or (None, None)
         is_unreadable = score is None and reply.stop_reason == "end_turn"
         return Score(
             prompt_id=request.subject.prompt_id,
@@ -117,7 +124,9 @@ class ScoreRubric(Instructions):
             reasoning=str(fields.get("evidence", evidence)) or reply.text,
         )
 
-    def _read(self, fields: Mapping[str, Any]) -> tuple[float, float | None] | None:
+    def _parse_score(
+        self, fields: Mapping[str, Any]
+    ) -> tuple[float, float | None] | None:
         """Score and variance in [0, 1]; None for what has none."""
         names = ("score", "low", "high") if self.uncertainty else ("score",)
         numbers: list[Any] = [fields.get(name) for name in names]

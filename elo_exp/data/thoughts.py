@@ -3,10 +3,10 @@
 import re
 
 # Of Qwen, DeepSeek and others, of Magistral, and the channels of gpt-oss
-_OPENING = r"<think(?:ing)?>|\[THINK\]|<\|channel\|>"
-_CLOSING = r"</think(?:ing)?>|\[/THINK\]|<\|channel\|>final<\|message\|>"
-OPEN_AT_START = re.compile(rf"\s*(?:{_OPENING})")
-OPEN_AT_END = re.compile(rf"(?:{_OPENING})\s*$")
+_OPENING_TAG = r"<think(?:ing)?>|\[THINK\]|<\|channel\|>"
+_CLOSING_TAG = r"</think(?:ing)?>|\[/THINK\]|<\|channel\|>final<\|message\|>"
+OPEN_AT_START = re.compile(rf"\s*(?:{_OPENING_TAG})")
+OPEN_AT_END = re.compile(rf"(?:{_OPENING_TAG})\s*$")
 
 
 def split_thought(text: str) -> tuple[str, dict[str, str]]:
@@ -17,12 +17,12 @@ def split_thought(text: str) -> tuple[str, dict[str, str]]:
     closed or unclosed) and, where there is one, `reasoning`.
     """
     body = text.lstrip()
-    begun = re.match(_OPENING, body)
-    thought, *answer = re.split(_CLOSING, body, maxsplit=1)
+    opening = re.match(_OPENING_TAG, body)
+    thought, *answer = re.split(_CLOSING_TAG, body, maxsplit=1)
     # what begins as JSON may quote a closing tag
-    is_alone = answer and not (re.search(_OPENING, thought) or body.startswith("{"))
-    if not (begun or is_alone):
+    is_alone = answer and not (re.search(_OPENING_TAG, thought) or body.startswith("{"))
+    if not (opening or is_alone):
         return text, {"thought": "none"}
-    reasoning = thought[begun.end() if begun else 0 :].strip()
+    reasoning = thought[opening.end() if opening else 0 :].strip()
     state = "closed" if answer else "unclosed"
     return "".join(answer).strip(), {"thought": state, "reasoning": reasoning}

@@ -12,20 +12,20 @@ from elo_exp.records import Message, Prompt, UserError
 Messages = tuple[Message, ...]
 
 
-def messages(rows: Iterable[Any], place: str) -> Messages:
+def messages(rows: Iterable[Any], location: str) -> Messages:
     """Read messages as OpenAI or Inspect write them. Raises UserError for the first that is of another make."""
-    found = []
+    message_list = []
     for number, row in enumerate(rows, start=1):
         try:
             message = Message.from_dict(row)
         except ValueError as error:
-            raise UserError(f"{place}: message {number} {error}") from None
+            raise UserError(f"{location}: message {number} {error}") from None
         except (LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{place}: message {number} is no message: {error!r:.80}. Expected role and content."
+                f"{location}: message {number} is no message: {error!r:.80}. Expected role and content."
             ) from None
-        found.append(_without_thought(message))
-    return tuple(found)
+        message_list.append(_without_thought(message))
+    return tuple(message_list)
 
 
 def _without_thought(message: Message) -> Message:
@@ -36,23 +36,23 @@ def _without_thought(message: Message) -> Message:
 
 
 def parted(
-    recorded: Sequence[Message], given: Sequence[Message] = ()
+    recorded: Sequence[Message], known_question: Sequence[Message] = ()
 ) -> tuple[Messages, Messages]:
     """Return what was asked and what followed, which begins with the first message of the assistant.
 
     Whatever system message an agent puts before is no part of the question.
 
-    given  the question, where it is known: an assistant's messages in it are not yet the answer
+    known_question  the question if it is known: an assistant's messages in it are not yet the answer
     """
-    asked = question(given)
-    places = [i for i, message in enumerate(recorded) if message.role != "system"]
-    begun = [recorded[i] for i in places[: len(asked)]]
-    start = places[len(asked) - 1] + 1 if asked and begun == list(asked) else 0
-    first = next(
+    asked = question(known_question)
+    indices = [i for i, message in enumerate(recorded) if message.role != "system"]
+    opening = [recorded[i] for i in indices[: len(asked)]]
+    start = indices[len(asked) - 1] + 1 if asked and opening == list(asked) else 0
+    answer_start = next(
         (i for i in range(start, len(recorded)) if recorded[i].role == "assistant"),
         len(recorded),
     )
-    return asked or question(recorded[:first]), tuple(recorded[first:])
+    return asked or question(recorded[:answer_start]), tuple(recorded[answer_start:])
 
 
 def question(asked: Sequence[Message]) -> Messages:
@@ -61,38 +61,41 @@ def question(asked: Sequence[Message]) -> Messages:
 
 
 def asks(
-    asked: Sequence[Message], text: str | None, said: Sequence[Message], prompt: Prompt
+    asked: Sequence[Message],
+    text: str | None,
+    answer: Sequence[Message],
+    prompt: Prompt,
 ) -> bool:
     """Whether the user of a recorded conversation begins with the turns of a prompt, whatever the white space.
 
     asked, text  the question, as messages or, where these are none, as text
     """
-    bank = _turns(prompt.messages) or [folded(prompt.text)]
-    own = (_turns(asked) or [folded(text or "")]) + _turns(said)
-    return own[: len(bank)] == bank
+    prompt_turns = _turns(prompt.messages) or [folded(prompt.text)]
+    recorded_turns = (_turns(asked) or [folded(text or "")]) + _turns(answer)
+    return recorded_turns[: len(prompt_turns)] == prompt_turns
 
 
 def _turns(messages: Sequence[Message]) -> list[str]:
     return [folded(message.content) for message in messages if message.role == "user"]
 
 
-def is_words(said: Sequence[Message]) -> bool:
+def is_words(answer: Sequence[Message]) -> bool:
     """Whether an answer is the words of one message, or nothing."""
-    return not said or (len(said) == 1 and said[0].is_words)
+    return not answer or (len(answer) == 1 and answer[0].is_words)
 
 
-def effort(said: Sequence[Message]) -> Mapping[str, int]:
+def effort(answer: Sequence[Message]) -> Mapping[str, int]:
     """Count the steps of an answer, messages of the assistant, and the calls of tools in them."""
-    own = [message for message in said if message.role == "assistant"]
+    steps = [message for message in answer if message.role == "assistant"]
     return {
-        "steps": len(own),
-        "calls": sum(len(message.tool_calls) for message in own),
+        "steps": len(steps),
+        "calls": sum(len(message.tool_calls) for message in steps),
     }
 
 
-def reason(said: Sequence[Message]) -> str:
+def reason(answer: Sequence[Message]) -> str:
     """Return why an answer ended: stop, or tool_calls where nobody has run the last call."""
-    return "tool_calls" if said and said[-1].tool_calls else "stop"
+    return "tool_calls" if answer and answer[-1].tool_calls else "stop"
 
 
 def is_number(value: object) -> bool:

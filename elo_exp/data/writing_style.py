@@ -24,8 +24,10 @@ def counts(text: str) -> tuple[int, ...]:
     place of tokens.
     """
     prose = re.sub(r"```([^`]*)```", "", text)
-    found = (len(re.findall(pattern, prose, re.MULTILINE)) for pattern in _MARKDOWN)
-    return len(text), *found
+    markdown_counts = (
+        len(re.findall(pattern, prose, re.MULTILINE)) for pattern in _MARKDOWN
+    )
+    return len(text), *markdown_counts
 
 
 def with_style(

@@ -689,7 +689,7 @@ class Pairwise(Judged):
                 prompts,
                 responses,
                 rubric,
-                shown=self.judging.shown,
+                settings=self.judging.shown,
                 limit=self.judging.limit_pairs,
                 opponents=self._opponents,
             )

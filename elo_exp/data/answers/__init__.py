@@ -20,9 +20,10 @@ from elo_exp.data.tables import Row
 from elo_exp.data.trajectories import Messages
 from elo_exp.records import UserError
 
-_MAX_KEYS = 20  # that a message names
-_MAX_CHARS = 80  # of what a message quotes
-_MAX_NAME = 200  # characters of an id or a model's name
+_MAX_KEYS_IN_MESSAGE = 20
+_MAX_KEY_CHARS = 80
+# Of an id or a model's name
+_MAX_NAME_CHARS = 200
 AMONG = (
     LookupError,
     TypeError,
@@ -117,8 +118,10 @@ def formats() -> tuple[Format, ...]:
         importlib.import_module(f"{__name__}.{module.name}")
         for module in pkgutil.iter_modules(__path__)
     ]
-    every = [one for module in modules for one in module.FORMATS]
-    return tuple(sorted(every, key=lambda one: -len(one.required)))
+    all_formats = [file_format for module in modules for file_format in module.FORMATS]
+    return tuple(
+        sorted(all_formats, key=lambda file_format: -len(file_format.required))
+    )
 
 
 def recognise(path: Path) -> Format:
@@ -128,18 +131,20 @@ def recognise(path: Path) -> Format:
     """
     shape, keys = tables.shape(path), tables.keys(path)
     nearest: tuple[float, str] = (0.0, "")
-    for one in formats():
-        if not (missing := one.missing(shape, keys)):
-            return one
-        if one.required:
-            share = sum(key in keys for key in one.required) / len(one.required)
-            nearest = max(nearest, (share, f" Not {one.name}: it {missing}."))
+    for file_format in formats():
+        if not (missing := file_format.missing(shape, keys)):
+            return file_format
+        if file_format.required:
+            share = sum(key in keys for key in file_format.required) / len(
+                file_format.required
+            )
+            nearest = max(nearest, (share, f" Not {file_format.name}: it {missing}."))
         else:
-            last = f" {missing}"
-    names = sorted(repr(str(key))[:_MAX_CHARS] for key in keys)
-    found = ", ".join(names[:_MAX_KEYS]) or "nothing"
+            rows_fault = f" {missing}"
+    names = sorted(repr(str(key))[:_MAX_KEY_CHARS] for key in keys)
+    key_list = ", ".join(names[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
     raise UserError(
-        f"{path}: has no answers:{last} The file ({shape}) has {found}.{nearest[1]} "
+        f"{path}: has no answers:{rows_fault} The file ({shape}) has {key_list}.{nearest[1]} "
         "docs/formats.md has the files that are read."
     )
 
@@ -150,9 +155,9 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
     Raises UserError for a file of no format, and for the first row that is not as its format says.
     """
     chosen = recognise(path)
-    found: list[Answer] = []
+    answers: list[Answer] = []
     try:
-        found.extend((chosen.answers or functools.partial(_rowwise, chosen))(path))
+        answers.extend((chosen.answers or functools.partial(_read_rows, chosen))(path))
     except UserError:
         raise
     except MalformedError as error:
@@ -162,85 +167,85 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
         raise UserError(
             f"{path}: cannot be read as {chosen.name}: {words:.200}"
         ) from error
-    if not found:
+    if not answers:
         raise UserError(f"{path}: has no answers. Expected at least one row.")
-    for answer in found:
-        _check(answer)
-    return chosen, _without_thoughts(found)
+    for answer in answers:
+        _check_answer(answer)
+    return chosen, _split_off_thoughts(answers)
 
 
-def _rowwise(chosen: Format, path: Path) -> Iterator[Answer]:
+def _read_rows(chosen: Format, path: Path) -> Iterator[Answer]:
     assert chosen.answer is not None
-    for place, row in tables.rows(path):
+    for location, row in tables.rows(path):
         lacking = [repr(key) for key in chosen.required if key not in row]
         if lacking:
             raise UserError(
-                f"{place}: lacks {', '.join(lacking)}, which other rows have. Expected a row of "
+                f"{location}: lacks {', '.join(lacking)}, which other rows have. Expected a row of "
                 f"{chosen.name}."
             )
-        with malformed(place, chosen.name):
+        with malformed(location, chosen.name):
             fields = chosen.answer(row)
         doc = row.get("doc")
         inner = doc if isinstance(doc, Mapping) else {}
-        yield Answer(place=place, columns=short_cells({**inner, **row}), **fields)
+        yield Answer(place=location, columns=short_cells({**inner, **row}), **fields)
 
 
 def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
     """Return the cells of a row that may be names, as texts, by their columns in small letters."""
     return {
-        str(name).strip().casefold(): found
+        str(name).strip().casefold(): cell_text
         for name, value in row.items()
         if isinstance(value, str | int | float)
-        and (found := tables.text(value))
-        and len(found) <= _MAX_NAME
+        and (cell_text := tables.text(value))
+        and len(cell_text) <= _MAX_NAME_CHARS
     }
 
 
 @contextlib.contextmanager
-def malformed(place: str, name: str) -> Iterator[None]:
+def malformed(location: str, name: str) -> Iterator[None]:
     """Turn what reading a row raises into a UserError that names the row's place."""
     try:
         yield
     except MalformedError as error:
-        raise UserError(f"{place}: {error}") from None
+        raise UserError(f"{location}: {error}") from None
     except AMONG as error:
-        raise UserError(f"{place}: is no row of {name}: {error!r:.200}.") from None
+        raise UserError(f"{location}: is no row of {name}: {error!r:.200}.") from None
 
 
-def _without_thoughts(found: Sequence[Answer]) -> list[Answer]:
+def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
     """Split off the thoughts that answers begin with, as entrants do: a judge compares answers.
 
     A closing tag alone ends a thought where most answers of the file have one: a template has opened
     it. In another file it is a word of the answer.
     """
-    texts = [answer.text or "" for answer in found]
+    texts = [answer.text or "" for answer in answers]
     split = [thoughts.split_thought(text) for text in texts]
     opened = [thoughts.OPEN_AT_START.match(text) is not None for text in texts]
-    has_one = [about["thought"] != "none" for _, about in split]
-    n_alone = sum(has_one) - sum(opened)
+    has_thought = [about["thought"] != "none" for _, about in split]
+    n_alone = sum(has_thought) - sum(opened)
     return [
         replace(
             answer,
-            text=said,
-            is_cut=answer.is_cut or about["thought"] == "unclosed",
+            text=answer_text,
+            is_cut=answer.is_cut or diagnostics["thought"] == "unclosed",
             notes=(*answer.notes, "thought split off"),
         )
-        if is_thought and (is_opened or 2 * n_alone > len(found))
+        if is_thought and (is_opened or 2 * n_alone > len(answers))
         else answer
-        for answer, (said, about), is_thought, is_opened in zip(
-            found, split, has_one, opened, strict=True
+        for answer, (answer_text, diagnostics), is_thought, is_opened in zip(
+            answers, split, has_thought, opened, strict=True
         )
     ]
 
 
-def _check(answer: Answer) -> None:
+def _check_answer(answer: Answer) -> None:
     """Raise UserError for what could not be found again, or not be sent to a judge."""
     if answer.prompt is None and answer.id is None:
         raise UserError(f"{answer.place}: has neither a prompt nor an id. Add one.")
     if answer.prompt is not None and not answer.prompt.strip():
         raise UserError(f"{answer.place}: the prompt is empty. Expected a text.")
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
-    messages = [one.to_dict() for one in (*answer.asked, *answer.messages)]
+    messages = [message.to_dict() for message in (*answer.asked, *answer.messages)]
     try:
         json.dumps([*texts, answer.entrant, messages], ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -252,51 +257,51 @@ def _check(answer: Answer) -> None:
 # What the formats share
 
 
-def text(value: Any, what: str) -> str:
+def text(value: Any, label: str) -> str:
     """Return a text. Raises MalformedError for anything else."""
     if not isinstance(value, str):
-        raise MalformedError(f"{what} is {value!r:.80}. Expected a text.")
+        raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
     return value
 
 
-def listed(value: Any, what: str) -> list[Any]:
+def listed(value: Any, label: str) -> list[Any]:
     """Return a list. Raises MalformedError for anything else, a text among it, and for an empty one."""
     if not isinstance(value, list) or not value:
-        raise MalformedError(f"{what} is {value!r:.80}. Expected a list.")
+        raise MalformedError(f"{label} is {value!r:.80}. Expected a list.")
     return value
 
 
-def said(content: Any, what: str) -> str:
+def said(content: Any, label: str) -> str:
     """Return the text of a message: a text, or the texts of its parts, but for those of a thought.
 
     Raises MalformedError for parts of other kinds, such as pictures.
     """
     if not isinstance(content, list):
-        return text(content, what)
+        return text(content, label)
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in ("text", "output_text", "input_text"):
-            texts.append(text(part["text"], what))
+            texts.append(text(part["text"], label))
         elif kind != "reasoning":
-            raise MalformedError(f"{what} has a part {part!r:.80}. Expected texts.")
+            raise MalformedError(f"{label} has a part {part!r:.80}. Expected texts.")
     return "".join(texts)
 
 
-def name(value: Any, what: str) -> str | None:
+def name(value: Any, label: str) -> str | None:
     """Return an id or a model's name as text, None where it is missing.
 
     Raises MalformedError for what is neither text nor number.
     """
     if isinstance(value, list | dict | bool):
-        raise MalformedError(f"{what} is {value!r:.80}. Expected a name.")
-    found = (tables.text(value) or "").strip()
-    if len(found) > _MAX_NAME or not found.isprintable():
+        raise MalformedError(f"{label} is {value!r:.80}. Expected a name.")
+    name_text = (tables.text(value) or "").strip()
+    if len(name_text) > _MAX_NAME_CHARS or not name_text.isprintable():
         raise MalformedError(
-            f"{what} is {found!r:.80}. Expected a name: at most {_MAX_NAME} characters, none of them "
+            f"{label} is {name_text!r:.80}. Expected a name: at most {_MAX_NAME_CHARS} characters, none of them "
             "a control character."
         )
-    return found or None
+    return name_text or None
 
 
 def reference_of(value: Any) -> str | None:
@@ -305,5 +310,5 @@ def reference_of(value: Any) -> str | None:
         return reference_of(value[0])
     if isinstance(value, list | dict | bool):
         return None
-    found = tables.text(value)
-    return found if found and found.strip() else None
+    reference = tables.text(value)
+    return reference if reference and reference.strip() else None

@@ -12,11 +12,11 @@ from elo_exp.data.tables import Row
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    instruction, given = text(row["instruction"], "instruction"), row.get("input")
-    about = text(given, "input") if given else None
+    instruction, input_value = text(row["instruction"], "instruction"), row.get("input")
+    input_text = text(input_value, "input") if input_value else None
     output = row["output"]
     return {
-        "prompt": fields.with_input(instruction, about),
+        "prompt": fields.with_input(instruction, input_text),
         "text": None if output is None else text(output, "output"),
         "entrant": name(row.get("generator"), "generator"),
         "source": name(row.get("dataset"), "dataset"),

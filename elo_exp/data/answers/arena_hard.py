@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp.data.answers import Format, MalformedError, listed, name, said
 from elo_exp.data.tables import Row
 
-_FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+_FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 
 def answer(row: Row) -> Mapping[str, Any]:
@@ -22,12 +22,14 @@ def answer(row: Row) -> Mapping[str, Any]:
         raise MalformedError(
             f"messages are of {', '.join(map(repr, roles)):.80}. Expected user and assistant in turn."
         )
-    asked, answered = messages[0]["content"], messages[1]["content"]
-    given = answered["answer"] if isinstance(answered, dict) else answered
+    question, reply = messages[0]["content"], messages[1]["content"]
+    reply_text = reply["answer"] if isinstance(reply, dict) else reply
     return {
         "id": name(row["uid"], "uid"),
-        "prompt": said(asked, "the user's message"),
-        "text": None if given in (None, _FAILED) else said(given, "the answer"),
+        "prompt": said(question, "the user's message"),
+        "text": None
+        if reply_text in (None, _FAILED_ANSWER)
+        else said(reply_text, "the answer"),
         "entrant": name(row["model"], "model"),
         "notes": ("first turn",) if len(roles) > 2 else (),
     }

@@ -8,7 +8,7 @@ from elo_exp.data.answers import Format, MalformedError, listed, name, reference
 from elo_exp.data.tables import Row
 from elo_exp.records import UserError
 
-_ID = (*fields.ID, "custom_id")
+_ID_FIELDS = (*fields.ID, "custom_id")
 
 
 def answer(row: Row) -> Mapping[str, Any]:
@@ -17,27 +17,31 @@ def answer(row: Row) -> Mapping[str, Any]:
         messages = trajectories.messages(listed(row["messages"], "messages"), "row")
     except UserError as error:
         raise MalformedError(str(error).removeprefix("row: ")) from None
-    asked, said = trajectories.parted(messages)
-    if not asked or not (said or row.get("error")):
+    question, reply = trajectories.parted(messages)
+    if not question or not (reply or row.get("error")):
         raise MalformedError(
             "messages are no question and an answer. Expected a user's message, and what followed; a file of "
             "questions is prompts=FILE."
         )
-    number = row.get("draw_idx") or 0
-    if not isinstance(number, int) or number < 0:
-        raise MalformedError(f"draw_idx is {number!r:.80}. Expected a number from 0.")
-    is_text, is_words = len(asked) == 1, trajectories.is_words(said)
+    draw_idx = row.get("draw_idx") or 0
+    if not isinstance(draw_idx, int) or draw_idx < 0:
+        raise MalformedError(f"draw_idx is {draw_idx!r:.80}. Expected a number from 0.")
+    is_text, is_words = len(question) == 1, trajectories.is_words(reply)
     reason = row.get("finish_reason")
-    recorded: dict[str, Any] = {"diagnostics": _effort(row, () if is_words else said)}
+    recorded: dict[str, Any] = {
+        "diagnostics": _read_effort(row, () if is_words else reply)
+    }
     if reason or not is_words:
-        recorded["finish_reason"] = reason or trajectories.reason(said)
+        recorded["finish_reason"] = reason or trajectories.reason(reply)
     return {
-        "id": name(fields.first(row, _ID), "the id"),
-        "draw_idx": number,
-        "prompt": asked[0].content if is_text else conversations.transcript(asked),
-        "asked": () if is_text else asked,
-        "text": None if row.get("error") else conversations.final(said),
-        "messages": () if is_words else said,
+        "id": name(fields.first(row, _ID_FIELDS), "the id"),
+        "draw_idx": draw_idx,
+        "prompt": question[0].content
+        if is_text
+        else conversations.transcript(question),
+        "asked": () if is_text else question,
+        "text": None if row.get("error") else conversations.final(reply),
+        "messages": () if is_words else reply,
         "entrant": name(fields.first(row, fields.ENTRANT), "the model"),
         "reference": reference_of(fields.first(row, fields.REFERENCE)),
         "source": name(fields.first(row, fields.SOURCE), "the source"),
@@ -47,16 +51,16 @@ def answer(row: Row) -> Mapping[str, Any]:
     }
 
 
-def _effort(row: Row, said: trajectories.Messages) -> dict[str, Any]:
-    """What an answer of more than words took, and of any answer what the row says of it."""
-    found: dict[str, Any] = {**trajectories.effort(said)} if said else {}
-    used = row.get("usage")
-    n = used.get("total_tokens") if isinstance(used, Mapping) else None
+def _read_effort(row: Row, reply: trajectories.Messages) -> dict[str, Any]:
+    """Return the effort of an answer of more than words, and the tokens and seconds that the row records."""
+    effort: dict[str, Any] = {**trajectories.effort(reply)} if reply else {}
+    usage = row.get("usage")
+    n = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     for key, value in {"tokens": n, "seconds": row.get("seconds")}.items():
         if value is not None and not trajectories.is_number(value):
             raise MalformedError(f"{key}: found {value!r:.80}. Expected a number.")
-        found |= {} if value is None else {key: value}
-    return found
+        effort |= {} if value is None else {key: value}
+    return effort
 
 
 FORMATS = (Format(name="conversations", required=("messages",), answer=answer),)

@@ -9,21 +9,21 @@ from typing import Any
 from elo_exp.data.answers import Format, listed, name, text
 from elo_exp.data.tables import Row
 
-_FAILED = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+_FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    first, *others = listed(row["choices"], "choices")
-    turn, *later = listed(first["turns"], "turns")
+    choice, *others = listed(row["choices"], "choices")
+    turn, *later = listed(choice["turns"], "turns")
 
-    def said(one: Any, what: str) -> str | None:
-        return None if one in (None, _FAILED) else text(one, what)
+    def read_turn(value: Any, label: str) -> str | None:
+        return None if value in (None, _FAILED_ANSWER) else text(value, label)
 
     return {
         "id": name(row["question_id"], "question_id"),
-        "text": said(turn, "the first turn"),
+        "text": read_turn(turn, "the first turn"),
         "entrant": name(row["model_id"], "model_id"),
-        "later": tuple(said(one, "a later turn") for one in later),
+        "later": tuple(read_turn(value, "a later turn") for value in later),
         "notes": ("first choice",) if others else (),
     }
 

@@ -28,37 +28,39 @@ def answers(path: Path) -> Iterator[Answer]:
     model = name(log.model, "eval.model")
     if model is None:
         raise MalformedError("eval.model is missing. Expected a name.")
-    found = []
+    all_fields = []
     for sample in log.samples():
         with malformed(sample.place, "inspect_ai's log"):
-            found.append(_fields(sample, model))
-    is_agent = any(fields["messages"] for fields in found)
-    for fields in found:
+            all_fields.append(_read_fields(sample, model))
+    is_agent = any(fields["messages"] for fields in all_fields)
+    for fields in all_fields:
         recorded = fields.pop("recorded")
         yield Answer(entrant=model, recorded=recorded if is_agent else {}, **fields)
 
 
-def _fields(sample: Sample, model: str) -> dict[str, Any]:
+def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
     key, epoch = name(sample.row["id"], "id"), sample.row["epoch"]
     if key is None or not isinstance(epoch, int) or epoch < 1:
         raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
-    asked = trajectories.question(sample.question)
+    question = trajectories.question(sample.question)
     recorded = {"finish_reason": sample.reason, "diagnostics": sample.effort(model)}
     messages = () if sample.is_void else sample.answer
     text, notes = None, list[str]()
     if trajectories.is_words(messages):
-        text, notes = _words(sample, conversations.final(messages) or None)
+        text, notes = _read_words(sample, conversations.final(messages) or None)
         messages = ()
     elif not sample.is_void:
         text = conversations.final(messages)
-    is_text = len(asked) == 1
+    is_text = len(question) == 1
     return {
         "place": sample.place,
         "columns": short_cells(sample.row.get("metadata") or {}),
         "id": key,
         "draw_idx": epoch - 1,
-        "prompt": asked[0].content if is_text else conversations.transcript(asked),
-        "asked": () if is_text else asked,
+        "prompt": question[0].content
+        if is_text
+        else conversations.transcript(question),
+        "asked": () if is_text else question,
         "text": text,
         "messages": messages,
         "reference": reference_of(sample.row.get("target")),
@@ -69,7 +71,7 @@ def _fields(sample: Sample, model: str) -> dict[str, Any]:
     }
 
 
-def _words(sample: Sample, last: str | None) -> tuple[str | None, list[str]]:
+def _read_words(sample: Sample, last: str | None) -> tuple[str | None, list[str]]:
     """Return the words of an answer that has no more, and what was left aside.
 
     last  the last message, for a log without the model's output

@@ -25,11 +25,11 @@ def answer(row: Row) -> Mapping[str, Any]:
         list(arguments.values()) if isinstance(arguments, dict) else arguments,
         "arguments",
     )
-    first = requests[0]
-    given = list(first.values()) if isinstance(first, dict) else first
-    context = listed(given, "the first of the arguments")[0]
-    drawn = listed(row.get("resps") or [row["filtered_resps"]], "resps")
-    answers = listed(drawn[0], "resps")
+    request = requests[0]
+    request_arguments = list(request.values()) if isinstance(request, dict) else request
+    context = listed(request_arguments, "the first of the arguments")[0]
+    responses = listed(row.get("resps") or [row["filtered_resps"]], "resps")
+    answers = listed(responses[0], "resps")
     if len(requests) > 1 or not isinstance(answers[0], str):
         raise MalformedError(
             "has log-likelihoods of options, and no answer that could be judged. Rate its scores: "
@@ -38,10 +38,10 @@ def answer(row: Row) -> Mapping[str, Any]:
     doc = name(row["doc_id"], "doc_id")
     if doc is None:
         raise MalformedError("doc_id is missing. Expected a number.")
-    of_content = name(row.get("doc_hash"), "doc_hash")
-    question = fields.prompt_of(row["doc"]) if of_content else None
+    content_hash = name(row.get("doc_hash"), "doc_hash")
+    question = fields.prompt_of(row["doc"]) if content_hash else None
     return {
-        "id": f"{doc} {of_content or ''}".strip(),
+        "id": f"{doc} {content_hash or ''}".strip(),
         "question": question if isinstance(question, str) else None,
         "prompt": text(context, "the first argument"),
         "text": answers[0],

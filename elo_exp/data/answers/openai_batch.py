@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp.data.answers import Format, MalformedError, listed, name, said
 from elo_exp.data.tables import Row
 
-_OK = 200
+_OK_STATUS = 200
 
 
 def answer(row: Row) -> Mapping[str, Any]:
@@ -19,27 +19,27 @@ def answer(row: Row) -> Mapping[str, Any]:
     if key is None:
         raise MalformedError("custom_id is missing. Expected a name.")
     entrant = name(body.get("model"), "body.model")
-    if row["error"] or response.get("status_code") != _OK:
+    if row["error"] or response.get("status_code") != _OK_STATUS:
         return {"id": key, "text": None, "entrant": entrant, "is_failed": True}
-    found = _of_responses(body) if "output" in body else _of_chat(body)
-    return {"id": key, "entrant": entrant, **found}
+    answer_fields = _parse_responses(body) if "output" in body else _parse_chat(body)
+    return {"id": key, "entrant": entrant, **answer_fields}
 
 
-def _of_chat(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of /v1/chat/completions. A refusal is an answer."""
-    first, *others = listed(body["choices"], "choices")
-    message = first["message"]
+def _parse_chat(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse a body of /v1/chat/completions. A refusal is an answer."""
+    choice, *others = listed(body["choices"], "choices")
+    message = choice["message"]
     content = message["content"]
-    given = message.get("refusal") if content is None else content
+    reply = message.get("refusal") if content is None else content
     return {
-        "text": said(given or "", "content"),
-        "is_cut": first["finish_reason"] == "length",
+        "text": said(reply or "", "content"),
+        "is_cut": choice["finish_reason"] == "length",
         "notes": ("first choice",) if others else (),
     }
 
 
-def _of_responses(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of /v1/responses: the texts of its messages."""
+def _parse_responses(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse a body of /v1/responses: the texts of its messages."""
     messages = [part["content"] for part in body["output"] if part["type"] == "message"]
     parts = [part for content in messages for part in content]
     texts = [

@@ -9,22 +9,26 @@ from elo_exp.data.trajectories import messages
 from elo_exp.files import checked
 from elo_exp.records import Response, UserError, canonical_json
 
-_RECORDED = ("p_correct", "finish_reason", "diagnostics", "timestamp")
+_RECORDED_FIELDS = ("p_correct", "finish_reason", "diagnostics", "timestamp")
 
 
 def answer(row: Row) -> Mapping[str, Any]:
     entrant, prompt_id = (name(row[key], key) for key in ("entrant_id", "prompt_id"))
     if entrant is None or prompt_id is None:
         raise MalformedError("entrant_id or prompt_id is empty. Expected a name.")
-    given = {key: row[key] for key in _RECORDED if row.get(key) is not None}
-    said = None if row["response_text"] is None else text(row["response_text"], "it")
-    one: dict[str, Any] = {"entrant_id": entrant, "prompt_id": prompt_id}
-    one["response_text"] = said or ""
-    one["draw_idx"] = row.get("draw_idx") or 0
+    recorded = {key: row[key] for key in _RECORDED_FIELDS if row.get(key) is not None}
+    answer_text = (
+        None if row["response_text"] is None else text(row["response_text"], "it")
+    )
+    response_fields: dict[str, Any] = {"entrant_id": entrant, "prompt_id": prompt_id}
+    response_fields["response_text"] = answer_text or ""
+    response_fields["draw_idx"] = row.get("draw_idx") or 0
     try:
-        one["messages"] = messages(row.get("messages") or (), "row")
-        whole = checked(Response, {**one, "diagnostics": {}, **given}, "row")
-        canonical_json(whole.to_dict())
+        response_fields["messages"] = messages(row.get("messages") or (), "row")
+        response = checked(
+            Response, {**response_fields, "diagnostics": {}, **recorded}, "row"
+        )
+        canonical_json(response.to_dict())
     except UserError as error:
         raise MalformedError(str(error).removeprefix("row: ")) from None
     except ValueError:
@@ -32,13 +36,13 @@ def answer(row: Row) -> Mapping[str, Any]:
             "found NaN or Infinity, which JSON does not have. Write null or leave it out."
         ) from None
     return {
-        "text": said,
+        "text": answer_text,
         "id": prompt_id,
         "entrant": entrant,
-        "messages": whole.messages,
-        "draw_idx": whole.draw_idx,
-        "is_cut": whole.finish_reason == "length",
-        "recorded": given,
+        "messages": response.messages,
+        "draw_idx": response.draw_idx,
+        "is_cut": response.finish_reason == "length",
+        "recorded": recorded,
     }
 
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
 WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}  # of a winner
-_MAX_KEYS = 20  # that a message names
+_MAX_KEYS_IN_MESSAGE = 20
 
 
 class MalformedError(Exception):
@@ -113,8 +113,10 @@ def formats() -> tuple[Format, ...]:
         importlib.import_module(f"{__name__}.{module.name}")
         for module in pkgutil.iter_modules(__path__)
     ]
-    every = [one for module in modules for one in module.FORMATS]
-    return tuple(sorted(every, key=lambda one: -len(one.required)))
+    all_formats = [file_format for module in modules for file_format in module.FORMATS]
+    return tuple(
+        sorted(all_formats, key=lambda file_format: -len(file_format.required))
+    )
 
 
 def recognise(path: Source, name: str | None = None) -> Format:
@@ -123,33 +125,37 @@ def recognise(path: Source, name: str | None = None) -> Format:
     Raises UserError for a file of no format, naming the two nearest and what it lacks for each.
     """
     if name is not None:
-        one_of("battles_format", name, [one.name for one in formats()])
+        one_of("battles_format", name, [file_format.name for file_format in formats()])
     shape, keys = tables.shape(path), tables.keys(path)
-    others: dict[Sequence[str], tuple[float, str]] = {}
-    for one in formats():
-        if name not in (None, one.name):
+    mismatches: dict[Sequence[str], tuple[float, str]] = {}
+    for file_format in formats():
+        if name not in (None, file_format.name):
             continue
-        wrong = [f"lacks {key!r}" for key in one.required if key not in keys]
-        share = 1 - len(wrong) / len(one.required)
-        is_object = shape == "lines" and "object" in one.shapes  # of one line, perhaps
-        if not is_object and shape not in one.shapes:
-            wrong.append(f"is no {' or '.join(one.shapes)}")
-        if not wrong:
-            return one
-        others.setdefault(
-            one.required, (share, f" Not {one.name}: it {', '.join(wrong)}.")
+        faults = [f"lacks {key!r}" for key in file_format.required if key not in keys]
+        share = 1 - len(faults) / len(file_format.required)
+        # An object of one line has the shape of lines
+        is_object = shape == "lines" and "object" in file_format.shapes
+        if not is_object and shape not in file_format.shapes:
+            faults.append(f"is no {' or '.join(file_format.shapes)}")
+        if not faults:
+            return file_format
+        mismatches.setdefault(
+            file_format.required,
+            (share, f" Not {file_format.name}: it {', '.join(faults)}."),
         )
-    nearest = "".join(line for share, line in sorted(others.values())[:-3:-1] if share)
-    found = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS]) or "nothing"
+    nearest = "".join(
+        line for share, line in sorted(mismatches.values())[:-3:-1] if share
+    )
+    key_list = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
     raise UserError(
-        f"{path}: is none of the formats that are read.{nearest} The file ({shape}) has {found}. "
+        f"{path}: is none of the formats that are read.{nearest} The file ({shape}) has {key_list}. "
         "Name its columns with battles_columns.model_a=COLUMN and so on, or see docs/formats.md."
     )
 
 
 def facts(
     path: Source,
-    one: Format,
+    file_format: Format,
     rows: Mapping[str, int],
     hint: str = "",
     notes: Mapping[str, str] = MappingProxyType({}),
@@ -159,16 +165,18 @@ def facts(
     hint   what else the file could be read as
     notes  what else is to be said of it, by name
     """
-    counted = ", ".join(f"{n} {word}" for word, n in rows.items())
-    assumed = f"; assumed: {one.assumes}" if one.assumes else ""
-    also = "".join(f"; {name}: {note}" for name, note in notes.items())
-    also += f"; {hint}" if hint else ""
-    logger.info("%s: read as %s: %s%s%s", path, one.name, counted, assumed, also)
+    row_counts = ", ".join(f"{n} {word}" for word, n in rows.items())
+    assumption = f"; assumed: {file_format.assumes}" if file_format.assumes else ""
+    extras = "".join(f"; {name}: {note}" for name, note in notes.items())
+    extras += f"; {hint}" if hint else ""
+    logger.info(
+        "%s: read as %s: %s%s%s", path, file_format.name, row_counts, assumption, extras
+    )
     return {
         "file": str(path),
-        "format": one.name,
+        "format": file_format.name,
         "rows": dict(rows),
-        "assumed": one.assumes,
+        "assumed": file_format.assumes,
         **notes,
     }
 

@@ -12,26 +12,25 @@ from elo_exp.data.tables import Row
 from elo_exp.data.writing_style import counts
 
 
-def fields(given: Row) -> Mapping[str, Any]:
+def fields(row: Row) -> Mapping[str, Any]:
     """The preference is 1 for generator_1, 2 for generator_2; 1.5, and 0 in old files, are draws."""
-    preference = given["preference"]
+    preference = row["preference"]
     if preference and not (type(preference) in (int, float) and 1 <= preference <= 2):
         raise MalformedError(
             f"preference is {preference!r}. Expected a number from 1 to 2, 0 or null."
         )
-    outputs = {"style_a": given.get("output_1"), "style_b": given.get("output_2")}
+    outputs = {"style_a": row.get("output_1"), "style_b": row.get("output_2")}
     return {
         "score": None if preference is None else 2.0 - (preference or 1.5),
-        "question_id": hashlib.sha1(str(given["instruction"]).encode()).hexdigest(),
+        "question_id": hashlib.sha1(str(row["instruction"]).encode()).hexdigest(),
         **{name: list(counts(text)) for name, text in outputs.items() if text},
     }
 
 
-def answers(given: Row) -> Mapping[str, str]:
+def answers(row: Row) -> Mapping[str, str]:
     """Return both outputs by the names of their generators."""
     return {
-        str(given[f"generator_{n}"]): str(given.get(f"output_{n}") or "")
-        for n in (1, 2)
+        str(row[f"generator_{n}"]): str(row.get(f"output_{n}") or "") for n in (1, 2)
     }
 
 

@@ -11,36 +11,40 @@ from typing import Any
 from elo_exp.data.formats import Format, MalformedError, Rows
 from elo_exp.data.tables import Row
 
-_BASELINE = "gpt-4-0314"  # of version 0.1, which names none
-_STRONG = ("A>>B", "B<<A", "B>>A", "A<<B")
+# Files of version 0.1 do not name their baseline
+_DEFAULT_BASELINE = "gpt-4-0314"
+_STRONG_LABELS = ("A>>B", "B<<A", "B>>A", "A<<B")
 
 
-def fields(given: Row) -> Mapping[str, Any]:
-    first, second = given["games"]
-    ab, ba = _winner(first, "model_a", "model_b"), _winner(second, "model_b", "model_a")
-    is_one = "game" in given and ab and ba
+def fields(row: Row) -> Mapping[str, Any]:
+    first, second = row["games"]
+    ab, ba = (
+        _read_winner(first, "model_a", "model_b"),
+        _read_winner(second, "model_b", "model_a"),
+    )
+    is_single_game = "game" in row and ab and ba
     return {
-        "model_a": given.get("baseline") or _BASELINE,
-        "question_id": given["uid"] if "uid" in given else given["question_id"],
+        "model_a": row.get("baseline") or _DEFAULT_BASELINE,
+        "question_id": row["uid"] if "uid" in row else row["question_id"],
         "source": "llm-judge",
-        "winner": (ab, ba)[given["game"]] if is_one else None,
-        **({} if is_one else {"verdict_ab": ab, "verdict_ba": ba}),
+        "winner": (ab, ba)[row["game"]] if is_single_game else None,
+        **({} if is_single_game else {"verdict_ab": ab, "verdict_ba": ba}),
     }
 
 
 def weighted(rows: Rows) -> Rows:
     """Count a game of A>>B or B>>A three times."""
-    for place, row in rows:
-        yield place, row
+    for location, row in rows:
+        yield location, row
         games = row.get("games")
         for n, game in enumerate(games if isinstance(games, list) else ()):
-            if isinstance(game, dict) and game.get("score") in _STRONG:
-                yield from [(place, {**row, "game": n})] * 2
+            if isinstance(game, dict) and game.get("score") in _STRONG_LABELS:
+                yield from [(location, {**row, "game": n})] * 2
 
 
-def _winner(game: Any, a: str, b: str) -> str | None:
+def _read_winner(game: Any, a: str, b: str) -> str | None:
     label = game["score"] if game else None
-    won = {
+    winners = {
         None: None,
         "A>B": a,
         "B<A": a,
@@ -50,11 +54,11 @@ def _winner(game: Any, a: str, b: str) -> str | None:
         "A<B": b,
     }
     weak = label and re.sub(r"([<>])\1", r"\1", label)
-    if weak not in won:
+    if weak not in winners:
         raise MalformedError(
             f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A."
         )
-    return won[weak]
+    return winners[weak]
 
 
 _FORMAT = Format(
@@ -63,7 +67,7 @@ _FORMAT = Format(
     columns={"model_b": "model", "judge_model": "judge"},
     fields=fields,
     judged=True,
-    assumes=f"A>>B counts as A>B; a baseline that is not named is {_BASELINE}",
+    assumes=f"A>>B counts as A>B; a baseline that is not named is {_DEFAULT_BASELINE}",
 )
 FORMATS = (
     _FORMAT,
@@ -72,6 +76,6 @@ FORMATS = (
         name="arena_hard_weighted",  # by battles_format alone
         join=weighted,
         judged=False,  # once
-        assumes=f"A>>B counts three times; a baseline that is not named is {_BASELINE}",
+        assumes=f"A>>B counts three times; a baseline that is not named is {_DEFAULT_BASELINE}",
     ),
 )

@@ -10,16 +10,16 @@ from elo_exp.data.formats import Format
 from elo_exp.data.tables import Row
 
 
-def fields(given: Row) -> Mapping[str, Any]:
+def fields(row: Row) -> Mapping[str, Any]:
     """Both winners name the column of the model, whatever its place."""
-    words = given["g1_winner"], given["g2_winner"]
+    words = row["g1_winner"], row["g2_winner"]
     ab, ba = (None if word == "error" else word for word in words)
-    is_one = "m1_score" in given and ab and ba
-    judge, *_ = given["judge"]  # then a template
+    is_single_game = "m1_score" in row and ab and ba
+    judge, *_ = row["judge"]  # then a template
     return {
-        **({"winner": ab} if is_one else {"verdict_ab": ab, "verdict_ba": ba}),
+        **({"winner": ab} if is_single_game else {"verdict_ab": ab, "verdict_ba": ba}),
         "judge": judge,
-        "dimension": f"turn {given['turn']:d}",
+        "dimension": f"turn {row['turn']:d}",
     }
 
 

@@ -19,19 +19,26 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
     log = inspect_log.read(path)
     if log.status != "success":
         logger.warning("%s: the status of the log is %s", path, log.status)
-    found = [
-        (one.row["id"], one.row["epoch"], one.row.get("metadata"), one.scores)
-        for one in log.samples()
+    samples = [
+        (
+            sample.row["id"],
+            sample.row["epoch"],
+            sample.row.get("metadata"),
+            sample.scores,
+        )
+        for sample in log.samples()
     ]
-    scorers = dict.fromkeys(name for *_, own in found for name in own)
-    for item, epoch, metadata, own in found:
+    scorers = dict.fromkeys(
+        name for *_, sample_scores in samples for name in sample_scores
+    )
+    for item, epoch, metadata, sample_scores in samples:
         for scorer in [metric] if metric else scorers:
             yield Score(
                 dimension=f"{log.task} {scorer}",
                 entrant=log.model,
                 item=item,
                 draw=epoch,
-                value=own.get(scorer),
+                value=sample_scores.get(scorer),
                 columns=metadata,
             )
 

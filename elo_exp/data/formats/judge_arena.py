@@ -14,27 +14,29 @@ from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
 from elo_exp.data.tables import Row
 
 # Begins at the first "score" of a line: what follows a later one follows the first, too
-_SCORE = r'(?m)(?>^.*?score).*?%s[": *\n]*(-?\d+)'
+_SCORE_PATTERN = r'(?m)(?>^.*?score).*?%s[": *\n]*(-?\d+)'
 # A thought that is not closed is read on
 _THOUGHT = re.compile("<think>.*?</think>|(?P<open><think>.*)", re.DOTALL)
 
 
 def join(rows: Rows) -> Rows:
     """The second order of a comparison stands in a row of its own, with the models exchanged."""
-    joined = dict[str, tuple[str, dict[str, Any]]]()
-    for place, row in rows:
+    rows_by_comparison = dict[str, tuple[str, dict[str, Any]]]()
+    for location, row in rows:
         models = sorted(str(row.get(name)) for name in ("model_A", "model_B"))
         key = str([row.get("instruction_index"), row.get("judge"), models])
-        _, first = joined.setdefault(key, (place, {**row, "orders": []}))
-        first["orders"].append(row)
-    return joined.values()
+        _, comparison = rows_by_comparison.setdefault(
+            key, (location, {**row, "orders": []})
+        )
+        comparison["orders"].append(row)
+    return rows_by_comparison.values()
 
 
-def fields(given: Row) -> Mapping[str, Any]:
-    orders = given["orders"]
+def fields(row: Row) -> Mapping[str, Any]:
+    orders = row["orders"]
     if len({order["model_A"] for order in orders}) < len(orders):
         raise MalformedError("is judged twice in one order. Remove the second row.")
-    ab, *ba = (_share(str(order["judge_completion"])) for order in orders)
+    ab, *ba = (_parse_share(str(order["judge_completion"])) for order in orders)
     shares = [ab, *(1.0 - share for share in ba)]
     if math.isnan(mean := sum(shares) / len(shares)):
         return {}
@@ -42,10 +44,10 @@ def fields(given: Row) -> Mapping[str, Any]:
     return {"score": mean, **dict(verdicts)}
 
 
-def _share(reply: str) -> float:
-    """The share of the answer shown first; NaN where the reply has no two scores."""
+def _parse_share(reply: str) -> float:
+    """Return the share of the answer shown first; NaN if the reply lacks one of the two scores."""
     text = _THOUGHT.sub(lambda thought: thought["open"] or "", reply).lower()
-    a, b = (re.search(_SCORE % side, text) for side in "ab")
+    a, b = (re.search(_SCORE_PATTERN % side, text) for side in "ab")
     return (
         float(scipy.special.expit(0.3 * (int(a[1]) - int(b[1]))))
         if a and b

@@ -11,7 +11,7 @@ from elo_exp.data import tables
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
-_NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?\.jsonl(\.gz)?")
+_FILE_NAME = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT.*)?\.jsonl(\.gz)?")
 
 
 def scores(path: Path, metric: str | None) -> Iterator[Score]:
@@ -19,16 +19,16 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
 
     A metric of a whole corpus has parts in each row, which are no score.
     """
-    name = _NAME.fullmatch(path.name)
+    name = _FILE_NAME.fullmatch(path.name)
     task, model = name[1] if name else path.stem, path.resolve().parent.name
     for _, row in tables.rows(path):
-        usual = [m for m in ("acc", "exact_match") if m in row] or row["metrics"]
-        chosen = metric or usual[0]
+        metrics = [m for m in ("acc", "exact_match") if m in row] or row["metrics"]
+        metric_name = metric or metrics[0]
         yield Score(
-            dimension=f"{task} {chosen}, filter {row.get('filter')}",
+            dimension=f"{task} {metric_name}, filter {row.get('filter')}",
             entrant=model,
             item=f"{row['doc_id']} {row.get('doc_hash', '')}",
-            value=row[chosen],
+            value=row[metric_name],
             columns=row["doc"],
         )
 

@@ -8,15 +8,15 @@ from elo_exp import files
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
-_ERROR = 2  # the failureReason of a result without a score
-_KEYS = ("results.version", "results.results")
+_ERROR_FAILURE_REASON = 2  # the failureReason of a result without a score
+_REQUIRED_KEYS = ("results.version", "results.results")
 
 
 def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """Yield the score of each result, or one of its named scores. An item is a test's variables."""
-    found = files.read_json(path)["results"]["results"]
-    prompts = {row["prompt"]["label"] for row in found}
-    for row in found:
+    results = files.read_json(path)["results"]["results"]
+    prompts = {row["prompt"]["label"] for row in results}
+    for row in results:
         entrant = row["provider"].get("label") or row["provider"]["id"]
         if len(prompts) > 1:
             entrant = f"{entrant}, {row['prompt']['label']}"
@@ -31,7 +31,7 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
             entrant=entrant,
             item=json.dumps(variables, sort_keys=True),
             draw=row["testIdx"],
-            value=None if row["failureReason"] == _ERROR else value,
+            value=None if row["failureReason"] == _ERROR_FAILURE_REASON else value,
             columns=variables,
         )
 
@@ -40,14 +40,14 @@ FORMATS = (
     Format(
         name="promptfoo",
         shapes=("object",),
-        required=_KEYS,
+        required=_REQUIRED_KEYS,
         scores=scores,
         assumes="a score averages a test's assertions; battles_metric=NAME takes one of them",
     ),
     Format(
         name="promptfoo 2",
         shapes=("object",),
-        required=(*_KEYS, "results.table"),
+        required=(*_REQUIRED_KEYS, "results.table"),
         instead="Export it with a newer promptfoo: versions 3 and 4 are read.",
     ),
 )

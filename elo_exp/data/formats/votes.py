@@ -7,8 +7,9 @@ from elo_exp.data import tables
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.tables import Row
 
-_TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false", "none")  # and missing
-_FLAGS = {
+# A missing cell is "none"
+_TRUE_FLAGS, _FALSE_FLAGS = ("1", "1.0", "true"), ("0", "0.0", "false", "none")
+_WINNER_COLUMNS = {
     "model_a": "winner_model_a",
     "model_b": "winner_model_b",
     "tie": "winner_tie",
@@ -17,32 +18,32 @@ _FLAGS = {
 
 def flagged(row: Row, columns: Mapping[str, str | None]) -> str | None:
     """Return the winner whose column is true. Raises MalformedError where two are."""
-    won = {}
+    winners = {}
     for name, column in columns.items():
         flag = str(tables.text(row.get(column))).lower()
-        if flag in _TRUE:
-            won[name] = str(column)
-        elif flag not in _FALSE:
+        if flag in _TRUE_FLAGS:
+            winners[name] = str(column)
+        elif flag not in _FALSE_FLAGS:
             raise MalformedError(
                 f"{column} is {row[column]!r}. Expected true or false, 1 or 0."
             )
-    if len(won) > 1:
-        names = " and ".join(won.values())
+    if len(winners) > 1:
+        names = " and ".join(winners.values())
         raise MalformedError(
             f"{names} are true. Expected one of them. Correct or remove the row."
         )
-    return next(iter(won), None)
+    return next(iter(winners), None)
 
 
-def lmarena(given: Row) -> Mapping[str, Any]:
-    if (winner := flagged(given, _FLAGS)) is None:
-        raise MalformedError(f"none of {', '.join(_FLAGS.values())} is 1.")
+def lmarena(row: Row) -> Mapping[str, Any]:
+    if (winner := flagged(row, _WINNER_COLUMNS)) is None:
+        raise MalformedError(f"none of {', '.join(_WINNER_COLUMNS.values())} is 1.")
     return {"winner": winner}
 
 
-def comparia(given: Row) -> Mapping[str, Any]:
-    chosen = tables.text(given["chosen_model_name"])
-    tie = flagged(given, {"tie": "both_equal"})
+def comparia(row: Row) -> Mapping[str, Any]:
+    chosen = tables.text(row["chosen_model_name"])
+    tie = flagged(row, {"tie": "both_equal"})
     if chosen and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")
     return {"winner": tie or chosen}
@@ -51,7 +52,7 @@ def comparia(given: Row) -> Mapping[str, Any]:
 FORMATS = (
     Format(
         name="lmarena_votes",
-        required=("model_a", "model_b", *_FLAGS.values()),
+        required=("model_a", "model_b", *_WINNER_COLUMNS.values()),
         columns={"question_id": "id"},
         fields=lmarena,
         votes=True,
