@@ -24,15 +24,16 @@ from elo_exp.records import UserError
 from elo_exp.store.usage import Usage
 from elo_exp.types import Orders
 
-_DEEPEST = 100  # levels of lists and objects in each other
-_LARGEST = 1e100  # whose square is a number, too
+_MAX_LEVELS = 100
+# Its square is a finite number, too
+_MAX_NUMBER = 1e100
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(defer_build=True)  # most commands read no run
 
 
-class _Rates(_Part):
+class _JudgeRates(_Section):
     """How a judge did on a dimension."""
 
     dimension: str
@@ -43,7 +44,7 @@ class _Rates(_Part):
     n_one_order: int | None = None
 
 
-class Manifest(_Part):
+class Manifest(_Section):
     """manifest.json; every field may be absent."""
 
     token: str | None = None
@@ -66,21 +67,21 @@ class Manifest(_Part):
     input_paths: dict[str, str] = {}
     input_hashes: dict[str, str] = {}
     weights: dict[str, dict[str, str]] = {}
-    judge_quality: list[_Rates] = []
+    judge_quality: list[_JudgeRates] = []
     judges: dict[str, str] = {}  # the models of several, by name
 
 
-class _Elo(_Part):
+class _EloSettings(_Section):
     k: float = Field(gt=0)
 
 
-class _Method(_Part):
+class _MethodSettings(_Section):
     orders: Orders = "both"
 
 
-class _RatingSettings(_Part):
-    elo: _Elo
-    rating: dict[str, _Method] | None = None
+class _RatingSettings(_Section):
+    elo: _EloSettings
+    rating: dict[str, _MethodSettings] | None = None
     sweep_pair: list[str] | None = None
 
 
@@ -91,7 +92,7 @@ class OfRatings(Manifest):
     n_perms: int
 
 
-class _Groups(_Part):
+class _SettingGroups(_Section):
     """The settings that a rating anew takes from a run; their values are checked where they are used."""
 
     elo: dict[str, Any] | None = None
@@ -102,14 +103,14 @@ class _Groups(_Part):
 class OfSettings(Manifest):
     """manifest.json of a run whose rating settings are taken."""
 
-    config: _Groups  # type: ignore[assignment]
+    config: _SettingGroups  # type: ignore[assignment]
 
 
-class _Reason(_Part):
+class _Reason(_Section):
     name: str
 
 
-class _Conclusion(_Part):
+class _Conclusion(_Section):
     state: str
     sentence: str
     ci_low: float | None
@@ -125,7 +126,7 @@ class _Conclusion(_Part):
     reasons: list[_Reason] = []
 
 
-class _Difference(_Part):
+class _Difference(_Section):
     """A row of the differences, of which a pair is read by name."""
 
     dimension: str
@@ -141,60 +142,60 @@ class _Difference(_Part):
     n_prompts: int | None = None
 
 
-class _Progress(_Part):
+class _EloProgress(_Section):
     """Of the parameters of Elo, those that are read by name."""
 
     convergence: float | None = None
     converged: bool | None = None
 
 
-class _Limit(_Part):
+class _EloLimit(_Section):
     """What the Elo of a model converges to."""
 
     model: str
     rating: float
 
 
-class _Board(_Part):
+class _Board(_Section):
     label: str = ""
     interval: str | None = None
     unit: Literal["points", "score"] = "points"
-    parameters: _Progress | None = None
-    limit: list[_Limit] = []
+    parameters: _EloProgress | None = None
+    limit: list[_EloLimit] = []
     order: dict[str, float] = {}
     ratings: list[Rating]
 
 
-def _boards(found: Any) -> Any:
-    """The leaderboards of a dimension, which has the split of its variance beside them."""
-    if not isinstance(found, dict):
-        return found
-    return {name: one for name, one in found.items() if name != "variance"}
+def _drop_variance(content: Any) -> Any:
+    """Drop the variance components, which stand next to the leaderboards of a dimension."""
+    if not isinstance(content, dict):
+        return content
+    return {name: board for name, board in content.items() if name != "variance"}
 
 
-class Ratings(_Part):
+class Ratings(_Section):
     """ratings.json."""
 
-    dimensions: dict[str, Annotated[dict[str, _Board], BeforeValidator(_boards)]]
+    dimensions: dict[str, Annotated[dict[str, _Board], BeforeValidator(_drop_variance)]]
     conclusions: dict[str, _Conclusion] = {}
     result: dict[str, dict[str, float]] = {}
     differences: dict[str, list[_Difference]] = {}
 
 
-class _LabelMean(_Part):
+class _LabelMean(_Section):
     influence: dict[str, float]
     beside: dict[str, float]
     lowest: float
     highest: float
 
 
-class _Influence(_Part):
+class _Influence(_Section):
     value: float
     influence: dict[str, float]  # empty where nothing varies
     labels: _LabelMean | None = None
 
 
-class Estimate(_Part):
+class Estimate(_Section):
     """A row of estimates.json."""
 
     policy: str
@@ -220,30 +221,30 @@ Estimates = list[Estimate]  # estimates.json
 Influences = dict[str, _Influence]  # influences.json, by policy
 
 
-class _Said(_Part):
+class _Sentence(_Section):
     sentence: str
     whose: str | None = None
 
 
-class _Audit(_Part):
-    conclusion: _Said
+class _Audit(_Section):
+    conclusion: _Sentence
     results: list[dict[str, Any]]
 
 
-class Gate(_Part):
+class Gate(_Section):
     """gate.json."""
 
-    conclusion: _Said
+    conclusion: _Sentence
 
 
-class Concluded(_Part):
+class Concluded(_Section):
     """compare.json, and manifest.json of an oracle's run."""
 
-    conclusions: dict[str, _Said] = {}
-    choice: _Said | None = None
+    conclusions: dict[str, _Sentence] = {}
+    choice: _Sentence | None = None
 
 
-class _Biased(_Part):
+class _BiasedProbe(_Section):
     """A probe by which a judge is biased."""
 
     probe: str
@@ -252,7 +253,7 @@ class _Biased(_Part):
     estimate: float
 
 
-class _Probed(_Part):
+class _OtherProbe(_Section):
     """Another probe."""
 
     probe: str
@@ -261,7 +262,7 @@ class _Probed(_Part):
     estimate: float | None = None
 
 
-class _Labelled(_Part):
+class _LabelAccuracy(_Section):
     """What a judge said of labelled pairs."""
 
     subset: str
@@ -272,16 +273,16 @@ class _Labelled(_Part):
     n_invalid: int = 0
 
 
-class StoredAudit(_Part):
+class StoredAudit(_Section):
     """The last audit of a judge under a rubric, as it lies beside the store."""
 
     date: str
     n_prompts: int
-    results: list[Annotated[_Biased | _Probed, Field(discriminator="verdict")]]
-    gold: list[_Labelled] = []
+    results: list[Annotated[_BiasedProbe | _OtherProbe, Field(discriminator="verdict")]]
+    gold: list[_LabelAccuracy] = []
 
 
-class Kept(_Part):
+class Kept(_Section):
     """artifact.json of a leaderboard that was fetched."""
 
     name: str = Field(pattern=r"^[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+$", max_length=1000)
@@ -290,43 +291,47 @@ class Kept(_Part):
 Audits = dict[str, _Audit]  # audit.json, by dimension
 Judges = dict[str, Gate]  # judges.json, by dimension
 
-_adapter = functools.cache(TypeAdapter)  # of a type, made once
+# An adapter takes long to make
+_get_adapter = functools.cache(TypeAdapter)
 
 
 def read(kind: Any, path: Path) -> Any:
     """Return a JSON file of a run folder as data. Raises UserError where it is not of this type."""
     content = read_json(path)
-    if fault := _beyond(content):
+    if fault := _find_excess(content):
         raise UserError(f"{path}: found {fault}. Expected what a run wrote.")
     try:
         # As JSON, where a list is a tuple and nothing else is taken for what it is not
-        _adapter(kind).validate_json(
+        _get_adapter(kind).validate_json(
             json.dumps(content, ensure_ascii=False).encode(errors="replace"),
             strict=True,
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        first_error = error.errors()[0]
+        location = ".".join(map(str, first_error["loc"]))
         raise UserError(
-            f"{path}: found {first['input']!r:.80}{where and f' as {where:.120}'}. "
-            f"{first['msg']}. Expected what a run wrote."
+            f"{path}: found {first_error['input']!r:.80}{location and f' as {location:.120}'}. "
+            f"{first_error['msg']}. Expected what a run wrote."
         ) from None
     return content
 
 
-def _beyond(content: Any) -> str | None:
-    """What no run writes and no type refuses: a number that is none, or too many levels."""
+def _find_excess(content: Any) -> str | None:
+    """Describe what no run writes and no type refuses: a number that is not finite, or too many levels."""
     level = [content]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_LEVELS):
         inner = list[Any]()
         for value in level:
             if isinstance(value, dict):
                 inner += value.values()
             elif isinstance(value, list):
                 inner += value
-            elif isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:
+            elif (
+                isinstance(value, int | float)
+                and not -_MAX_NUMBER < value < _MAX_NUMBER
+            ):
                 return f"the number {value!r:.40}"
         if not inner:
             return None
         level = inner
-    return f"more than {_DEEPEST} levels"
+    return f"more than {_MAX_LEVELS} levels"

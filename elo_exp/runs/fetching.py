@@ -23,16 +23,16 @@ from elo_exp.runs.reading import SUMMARY
 logger = logging.getLogger(__name__)
 
 PREFIX = "wandb:"
-_NAME = re.compile(r"[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+")
+_ARTIFACT_NAME = re.compile(r"[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+")
 # The place of this package is that of the job, whatever the folder is that it works in
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from elo_exp.runs.fetching import main; main(*sys.argv[2:])"
 )
-_PATIENCE = 30.0  # seconds in which something has to arrive
-_LOOK = 0.1  # seconds between two looks at what has arrived
+_STALL_TIMEOUT_S = 30.0
+_POLL_S = 0.1
 _MB = 1_000_000
-_MOST = 2_000 * _MB  # bytes of a leaderboard
+_MAX_BYTES = 2_000 * _MB
 
 
 def fetched(entries: Sequence[str], folder: Path) -> list[str]:
@@ -43,14 +43,14 @@ def fetched(entries: Sequence[str], folder: Path) -> list[str]:
     ]
 
 
-def fetch(entry: str, folder: Path, *, patience: float = _PATIENCE) -> Path:
+def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Path:
     """Return the folder of a leaderboard, wandb:ENTITY/PROJECT/leaderboard:VERSION, below `folder`.
 
     What is there of it already is not fetched again. Raises UserError in a line, at the latest when nothing has arrived
     for `patience` seconds.
     """
     name = entry.removeprefix(PREFIX)
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not _ARTIFACT_NAME.fullmatch(name) or ".." in name:
         raise UserError(
             f"runs: found {entry}. Expected wandb:ENTITY/PROJECT/leaderboard:VERSION, as "
             "wandb:me/elo_exp/leaderboard:v1, or an alias for the version."
@@ -65,38 +65,40 @@ def fetch(entry: str, folder: Path, *, patience: float = _PATIENCE) -> Path:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    arrived, since = 0, time.monotonic()
+    n_bytes, last_arrival = 0, time.monotonic()
     try:
         while child.poll() is None:
-            if (now := _size(folder)) != arrived:
-                arrived, since = now, time.monotonic()
-            if time.monotonic() - since > patience:
-                raise _lost(entry, f"it does not answer within {patience:.0f} s")
-            time.sleep(_LOOK)
-        said, _ = child.communicate()
+            if (n_bytes_now := _measure_folder(folder)) != n_bytes:
+                n_bytes, last_arrival = n_bytes_now, time.monotonic()
+            if time.monotonic() - last_arrival > patience:
+                raise _build_fetch_error(
+                    entry, f"it does not answer within {patience:.0f} s"
+                )
+            time.sleep(_POLL_S)
+        output, _ = child.communicate()
     finally:
         child.kill()
         child.wait()
-    lines = said.splitlines()
+    lines = output.splitlines()
     try:
-        found: Mapping[str, str] = json.loads(lines[-1])
-        place = found.get("folder")
-        reason = found.get("reason", "")
+        answer: Mapping[str, str] = json.loads(lines[-1])
+        result_folder = answer.get("folder")
+        reason = answer.get("reason", "")
     except (IndexError, ValueError, AttributeError):
-        place, reason = None, f"its SDK ended with exit code {child.returncode}"
-    if place is None:
-        raise _lost(entry, reason)
-    return Path(place)
+        result_folder, reason = None, f"its SDK ended with exit code {child.returncode}"
+    if result_folder is None:
+        raise _build_fetch_error(entry, reason)
+    return Path(result_folder)
 
 
-def _lost(entry: str, reason: str) -> UserError:
+def _build_fetch_error(entry: str, reason: str) -> UserError:
     return UserError(
         f"runs: {entry} cannot be fetched from Weights & Biases ({reason}). Check the name and "
         "version, WANDB_API_KEY or `wandb login`, and the network."
     )
 
 
-def _size(folder: Path) -> int:
+def _measure_folder(folder: Path) -> int:
     size = 0
     for path in folder.rglob("*"):
         with suppress(OSError):  # one that has gone
@@ -104,40 +106,40 @@ def _size(folder: Path) -> int:
     return size
 
 
-def _fetch(name: str, folder: Path) -> Path:
-    """In the process of its own. Raises ValueError for an artifact that is no leaderboard."""
+def _download(name: str, folder: Path) -> Path:
+    """Download a leaderboard, in the child process. Raises ValueError for an artifact that is no leaderboard."""
     import wandb
 
-    artifact = wandb.Api(timeout=int(_PATIENCE)).artifact(name)
+    artifact = wandb.Api(timeout=int(_STALL_TIMEOUT_S)).artifact(name)
     if artifact.type != "leaderboard":
         raise ValueError(f"it is an artifact of type {artifact.type}, no leaderboard")
     entries = artifact.manifest.entries
-    chosen = [entries[name] for name in (*BOARD, SUMMARY) if name in entries]
-    if any(entry.ref is not None for entry in chosen):
+    wanted_entries = [entries[name] for name in (*BOARD, SUMMARY) if name in entries]
+    if any(entry.ref is not None for entry in wanted_entries):
         raise ValueError("a file of it lies elsewhere")
-    n_bytes = sum(entry.size or 0 for entry in chosen)
-    if n_bytes > _MOST:
-        raise ValueError(f"it has {n_bytes // _MB} MB, more than {_MOST // _MB}")
-    entity, project, rest = name.split("/")
+    n_bytes = sum(entry.size or 0 for entry in wanted_entries)
+    if n_bytes > _MAX_BYTES:
+        raise ValueError(f"it has {n_bytes // _MB} MB, more than {_MAX_BYTES // _MB}")
+    entity, project, versioned_name = name.split("/")
     if not re.fullmatch(r"v\d+", artifact.version):
         raise ValueError(f"its version is {artifact.version!r}")
-    collection = rest.partition(":")[0]
-    place = folder / entity / project / f"{collection}_{artifact.version}"
-    for entry in chosen:
-        taken = artifact.get_entry(entry.path)
-        path = Path(taken.download(root=str(place), skip_cache=True))
+    collection = versioned_name.partition(":")[0]
+    target = folder / entity / project / f"{collection}_{artifact.version}"
+    for entry in wanted_entries:
+        entry_file = artifact.get_entry(entry.path)
+        path = Path(entry_file.download(root=str(target), skip_cache=True))
         if path.stat().st_size != entry.size:
             raise ValueError(f"{entry.path} is not whole")
     version = f"{entity}/{project}/{collection}:{artifact.version}"
-    write_json(place / KEPT_AS, {"name": version})
-    return place
+    write_json(target / KEPT_AS, {"name": version})
+    return target
 
 
 def main(name: str, folder: str) -> None:
     """Fetch it, and say in JSON where it is or why it is not."""
     try:
-        answer = {"folder": str(_fetch(name, Path(folder)))}
+        answer = {"folder": str(_download(name, Path(folder)))}
     except Exception as error:  # of the SDK, its server, or the network
-        first, *_ = str(error).splitlines() or [type(error).__name__]
-        answer = {"reason": first.rstrip(".")}
+        first_line, *_ = str(error).splitlines() or [type(error).__name__]
+        answer = {"reason": first_line.rstrip(".")}
     print(json.dumps(answer))

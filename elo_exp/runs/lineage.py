@@ -32,18 +32,18 @@ BOARD = (
     ),
     *("estimates.json", "influences.json", "differences.json"),
 )
-_VERDICTS = ("verdicts/", "matches/", "verdicts.jsonl")
-_WITHOUT_TEXTS = ("manifest.json", "figures/", "elo_per_perm.npz", "bootstrap_")
-_OF_AN_ATTEMPT = {
+_VERDICT_FILES = ("verdicts/", "matches/", "verdicts.jsonl")
+_TEXT_FREE_FILES = ("manifest.json", "figures/", "elo_per_perm.npz", "bootstrap_")
+_ATTEMPT_FIELDS = {
     *("token", "group", "started_at", "finished_at", "error", "usage", "paid_before"),
     *("overrides", "config_path", "git_commit", "versions", "input_paths", "weights"),
     *("files", "n_seen"),
 }
-_ABOUT = (
+_METADATA_FIELDS = (
     *("experiment", "mode", "judge_model", "headline", "headline_is", "git_commit"),
     "input_hashes",
 )
-_LATEST = "latest"
+_LATEST_ALIAS = "latest"
 
 
 def files_of_run(
@@ -62,88 +62,106 @@ def files_of_run(
     inputs    files and folders that were read, by role
     recorded  those of them that have the answers of an entrant, by its name
     """
-    made = {path.relative_to(info.run_dir).as_posix(): path for path in written}
-    found = [*_of_judges(info, manifest, made)]
+    outputs = {path.relative_to(info.run_dir).as_posix(): path for path in written}
+    artifacts = [*_collect_judge_files(info, manifest, outputs)]
     for entrant in dict.fromkeys([*(manifest.get("entrants") or ()), *recorded]):
         name = f"responses_{safe_name(entrant)}.jsonl"
-        path = made.pop(f"responses/{name}", None)
+        path = outputs.pop(f"responses/{name}", None)
         if path is not None and entrant not in recorded:
-            found.append(_texts("responses", entrant, {name: path}))
-    if verdicts := {name: made.pop(name) for name in [*made] if _is(name, _VERDICTS)}:
+            artifacts.append(_build_text_files("responses", entrant, {name: path}))
+    if verdicts := {
+        name: outputs.pop(name)
+        for name in [*outputs]
+        if _is_under(name, _VERDICT_FILES)
+    }:
         judge = info.labels.get("judge_model") or "unknown"
-        found.append(_texts("verdicts", judge, verdicts))
-    if board := {name: made.pop(name) for name in BOARD if name in made}:
+        artifacts.append(_build_text_files("verdicts", judge, verdicts))
+    if board := {name: outputs.pop(name) for name in BOARD if name in outputs}:
         path = info.run_dir / "tracker" / SUMMARY
         board[SUMMARY] = write_json(path, summary(manifest))
-        found.append(Files(kind="leaderboard", name="leaderboard", paths=board))
-    texts = frozenset(name for name in made if not _is(name, _WITHOUT_TEXTS))
-    found.append(Files(kind="run", name="run-files", paths=made, texts=texts))
-    aliases = tuple(filter(None, (_LATEST, f"run-{info.id}", _swept(info))))
-    about = {name: manifest.get(name) for name in _ABOUT}
+        artifacts.append(Files(kind="leaderboard", name="leaderboard", paths=board))
+    texts = frozenset(name for name in outputs if not _is_under(name, _TEXT_FREE_FILES))
+    artifacts.append(Files(kind="run", name="run-files", paths=outputs, texts=texts))
+    aliases = tuple(
+        filter(None, (_LATEST_ALIAS, f"run-{info.id}", _build_sweep_alias(info)))
+    )
+    metadata = {name: manifest.get(name) for name in _METADATA_FIELDS}
     return [
-        *_read(inputs, recorded),
-        *(replace(files, aliases=aliases, metadata=about) for files in found),
+        *_collect_inputs(inputs, recorded),
+        *(replace(files, aliases=aliases, metadata=metadata) for files in artifacts),
     ]
 
 
-def _of_judges(
-    info: RunInfo, manifest: Mapping[str, Any], made: dict[str, Path]
+def _collect_judge_files(
+    info: RunInfo, manifest: Mapping[str, Any], outputs: dict[str, Path]
 ) -> Iterator[Files]:
-    """What each of several judges has made: its verdicts and its leaderboard. Answers, which are the same in the folder
-    of each, are those of the run."""
-    for name, whose in names.of_judges(manifest.get("judges") or {}).items():
+    """Yield the verdicts and the leaderboard of each of several judges. Answers, which are the same in the folder of each
+    judge, become outputs of the run."""
+    for name, judge_name in names.of_judges(manifest.get("judges") or {}).items():
         start = f"judges/{safe_name(name)}/"
-        own = {n.removeprefix(start): n for n in [*made] if n.startswith(start)}
-        if not own:
+        judge_files = {
+            n.removeprefix(start): n for n in [*outputs] if n.startswith(start)
+        }
+        if not judge_files:
             continue
-        for of, path in [*own.items()]:
-            if of.startswith("responses/"):
-                made.setdefault(of, made.pop(path))
+        for inner_name, path in [*judge_files.items()]:
+            if inner_name.startswith("responses/"):
+                outputs.setdefault(inner_name, outputs.pop(path))
         if verdicts := {
-            n: made.pop(path) for n, path in own.items() if _is(n, _VERDICTS)
+            n: outputs.pop(path)
+            for n, path in judge_files.items()
+            if _is_under(n, _VERDICT_FILES)
         }:
-            yield _texts("verdicts", whose, verdicts)
-        if board := {n: made.pop(own[n]) for n in BOARD if n in own}:
+            yield _build_text_files("verdicts", judge_name, verdicts)
+        if board := {n: outputs.pop(judge_files[n]) for n in BOARD if n in judge_files}:
             folder = info.run_dir / start
-            concluded = summary(read_manifest(folder))
-            board[SUMMARY] = write_json(folder / "tracker" / SUMMARY, concluded)
-            yield Files(kind="leaderboard", name=names.leaderboard(whose), paths=board)
+            judge_summary = summary(read_manifest(folder))
+            board[SUMMARY] = write_json(folder / "tracker" / SUMMARY, judge_summary)
+            yield Files(
+                kind="leaderboard", name=names.leaderboard(judge_name), paths=board
+            )
 
 
-def _is(name: str, places: tuple[str, ...]) -> bool:
+def _is_under(name: str, places: tuple[str, ...]) -> bool:
     return name.startswith(places)
 
 
-def _texts(kind: str, whose: str, paths: Mapping[str, Path], **more: Any) -> Files:
-    name = names.plain(f"{kind}-{whose}")
+def _build_text_files(
+    kind: str, author: str, paths: Mapping[str, Path], **more: Any
+) -> Files:
+    name = names.plain(f"{kind}-{author}")
     return Files(kind=kind, name=name, paths=paths, texts=frozenset(paths), **more)
 
 
-def _swept(info: RunInfo) -> str:
-    """What tells a job from others of its sweep, as k16-n_perms500; empty of a single run."""
+def _build_sweep_alias(info: RunInfo) -> str:
+    """Return what tells a job from others of its sweep, as k16-n_perms500; "" for a single run."""
     if info.group is None:
         return ""
-    plain = re.sub(
+    alias = re.sub(
         r"[^A-Za-z0-9._-]+", "_", info.name.replace("=", "").replace(" ", "-")
     )
     # v1 is the number of a version
-    return "" if re.fullmatch(r"v\d+", plain) else plain[: names.MOST]
+    return "" if re.fullmatch(r"v\d+", alias) else alias[: names.MOST]
 
 
-def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[Files]:
-    """What was read: answers by entrant, the leaderboards of other runs, and all else together."""
-    others = dict(inputs)
+def _collect_inputs(
+    inputs: Mapping[str, Path], recorded: Mapping[str, Path]
+) -> Iterator[Files]:
+    """Yield the inputs: answers by entrant, the leaderboards of other runs, and everything else together."""
+    other_inputs = dict(inputs)
     for entrant, path in recorded.items():
-        others = {role: p for role, p in others.items() if p != path}
-        if paths := _named([path]):
-            yield _texts("responses", entrant, paths, is_input=True, aliases=(_LATEST,))
-    for role, path in [*others.items()]:
+        other_inputs = {role: p for role, p in other_inputs.items() if p != path}
+        if paths := _name_files([path]):
+            yield _build_text_files(
+                "responses", entrant, paths, is_input=True, aliases=(_LATEST_ALIAS,)
+            )
+    for role, path in [*other_inputs.items()]:
         if role.startswith("run "):
-            del others[role]
+            del other_inputs[role]
             with suppress(UserError):  # of an older version, which no tracker knows so
-                yield _of_run(path.parent)
-    if paths := _named(others.values()):
-        role, path = next(iter(others.items()))
+                yield _reference_leaderboard(path.parent)
+    if paths := _name_files(other_inputs.values()):
+        role, path = next(iter(other_inputs.items()))
         part, _, is_of_part = role.partition(" ")
         stem = part if is_of_part else path.name.partition(".")[0]
         yield Files(
@@ -152,12 +170,12 @@ def _read(inputs: Mapping[str, Path], recorded: Mapping[str, Path]) -> Iterator[
             paths=paths,
             texts=frozenset(paths),
             is_input=True,
-            aliases=(_LATEST,),
+            aliases=(_LATEST_ALIAS,),
         )
 
 
-def _of_run(folder: Path) -> Files:
-    """The leaderboard of another run, as that run has logged it or as it has been fetched."""
+def _reference_leaderboard(folder: Path) -> Files:
+    """Return the leaderboard of another run, as that run logged it or as it was fetched."""
     manifest = {"config": {}, **read_manifest(folder)}
     version = names.kept_as(folder)
     return Files(
@@ -169,22 +187,26 @@ def _of_run(folder: Path) -> Files:
     )
 
 
-def _named(paths: Iterable[Path]) -> dict[str, Path]:
-    """Files by their names, with the folder's before those in one, and as many more as tell them apart."""
-    every: dict[Path, str] = {}
+def _name_files(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by unique names: those in a folder begin with its name, and equal names get more parents."""
+    name_of_file: dict[Path, str] = {}
     for path in paths:
-        inside = sorted(path.rglob("[!.]*")) if path.is_dir() else [path]
-        for file in filter(Path.is_file, inside):
-            every.setdefault(file.resolve(), file.relative_to(path.parent).as_posix())
-    found: dict[str, Path] = {}
-    for name in dict.fromkeys(every.values()):
-        files = [file for file, own in every.items() if own == name]
+        inner_paths = sorted(path.rglob("[!.]*")) if path.is_dir() else [path]
+        for file in filter(Path.is_file, inner_paths):
+            name_of_file.setdefault(
+                file.resolve(), file.relative_to(path.parent).as_posix()
+            )
+    paths_by_name: dict[str, Path] = {}
+    for name in dict.fromkeys(name_of_file.values()):
+        files = [file for file, file_name in name_of_file.items() if file_name == name]
         if len(files) == 1:
-            found[name] = files[0]
+            paths_by_name[name] = files[0]
         else:
-            above = Path(os.path.commonpath(files))
-            found |= {file.relative_to(above).as_posix(): file for file in files}
-    return found
+            common_folder = Path(os.path.commonpath(files))
+            paths_by_name |= {
+                file.relative_to(common_folder).as_posix(): file for file in files
+            }
+    return paths_by_name
 
 
 def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,19 +214,21 @@ def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
     Paths of files that the run has read are their names.
     """
-    kept = {name: v for name, v in manifest.items() if name not in _OF_AN_ATTEMPT}
-    kept["config"] = {
+    stable_fields = {
+        name: v for name, v in manifest.items() if name not in _ATTEMPT_FIELDS
+    }
+    stable_fields["config"] = {
         name: v for name, v in manifest["config"].items() if name not in OF_NO_RESULT
     }
-    read = manifest.get("input_paths", {}).values()
-    places = {path: Path(path).name for path in read}
+    paths_read = manifest.get("input_paths", {}).values()
+    name_of_path = {path: Path(path).name for path in paths_read}
 
-    def moved(value: Any) -> Any:
+    def shorten_paths(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: moved(inner) for name, inner in value.items()}
+            return {name: shorten_paths(inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [moved(inner) for inner in value]
-        return places.get(value, value) if isinstance(value, str) else value
+            return [shorten_paths(inner) for inner in value]
+        return name_of_path.get(value, value) if isinstance(value, str) else value
 
-    found: dict[str, Any] = moved(kept)
-    return found
+    stable_manifest: dict[str, Any] = shorten_paths(stable_fields)
+    return stable_manifest

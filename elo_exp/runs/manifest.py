@@ -31,9 +31,9 @@ from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_MAX_MANIFESTS = 20  # that are read before a run
-_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:([^,}]+)")
-_PACKAGES = (
+_MAX_MANIFESTS_READ = 20
+_ENVIRONMENT_REFERENCE = re.compile(r"\$\{oc\.env:([^,}]+)")
+_RECORDED_PACKAGES = (
     *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
     *("torch", "transformers", "peft"),
 )
@@ -52,11 +52,11 @@ def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
     It is made of the folder's token, which manifest.json keeps wherever the folder is moved, and of the
     settings that change what a run concludes. Paths tell no two machines apart that share a project.
     """
-    found = manifest_if_any(run_dir)
-    if not (token := found.get("token")):
+    manifest = manifest_if_any(run_dir)
+    if not (token := manifest.get("token")):
         token = secrets.token_hex(4)
         write_json(
-            run_dir / "manifest.json", {"finished_at": None, **found, "token": token}
+            run_dir / "manifest.json", {"finished_at": None, **manifest, "token": token}
         )
     return _run_id(token, config, environment(config))
 
@@ -69,16 +69,16 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
             f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
             "a run of this version: give its command again."
         )
-    known = manifest.get("environment") or {}
-    return _run_id(token, manifest.get("config") or {}, known)
+    variables = manifest.get("environment") or {}
+    return _run_id(token, manifest.get("config") or {}, variables)
 
 
 def _run_id(
-    token: str, config: Mapping[str, Any], known: Mapping[str, str | None]
+    token: str, config: Mapping[str, Any], variables: Mapping[str, str | None]
 ) -> str:
     settings = {name: v for name, v in config.items() if name not in OF_NO_RESULT}
-    if known:
-        settings["environment"] = known
+    if variables:
+        settings["environment"] = variables
     return f"{token}-{fingerprint(settings)[:8]}"
 
 
@@ -87,7 +87,7 @@ def environment(config: Mapping[str, Any]) -> dict[str, str | None]:
 
     None for a secret, which may be renewed, and for a variable that is not set.
     """
-    names = sorted(set(_FROM_ENVIRONMENT.findall(storable_json(config))))
+    names = sorted(set(_ENVIRONMENT_REFERENCE.findall(storable_json(config))))
     return {
         name: fingerprint(os.environ[name])[:12]
         if name in os.environ and not is_secret_name(name)
@@ -117,7 +117,7 @@ def run_manifest(
         names.setdefault(str(path), name)
     input_paths = {name: path for path, name in names.items()}
     versions = {"elo_exp": __version__, "python": sys.version.split()[0]}
-    for package in _PACKAGES:
+    for package in _RECORDED_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     config, earlier = info.config, manifest_if_any(info.run_dir)
@@ -135,11 +135,11 @@ def run_manifest(
         "finished_at": None,
         "error": None,
         "usage": None,
-        "store": _count(store),
+        "store": _count_answers(store),
         "paid_before": paid_before if paid(total) else None,
         "overrides": list(info.overrides),
         "config_path": ".hydra/config.yaml",
-        "git_commit": _git_commit(),
+        "git_commit": _read_git_commit(),
         "versions": versions,
         "input_paths": input_paths,
         "input_hashes": input_hashes(input_paths),
@@ -150,7 +150,7 @@ def run_manifest(
         },
         "files": earlier.get("files") or [],  # until the run has written its own
         "config": config,
-        **({"environment": named} if (named := environment(config)) else {}),
+        **({"environment": variables} if (variables := environment(config)) else {}),
     }
     path = write_json(info.run_dir / "manifest.json", content)
     try:
@@ -163,25 +163,27 @@ def run_manifest(
     finally:
         content["usage"] = dataclasses.asdict(usage)
         with contextlib.suppress(UserError):  # a store that cannot be read any more
-            content["store"] = _count(store)
+            content["store"] = _count_answers(store)
         write_json(path, content)
 
 
-def _count(store: Store) -> dict[str, Any]:
+def _count_answers(store: Store) -> dict[str, Any]:
     return {"id": store.identity, "n_answers": store.n_answers_ever()}
 
 
 def count_lost(run_dir: Path, store: Store) -> tuple[int, int]:
     """Return how many answers a store ever had by the manifests of a run folder and of the latest beside it, and how many
     it has had by its own count, which is less if it was brought back from a copy."""
-    n_now, most = store.n_answers_ever(), 0
-    beside = list(run_dir.resolve().parent.glob("*/manifest.json"))
-    latest = sorted(beside, key=_modified_at, reverse=True)[:_MAX_MANIFESTS]
+    n_now, n_recorded = store.n_answers_ever(), 0
+    manifest_paths = list(run_dir.resolve().parent.glob("*/manifest.json"))
+    latest = sorted(manifest_paths, key=_modified_at, reverse=True)[
+        :_MAX_MANIFESTS_READ
+    ]
     for folder in {run_dir.resolve(), *(path.parent for path in latest)}:
         match manifest_if_any(folder).get("store"):
             case {"id": store.identity, "n_answers": int(n)}:
-                most = max(most, n)
-    return max(most, n_now), n_now
+                n_recorded = max(n_recorded, n)
+    return max(n_recorded, n_now), n_now
 
 
 def _modified_at(path: Path) -> float:
@@ -198,15 +200,15 @@ def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) ->
     """
     folder = run_dir.resolve()
     files = {path.resolve().relative_to(folder).as_posix() for path in paths}
-    read = [Path(path).resolve() for path in content["input_paths"].values()]
+    paths_read = [Path(path).resolve() for path in content["input_paths"].values()]
     n_moved = 0
     for name in set(content["files"]) - files:
         path = (folder / name).resolve()
         is_here = path.is_file() and path.is_relative_to(folder)
-        if is_here and not any(map(path.is_relative_to, read)):
-            aside = folder / "earlier" / path.relative_to(folder)
-            aside.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(aside)
+        if is_here and not any(map(path.is_relative_to, paths_read)):
+            target = folder / "earlier" / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
             n_moved += 1
     if n_moved:
         logger.warning(
@@ -224,15 +226,17 @@ def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
         if Path(path).is_file():
             hashes[name] = sha256(Path(path))
         elif Path(path).is_dir():
-            inside = sorted(p.name for p in Path(path).iterdir() if p.name[0] != ".")
-            names = "\0".join(inside).encode(errors="surrogateescape")
+            file_names = sorted(
+                p.name for p in Path(path).iterdir() if p.name[0] != "."
+            )
+            names = "\0".join(file_names).encode(errors="surrogateescape")
             hashes[name] = hashlib.sha256(names).hexdigest()
     return hashes
 
 
 @functools.cache
-def _git_commit() -> str | None:
-    """The commit of the checkout, with '+changes' where the tree differs; None outside one."""
+def _read_git_commit() -> str | None:
+    """Return the commit of the checkout, with '+changes' if the tree differs; None outside a checkout."""
     if not (HOME / ".git").exists():
         return None
     options = ("--always", "--exclude=*", "--abbrev=40", "--dirty=+changes")

@@ -12,18 +12,18 @@ MOST = 128  # characters of a name or an alias that trackers take
 
 
 def plain(text: str) -> str:
-    """As all trackers take it; a text that has other characters is told apart by a hash."""
-    found = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
-    if found == text and len(text) <= MOST:
+    """Return a name that all trackers take; a hash keeps texts with other characters apart."""
+    safe_text = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    if safe_text == text and len(text) <= MOST:
         return text
-    return f"{found[: MOST - 9]}-{fingerprint(text)[:8]}"
+    return f"{safe_text[: MOST - 9]}-{fingerprint(text)[:8]}"
 
 
 def of_judges(models: Mapping[str, str]) -> dict[str, str]:
     """Return by name what each of several judges is called: its model, or its name where two have one model."""
-    every = [*models.values()]
+    all_models = [*models.values()]
     return {
-        name: model if every.count(model) == 1 else name
+        name: model if all_models.count(model) == 1 else name
         for name, model in models.items()
     }
 

@@ -35,8 +35,8 @@ def manifest_path(folder: Path) -> Path:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""
-    found: dict[str, Any] = documents.read(Manifest, manifest_path(folder))
-    return found
+    manifest: dict[str, Any] = documents.read(Manifest, manifest_path(folder))
+    return manifest
 
 
 def manifest_if_any(folder: Path) -> dict[str, Any]:
@@ -49,19 +49,19 @@ def manifest_if_any(folder: Path) -> dict[str, Any]:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the configuration of a run without any `_target_`. Raises UserError."""
-    found = read_manifest(folder).get("config")
-    if not found:
+    config = read_manifest(folder).get("config")
+    if not config:
         raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
     documents.read(documents.OfSettings, manifest_path(folder))
     plain: dict[str, Any] = json.loads(
-        json.dumps(found),
+        json.dumps(config),
         object_hook=lambda node: {k: v for k, v in node.items() if k != "_target_"},
     )
     return plain
 
 
-# What is read of a run though its manifest has not got it
-_ABSENT: dict[str, Any] = {
+# Values of fields that a manifest lacks
+_MANIFEST_DEFAULTS: dict[str, Any] = {
     "config": {},
     "input_hashes": {},
     "versions": {},
@@ -120,26 +120,34 @@ class FinishedRun:
             return {}
         columns = {name: name for name in battle_files.NAMES}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
-        found = battles.by_dimension()
-        if self.boards and OVERALL in found and OVERALL not in self.boards:
-            found[next(iter(self.boards))] = found.pop(OVERALL)
-        return found
+        battles_by_dimension = battles.by_dimension()
+        if (
+            self.boards
+            and OVERALL in battles_by_dimension
+            and OVERALL not in self.boards
+        ):
+            battles_by_dimension[next(iter(self.boards))] = battles_by_dimension.pop(
+                OVERALL
+            )
+        return battles_by_dimension
 
     def missing(self) -> dict[str, list[MissingBattle]]:
         """Return the planned comparisons without a result by dimension; none where the run wrote none."""
         path = self.folder / MISSING
         rows = read_jsonl(path) if path.is_file() else ()
-        found: dict[str, list[MissingBattle]] = {}
-        for place, row in rows:
-            one = checked(MissingBattle, row, place)
-            found.setdefault(one.dimension or OVERALL, []).append(one)
-        return found
+        missing_by_dimension: dict[str, list[MissingBattle]] = {}
+        for location, row in rows:
+            battle = checked(MissingBattle, row, location)
+            missing_by_dimension.setdefault(battle.dimension or OVERALL, []).append(
+                battle
+            )
+        return missing_by_dimension
 
     def comparisons(self) -> list[Comparison]:
         """Return the comparisons with their texts; none where the run judged no texts."""
         path = self.folder / "matches" / "matches.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
-        return [checked(Comparison, row, place) for place, row in rows]
+        return [checked(Comparison, row, location) for location, row in rows]
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
@@ -159,8 +167,11 @@ class FinishedRun:
         """Return the texts by prompt and draw; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
-        answers = (checked(_Answer, row, place) for place, row in rows)
-        return {(one.prompt_id, one.draw_idx): one.response_text for one in answers}
+        answers = (checked(_Answer, row, location) for location, row in rows)
+        return {
+            (answer.prompt_id, answer.draw_idx): answer.response_text
+            for answer in answers
+        }
 
 
 def battles_file(folder: Path) -> Path | None:
@@ -187,9 +198,9 @@ def read_runs(
     contents: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
     for entry in chosen:
-        for folder in _expanded(entry):
+        for folder in _expand(entry):
             try:
-                contents[folder.resolve()] = _content(folder, with_oracle)
+                contents[folder.resolve()] = _read_content(folder, with_oracle)
             except UserError as error:
                 if folder == Path(entry):
                     raise UserError(f"runs: {error}") from None
@@ -205,14 +216,14 @@ def read_runs(
             differences=ratings.get("differences", {}),
         )
         for name, (folder, (manifest, ratings)) in zip(
-            _names(list(contents)), contents.items(), strict=True
+            _shorten_paths(list(contents)), contents.items(), strict=True
         )
     ]
     return runs, left_out
 
 
-def _expanded(entry: str) -> list[Path]:
-    """The folders of runs that an entry stands for, or the entry itself."""
+def _expand(entry: str) -> list[Path]:
+    """Return the folders of runs that an entry stands for, or the entry itself."""
     matches = [entry] if Path(entry).exists() else sorted(glob.glob(entry))  # noqa: PTH207 (an absolute pattern too)
     folders = [
         folder
@@ -231,18 +242,20 @@ def sweep_jobs(folder: Path) -> list[Path]:
     return sorted(jobs, key=lambda path: int(path.name))
 
 
-def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest and ratings.json. Raises UserError where the run has not finished with both."""
-    described = manifest_path(folder)
-    if not described.is_file():
+def _read_content(
+    folder: Path, with_oracle: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the manifest and ratings.json. Raises UserError if the run did not finish with both."""
+    manifest_file = manifest_path(folder)
+    if not manifest_file.is_file():
         raise UserError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
-    manifest = _ABSENT | read_manifest(folder)
-    if described.name != SUMMARY and not manifest.get("finished_at"):
-        why = manifest.get("error") or "it was stopped"
+    manifest = _MANIFEST_DEFAULTS | read_manifest(folder)
+    if manifest_file.name != SUMMARY and not manifest.get("finished_at"):
+        reason = manifest.get("error") or "it was stopped"
         raise UserError(
-            f"{folder} did not finish ({why}). Give its command again, or leave it out."
+            f"{folder} did not finish ({reason}). Give its command again, or leave it out."
         )
     version = kept_as(folder)
     path = folder / "ratings.json"
@@ -250,18 +263,20 @@ def _content(folder: Path, with_oracle: bool) -> tuple[dict[str, Any], dict[str,
         return manifest, {}
     kind = manifest.get("experiment")
     if not path.is_file() and kind in OF_RATINGS and (judges := manifest.get("judges")):
-        raise UserError(_of_several(folder, judges, version))
+        raise UserError(_explain_several_judges(folder, judges, version))
     if not path.is_file():
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    documents.read(documents.OfRatings, described)
+    documents.read(documents.OfRatings, manifest_file)
     return manifest, documents.read(documents.Ratings, path)
 
 
-def _of_several(folder: Path, judges: Mapping[str, str], version: str | None) -> str:
-    """What is said of a run of several judges, or of what a tracker has kept of all of them together.
+def _explain_several_judges(
+    folder: Path, judges: Mapping[str, str], version: str | None
+) -> str:
+    """Return the error for a run of several judges, or for the artifact of all of them together.
 
     judges   their models, by name
     version  of the leaderboard that was fetched into the folder; None of a run
@@ -269,18 +284,18 @@ def _of_several(folder: Path, judges: Mapping[str, str], version: str | None) ->
     n = len(judges)
     if version is None:
         folders = [f"{folder}/judges/{safe_name(name)}" for name in judges]
-        said = f"{folder} has a board of each of {n} judges. Name one's folder"
-        return f"{said}: {', '.join(folders)}."
-    place, _, _ = version.rpartition("/")
-    called = map(leaderboard, of_judges(judges).values())
-    said = (
+        sentence = f"{folder} has a board of each of {n} judges. Name one's folder"
+        return f"{sentence}: {', '.join(folders)}."
+    project, _, _ = version.rpartition("/")
+    leaderboards = map(leaderboard, of_judges(judges).values())
+    sentence = (
         f"wandb:{version} has what {n} judges say together. Name the leaderboard of one"
     )
-    return f"{said}: {', '.join(f'wandb:{place}/{name}:VERSION' for name in called)}."
+    return f"{sentence}: {', '.join(f'wandb:{project}/{name}:VERSION' for name in leaderboards)}."
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that differ."""
+def _shorten_paths(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that differ."""
     for n in range(1, 1 + max((len(folder.parts) for folder in folders), default=0)):
         names = ["/".join(folder.parts[-n:]) for folder in folders]
         if len(set(names)) == len(names):
@@ -302,13 +317,13 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         }
         return {
             f"{key}.{path}".rstrip("."): by
-            for key, inside in differences.items()
-            for path, by in inside.items()
+            for key, inner_differences in differences.items()
+            for path, by in inner_differences.items()
         }
     if len({json.dumps(value) for value in values.values()}) == 1:
         return {}
-    shown = {
+    value_of_run = {
         run: "chosen" if isinstance(value, Mapping) else value
         for run, value in values.items()
     }
-    return {"": shown}
+    return {"": value_of_run}
