@@ -91,8 +91,8 @@ class Files:
 
     def without_texts(self) -> Files | None:
         """Return those that hold no text; None where none is left."""
-        left = {n: path for n, path in self.paths.items() if n not in self.texts}
-        return replace(self, paths=left, texts=frozenset()) if left else None
+        paths = {n: path for n, path in self.paths.items() if n not in self.texts}
+        return replace(self, paths=paths, texts=frozenset()) if paths else None
 
 
 class TrackedRun(Protocol):
@@ -186,14 +186,14 @@ class Guarded:
         self._name = type(tracker).__name__
         self._with_texts = bool(getattr(tracker, "texts", True))
         self._run: TrackedRun = Untracked()
-        with self._surviving(UserError):
-            self._run = tracker.open(_without_secrets(info))
+        with self._survive_errors(UserError):
+            self._run = tracker.open(_mask_info(info))
 
     @contextmanager
-    def _surviving(self, *but: type[Exception]) -> Iterator[None]:
+    def _survive_errors(self, *reraised: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except but:
+        except reraised:
             raise
         except Exception as error:
             lines = masked(str(error)).splitlines() or [""]
@@ -222,23 +222,23 @@ class Guarded:
                 k: v for k, v in metrics.items() if k.rpartition("/")[2] not in TEXTS
             }
         mask = current_mask()
-        values = {mask.text(name): _hidden(mask, v) for name, v in metrics.items()}
-        with self._surviving():
+        values = {mask.text(name): _mask_value(mask, v) for name, v in metrics.items()}
+        with self._survive_errors():
             self._run.log(values, step, is_charted=is_charted)
 
     def log_files(self, files: Files) -> None:
-        kept = files if self._with_texts else files.without_texts()
-        if kept is not None:
-            about = current_mask().values(kept.metadata)
-            with self._surviving():
-                self._run.log_files(replace(kept, metadata=about))
+        files_to_log = files if self._with_texts else files.without_texts()
+        if files_to_log is not None:
+            metadata = current_mask().values(files_to_log.metadata)
+            with self._survive_errors():
+                self._run.log_files(replace(files_to_log, metadata=metadata))
 
     def close(self, exit_code: int) -> None:
-        with self._surviving():
+        with self._survive_errors():
             self._run.close(exit_code, masked(self.notes))
 
 
-def _without_secrets(info: RunInfo) -> RunInfo:
+def _mask_info(info: RunInfo) -> RunInfo:
     mask = current_mask()
     return replace(
         info,
@@ -250,27 +250,27 @@ def _without_secrets(info: RunInfo) -> RunInfo:
     )
 
 
-def _hidden(mask: Mask, value: Value) -> Value:
-    """A value without secrets."""
+def _mask_value(mask: Mask, value: Value) -> Value:
+    """Return a value without secrets."""
     if isinstance(value, Plot):  # its files are masked where they are written
         return replace(value, caption=mask.text(value.caption))
     if isinstance(value, Lines):
         texts = (value.title, value.x_label)
         title, x_label = map(mask.text, texts)
         return Lines(title=title, x_label=x_label, lines=mask.values(value.lines))
-    hidden: Value = value if isinstance(value, Histogram) else mask.values(value)
-    return hidden
+    masked_value: Value = value if isinstance(value, Histogram) else mask.values(value)
+    return masked_value
 
 
 def set_aside(run_dir: Path, path: Path) -> None:
     """Move what an earlier attempt has logged to `earlier/` of the run folder: this one logs all of itself again."""
-    first = run_dir / "earlier" / path.relative_to(run_dir)
-    first.parent.mkdir(parents=True, exist_ok=True)
-    aside, n = first, 1
-    while aside.exists():
+    target = run_dir / "earlier" / path.relative_to(run_dir)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free_target, n = target, 1
+    while free_target.exists():
         n += 1
-        aside = first.with_name(f"{first.stem}_{n}{first.suffix}")
-    path.replace(aside)
+        free_target = target.with_name(f"{target.stem}_{n}{target.suffix}")
+    path.replace(free_target)
 
 
 @contextmanager

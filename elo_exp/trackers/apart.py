@@ -29,8 +29,9 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; "
     "from elo_exp.trackers.apart import serve; serve()"
 )
-_EXIT_S = 10.0  # for Python to end
-_LOAD_S = 300.0  # to import the SDK, which needs no server
+_EXIT_TIMEOUT_S = 10.0
+# Long, because the import of an SDK may be slow; it needs no server
+_LOAD_TIMEOUT_S = 300.0
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,12 @@ class Apart:
         self, open_run: Callable[[], TrackedRun], *, sdk: str, limit_s: float
     ) -> None:
         self._limit = limit_s
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._output,
             start_new_session=True,  # an interrupt is the job's, which then closes the run
         )
         self._calls: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -66,9 +67,9 @@ class Apart:
         threading.Thread(target=self._receive, daemon=True).start()
         try:
             words = [WITH_PASSWORD.sub(r"\1***@", masked(word)) for word in sys.argv]
-            self._put((words, sdk, open_run))  # an SDK may send them
-            self._reply("loaded", _LOAD_S)
-            self.where: str | None = self._reply("opened", self._limit)
+            self._queue_call((words, sdk, open_run))  # an SDK may send them
+            self._await_reply("loaded", _LOAD_TIMEOUT_S)
+            self.where: str | None = self._await_reply("opened", self._limit)
         except BaseException:
             self.end()
             raise
@@ -78,24 +79,26 @@ class Apart:
         """Why the calls so far have not all been made; None where they have, or are still being made."""
         return self._failure
 
-    def call(self, method: str, **named: Any) -> None:
+    def call(self, method: str, **arguments: Any) -> None:
         """Have a method of the run called."""
-        if "metrics" in named:
-            metrics = named["metrics"].items()
-            named["metrics"] = {name: _plain(value) for name, value in metrics}
-        self._put((method, named))
+        if "metrics" in arguments:
+            metrics = arguments["metrics"].items()
+            arguments["metrics"] = {
+                name: _make_picklable(value) for name, value in metrics
+            }
+        self._queue_call((method, arguments))
 
-    def close(self, **named: Any) -> str:
+    def close(self, **arguments: Any) -> str:
         """Close the run, and return what its SDK has printed.
 
         Raises TrackerError where not all could be logged, or not within the time.
         """
         try:
-            self._put(("close", named))
-            self.where = self._reply("closed", self._limit)
+            self._queue_call(("close", arguments))
+            self.where = self._await_reply("closed", self._limit)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=_EXIT_S)
-            return self._printed()
+                self._process.wait(timeout=_EXIT_TIMEOUT_S)
+            return self._read_output()
         finally:
             self.end()
 
@@ -105,14 +108,14 @@ class Apart:
         self._process.kill()
         self._process.wait()
         if self._failure:
-            logger.debug("what the SDK has printed:\n%s", self._printed())
-        self._said.close()
+            logger.debug("what the SDK has printed:\n%s", self._read_output())
+        self._output.close()
 
-    def _printed(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+    def _read_output(self) -> str:
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")
 
-    def _put(self, message: Any) -> None:
+    def _queue_call(self, message: Any) -> None:
         self._calls.put(pickle.dumps(message))
 
     def _send(self) -> None:
@@ -143,7 +146,7 @@ class Apart:
                 if kind in ("failed", "refused", "closed"):
                     return
 
-    def _reply(self, expected: str, limit: float) -> Any:
+    def _await_reply(self, expected: str, limit: float) -> Any:
         try:
             kind, value = self._replies.get(timeout=limit)
         except queue.Empty:
@@ -156,8 +159,8 @@ class Apart:
         return value
 
 
-def _plain(value: Value) -> Value:
-    """What can be pickled, and no more of it than is logged."""
+def _make_picklable(value: Value) -> Value:
+    """Return a value that can be pickled, with no more than is logged."""
     if isinstance(value, Plot):  # its file is in the run folder
         return dataclasses.replace(value, png=b"", svg="", rows=())
     if isinstance(value, Lines):
@@ -194,7 +197,7 @@ def serve() -> None:
 
 def _serve(calls: IO[bytes], reply: Callable[[str, Any], None]) -> None:
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("elo_exp").addHandler(_Forwarded(reply))
+    logging.getLogger("elo_exp").addHandler(_ForwardingHandler(reply))
     sys.argv[:], sdk, open_run = pickle.load(calls)
     importlib.import_module(sdk)
     reply("loaded", None)
@@ -202,8 +205,8 @@ def _serve(calls: IO[bytes], reply: Callable[[str, Any], None]) -> None:
     reply("opened", run.where)
     name = ""
     while name != "close":
-        name, named = pickle.load(calls)
-        getattr(run, name)(**named)
+        name, arguments = pickle.load(calls)
+        getattr(run, name)(**arguments)
     reply("closed", run.where)
 
 
@@ -212,8 +215,8 @@ def _write(replies: IO[bytes], reply: tuple[Any, ...]) -> None:
     replies.flush()
 
 
-class _Forwarded(logging.Handler):
-    """Warnings are the job's to show."""
+class _ForwardingHandler(logging.Handler):
+    """Sends warnings to the job, which shows them."""
 
     def __init__(self, reply: Callable[[str, Any], None]) -> None:
         super().__init__(logging.WARNING)

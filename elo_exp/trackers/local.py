@@ -45,20 +45,22 @@ class _LocalRun:
         *,
         is_charted: bool = False,
     ) -> None:
-        values = {name: _plain(value) for name, value in metrics.items()}
+        values = {name: _to_json_value(value) for name, value in metrics.items()}
         if step is None:
             self._write("summary", values)
         else:
             self._write("step", {step[0]: step[1], **values})
 
-    def _place(self, path: Path) -> str:
-        inside = path.is_relative_to(self._run_dir)
-        return str(path.relative_to(self._run_dir) if inside else path)
+    def _relative_path(self, path: Path) -> str:
+        is_inside = path.is_relative_to(self._run_dir)
+        return str(path.relative_to(self._run_dir) if is_inside else path)
 
     def log_files(self, files: Files) -> None:
         row = {
             **asdict(files),
-            "paths": {name: self._place(path) for name, path in files.paths.items()},
+            "paths": {
+                name: self._relative_path(path) for name, path in files.paths.items()
+            },
             "texts": sorted(files.texts),
         }
         self._write("files", row)
@@ -69,7 +71,7 @@ class _LocalRun:
         self._log.close()
 
 
-def _plain(value: Value) -> Any:
+def _to_json_value(value: Value) -> Any:
     if isinstance(value, Plot):
         return {"caption": value.caption, "path": f"figures/{value.name}.png"}
     if isinstance(value, Lines | Histogram):

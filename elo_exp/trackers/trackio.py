@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trackio.run import Run
 
 # With these set, trackio sends runs elsewhere
-_REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
+_REMOTE_VARIABLES = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
 @dataclass(kw_only=True)
@@ -34,7 +34,7 @@ class TrackioTracker:
                 "tracker: needs the package trackio, which is not installed: "
                 "pip install 'elo-exp[trackio]'."
             )
-        for name in _REMOTE:
+        for name in _REMOTE_VARIABLES:
             if os.environ.get(name):
                 raise UserError(
                     f"tracker: found {name} set. tracker=trackio keeps runs on this machine: "
@@ -45,7 +45,7 @@ class TrackioTracker:
         with redirect_stdout(io.StringIO()):  # hide trackio's own hints
             run = trackio.init(
                 project=self.project,
-                name=_named(info),
+                name=_build_run_name(info),
                 group=info.group,
                 resume="allow",
                 config={**info.config, **info.labels, "job_type": info.job_type},
@@ -56,8 +56,8 @@ class TrackioTracker:
         return _TrackioRun(run, info.run_dir, f"trackio show --project {self.project}")
 
 
-def _named(info: RunInfo) -> str:
-    """A name that only attempts of the same job have: trackio goes on with a run by its name."""
+def _build_run_name(info: RunInfo) -> str:
+    """Return a name that only attempts of the same job have: trackio goes on with a run by its name."""
     return f"{info.name} {info.id}".rstrip()
 
 
@@ -76,10 +76,10 @@ class _TrackioRun:
         *,
         is_charted: bool = False,
     ) -> None:
-        values = {name: self._media(value) for name, value in metrics.items()}
+        values = {name: self._to_media(value) for name, value in metrics.items()}
         self._run.log(values, step=int(step[1]) if step else 0)
 
-    def _media(self, value: Value) -> Any:
+    def _to_media(self, value: Value) -> Any:
         import trackio
 
         if isinstance(value, Plot):

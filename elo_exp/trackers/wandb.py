@@ -36,17 +36,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
-_MODES = {"online": "online", "run": "online", "offline": "offline"}
-_MODES |= {"dryrun": "offline", "disabled": "disabled"}  # by the words of WANDB_MODE
-_MAX_NAME, _MAX_TAG = 128, 64  # characters that the server accepts
-_BINS = 40  # of a histogram
-_SECONDS = "progress/seconds"
-_PAGE = "report"
-_GRACE_S, _FILES_S = 10.0, 600.0
-_STATS_S = 15.0  # between two looks at the machine
+_MODE_BY_WORD = {"online": "online", "run": "online", "offline": "offline"}
+_MODE_BY_WORD |= {"dryrun": "offline", "disabled": "disabled"}
+# Limits of the server
+_MAX_NAME_CHARS, _MAX_TAG_CHARS = 128, 64
+_HISTOGRAM_BINS = 40
+_SECONDS_METRIC = "progress/seconds"
+_PAGE_NAME = "report"
+_SDK_GRACE_S, _OFFLINE_TIMEOUT_S = 10.0, 600.0
+_STATS_INTERVAL_S = 15.0
 _MB = 1_000_000
-_COLLECTION = re.compile(r"([^/:]+/){1,2}[^/:]+")
-_offline: set[str] = set()  # projects whose server has failed an earlier job
+_COLLECTION_NAME = re.compile(r"([^/:]+/){1,2}[^/:]+")
+# Projects whose server failed an earlier job of this process
+_failed_projects: set[str] = set()
 
 
 @dataclass(kw_only=True)
@@ -69,7 +71,7 @@ class WandbTracker:
     registry: str | None
 
     def __post_init__(self) -> None:
-        if self.registry is not None and not _COLLECTION.fullmatch(self.registry):
+        if self.registry is not None and not _COLLECTION_NAME.fullmatch(self.registry):
             raise UserError(
                 f"registry: found {self.registry!r}. Expected a registry and a collection in it: "
                 "wandb-registry-elo_exp/leaderboard, or null."
@@ -77,28 +79,28 @@ class WandbTracker:
 
     def check(self) -> None:
         """Raise UserError for a mode that there is not."""
-        self._mode()
+        self._choose_mode()
 
     @property
     def is_online(self) -> bool:
-        return self._mode() == "online"
+        return self._choose_mode() == "online"
 
     def open(self, info: RunInfo) -> TrackedRun:
         """Start an online run, or an offline one where the server does not take it.
 
         Disabled, nothing is logged and wandb is not imported, which takes longer than a small run.
         """
-        mode = self._mode()
-        return Untracked() if mode == "disabled" else _LastingRun(self, info, mode)
+        mode = self._choose_mode()
+        return Untracked() if mode == "disabled" else _FallbackRun(self, info, mode)
 
     def open_here(self, info: RunInfo, mode: Mode) -> TrackedRun:
         """Start a run in this process. Raises TrackerError where the server does not take it."""
         import wandb
 
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
-            os.environ.setdefault(name, str(_copies(info)))
+            os.environ.setdefault(name, str(_copies_folder(info)))
         try:
-            run = self._init(info, mode)
+            run = self._init_run(info, mode)
         except wandb.errors.CommError as error:
             raise TrackerError(str(error).partition("\n")[0]) from None
         except (wandb.errors.UsageError, ValueError) as error:
@@ -111,7 +113,7 @@ class WandbTracker:
             ) from None
         return _WandbRun(run, info, self.wait_s, self.registry)
 
-    def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
+    def _init_run(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
 
         with_stats = info.holds_weights if self.stats is None else self.stats
@@ -123,8 +125,8 @@ class WandbTracker:
             resume="allow" if info.id and mode == "online" else None,
             run_group=info.group,
             run_job_type=info.job_type,
-            run_name=_cut(info.name, _MAX_NAME),
-            run_tags=tuple(_cut(tag, _MAX_TAG) for tag in info.tags),
+            run_name=_shorten(info.name, _MAX_NAME_CHARS),
+            run_tags=tuple(_shorten(tag, _MAX_TAG_CHARS) for tag in info.tags),
             root_dir=str(info.run_dir),
             init_timeout=self.wait_s,
             finish_timeout=self.wait_s if mode == "online" else 0,  # 0: no limit
@@ -132,40 +134,42 @@ class WandbTracker:
             console="off",
             program="-m elo_exp",
             x_disable_stats=not with_stats,
-            x_stats_sampling_interval=_STATS_S,
+            x_stats_sampling_interval=_STATS_INTERVAL_S,
             x_stats_pid=os.getppid(),  # this process only logs
         )
         return wandb.init(
             mode=mode, settings=settings, config={**info.config, **info.labels}
         )
 
-    def _mode(self) -> Mode:
-        wanted = _variable() if self.mode == "auto" else self.mode
-        if wanted in ("disabled", "offline"):
-            return wanted
-        is_online = (wanted == "online" or _has_key()) and self.project not in _offline
+    def _choose_mode(self) -> Mode:
+        requested = _read_mode_variable() if self.mode == "auto" else self.mode
+        if requested in ("disabled", "offline"):
+            return requested
+        is_online = (
+            requested == "online" or _has_key()
+        ) and self.project not in _failed_projects
         return "online" if is_online else "offline"
 
 
-def _copies(info: RunInfo) -> Path:
-    """Where the SDK copies what it uploads, and keeps its logs. It deletes no copy, which would fill the user's home."""
+def _copies_folder(info: RunInfo) -> Path:
+    """Return the folder of the SDK's logs and copies of uploads. It deletes no copy, which would fill the user's home."""
     name = f"copies-{info.id}".rstrip("-")
     return info.run_dir.absolute() / "wandb" / name
 
 
-def _variable() -> Mode | None:
-    """What WANDB_MODE says. Raises UserError for a word that it does not have."""
+def _read_mode_variable() -> Mode | None:
+    """Return the mode in WANDB_MODE. Raises UserError for an unknown word."""
     word = os.environ.get("WANDB_MODE")
     if not word:
         return None
-    if word.lower() not in _MODES:
+    if word.lower() not in _MODE_BY_WORD:
         raise UserError(
             f"WANDB_MODE: found {word!r}. Expected online, offline or disabled; unset it, or give tracker.mode."
         )
-    return cast(Mode, _MODES[word.lower()])
+    return cast(Mode, _MODE_BY_WORD[word.lower()])
 
 
-class _LastingRun:
+class _FallbackRun:
     """A run in a process of its own: online as long as that works; then the whole of it, from its first call, offline.
 
     An offline piece that is whole can be uploaded whatever has become of the other one: `wandb sync` of several pieces
@@ -191,11 +195,13 @@ class _LastingRun:
             functools.partial(self._tracker.open_here, self._info, mode),
             sdk="wandb",
             # as long as the SDK has been told to wait, and some; files alone take what they take
-            limit_s=self._tracker.wait_s + _GRACE_S if mode == "online" else _FILES_S,
+            limit_s=self._tracker.wait_s + _SDK_GRACE_S
+            if mode == "online"
+            else _OFFLINE_TIMEOUT_S,
         )
 
     def _delete_copies(self) -> None:
-        shutil.rmtree(_copies(self._info) / "artifacts", ignore_errors=True)
+        shutil.rmtree(_copies_folder(self._info) / "artifacts", ignore_errors=True)
 
     def _set_aside(self) -> None:
         self._delete_copies()
@@ -205,19 +211,21 @@ class _LastingRun:
                 set_aside(folder, piece)
 
     def _go_offline(self, reason: str, *, is_open: bool = True) -> None:
-        lost = _lost_server(reason, self._tracker.wait_s, is_open=is_open)
-        logger.warning("warning: %s", lost)
-        _offline.add(self._tracker.project)
+        explanation = _explain_lost_server(
+            reason, self._tracker.wait_s, is_open=is_open
+        )
+        logger.warning("warning: %s", explanation)
+        _failed_projects.add(self._tracker.project)
         self._set_aside()
         calls, self._calls = self._calls or (), None
         self._run = self._open("offline")
-        for name, named in calls:
-            self._run.call(name, **named)
+        for name, arguments in calls:
+            self._run.call(name, **arguments)
 
     @property
     def where(self) -> str | None:
-        said = leaving(self._tracker) if self._calls is not None else None
-        return f"{self._run.where} ({said})" if said else self._run.where
+        texts_sent = leaving(self._tracker) if self._calls is not None else None
+        return f"{self._run.where} ({texts_sent})" if texts_sent else self._run.where
 
     def log(
         self,
@@ -243,69 +251,73 @@ class _LastingRun:
             return
         self._call("log_files", files=files)
 
-    def _call(self, name: str, **named: Any) -> None:
+    def _call(self, name: str, **arguments: Any) -> None:
         if self._calls is None:
-            self._run.call(name, **named)
+            self._run.call(name, **arguments)
             return
-        self._calls.append((name, named))
+        self._calls.append((name, arguments))
         if self._run.failure:
             self._run.end()
             self._go_offline(self._run.failure)
         else:
-            self._run.call(name, **named)
+            self._run.call(name, **arguments)
 
     def close(self, exit_code: int, notes: str) -> None:
-        ending = {"exit_code": exit_code, "notes": notes}
+        arguments = {"exit_code": exit_code, "notes": notes}
         try:
-            said = self._run.close(**ending)
+            output = self._run.close(**arguments)
             if self._calls is not None:
-                if lost := _LOST.search(said):
-                    raise TrackerError(lost[1])
+                if upload_failure := _UPLOAD_FAILED.search(output):
+                    raise TrackerError(upload_failure[1])
                 self._delete_copies()
         except TrackerError as error:
             if self._calls is None:
                 raise
             self._go_offline(str(error))
-            self._run.close(**ending)
+            self._run.close(**arguments)
 
 
-# What the SDK says, and raises nothing
-_LOST = re.compile(r"wandb: (?:WARNING|ERROR) (Fatal error while uploading data)")
-_LATE = re.compile("timed out|timeout|deadline exceeded|not done within|in time", re.I)
-_REFUSALS = re.compile(
+# Words of the SDK for failures that it prints and does not raise
+_UPLOAD_FAILED = re.compile(
+    r"wandb: (?:WARNING|ERROR) (Fatal error while uploading data)"
+)
+_TIMEOUT = re.compile(
+    "timed out|timeout|deadline exceeded|not done within|in time", re.I
+)
+_REFUSAL = re.compile(
     r"permission|denied|forbidden|unauthori|credentials|invalid|\b40[0-9]\b", re.I
 )
 
 
-def _plainly(reason: str) -> str:
-    """The reason of an error, in the server's words where it has given some."""
-    if said := re.search(r'"message": ?"([^"]+)"', reason):
-        return said[1].rstrip(".")
+def _extract_reason(reason: str) -> str:
+    """Return the reason of an error, in the server's words if it gave some."""
+    if message := re.search(r'"message": ?"([^"]+)"', reason):
+        return message[1].rstrip(".")
     return re.sub(r"^\w+(?:Error|Exception): ", "", reason).rstrip(".")
 
 
-def _lost_server(reason: str, wait_s: float, *, is_open: bool) -> str:
+def _explain_lost_server(reason: str, wait_s: float, *, is_open: bool) -> str:
     """Tell a server that refuses from one that does not answer, and say what to do."""
     offline = "This run and those that follow are logged offline"
-    if _LATE.search(reason):
-        late = "has not taken the whole run" if is_open else "does not answer"
+    if _TIMEOUT.search(reason):
+        failure = "has not taken the whole run" if is_open else "does not answer"
         return (
-            f"Weights & Biases {late} within {wait_s:g} s (tracker.wait_s). {offline}; once it "
+            f"Weights & Biases {failure} within {wait_s:g} s (tracker.wait_s). {offline}; once it "
             "does, upload them with wandb sync."
         )
-    if _REFUSALS.search(reason):
+    if _REFUSAL.search(reason):
         return (
-            f"Weights & Biases refuses the run ({_plainly(reason)}). {offline}; check "
+            f"Weights & Biases refuses the run ({_extract_reason(reason)}). {offline}; check "
             "WANDB_API_KEY, tracker.entity and tracker.project, and upload them with wandb sync."
         )
     return (
-        f"Weights & Biases does not answer ({_plainly(reason)}). {offline}; once it does, upload "
+        f"Weights & Biases does not answer ({_extract_reason(reason)}). {offline}; once it does, upload "
         "them with wandb sync."
     )
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _shorten(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
 class _WandbRun:
@@ -322,28 +334,28 @@ class _WandbRun:
         self._logged: set[str] = set()  # numbers and texts of the summary
         # Earlier attempts worked so long, as a resumed run has it
         self._summary = cast(Any, run.summary)  # without types
-        before = self._summary.get(_SECONDS) if run.resumed else None
-        self._seconds = float(before or 0.0)
+        earlier_seconds = self._summary.get(_SECONDS_METRIC) if run.resumed else None
+        self._seconds = float(earlier_seconds or 0.0)
 
     @property
     def where(self) -> str | None:
         if self._run.offline:
-            return f"W&B, offline; upload: wandb sync {' '.join(self._pieces())}"
+            return f"W&B, offline; upload: wandb sync {' '.join(self._list_pieces())}"
         return self._run.url
 
-    def _pieces(self) -> Iterator[str]:
+    def _list_pieces(self) -> Iterator[str]:
         """Name those of the jobs that have ended, and of the run itself: by patterns, where these match no others.
 
         One that was cut off, as a killed job's, keeps `wandb sync` from sending any.
         """
         ids = (*self._jobs, str(self._run.id))
         for pattern in ("[0-9]*/wandb/offline-*", "wandb/offline-*"):
-            every = sorted(self._run_dir.glob(pattern))
-            whole = [piece for piece in every if piece.name.endswith(ids)]
-            if every and whole == every:
+            all_pieces = sorted(self._run_dir.glob(pattern))
+            whole_pieces = [piece for piece in all_pieces if piece.name.endswith(ids)]
+            if all_pieces and whole_pieces == all_pieces:
                 yield f"{os.path.relpath(self._run_dir)}/{pattern}"
             else:
-                yield from map(os.path.relpath, whole)
+                yield from map(os.path.relpath, whole_pieces)
 
     def log(
         self,
@@ -363,27 +375,27 @@ class _WandbRun:
                 )
             self._steps |= metrics.keys()
             self._logged |= {step[0], *metrics}
-            name, at = step
-            at += self._seconds if name == _SECONDS else 0.0
-            self._run.log({name: at, **metrics})
+            name, step_value = step
+            step_value += self._seconds if name == _SECONDS_METRIC else 0.0
+            self._run.log({name: step_value, **metrics})
             return
-        plain = {k: v for k, v in metrics.items() if isinstance(v, float | int | str)}
-        self._run.summary.update(plain)
+        scalars = {k: v for k, v in metrics.items() if isinstance(v, float | int | str)}
+        self._run.summary.update(scalars)
         self._logged |= metrics.keys()
-        if plain.get("judge/caution"):
-            self._tag("caution")
-        media = {k: self._media(v) for k, v in metrics.items() if k not in plain}
+        if scalars.get("judge/caution"):
+            self._add_tag("caution")
+        media = {k: self._to_media(v) for k, v in metrics.items() if k not in scalars}
         if media:
             self._run.log(media)
 
-    def _media(self, value: Value) -> Any:
+    def _to_media(self, value: Value) -> Any:
         import wandb
 
         if isinstance(value, Plot):
             path = self._run_dir / f"figures/{value.name}.png"
             return wandb.Image(str(path), caption=value.caption)
         if isinstance(value, Histogram):
-            return wandb.Histogram(value.values, num_bins=_BINS)
+            return wandb.Histogram(value.values, num_bins=_HISTOGRAM_BINS)
         if isinstance(value, Lines):
             return wandb.plot.line_series(
                 [[x for x, _ in line] for line in value.lines.values()],
@@ -417,23 +429,23 @@ class _WandbRun:
             if files.kind == "leaderboard":
                 self._leaderboard = self._artifacts[-1]
         if page := files.paths.get("report.html"):
-            self._run.log({_PAGE: wandb.Html(page, inject=False)})
+            self._run.log({_PAGE_NAME: wandb.Html(page, inject=False)})
 
     def close(self, exit_code: int, notes: str) -> None:
         self._run.notes = notes
         if exit_code:
-            self._tag("failed")
+            self._add_tag("failed")
         elif self._run.resumed:
-            self._forget()
+            self._delete_stale_summary()
         if not self._run.offline:
             for artifact in self._artifacts:  # of which finish() reports no failure
                 artifact.wait(timeout=math.ceil(self._wait_s))
         if self._registry and self._leaderboard:
-            self._link(self._leaderboard, self._registry)
+            self._link_to_registry(self._leaderboard, self._registry)
         self._run.finish(exit_code=exit_code)
 
-    def _link(self, leaderboard: wandb.Artifact, registry: str) -> None:
-        """A registry that does not take it is no reason to lose the run."""
+    def _link_to_registry(self, leaderboard: wandb.Artifact, registry: str) -> None:
+        """Link the leaderboard to a registry; warn if that fails, since it is no reason to lose the run."""
         reason = "the run is offline"
         if not self._run.offline:
             try:
@@ -448,17 +460,17 @@ class _WandbRun:
             reason.rstrip("."),
         )
 
-    def _tag(self, tag: str) -> None:
+    def _add_tag(self, tag: str) -> None:
         self._run.tags = (*(self._run.tags or ()), tag)
 
-    def _forget(self) -> None:
+    def _delete_stale_summary(self) -> None:
         """Delete what only an earlier attempt, which may have been killed, has left in the summary."""
-        kept = {*self._logged, _PAGE}
+        current_names = {*self._logged, _PAGE_NAME}
         for name in [*self._summary.keys()]:
             # the points of a chart are a table beside it
             if (
                 not name.startswith("_")
-                and not {name, name.removesuffix("_table")} & kept
+                and not {name, name.removesuffix("_table")} & current_names
             ):
                 del self._summary[name]
 
