@@ -91,7 +91,7 @@ def test_an_answer_longer_than_a_block_is_the_same_sum(
     policies, responses, monkeypatch
 ):
     whole = forced(policies["base"], responses)
-    monkeypatch.setattr(checkpoints, "_ROWS", 5)
+    monkeypatch.setattr(checkpoints, "_LOGPROB_BLOCK_ROWS", 5)
     assert forced(policies["base"], responses) == pytest.approx(whole, abs=1e-9)
 
 

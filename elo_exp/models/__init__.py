@@ -11,7 +11,8 @@ from elo_exp.records import UserError
 
 TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer, by row
 
-_loaded: dict[Any, Any] = {}  # none or one
+# Holds at most one model
+_loaded_models: dict[Any, Any] = {}
 
 
 def load(weights: Any) -> Any:
@@ -19,16 +20,16 @@ def load(weights: Any) -> Any:
 
     weights  hashable, with a method `load`, such as a Checkpoint
     """
-    if weights not in _loaded:
+    if weights not in _loaded_models:
         release()
-        _loaded[weights] = weights.load()
-    return _loaded[weights]
+        _loaded_models[weights] = weights.load()
+    return _loaded_models[weights]
 
 
 def release() -> None:
     """Drop the loaded model, if there is one, and free the accelerator's memory."""
-    if _loaded:  # to look for garbage takes as long as a small run
-        _loaded.clear()
+    if _loaded_models:  # to look for garbage takes as long as a small run
+        _loaded_models.clear()
         free_memory()
 
 
@@ -44,9 +45,9 @@ def free_memory() -> None:
 
 def require_packages(model: str, *packages: str, extra: str) -> None:
     """Raise UserError where a package that a model needs is not installed."""
-    if absent := [name for name in packages if find_spec(name) is None]:
+    if missing := [name for name in packages if find_spec(name) is None]:
         raise UserError(
-            f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[{extra}]'."
+            f"{model}: needs {', '.join(missing)}, not installed: pip install 'elo-exp[{extra}]'."
         )
 
 
@@ -63,6 +64,6 @@ def check_variables(template: str, variables: Mapping[str, Any]) -> None:
         return
     # transformers has a tag of its own
     text = re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", template)
-    parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
-    if unread := variables.keys() - meta.find_undeclared_variables(parsed):
-        raise ValueError(f"chat_template_kwargs: it never reads {', '.join(unread)}")
+    syntax_tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
+    if unused := variables.keys() - meta.find_undeclared_variables(syntax_tree):
+        raise ValueError(f"chat_template_kwargs: it never reads {', '.join(unused)}")

@@ -39,18 +39,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COMMIT = re.compile("[0-9a-f]{40}")
+_COMMIT_HASH = re.compile("[0-9a-f]{40}")
 # The files that transformers loads, by suffix and by name.
-_SUFFIXES = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}
-_NAMES = {"merges.txt", "vocab.txt"}
-_PLACEMENT = {  # options of transformers and of vLLM that change no answer
+_LOADED_SUFFIXES = {
+    ".json",
+    ".jinja",
+    ".model",
+    ".tiktoken",
+    ".safetensors",
+    ".bin",
+    ".py",
+}
+_LOADED_NAMES = {"merges.txt", "vocab.txt"}
+# Options of transformers and of vLLM that change no answer
+_PLACEMENT_OPTIONS = {
     "device_map", "max_memory", "offload_folder", "attn_implementation",
     "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization",
     "max_num_seqs", "enforce_eager",
 }  # fmt: skip
-_LARGE = 1 << 20  # bytes; hashes of larger files are cached
-_NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
-_REASONS = {  # by the class of an error of the hub's client, or the first of its bases
+_MIN_BYTES_OF_CACHED_HASHES = 1 << 20
+# Sends the prompt as it is
+_NO_TEMPLATE = "none"
+# By the class of an error of the hub's client, or the first of its bases
+_HUB_ERROR_REASONS = {
     "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth "
     "login.",
     "HFValidationError": "is no folder here, and no name on the hub. Check the path.",
@@ -63,7 +74,8 @@ _REASONS = {  # by the class of an error of the hub's client, or the first of it
     "EntryNotFoundError": "lacks a file on the hub. Expected config.json of a model, "
     "adapter_config.json of an adapter.",
 }
-_ROWS = 256  # positions whose distribution is held in float64 at a time
+# The distributions of one block of positions are in float64 at a time
+_LOGPROB_BLOCK_ROWS = 256
 
 
 @dataclass(kw_only=True)
@@ -109,11 +121,17 @@ class TemplateSettings:
         from jinja2 import TemplateError
 
         variables = self.chat_template_kwargs
-        said = [m for m in messages if m["role"] != "system" or m["content"]]
+        sent_messages = [m for m in messages if m["role"] != "system" or m["content"]]
         if self.template == _NO_TEMPLATE and not variables:
-            return lm.bare_ids("\n\n".join(message["content"] for message in said))
+            return lm.bare_ids(
+                "\n\n".join(message["content"] for message in sent_messages)
+            )
         try:
-            return lm.chat_ids(list(map(_for_template, said)), self.template, variables)
+            return lm.chat_ids(
+                list(map(_parse_call_arguments, sent_messages)),
+                self.template,
+                variables,
+            )
         except (TemplateError, ValueError, TypeError) as error:
             raise UserError(
                 f"{lm.name}: its chat template cannot take these messages ({first_line(error)}). "
@@ -122,8 +140,8 @@ class TemplateSettings:
             ) from None
 
 
-def _for_template(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message as chat templates take it: the arguments of a call are an object."""
+def _parse_call_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parse the arguments of calls in a message, which chat templates take as objects."""
     if "tool_calls" not in message:
         return message
     calls = []
@@ -170,7 +188,9 @@ class ModelSettings(TemplateSettings):
             revision=revision,
             dtype=self.dtype,
             device=self.device,
-            adapters=tuple(_pin(*each, "adapter_config.json") for each in adapters),
+            adapters=tuple(
+                _pin(*adapter, "adapter_config.json") for adapter in adapters
+            ),
             options=json.dumps(getattr(self, "load_kwargs", {})),
             trust_remote_code=self.trust_remote_code,
         )
@@ -192,14 +212,17 @@ class ModelSettings(TemplateSettings):
         Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
         are. Of the options there are those that change the weights, and not where they go.
         """
-        known, options = self.weights, getattr(self, "load_kwargs", {})
-        changes = {name: options[name] for name in options.keys() - _PLACEMENT}
+        checkpoint, options = self.weights, getattr(self, "load_kwargs", {})
+        changes = {name: options[name] for name in options.keys() - _PLACEMENT_OPTIONS}
         keys: list[dict[str, Any]] = []
-        for place, commit in ((known.model, known.revision), *known.adapters):
+        for source, commit in (
+            (checkpoint.model, checkpoint.revision),
+            *checkpoint.adapters,
+        ):
             if commit:
-                keys.append({"hub": place, "commit": commit})
+                keys.append({"hub": source, "commit": commit})
                 continue
-            digests = hashes(loaded_from(Path(place)), Path(self.cache_dir))
+            digests = hashes(loaded_from(Path(source)), Path(self.cache_dir))
             keys.append({"files": {Path(p).name: digests[p] for p in digests}})
         return {
             "model": keys[0],
@@ -230,8 +253,10 @@ def loaded_from(folder: Path) -> list[Path]:
     """Return the files that loading reads; of weights in both formats, safetensors."""
     paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
     is_safe = any(path.suffix == ".safetensors" for path in paths)
-    known = _SUFFIXES - {".bin"} if is_safe else _SUFFIXES
-    return [path for path in paths if path.suffix in known or path.name in _NAMES]
+    suffixes = _LOADED_SUFFIXES - {".bin"} if is_safe else _LOADED_SUFFIXES
+    return [
+        path for path in paths if path.suffix in suffixes or path.name in _LOADED_NAMES
+    ]
 
 
 def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
@@ -240,23 +265,23 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     `cache_dir` caches those of large files by path, size and time of change.
     """
     file = cache_dir / "file_hashes.json"
-    found = {}
+    hash_of_path = {}
     for path in paths:
         stat, name = path.stat(), str(path)
-        if stat.st_size < _LARGE:
-            found[name] = sha256(path)
+        if stat.st_size < _MIN_BYTES_OF_CACHED_HASHES:
+            hash_of_path[name] = sha256(path)
             continue
         try:
             cached = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # an unreadable cache is written anew
             cached = {}
-        mark = [stat.st_size, stat.st_mtime_ns]
-        if cached.get(name, [])[:2] != mark:
+        size_and_time = [stat.st_size, stat.st_mtime_ns]
+        if cached.get(name, [])[:2] != size_and_time:
             logger.info("hashing %.1f GB of %s, once", stat.st_size / 1e9, path)
-            cached[name] = [*mark, sha256(path)]
+            cached[name] = [*size_and_time, sha256(path)]
             write_json(file, cached)
-        found[name] = cached[name][2]
-    return found
+        hash_of_path[name] = cached[name][2]
+    return hash_of_path
 
 
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:
@@ -276,7 +301,7 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             )
         return str(folder.resolve()), None
     revision = revision or "main"
-    if _COMMIT.fullmatch(revision):
+    if _COMMIT_HASH.fullmatch(revision):
         return name, revision
     try:
         from huggingface_hub import hf_hub_download
@@ -289,8 +314,11 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
         reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        unknown = f"cannot be found on the hub ({first_line(error)})."
-        reason = next((_REASONS[k] for k in kinds if k in _REASONS), unknown)
+        default_reason = f"cannot be found on the hub ({first_line(error)})."
+        reason = next(
+            (_HUB_ERROR_REASONS[k] for k in kinds if k in _HUB_ERROR_REASONS),
+            default_reason,
+        )
     raise UserError(f"{name} (revision {revision}): {reason}")
 
 
@@ -347,11 +375,11 @@ class Checkpoint:
             device = "mps" if torch.backends.mps.is_available() else "cpu"
             device = "cuda" if torch.cuda.is_available() else device
         logger.info("loading %s on %s", self.model, device)
-        places = [self.model, *(place for place, _ in self.adapters)]
+        sources = [self.model, *(source for source, _ in self.adapters)]
         try:
             return self._load(device, local_files_only=True)
         except UserError:
-            if all(Path(place).is_dir() for place in places):
+            if all(Path(source).is_dir() for source in sources):
                 raise
         return self._load(device, local_files_only=False)
 
@@ -371,7 +399,7 @@ class Checkpoint:
             tokenizer = AutoTokenizer.from_pretrained(
                 name, padding_side="left", **source
             )
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
+            model_and_info: Any = AutoModelForCausalLM.from_pretrained(
                 name,
                 dtype=dtype,
                 output_loading_info=True,
@@ -379,17 +407,17 @@ class Checkpoint:
                 **source,
                 **{"device_map": {"": device}, **json.loads(self.options)},
             )
-        model, info = loaded
+        model, info = model_and_info
         if missing := sorted(info["missing_keys"]):
             raise UserError(
                 f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
                 "random. Check that all files are there and belong to the model in config.json."
             )
-        if unlike := sorted(info["mismatched_keys"]):
-            weight, found, expected = unlike[0]
+        if mismatched := sorted(info["mismatched_keys"]):
+            weight, shape, expected_shape = mismatched[0]
             raise UserError(
-                f"{name}: found {len(unlike)} weights of another shape than config.json has, such as "
-                f"{weight} of {list(found)}. Expected {list(expected)}. Check that all files belong to "
+                f"{name}: found {len(mismatched)} weights of another shape than config.json has, such as "
+                f"{weight} of {list(shape)}. Expected {list(expected_shape)}. Check that all files belong to "
                 "one model."
             )
         if tokenizer.eos_token_id is None:
@@ -398,24 +426,24 @@ class Checkpoint:
             )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
-        for place, revision in self.adapters:
-            with library_errors(place), warnings.catch_warnings():
+        for adapter, revision in self.adapters:
+            with library_errors(adapter), warnings.catch_warnings():
                 # a name that peft reads and transformers is about to drop
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is dep")
                 for fault in ("Found missing adapter keys", "Merge lora module to"):
                     warnings.filterwarnings("error", fault)
                 model = PeftModel.from_pretrained(
                     model,
-                    place,
+                    adapter,
                     revision=revision,
                     torch_device=device,
                     local_files_only=local_files_only,
                 ).merge_and_unload()
         ends = getattr(model.generation_config, "eos_token_id", None)
-        known = ends if isinstance(ends, list) else [ends]
+        end_ids = ends if isinstance(ends, list) else [ends]
         # The model's own end tokens, and none of the sampling that its authors recommend.
         model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-            eos_token_id=sorted({*known, tokenizer.eos_token_id} - {None}),
+            eos_token_id=sorted({*end_ids, tokenizer.eos_token_id} - {None}),
             pad_token_id=tokenizer.pad_token_id,
             do_sample=False,
         )
@@ -508,10 +536,10 @@ class CausalLM:
                     logits = logits.cpu()
                 tokens = torch.tensor(ids, device=logits.device)[:, None]
                 total = 0.0
-                for start in range(0, len(ids), _ROWS):
-                    some = slice(start, start + _ROWS)
-                    logprobs = (logits[some].double() / temperature).log_softmax(-1)
-                    total += float(logprobs.gather(1, tokens[some]).sum())
+                for start in range(0, len(ids), _LOGPROB_BLOCK_ROWS):
+                    block = slice(start, start + _LOGPROB_BLOCK_ROWS)
+                    logprobs = (logits[block].double() / temperature).log_softmax(-1)
+                    total += float(logprobs.gather(1, tokens[block]).sum())
             yield total
 
     def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -530,8 +558,8 @@ class CausalLM:
             "use_cache": False,
         }
         # The models of transformers differ in what they take.
-        known = inspect.signature(self.model.forward).parameters
-        options = {name: value for name, value in options.items() if name in known}
+        parameters = inspect.signature(self.model.forward).parameters
+        options = {name: value for name, value in options.items() if name in parameters}
         logits: Tensor = self.model(input_ids=ids, **options).logits[:, -n:]
         return logits
 

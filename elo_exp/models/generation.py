@@ -59,9 +59,9 @@ def in_batches(
     work  the results of a batch; batches are halved where memory runs out
     Raises UserError where memory is too small for one row.
     """
-    left = sorted(rows, key=lambda name: -len(rows[name]))
-    while left:
-        batch, results = left[:batch_size], None
+    remaining = sorted(rows, key=lambda name: -len(rows[name]))
+    while remaining:
+        batch, results = remaining[:batch_size], None
         with too_small(label):
             try:
                 results = work({name: rows[name] for name in batch})
@@ -69,7 +69,7 @@ def in_batches(
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
         if results is not None:
-            left = left[len(batch) :]
+            remaining = remaining[len(batch) :]
             yield from zip(batch, results, strict=True)
             continue
         free_memory()  # only here, where the exception no longer holds the batch's tensors
@@ -135,16 +135,19 @@ def answer(
         max_new_tokens=max_new_tokens,
         logits_processor=[] if temperature is None else [sample],
     )
-    drawn = torch.stack(logprobs, dim=1).tolist() if logprobs else None  # (row, step)
+    # (row, step)
+    token_logprobs = torch.stack(logprobs, dim=1).tolist() if logprobs else None
     answers = []
     for i, row in enumerate(generated[:, ids.shape[1] :].tolist()):
-        ends = [place for place, token in enumerate(row) if token in lm.end_ids]
+        ends = [index for index, token in enumerate(row) if token in lm.end_ids]
         n = ends[0] + 1 if ends else len(row)  # padding follows
         answers.append(
             Answer(
                 token_ids=row[:n],
                 ended=bool(ends),
-                total_logprob=math.fsum(drawn[i][:n]) if drawn else None,
+                total_logprob=math.fsum(token_logprobs[i][:n])
+                if token_logprobs
+                else None,
                 diagnostics={"batch_size": len(prompts)},
             )
         )

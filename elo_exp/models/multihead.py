@@ -46,8 +46,9 @@ from elo_exp.records import UserError
 
 # OLMo's names of the projections, and those of transformers.
 PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-_ATTENTION = {"full_attention", "sliding_attention"}
-_ROOM = 64  # tokens by which a buffer grows
+_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+# A buffer grows by so many
+_ROOM_TOKENS = 64
 GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
 DIAGNOSTICS = (
     "entropy_nats", "margin", "stability_radius", "plurality_lead",  # by token
@@ -93,7 +94,7 @@ class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
             self.keys, self.values = key_states, value_states
         else:
             if end > self.keys.shape[2]:
-                room = (0, 0, 0, n + _ROOM)
+                room = (0, 0, 0, n + _ROOM_TOKENS)
                 self.keys, self.values = pad(self.keys, room), pad(self.values, room)
             self.keys[:, :, start:end] = key_states
             self.values[:, :, start:end] = value_states
@@ -128,21 +129,21 @@ class MultiHead:
         self._device = weight.device
         # one that has float64
         self.logits_device = "cpu" if weight.device.type == "mps" else weight.device
-        self._trunk = _part(model, slice(n_trunk)).get_decoder()
+        self._trunk = _take_layers(model, slice(n_trunk)).get_decoder()
         self._trunk.norm = torch.nn.Identity()
-        self._top = _part(model, slice(n_trunk, None))
+        self._top = _take_layers(model, slice(n_trunk, None))
         heads = self._top.get_decoder()
         heads.norm.register_forward_pre_hook(self._keep_states)
-        self._check(model)
-        for place in {place for update in updates for place in update}:
-            layer, projection = place
-            absent = [torch.zeros(0, size) for size in geometry.sizes[projection]]
-            pairs = [update.get(place, absent) for update in updates]
+        self._check_split(model)
+        for key in {key for update in updates for key in update}:
+            layer, projection = key
+            zero_update = [torch.zeros(0, size) for size in geometry.sizes[projection]]
+            pairs = [update.get(key, zero_update) for update in updates]
             down, up = (  # (H, r, size in), (H, r, size out)
-                pad_sequence(list(each), batch_first=True).to(weight)
-                for each in zip(*pairs, strict=True)
+                pad_sequence(list(matrices), batch_first=True).to(weight)
+                for matrices in zip(*pairs, strict=True)
             )
-            add = partial(self._add, down.transpose(1, 2), up)
+            add = partial(self._add_updates, down.transpose(1, 2), up)
             getattr(heads.layers[layer].mlp, projection).register_forward_hook(add)
 
     def read(
@@ -188,7 +189,7 @@ class MultiHead:
     def _keep_states(self, _: Any, args: tuple[Any]) -> None:
         self._states = args[0]  # (H * P, T, d) before the final norm
 
-    def _add(
+    def _add_updates(
         self,
         down: Tensor,
         up: Tensor,
@@ -205,7 +206,7 @@ class MultiHead:
         return output + update.view_as(output)
 
     @torch.inference_mode()
-    def _check(self, model: Any) -> None:
+    def _check_split(self, model: Any) -> None:
         """Raise UserError where trunk and head, in two pieces, do not compute what the model does.
 
         The tokens are more than the attention's window; one of the two prompts is padded.
@@ -216,13 +217,13 @@ class MultiHead:
         mask = torch.ones_like(ids)
         mask[1, :4] = 0
         positions = positions_of(mask)
-        whole = model(input_ids=ids, attention_mask=mask, position_ids=positions)
-        expected = whole.logits[:, -1].float().to(self.logits_device)
+        output = model(input_ids=ids, attention_mask=mask, position_ids=positions)
+        expected = output.logits[:, -1].float().to(self.logits_device)
         head, caches = torch.tensor([[0]]), new_caches()
         self.read(ids[:, :-1], mask[:, :-1], head, caches)
-        _, found = self.read(ids[:, -1:], mask, head, caches)
-        if not (found - expected).abs().max() <= 0.02 * expected.abs().max():
-            raise _unsuitable(model)
+        _, logits = self.read(ids[:, -1:], mask, head, caches)
+        if not (logits - expected).abs().max() <= 0.02 * expected.abs().max():
+            raise _build_unsuitable_error(model)
 
 
 def geometry(model: Any, depth: int) -> Geometry:
@@ -235,8 +236,8 @@ def geometry(model: Any, depth: int) -> Geometry:
         for name in PROJECTIONS.values()
         if isinstance(module := getattr(mlp, name, None), torch.nn.Linear)
     }
-    if len(sizes) < len(PROJECTIONS) or not set(kinds) <= _ATTENTION:
-        raise _unsuitable(model)
+    if len(sizes) < len(PROJECTIONS) or not set(kinds) <= _ATTENTION_KINDS:
+        raise _build_unsuitable_error(model)
     if not depth < len(layers):
         raise UserError(
             f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. "
@@ -245,7 +246,7 @@ def geometry(model: Any, depth: int) -> Geometry:
     return Geometry(len(layers), depth, sizes)
 
 
-def _unsuitable(model: Any) -> UserError:
+def _build_unsuitable_error(model: Any) -> UserError:
     return UserError(
         f"model: a {type(model).__name__} cannot be given several heads. Expected a model built "
         f"like Llama or Olmo2: attention and an MLP of {', '.join(PROJECTIONS.values())} in every "
@@ -253,11 +254,13 @@ def _unsuitable(model: Any) -> UserError:
     )
 
 
-def _part(model: Any, layers: slice) -> Any:
+def _take_layers(model: Any, layers: slice) -> Any:
     """Return a model that runs some of the layers, and shares their weights."""
-    shared = {id(each): each for each in chain(model.parameters(), model.buffers())}
-    part = copy.deepcopy(model, shared)
-    decoder, config = part.get_decoder(), part.config.get_text_config()
+    shared = {
+        id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())
+    }
+    submodel = copy.deepcopy(model, shared)
+    decoder, config = submodel.get_decoder(), submodel.config.get_text_config()
     decoder.layers = decoder.layers[layers]
     config.num_hidden_layers = len(decoder.layers)
     if getattr(config, "layer_types", None):
@@ -266,7 +269,7 @@ def _part(model: Any, layers: slice) -> Any:
         for module in layer.modules():
             if hasattr(module, "layer_idx"):
                 module.layer_idx = index  # its place in a cache
-    return part
+    return submodel
 
 
 # Answers
@@ -350,7 +353,7 @@ class Step(NamedTuple):
         tokens, drafters = self.token.tolist(), self.drafters.tolist()
         for i, answer in enumerate(answers):
             del votes[i][drafters[i]]
-            found: dict[str, float] = {
+            token_diagnostics: dict[str, float] = {
                 "entropy_nats": entropy[i],
                 "margin": margin[i],
                 "stability_radius": lead(votes[i], tokens[i]),
@@ -360,10 +363,14 @@ class Step(NamedTuple):
                 answer.accepted.append(bool(self.accepted[i]))
                 if not self.accepted[i]:
                     draft = int(self.draft[i])
-                    found["rejected_at"] = len(answer.tokens)
-                    found["suppression_score"] = float(self.target[i, draft])
-                    found["validity_radius"] = validity_radius(votes[i], draft)
-            for name, value in found.items():
+                    token_diagnostics["rejected_at"] = len(answer.tokens)
+                    token_diagnostics["suppression_score"] = float(
+                        self.target[i, draft]
+                    )
+                    token_diagnostics["validity_radius"] = validity_radius(
+                        votes[i], draft
+                    )
+            for name, value in token_diagnostics.items():
                 answer.diagnostics[name].append(value)
 
 
@@ -382,37 +389,39 @@ def step(
     position  of the token in the answer, from 0
     """
     rows = torch.arange(len(drafters))
-    own = logits[0 if sampling.decode == "draft" else drafters, rows]
-    together = sampling.beta * (logits.sum(0, dtype=torch.float64) - own)
-    q = softmax(own, sampling.temperature)
-    p = softmax(together, sampling.temperature)
+    drafter_logits = logits[0 if sampling.decode == "draft" else drafters, rows]
+    jury_logits = sampling.beta * (logits.sum(0, dtype=torch.float64) - drafter_logits)
+    q = softmax(drafter_logits, sampling.temperature)
+    p = softmax(jury_logits, sampling.temperature)
     numbers: dict[str, Any] = {"step": position, "device": logits.device}
 
-    def drawn(weights: Tensor, some: Sequence[int], draw: int) -> Tensor:
-        """One token a row, by chances in proportion to the weights."""
+    def draw_tokens(weights: Tensor, row_seeds: Sequence[int], draw: int) -> Tensor:
+        """Draw one token a row, with chances in proportion to the weights."""
         if sampling.temperature is None:
             return weights.argmax(-1)
         n = weights.shape[-1]
-        return races.winners(races.exponentials(some, n, draw=draw, **numbers), weights)
+        return races.winners(
+            races.exponentials(row_seeds, n, draw=draw, **numbers), weights
+        )
 
     direct = sampling.decode == "direct"
-    token = draft = drawn(p if direct else q, seeds, races.DRAFT)
+    token = draft = draw_tokens(p if direct else q, seeds, races.DRAFT)
     accepted = None
     if sampling.decode == "speculative":
         verdict = races.uniforms(seeds, 1, draw=races.VERDICT, **numbers)[:, 0]
         accepted = verdict * q[rows, draft] <= p[rows, draft]
         if rejected := [i for i, is_so in enumerate(accepted.tolist()) if not is_so]:
-            left = residual(p[rejected], q[rejected])
-            some = [seeds[i] for i in rejected]
+            residuals = residual(p[rejected], q[rejected])
+            rejected_seeds = [seeds[i] for i in rejected]
             token = draft.clone()
-            token[rejected] = drawn(left, some, races.REPLACEMENT)
+            token[rejected] = draw_tokens(residuals, rejected_seeds, races.REPLACEMENT)
     return Step(
         token=token,
         logits=logits,
         drafters=drafters,
         draft=draft,
         accepted=accepted,
-        target=softmax(together, 1.0) if sampling.temperature is None else p,
+        target=softmax(jury_logits, 1.0) if sampling.temperature is None else p,
     )
 
 
@@ -425,8 +434,8 @@ def softmax(logits: Tensor, temperature: float | None) -> Tensor:
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """Return max(P - q, 0) (P, V), not normalised; P itself where rounding leaves nothing."""
-    left = (p - q).clamp(min=0)
-    return left.where(left.any(dim=-1, keepdim=True), p)
+    excess = (p - q).clamp(min=0)
+    return excess.where(excess.any(dim=-1, keepdim=True), p)
 
 
 def lead(votes: Sequence[int], token: int) -> int:
@@ -435,8 +444,8 @@ def lead(votes: Sequence[int], token: int) -> int:
     That is half its lead, rounded down. Each head of the jury votes for its likeliest token.
     """
     counts = Counter(votes)
-    mine = counts.pop(token, 0)
-    return max(0, (mine - max(counts.values(), default=0)) // 2)
+    n_votes = counts.pop(token, 0)
+    return max(0, (n_votes - max(counts.values(), default=0)) // 2)
 
 
 def validity_radius(votes: Sequence[int], token: int) -> int:
@@ -444,12 +453,12 @@ def validity_radius(votes: Sequence[int], token: int) -> int:
 
     They change one at a time, from the token that then has the most.
     """
-    others = Counter(votes)
-    mine, flipped = others.pop(token, 0), 0
-    while others and mine <= max(others.values()):
-        others[max(others, key=others.__getitem__)] -= 1
-        mine, flipped = mine + 1, flipped + 1
-    return flipped
+    other_votes = Counter(votes)
+    n_votes, n_changed = other_votes.pop(token, 0), 0
+    while other_votes and n_votes <= max(other_votes.values()):
+        other_votes[max(other_votes, key=other_votes.__getitem__)] -= 1
+        n_votes, n_changed = n_votes + 1, n_changed + 1
+    return n_changed
 
 
 def decode(
@@ -470,39 +479,39 @@ def decode(
     seeds      of the noise of each prompt
     """
     answers = [Decoded() for _ in drafters]
-    left = list(answers)  # without those that have ended
-    alone = sampling.decode == "draft"
+    unfinished = list(answers)  # without those that have ended
+    is_draft_only = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)
-    every = torch.arange(len(drafters))
+    all_rows = torch.arange(len(drafters))
     caches = new_caches()
     for position in range(sampling.max_new_tokens):
-        heads = drafter[None] if alone else torch.arange(n_heads)[:, None]
+        heads = drafter[None] if is_draft_only else torch.arange(n_heads)[:, None]
         states, logits = model.read(ids, mask, heads, caches)
-        chosen = step(logits, drafter, seeds, position, sampling)
-        if not alone:
-            chosen.diagnose(left)
+        next_step = step(logits, drafter, seeds, position, sampling)
+        if not is_draft_only:
+            next_step.diagnose(unfinished)
         if not position:
-            behind = torch.zeros_like(drafter)
-            if not alone:
-                jury = logits.log_softmax(-1)[:, every, chosen.token]
-                jury[drafter, every] = -math.inf
-                behind = jury.argmax(0)
-                if chosen.accepted is not None:
-                    behind = drafter.where(chosen.accepted, behind)
+            witness_heads = torch.zeros_like(drafter)
+            if not is_draft_only:
+                jury = logits.log_softmax(-1)[:, all_rows, next_step.token]
+                jury[drafter, all_rows] = -math.inf
+                witness_heads = jury.argmax(0)
+                if next_step.accepted is not None:
+                    witness_heads = drafter.where(next_step.accepted, witness_heads)
             for i, answer in enumerate(answers):
-                answer.witness = states[behind[i], i]
-        for answer, token in zip(left, chosen.token.tolist(), strict=True):
+                answer.witness = states[witness_heads[i], i]
+        for answer, token in zip(unfinished, next_step.token.tolist(), strict=True):
             answer.tokens.append(token)
             answer.ended = token in sampling.end_ids
-        rows = [i for i, answer in enumerate(left) if not answer.ended]
+        rows = [i for i, answer in enumerate(unfinished) if not answer.ended]
         if not rows:
             break
-        ids = chosen.token[:, None].to(mask.device)
-        if len(rows) < len(left):
+        ids = next_step.token[:, None].to(mask.device)
+        if len(rows) < len(unfinished):
             for cache, n in zip(caches, (1, len(states)), strict=True):
-                by_head = torch.arange(n * len(left)).view(n, -1)
+                by_head = torch.arange(n * len(unfinished)).view(n, -1)
                 cache.batch_select_indices(by_head[:, rows].flatten())
-            left = [left[i] for i in rows]
+            unfinished = [unfinished[i] for i in rows]
             drafter, seeds = drafter[rows], [seeds[i] for i in rows]
             ids, mask = ids[rows], mask[rows]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)

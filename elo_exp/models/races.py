@@ -27,8 +27,8 @@ DRAFT, VERDICT, REPLACEMENT = range(3)
 
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
-_ROUNDS = 10
-_LOW = 0xFFFFFFFF
+_PHILOX_ROUNDS = 10
+_LOW_32_BITS = 0xFFFFFFFF
 
 
 def uniforms(
@@ -43,8 +43,8 @@ def uniforms(
 
     if torch.device(device).type == "cuda":
         bits = philox(seeds, n, draw=draw, step=step, device=device)
-        whole = (bits >> 11) & ((1 << 53) - 1)
-        return (whole.double() + 0.5) * 2.0**-53
+        mantissas = (bits >> 11) & ((1 << 53) - 1)
+        return (mantissas.double() + 0.5) * 2.0**-53
     rows = []
     for seed in seeds:
         source = np.random.Philox(key=[seed, draw], counter=[0, step, 0, 0])
@@ -65,8 +65,8 @@ def philox(
         signed = [value - (1 << 64) if value >> 63 else value for value in values]
         return torch.tensor(signed, device=device)
 
-    times = column(*_MULTIPLIERS).view(2, 1, 1)
-    low, high = times & _LOW, (times >> 32) & _LOW
+    multipliers = column(*_MULTIPLIERS).view(2, 1, 1)
+    low, high = multipliers & _LOW_32_BITS, (multipliers >> 32) & _LOW_32_BITS
     keys = torch.stack([column(*seeds), column(draw).expand(len(seeds))])[:, :, None]
     weyl = column(*_WEYL).view(2, 1, 1)
     blocks = torch.arange(1, -(-n // 4) + 1, device=device)
@@ -75,12 +75,16 @@ def philox(
     even = even.repeat(1, len(seeds), 1)
     odd = torch.zeros_like(even)
     odd[0] = step
-    for _ in range(_ROUNDS):
-        below, above = even & _LOW, (even >> 32) & _LOW
-        middle = high * below + ((low * below >> 32) & _LOW)
-        carry = low * above + (middle & _LOW)
-        upper = high * above + ((middle >> 32) & _LOW) + ((carry >> 32) & _LOW)
-        even, odd = upper.flip(0) ^ odd ^ keys, (times * even).flip(0)
+    for _ in range(_PHILOX_ROUNDS):
+        even_low, even_high = even & _LOW_32_BITS, (even >> 32) & _LOW_32_BITS
+        middle = high * even_low + ((low * even_low >> 32) & _LOW_32_BITS)
+        carry = low * even_high + (middle & _LOW_32_BITS)
+        upper = (
+            high * even_high
+            + ((middle >> 32) & _LOW_32_BITS)
+            + ((carry >> 32) & _LOW_32_BITS)
+        )
+        even, odd = upper.flip(0) ^ odd ^ keys, (multipliers * even).flip(0)
         keys = keys + weyl
     words = torch.stack([even[0], odd[0], even[1], odd[1]], dim=-1)
     return words.flatten(1)[:, :n]

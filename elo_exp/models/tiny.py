@@ -22,8 +22,8 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
-_BANK = HOME / "prompts" / "bank.jsonl"
-_SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
+_BANK_PATH = HOME / "prompts" / "bank.jsonl"
+_SPECIAL_TOKENS = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def build(name: str, cache_dir: Path) -> str:
         raise UserError(
             f"model: found {name!r}. Expected {PREFIX} and a whole number, its seed."
         )
-    key = fingerprint([VERSION, sha256(_BANK), int(seed)])
+    key = fingerprint([VERSION, sha256(_BANK_PATH), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]
     if folder.is_dir():
         return str(folder)
@@ -49,7 +49,7 @@ def build(name: str, cache_dir: Path) -> str:
     logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        made = save(
+        built_folder = save(
             Path(temporary) / "made",
             "llama",
             seed=int(seed),
@@ -60,7 +60,7 @@ def build(name: str, cache_dir: Path) -> str:
             num_hidden_layers=2,
         )
         try:
-            made.rename(folder)
+            built_folder.rename(folder)
         except OSError:  # another process was first
             if not folder.is_dir():
                 raise
@@ -111,8 +111,8 @@ def save(
     with torch.no_grad():
         for _, weights in sorted(model.named_parameters()):
             if weights.dim() > 1:  # not those of norms, which are 1
-                drawn = (rng.random(tuple(weights.shape)) - 0.5) * width
-                weights.copy_(torch.from_numpy(drawn))
+                values = (rng.random(tuple(weights.shape)) - 0.5) * width
+                weights.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
     tokenizer(chat_template, vocabulary=vocabulary).save_pretrained(folder)
     return folder
@@ -125,17 +125,17 @@ def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
 
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(
-        [row["text"] for _, row in read_jsonl(_BANK)],
+        [row["text"] for _, row in read_jsonl(_BANK_PATH)],
         vocab_size=vocabulary,
         min_frequency=0,
-        special_tokens=_SPECIAL,
+        special_tokens=_SPECIAL_TOKENS,
         show_progress=False,
     )
-    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast_tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(bpe.to_str()),
         eos_token="<|end|>",
         pad_token="<|pad|>",
         padding_side="left",
     )
-    made.chat_template = chat_template
-    return made
+    fast_tokenizer.chat_template = chat_template
+    return fast_tokenizer
