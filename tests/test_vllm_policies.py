@@ -120,7 +120,7 @@ def test_an_answer_depends_on_its_prompt_and_not_on_its_company(
 ):
     of = policy(HERE, folder, server)
     whole = {r.prompt_id: r.response_text for r in of.generate(PROMPTS)}
-    monkeypatch.setattr("elo_exp.entrants.vllm._AT_ONCE", 3)
+    monkeypatch.setattr("elo_exp.entrants.vllm._MAX_PROMPTS_PER_CALL", 3)
     again = {r.prompt_id: r.response_text for r in of.generate(PROMPTS[::-1])}
     assert again == whole
     assert len(set(whole.values())) == len(PROMPTS)

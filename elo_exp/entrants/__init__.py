@@ -204,8 +204,8 @@ def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
 class WeightsEntrant(TemplateSettings):
     """Settings that entrants with weights in memory share, and what they do alike.
 
-    A subclass has `weights`, answers tokenised prompts in `_answers`, and adds to `model_key` what
-    else of its settings changes the model, to `_drawing_key` what else changes its answers.
+    A subclass has `weights`, answers tokenised prompts in `_generate_answers`, and adds to `model_key` what
+    else of its settings changes the model, to `_sampling_key` what else changes its answers.
     """
 
     turns = True
@@ -224,11 +224,13 @@ class WeightsEntrant(TemplateSettings):
     def weights(self) -> Any:
         raise NotImplementedError
 
-    def _answers(self, lm: Any, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
+    def _generate_answers(
+        self, lm: Any, ids: Tokenised
+    ) -> Iterator[tuple[Prompt, Answer]]:
         raise NotImplementedError
 
     @property
-    def _drawing_key(self) -> CacheKey:
+    def _sampling_key(self) -> CacheKey:
         return {}
 
     @property
@@ -242,7 +244,7 @@ class WeightsEntrant(TemplateSettings):
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
         return {
-            **self._drawing_key,
+            **self._sampling_key,
             **self.model_key,
             "system_prompt": self.system_prompt,
             "version": self.version,
@@ -266,29 +268,29 @@ class WeightsEntrant(TemplateSettings):
         lm: CausalLM = models.load(self.weights)
         ids = {p: self.chat_ids(lm, p.sent(self.system_prompt)) for p in prompts}
         room = lm.context_length - self.max_new_tokens
-        if long := [prompt for prompt, row in ids.items() if len(row) > room]:
-            others = f" (and {len(long) - 1} others)" if long[1:] else ""
+        if too_long := [prompt for prompt, row in ids.items() if len(row) > room]:
+            more = f" (and {len(too_long) - 1} others)" if too_long[1:] else ""
             raise NoRoomError(
-                f"{self.entrant_id}: {long[0].prompt_id}{others} has {len(ids[long[0]])} tokens and "
+                f"{self.entrant_id}: {too_long[0].prompt_id}{more} has {len(ids[too_long[0]])} tokens and "
                 f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
                 f"{lm.context_length}. Lower max_new_tokens, leave it out of the bank, or go on "
                 "without its answer: allow_missing=true.",
-                long,
+                too_long,
             )
         is_policy = isinstance(self, Policy) and self.logprobs
-        tokenizer = _fingerprint(lm) if is_policy else None
-        for prompt, answer in self._answers(lm, ids):
+        tokenizer = _fingerprint_tokenizer(lm) if is_policy else None
+        for prompt, answer in self._generate_answers(lm, ids):
             tokens = answer.token_ids
-            drawn = {
+            policy_diagnostics = {
                 "token_ids": tokens,
                 "total_logprob": answer.total_logprob,
                 "tokenizer": tokenizer,
             }
             # tags may be special tokens, and the prompt may end with one
             prompt_end = lm.text(ids[prompt][-16:], special=True)
-            begun = "".join(OPEN_AT_END.findall(prompt_end))
-            said = lm.text(tokens[: len(tokens) - answer.ended], special=True)
-            text, thought = split_thought(begun + said)
+            opening_tag = "".join(OPEN_AT_END.findall(prompt_end))
+            generated_text = lm.text(tokens[: len(tokens) - answer.ended], special=True)
+            text, thought = split_thought(opening_tag + generated_text)
             if thought["thought"] == "none":
                 text = lm.text(tokens).strip()
             is_whole = answer.ended and thought["thought"] != "unclosed"
@@ -305,7 +307,7 @@ class WeightsEntrant(TemplateSettings):
                     "n_tokens_generated": len(tokens),
                     **thought,
                     **answer.diagnostics,
-                    **(drawn if is_policy else {}),
+                    **(policy_diagnostics if is_policy else {}),
                     **lm.environment,
                 },
                 timestamp=utc_now(),
@@ -327,14 +329,14 @@ class WeightsEntrant(TemplateSettings):
             return
         assert self.temperature is not None
         lm: CausalLM = models.load(self.weights)
-        tokenizer = _fingerprint(lm)
+        tokenizer = _fingerprint_tokenizer(lm)
         rows: dict[str, tuple[list[int], list[int]]] = {}
         for r in responses:
             ids = recorded_ids(r, self.entrant_id, tokenizer)
-            sent = prompts[r.prompt_id].sent(self.system_prompt)
-            start = self.chat_ids(lm, sent)
-            if len(start) + len(ids) <= lm.context_length:
-                rows[r.prompt_id] = (start, ids)
+            messages = prompts[r.prompt_id].sent(self.system_prompt)
+            prompt_ids = self.chat_ids(lm, messages)
+            if len(prompt_ids) + len(ids) <= lm.context_length:
+                rows[r.prompt_id] = (prompt_ids, ids)
         totals = lm.total_logprobs(list(rows.values()), temperature=self.temperature)
         for response in responses:
             name, total = response.prompt_id, None
@@ -349,7 +351,7 @@ class WeightsEntrant(TemplateSettings):
             yield name, total
 
 
-def _fingerprint(lm: CausalLM) -> str:
+def _fingerprint_tokenizer(lm: CausalLM) -> str:
     """Identify a tokenizer: equal where each id is the same text and the same ids end an answer."""
     return fingerprint([lm.vocabulary, sorted(lm.end_ids)])
 
@@ -383,7 +385,7 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
         return {"loader": self.loader, **super().model_key}
 
     @property
-    def _drawing_key(self) -> CacheKey:
+    def _sampling_key(self) -> CacheKey:
         sampling = {"temperature": self.temperature, "top_p": self.top_p}
         key = {"sampling": None if self.temperature is None else sampling}
         return {**key, "logprobs": True} if self.logprobs else key

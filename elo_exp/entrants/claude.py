@@ -33,14 +33,14 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     varies = True
 
     def prices_of(self, model: str) -> Prices:
-        found = self.prices.get(model)
-        if found is None:
+        model_prices = self.prices.get(model)
+        if model_prices is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
                 "dollars per million tokens."
             )
-        return token_prices(found.input, found.output, found.input)
+        return token_prices(model_prices.input, model_prices.output, model_prices.input)
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
         return {

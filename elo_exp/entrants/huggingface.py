@@ -31,7 +31,9 @@ class HuggingFaceEntrant(CheckpointEntrant):
         super().__post_init__()
         refuse_rounding(self.adapters, self.load_kwargs)
 
-    def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
+    def _generate_answers(
+        self, lm: CausalLM, ids: Tokenised
+    ) -> Iterator[tuple[Prompt, Answer]]:
         return in_batches(
             ids,
             partial(

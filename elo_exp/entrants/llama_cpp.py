@@ -60,13 +60,13 @@ class GgufModel:
                 f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
         self.name, self.context_length = str(file.path), file.n_ctx
-        known = llama_cpp.llama_model_get_vocab(self._lm.model)
+        vocab = llama_cpp.llama_model_get_vocab(self._lm.model)
         ids = range(self._lm.n_vocab())
         texts = [
-            llama_cpp.llama_vocab_get_text(known, i).decode("latin-1") for i in ids
+            llama_cpp.llama_vocab_get_text(vocab, i).decode("latin-1") for i in ids
         ]
         self.vocabulary = dict(zip(texts, ids, strict=True))
-        self.end_ids = [i for i in ids if llama_cpp.llama_vocab_is_eog(known, i)]
+        self.end_ids = [i for i in ids if llama_cpp.llama_vocab_is_eog(vocab, i)]
         self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
 
     def bare_ids(self, text: str) -> list[int]:
@@ -154,21 +154,23 @@ class LlamaCppEntrant(WeightsEntrant):
             **super().model_key,
         }
 
-    def _answers(
+    def _generate_answers(
         self, lm: GgufModel, ids: Tokenised
     ) -> Iterator[tuple[Prompt, Answer]]:
         for prompt, start in ids.items():
             tokens: list[int] = []
             total, ended = 0.0, False
-            source = np.random.default_rng(prompt_seed(prompt))
-            for uniform in source.random(self.max_new_tokens):
+            rng = np.random.default_rng(prompt_seed(prompt))
+            for uniform in rng.random(self.max_new_tokens):
                 logits = lm.logits(tokens[-1:] or start, reset=not tokens)
                 row = scipy.special.log_softmax(
                     logits[-1].astype(float) / self.temperature
                 )
-                below = np.exp(row).cumsum()
-                place = np.searchsorted(below, uniform * below[-1], side="right")
-                tokens.append(min(int(place), len(row) - 1))
+                cumulative = np.exp(row).cumsum()
+                token_index = np.searchsorted(
+                    cumulative, uniform * cumulative[-1], side="right"
+                )
+                tokens.append(min(int(token_index), len(row) - 1))
                 total += float(row[tokens[-1]])
                 ended = tokens[-1] in lm.end_ids
                 if ended:

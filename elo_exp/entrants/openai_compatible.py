@@ -21,10 +21,12 @@ from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import CacheKey, Dollars, Integer, TopP
 
-# What a policy sends against the recommendations of the model's authors, which servers follow.
-_UNTRUNCATED = {"top_k": 0, "min_p": 0, "repetition_penalty": 1}
-# Tokenised, it identifies a tokenizer.
-_TEXT = "The 3 naïve bakers (aged 47.5) didn't pay €1,024:\n\tif x != None: return 東京"
+# A policy sends these against the recommendations of the model's authors, which servers follow.
+_NO_TRUNCATION = {"top_k": 0, "min_p": 0, "repetition_penalty": 1}
+# Its tokens identify a tokenizer.
+_TOKENIZER_TEST_TEXT = (
+    "The 3 naïve bakers (aged 47.5) didn't pay €1,024:\n\tif x != None: return 東京"
+)
 
 
 @dataclass(kw_only=True)
@@ -49,7 +51,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         check_scored_at_one(self.temperature, self.top_p)
         if (
             self.input_usd_per_million is not None
-            or self.extra_body.keys() & _UNTRUNCATED.keys()
+            or self.extra_body.keys() & _NO_TRUNCATION.keys()
         ):
             raise UserError(
                 "logprobs: found true with prices, or with top_k, min_p or repetition_penalty in "
@@ -94,24 +96,24 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         body = self._request_body(request.sent(self.system_prompt), **sampling)
         if not self.logprobs:
             return body
-        extra = {**self.extra_body, **_UNTRUNCATED, "return_token_ids": True}
-        drawn = {"logprobs": True, "extra_body": extra}
-        return {"seed": prompt_seed(request), **body, **drawn}
+        extra = {**self.extra_body, **_NO_TRUNCATION, "return_token_ids": True}
+        logprob_options = {"logprobs": True, "extra_body": extra}
+        return {"seed": prompt_seed(request), **body, **logprob_options}
 
     def parse(self, message: Mapping[str, Any]) -> Completion:
         completion = super().parse(message)
         if not self.logprobs:
             return completion
         choice = message["choices"][0]
-        ids, places = choice["token_ids"], choice["logprobs"]["content"]
-        drawn = {
+        ids, entries = choice["token_ids"], choice["logprobs"]["content"]
+        policy_diagnostics = {
             "token_ids": ids,
             "total_logprob": math.fsum(
-                place["logprob"] for _, place in zip(ids, places, strict=True)
+                entry["logprob"] for _, entry in zip(ids, entries, strict=True)
             ),
             "tokenizer": self._tokenizer,
         }
-        return replace(completion, diagnostics=drawn)
+        return replace(completion, diagnostics=policy_diagnostics)
 
     def _check_server(self) -> None:
         super()._check_server()
@@ -120,14 +122,14 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
 
     @cached_property
     def _tokenizer(self) -> str:
-        return fingerprint(self._tokenized(prompt=_TEXT)[0])
+        return fingerprint(self._tokenize(prompt=_TOKENIZER_TEST_TEXT)[0])
 
-    def _tokenized(self, **text: Any) -> tuple[list[int], int]:
-        """Token ids, and the length of the model's context."""
+    def _tokenize(self, **text: Any) -> tuple[list[int], int]:
+        """Return token ids, and the length of the model's context."""
         return self.api.post(  # type: ignore[no-any-return]
             f"{self.api.endpoint.removesuffix('/v1')}/tokenize",
             {"model": self.model, **text},
-            lambda found: (found["tokens"], found["max_model_len"]),
+            lambda reply: (reply["tokens"], reply["max_model_len"]),
         )
 
     def teacher_force(
@@ -135,21 +137,21 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
     ) -> Logprobs:
         def force(response: Response) -> tuple[str, float | None]:
             ids = recorded_ids(response, self.entrant_id, self._tokenizer)
-            start, context = self._tokenized(
+            start, context = self._tokenize(
                 messages=self.params(prompts[response.prompt_id], None)["messages"],
                 chat_template_kwargs=self.extra_body.get("chat_template_kwargs"),
             )
             body = {"model": self.model, "max_tokens": 1, "prompt_logprobs": 0}
             total = None
             if len(start) + len(ids) < context:  # with the token that is drawn
-                places = self.api.post(
+                entries = self.api.post(
                     f"{self.api.endpoint}/completions",
                     {**body, "prompt": start + ids},
-                    lambda found: found["choices"][0]["prompt_logprobs"][len(start) :],
+                    lambda reply: reply["choices"][0]["prompt_logprobs"][len(start) :],
                 )
                 total = math.fsum(
-                    place[str(token)]["logprob"]
-                    for token, place in zip(ids, places, strict=True)
+                    entry[str(token)]["logprob"]
+                    for token, entry in zip(ids, entries, strict=True)
                 )
             return response.prompt_id, total
 

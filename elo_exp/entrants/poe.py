@@ -43,14 +43,17 @@ if TYPE_CHECKING:
     from elo_exp.models.multihead import Decoded, Geometry, MultiHead, Update
 
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
-_IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
-_DIGITS = 6  # of the diagnostics by token
+_CORRECTNESS_QUESTION = (
+    "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
+)
+_DIAGNOSTIC_DIGITS = 6
 FINAL = -1  # the last checkpoint of a training run
-_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
-_TENSOR = re.compile(
+_ADAPTER_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
+_LORA_TENSOR_NAME = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
 )
-_Positive = Annotated[int | float, Field(gt=0)]  # an int stays one, for the digest
+# An int stays one, for the digest
+_PositiveNumber = Annotated[int | float, Field(gt=0)]
 
 
 @dataclass(kw_only=True)
@@ -106,7 +109,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                 "recorded_dir=DIR takes recorded answers, 'entrant=[...]' your own entrants."
             )
         folder = Path(self.security_dir).expanduser()
-        manifest = _manifest(folder)
+        manifest = _read_manifest(folder)
         n_heads = manifest.num_shards
         if n_heads is None:
             raise UserError(
@@ -119,7 +122,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                 "heads, or bypass_jury=true."
             )
         groups = [
-            [AdapterFile(_file("security_dir", folder, shard), manifest)]
+            [AdapterFile(_find_file("security_dir", folder, shard), manifest)]
             for shard in range(n_heads)
         ]
         if self.rob_checkpoint is not None:
@@ -129,10 +132,12 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                     "Expected the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
                     "rob_checkpoint=null."
                 )
-            later = Path(self.robustness_dir).expanduser()
+            robustness_folder = Path(self.robustness_dir).expanduser()
             for shard, files in enumerate(groups):
-                path = _file("rob_checkpoint", later, shard, self.rob_checkpoint)
-                files.append(AdapterFile(path, _manifest(later)))
+                path = _find_file(
+                    "rob_checkpoint", robustness_folder, shard, self.rob_checkpoint
+                )
+                files.append(AdapterFile(path, _read_manifest(robustness_folder)))
         groups.append([])
         if self.needs_uncertainty:
             path = Path(self.uncertainty_path or "").expanduser()
@@ -141,11 +146,11 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                     f"uncertainty_path: found no file {self.uncertainty_path}. Expected the "
                     "uncertainty head's, with needs_uncertainty=true."
                 )
-            groups[-1].append(AdapterFile(path, _manifest(path.parent)))
+            groups[-1].append(AdapterFile(path, _read_manifest(path.parent)))
         return HeadFiles(manifest.heads_depth, n_heads, groups)
 
     @cached_property
-    def _drawing_key(self) -> CacheKey:
+    def _sampling_key(self) -> CacheKey:
         sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
             sampling |= {"decode": self.decode, "beta": self.beta}
@@ -160,7 +165,9 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             "needs_uncertainty": self.needs_uncertainty,
         }
 
-    def _answers(self, lm: CausalLM, ids: Tokenised) -> Iterator[tuple[Prompt, Answer]]:
+    def _generate_answers(
+        self, lm: CausalLM, ids: Tokenised
+    ) -> Iterator[tuple[Prompt, Answer]]:
         from elo_exp.models.multihead import MultiHead, geometry
 
         sizes = geometry(lm.model, self.head_files.depth)
@@ -168,12 +175,14 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         model = MultiHead(lm.model, sizes, updates)
         return in_batches(
             ids,
-            partial(self._batch, lm, model),
+            partial(self._answer_batch, lm, model),
             batch_size=self.batch_size,
             label=self.entrant_id,
         )
 
-    def _batch(self, lm: CausalLM, model: MultiHead, ids: Tokenised) -> list[Answer]:
+    def _answer_batch(
+        self, lm: CausalLM, model: MultiHead, ids: Tokenised
+    ) -> list[Answer]:
         import torch
 
         from elo_exp.models.multihead import Sampling, decode
@@ -200,7 +209,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             )
             p_correct: Sequence[float | None] = [None] * len(answers)
             if self.needs_uncertainty:
-                p_correct = self._p_correct(lm, model, ids, answers)
+                p_correct = self._estimate_p_correct(lm, model, ids, answers)
         return [
             Answer(
                 token_ids=answer.tokens,
@@ -211,13 +220,13 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                     "bypass_jury": self.bypass_jury,
                     "n_resampled": len(answer.diagnostics["rejected_at"]),
                     "batch_size": len(ids),
-                    **({} if self.bypass_jury else _diagnostics(answer)),
+                    **({} if self.bypass_jury else _summarise_diagnostics(answer)),
                 },
             )
             for answer, drafter, p in zip(answers, drafters, p_correct, strict=True)
         ]
 
-    def _p_correct(
+    def _estimate_p_correct(
         self,
         lm: CausalLM,
         model: MultiHead,
@@ -228,15 +237,17 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         from elo_exp.models.multihead import p_correct
 
-        posed = []
+        questions = []
         for prompt, answer in zip(prompts, answers, strict=True):
-            said = split_thought(lm.text(answer.tokens))[0]
-            text = _IS_IT_CORRECT.format(prompt=prompt.text, answer=said)
-            posed.append(replace(prompt, text=text, messages=()))
+            answer_text = split_thought(lm.text(answer.tokens))[0]
+            text = _CORRECTNESS_QUESTION.format(prompt=prompt.text, answer=answer_text)
+            questions.append(replace(prompt, text=text, messages=()))
         yes, no = lm.tokenizer(["A", "B"], add_special_tokens=False)["input_ids"]
         return p_correct(
             model,
-            *lm.padded([self.chat_ids(lm, q.sent(self.system_prompt)) for q in posed]),
+            *lm.padded(
+                [self.chat_ids(lm, q.sent(self.system_prompt)) for q in questions]
+            ),
             head=self.head_files.n_heads,
             witnesses=torch.stack([answer.witness for answer in answers]),
             yes=yes[0],
@@ -244,17 +255,17 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         )
 
 
-def _diagnostics(decoded: Decoded) -> dict[str, Any]:
-    """The lists of Decoded.diagnostics and their means, which are None of empty lists."""
-    found: dict[str, Any] = {}
+def _summarise_diagnostics(decoded: Decoded) -> dict[str, Any]:
+    """Return the lists of Decoded.diagnostics and their means, which are None for empty lists."""
+    diagnostics: dict[str, Any] = {}
     if decoded.accepted:
-        found["n_rounds"] = decoded.n_rounds
-        found["acceptance_rate"] = fmean(decoded.accepted)
+        diagnostics["n_rounds"] = decoded.n_rounds
+        diagnostics["acceptance_rate"] = fmean(decoded.accepted)
     for name, values in decoded.diagnostics.items():
-        found[name] = [round(value, _DIGITS) for value in values]
+        diagnostics[name] = [round(value, _DIAGNOSTIC_DIGITS) for value in values]
         if name != "rejected_at":
-            found[f"mean_{name}"] = fmean(values) if values else None
-    return found
+            diagnostics[f"mean_{name}"] = fmean(values) if values else None
+    return diagnostics
 
 
 # The files of the heads
@@ -269,8 +280,8 @@ class Manifest(BaseModel):
 
     num_shards: Count | None = None
     heads_depth: Count = 3
-    lora_r: _Positive | None = None
-    lora_alpha: _Positive | None = None
+    lora_r: _PositiveNumber | None = None
+    lora_alpha: _PositiveNumber | None = None
 
 
 class _ManifestFile(BaseModel):
@@ -305,8 +316,8 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
     downs, ups = defaultdict(list), defaultdict(list)
     for file in files:
         halves: dict[tuple[int, str], dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in _tensors(file.path).items():
-            layer, projection, half = _place(file.path, name, geometry)
+        for name, tensor in _load_updates(file.path).items():
+            layer, projection, half = _parse_tensor_name(file.path, name, geometry)
             halves[layer, projection][half] = tensor
         if not halves:
             raise UserError(
@@ -314,43 +325,45 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
                 "of a head."
             )
         for (layer, projection), pair in sorted(halves.items()):
-            found = {half: tuple(pair[half].shape) for half in sorted(pair)}
+            shapes = {half: tuple(pair[half].shape) for half in sorted(pair)}
             rank = file.manifest.lora_r or len(pair.get("A", "?"))
             size_in, size_out = geometry.sizes[projection]
-            expected = {"A": (rank, size_in), "B": (size_out, rank)}
-            if found != expected:
+            expected_shapes = {"A": (rank, size_in), "B": (size_out, rank)}
+            if shapes != expected_shapes:
                 raise UserError(
-                    f"{file.path}: head layer {layer}, {projection}: found lora_ {found}. Expected "
-                    f"{expected}, by the model and the lora_r of manifest.json. Is it another "
+                    f"{file.path}: head layer {layer}, {projection}: found lora_ {shapes}. Expected "
+                    f"{expected_shapes}, by the model and the lora_r of manifest.json. Is it another "
                     "model's adapter?"
                 )
             scale = (file.manifest.lora_alpha or 2 * rank) / rank
             downs[layer, projection].append(pair["A"])
             ups[layer, projection].append(pair["B"].T * scale)
-    return {place: (torch.cat(downs[place]), torch.cat(ups[place])) for place in downs}
+    return {key: (torch.cat(downs[key]), torch.cat(ups[key])) for key in downs}
 
 
-def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
+def _parse_tensor_name(
+    path: Path, name: str, geometry: Geometry
+) -> tuple[int, str, str]:
     """Parse a tensor's name into head layer, projection and half (A or B).
 
     `blocks` are counted from the head's first layer, `layers` from the model's.
     """
     from elo_exp.models.multihead import PROJECTIONS
 
-    depth, first = geometry.depth, geometry.n_layers - geometry.depth
-    if match := _TENSOR.search(name):
-        layer = int(match[2]) - (0 if match[1] == "blocks" else first)
+    depth, first_layer = geometry.depth, geometry.n_layers - geometry.depth
+    if match := _LORA_TENSOR_NAME.search(name):
+        layer = int(match[2]) - (0 if match[1] == "blocks" else first_layer)
         projection = PROJECTIONS.get(match[3], match[3])
         if projection in geometry.sizes and 0 <= layer < depth:
             return layer, projection, match[4]
     raise UserError(
         f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
-        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first} "
-        f"to {first + depth - 1}, which are the heads'."
+        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first_layer} "
+        f"to {first_layer + depth - 1}, which are the heads'."
     )
 
 
-def _tensors(path: Path) -> Mapping[str, Tensor]:
+def _load_updates(path: Path) -> Mapping[str, Tensor]:
     """Read the updates of a safetensors file, which may hold other tensors as well."""
     from safetensors.torch import load_file
 
@@ -368,29 +381,35 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
     return {name: state[name].float() for name in state if "lora_" in name}
 
 
-def _file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
-    """The file of a head's final update, or of a step; of a training run the slim one."""
+def _find_file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
+    """Return the file of a head's final update, or of a step; of a training run the slim one."""
     final = folder / f"shard_{shard}_lora"
-    for suffix in _SUFFIXES:
+    for suffix in _ADAPTER_SUFFIXES:
         if step == FINAL and (path := final.with_suffix(suffix)).is_file():
             return path
-    where = folder / f"shard_{shard}"
+    shard_folder = folder / f"shard_{shard}"
     name = f"checkpoint_{'final' if step == FINAL else f'step_{step}'}"
-    paths = [p for p in sorted(where.rglob("checkpoint_*")) if p.suffix in _SUFFIXES]
+    paths = [
+        p
+        for p in sorted(shard_folder.rglob("checkpoint_*"))
+        if p.suffix in _ADAPTER_SUFFIXES
+    ]
     by_run = {p.parent: p for p in paths if p.stem in (name, f"{name}_slim")}
     if len(by_run) != 1:
-        known = ", ".join(str(path.relative_to(where)) for path in paths) or "none"
+        found_paths = (
+            ", ".join(str(path.relative_to(shard_folder)) for path in paths) or "none"
+        )
         expected = f"{name} in one training run"
         if step == FINAL:
-            expected = f"{final.name}{{{','.join(_SUFFIXES)}}}, or {expected}"
+            expected = f"{final.name}{{{','.join(_ADAPTER_SUFFIXES)}}}, or {expected}"
         raise UserError(
-            f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {where.name}: "
-            f"{known}). Expected {expected}."
+            f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {shard_folder.name}: "
+            f"{found_paths}). Expected {expected}."
         )
     return by_run.popitem()[1]
 
 
-def _manifest(folder: Path) -> Manifest:
+def _read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest.json; an empty manifest where there is none."""
     path = folder / "manifest.json"
     if not path.is_file():

@@ -19,7 +19,7 @@ from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.types import CacheKey, Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
-_BEST_FIRST: Mapping[str, tuple[Style, ...]] = {
+_STYLES_BEST_FIRST: Mapping[str, tuple[Style, ...]] = {
     "factuality": ("reference", "hedged", "partial", "swapped"),
     "calibration": ("reference", "partial", "swapped", "hedged"),
     "clinical_utility": ("reference", "hedged", "partial", "swapped"),
@@ -51,7 +51,7 @@ class ProbeEntrant:
 
     def known_rank(self, dimension: str) -> int | None:
         """Return the place among probes in a dimension that ships, from 0, best first."""
-        order = _BEST_FIRST.get(dimension)
+        order = _STYLES_BEST_FIRST.get(dimension)
         return order.index(self.style) if order else None
 
     @cached_property
@@ -67,16 +67,16 @@ class ProbeEntrant:
         texts = list(golds.values())
         return golds, dict(zip(golds, texts[1:] + texts[:1], strict=True))
 
-    def _gold(self, prompt: Prompt, *, swapped: bool) -> str | None:
-        """The gold answer of the bank to a turn, or that of another prompt; None where it has none."""
-        own, others = self._golds
-        turns = own.get(prompt.prompt_id)
+    def _find_gold(self, prompt: Prompt, *, swapped: bool) -> str | None:
+        """Return the gold answer of the bank to a turn, or that of another prompt; None if there is none."""
+        golds, other_golds = self._golds
+        turns = golds.get(prompt.prompt_id)
         if turns is None:
             return None
-        some = others[prompt.prompt_id] if swapped else turns
+        gold_turns = other_golds[prompt.prompt_id] if swapped else turns
         gold = prompt.gold_answer
         turn = turns.index(gold) if gold in turns else 0
-        return some[min(turn, len(some) - 1)]
+        return gold_turns[min(turn, len(gold_turns) - 1)]
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -92,21 +92,21 @@ class ProbeEntrant:
                 prompt_id=prompt.prompt_id,
                 response_text=self.answer(prompt),
                 finish_reason="stop",
-                diagnostics={"style": self._style(prompt)},
+                diagnostics={"style": self._choose_style(prompt)},
                 timestamp=utc_now(),
             )
 
     @property
-    def _drawn_by(self) -> str:
+    def _hash_name(self) -> str:
         return self.style
 
-    def _style(self, prompt: Prompt) -> Style:
-        key = fingerprint([self._drawn_by, prompt.prompt_id])
+    def _choose_style(self, prompt: Prompt) -> Style:
+        key = fingerprint([self._hash_name, prompt.prompt_id])
         is_lapse = int(key[:8], 16) / 2**32 < self.lapse_rate
         return self.lapse_style if is_lapse else self.style
 
     def answer(self, prompt: Prompt) -> str:
-        style, gold = self._style(prompt), prompt.gold_answer
+        style, gold = self._choose_style(prompt), prompt.gold_answer
         if gold is None:
             expected = _BEHAVIORS["reference"].index(
                 prompt.expected_behavior or "answer"
@@ -121,7 +121,7 @@ class ProbeEntrant:
         if style == "partial":
             return _first_words(gold, (len(gold.split()) + 1) // 2)
         if style == "swapped":
-            return f"Certainly. {self._gold(prompt, swapped=True) or ''}"
+            return f"Certainly. {self._find_gold(prompt, swapped=True) or ''}"
         return gold
 
 
@@ -140,11 +140,11 @@ class GradedProbe(ProbeEntrant):
         return None
 
     @property
-    def _drawn_by(self) -> str:
+    def _hash_name(self) -> str:
         return self.entrant_id
 
     def answer(self, prompt: Prompt) -> str:
-        gold = self._gold(prompt, swapped=self._style(prompt) == "swapped")
+        gold = self._find_gold(prompt, swapped=self._choose_style(prompt) == "swapped")
         if gold is None:
             raise UserError(
                 f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "
@@ -166,15 +166,15 @@ def _first_words(text: str, n: int) -> str:
 def _behave(behavior: str, prompt: Prompt) -> str:
     """Answer a prompt without a reference: the behaviour, on the prompt's tags."""
     topics = [tag.replace("-", " ") for tag in prompt.tags[:3]] or [prompt.subject]
-    about = ", ".join(topics)
+    topic_list = ", ".join(topics)
     if behavior == "abstain":
         return (
-            f"I cannot answer this as asked. Information is missing on {about}; with it, an answer "
+            f"I cannot answer this as asked. Information is missing on {topic_list}; with it, an answer "
             "could be given."
         )
     if behavior == "hedge":
         return (
-            f"It depends: the evidence is uncertain and turns on {about}. If these favour it, it "
+            f"It depends: the evidence is uncertain and turns on {topic_list}. If these favour it, it "
             "may be reasonable."
         )
-    return f"Yes, this is settled. Act on {about} now."
+    return f"Yes, this is settled. Act on {topic_list} now."

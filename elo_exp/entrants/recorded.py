@@ -41,29 +41,34 @@ class RecordedEntrant:
     def _responses(self) -> dict[Slot, Response]:
         """The answers to each prompt, numbered from 0 in the order of their draw_idx."""
         rows = list(read_jsonl(self._file))
-        entrants = {_name(place, row) for place, row in rows}
+        entrants = {_read_entrant_name(location, row) for location, row in rows}
         responses: dict[Slot, Response] = {}
-        for place, row in rows:
-            if len(entrants) > 1 and _name(place, row) != self.entrant_id:
+        for location, row in rows:
+            if (
+                len(entrants) > 1
+                and _read_entrant_name(location, row) != self.entrant_id
+            ):
                 continue
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
             if row.get("messages"):
-                row["messages"] = trajectories.messages(row["messages"], place)
+                row["messages"] = trajectories.messages(row["messages"], location)
                 row.setdefault("response_text", conversations.final(row["messages"]))
-            response = checked(Response, row, place)
+            response = checked(Response, row, location)
             try:
                 canonical_json(response.to_dict())
             except ValueError:
                 raise UserError(
-                    f"{place}: found NaN or Infinity, which JSON does not have. Write null or "
+                    f"{location}: found NaN or Infinity, which JSON does not have. Write null or "
                     "leave it out."
                 ) from None
             earlier = responses.setdefault(response.slot, response)
-            same = "response_text", "messages"
-            if any(getattr(earlier, x) != getattr(response, x) for x in same):
+            compared_fields = "response_text", "messages"
+            if any(
+                getattr(earlier, x) != getattr(response, x) for x in compared_fields
+            ):
                 raise UserError(
-                    f"{place}: a second, different response to {response.prompt_id!r}. Keep one "
+                    f"{location}: a second, different response to {response.prompt_id!r}. Keep one "
                     "of them, or number them by draw_idx: 0, 1, ..."
                 )
         if rows and not responses:
@@ -99,13 +104,13 @@ class RecordedEntrant:
         return {"": self._file}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        return _key(prompt, self._to(prompt))
+        return _build_key(prompt, self._find_response(prompt))
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return filter(None, map(self._to, prompts))
+        return filter(None, map(self._find_response, prompts))
 
-    def _to(self, prompt: Prompt) -> Response | None:
-        """The response to a prompt. Raises UserError for one to other turns than the prompt's."""
+    def _find_response(self, prompt: Prompt) -> Response | None:
+        """Return the response to a prompt. Raises UserError for one to other turns than the prompt's."""
         response = self._responses.get(prompt.slot)
         if response is None or not (prompt.messages or response.messages):
             return response
@@ -131,16 +136,16 @@ class AnswersEntrant:
     inside: str | None
 
     @cached_property
-    def _answers(self) -> joining.Answers:
+    def _answer_set(self) -> joining.Answers:
         return joining.one(Path(self.path), self.entrant_id, self.inside)
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""
-        _ = self._answers
+        _ = self._answer_set
 
     @property
     def n_draws(self) -> int:
-        return self._answers.n_draws
+        return self._answer_set.n_draws
 
     @property
     def varies(self) -> bool:
@@ -151,24 +156,26 @@ class AnswersEntrant:
         return {"": Path(self.path)}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        return _key(prompt, self._answers.response(prompt))
+        return _build_key(prompt, self._answer_set.response(prompt))
 
     def lacks(self, prompt: Prompt) -> bool:
-        return self._answers.to(prompt) is None
+        return self._answer_set.to(prompt) is None
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return filter(None, map(self._answers.response, prompts))
+        return filter(None, map(self._answer_set.response, prompts))
 
 
-def _name(place: str, row: Mapping[str, Any]) -> str | None:
-    """Who gave a response, by its own row. Raises UserError for what is no name."""
+def _read_entrant_name(location: str, row: Mapping[str, Any]) -> str | None:
+    """Return the entrant that a row names. Raises UserError for what is no name."""
     value = row.get("entrant_id")
     if isinstance(value, list | dict):
-        raise UserError(f"{place}: entrant_id: found {value!r:.80}. Expected a name.")
+        raise UserError(
+            f"{location}: entrant_id: found {value!r:.80}. Expected a name."
+        )
     return None if value is None else str(value)
 
 
-def _key(prompt: Prompt, response: Response | None) -> CacheKey:
+def _build_key(prompt: Prompt, response: Response | None) -> CacheKey:
     return {
         "loader": "recorded",
         "prompt_id": prompt.prompt_id,

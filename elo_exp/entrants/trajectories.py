@@ -9,7 +9,7 @@ from elo_exp.data import joining, trajectories
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.types import CacheKey
 
-_FORMATS = ("inspect_ai log", "conversations")
+_TRAJECTORY_FORMATS = ("inspect_ai log", "conversations")
 
 
 @dataclass(kw_only=True)
@@ -27,22 +27,22 @@ class TrajectoriesEntrant:
     path: str
 
     @cached_property
-    def _recorded(self) -> joining.Answers:
-        found = joining.one(Path(self.path), self.entrant_id, None)
-        if found.format not in _FORMATS:
+    def _answer_set(self) -> joining.Answers:
+        answer_set = joining.one(Path(self.path), self.entrant_id, None)
+        if answer_set.format not in _TRAJECTORY_FORMATS:
             raise UserError(
-                f"entrant.{self.entrant_id}: {self.path} is of {found.format}. Expected a log of Inspect or "
+                f"entrant.{self.entrant_id}: {self.path} is of {answer_set.format}. Expected a log of Inspect or "
                 f"rows of messages; other answers are answers={self.path}."
             )
-        return found
+        return answer_set
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""
-        _ = self._recorded
+        _ = self._answer_set
 
     @property
     def n_draws(self) -> int:
-        return self._recorded.n_draws
+        return self._answer_set.n_draws
 
     @property
     def varies(self) -> bool:
@@ -53,7 +53,7 @@ class TrajectoriesEntrant:
         return {"": Path(self.path)}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        response = self._response(prompt)
+        response = self._find_response(prompt)
         return {
             "loader": "trajectories",
             "prompt_id": prompt.prompt_id,
@@ -61,14 +61,14 @@ class TrajectoriesEntrant:
         }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return filter(None, map(self._response, prompts))
+        return filter(None, map(self._find_response, prompts))
 
-    def _response(self, prompt: Prompt) -> Response | None:
+    def _find_response(self, prompt: Prompt) -> Response | None:
         """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
-        for row in self._recorded.rows_of(prompt.prompt_id):
+        for row in self._answer_set.rows_of(prompt.prompt_id):
             if not trajectories.asks(row.asked, row.prompt, row.messages, prompt):
                 raise UserError(
                     f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
                     f"{prompt.prompt_id} than the bank. Expected logs of one task."
                 )
-        return self._recorded.response(prompt)
+        return self._answer_set.response(prompt)

@@ -17,7 +17,8 @@ from elo_exp.models.checkpoints import CausalLM, Checkpoint, library_errors
 from elo_exp.models.generation import Answer, prompt_seed
 from elo_exp.records import Prompt, UserError
 
-_AT_ONCE = 256  # prompts that vLLM is given, and batches as it likes
+# vLLM batches the prompts of a call as it likes
+_MAX_PROMPTS_PER_CALL = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,11 @@ class VllmCheckpoint(Checkpoint):
 
         lora = None
         with library_errors(self.model):
-            for place, revision in self.adapters:
+            for adapter, revision in self.adapters:
                 folder = (
-                    snapshot_download(place, revision=revision) if revision else place
+                    snapshot_download(adapter, revision=revision)
+                    if revision
+                    else adapter
                 )
                 lora = LoRARequest("adapter", 1, folder)
             engine = LLM(
@@ -84,10 +87,10 @@ class VllmModel(CausalLM):
     def outputs(self, rows: Sequence[Any], sampling: Sequence[Any]) -> Iterator[Any]:
         """Yield vLLM's output for each row of token ids and its SamplingParams."""
         prompts = [{"prompt_token_ids": ids} for ids in rows]
-        for i in range(0, len(rows), _AT_ONCE):
-            some = slice(i, i + _AT_ONCE)
+        for i in range(0, len(rows), _MAX_PROMPTS_PER_CALL):
+            block = slice(i, i + _MAX_PROMPTS_PER_CALL)
             yield from self.model.generate(
-                prompts[some], sampling[some], lora_request=self.lora, use_tqdm=False
+                prompts[block], sampling[block], lora_request=self.lora, use_tqdm=False
             )
 
     def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
@@ -97,8 +100,10 @@ class VllmModel(CausalLM):
         sampling = [SamplingParams(max_tokens=1, prompt_logprobs=0)] * len(rows)
         outputs = self.outputs([[*start, *ids] for start, ids in rows], sampling)
         for (start, ids), output in zip(rows, outputs, strict=True):
-            places = output.prompt_logprobs[len(start) :]
-            yield math.fsum(places[i][token].logprob for i, token in enumerate(ids))
+            token_logprobs = output.prompt_logprobs[len(start) :]
+            yield math.fsum(
+                token_logprobs[i][token].logprob for i, token in enumerate(ids)
+            )
 
 
 @dataclass(kw_only=True)
@@ -121,7 +126,7 @@ class VllmEntrant(CheckpointEntrant):
     def dtype_key(self) -> str:
         return self.dtype  # auto is the model's own
 
-    def _answers(
+    def _generate_answers(
         self, lm: VllmModel, ids: Tokenised
     ) -> Iterator[tuple[Prompt, Answer]]:
         from vllm import SamplingParams
@@ -138,12 +143,12 @@ class VllmEntrant(CheckpointEntrant):
         ]
         outputs = lm.outputs(list(ids.values()), sampling)
         for prompt, output in zip(ids, outputs, strict=True):
-            drawn = output.outputs[0]
+            completion = output.outputs[0]
             yield (
                 prompt,
                 Answer(
-                    token_ids=list(drawn.token_ids),
-                    ended=drawn.finish_reason == "stop",
-                    total_logprob=drawn.cumulative_logprob,
+                    token_ids=list(completion.token_ids),
+                    ended=completion.finish_reason == "stop",
+                    total_logprob=completion.cumulative_logprob,
                 ),
             )

@@ -30,17 +30,18 @@ class Written:
     not_for: dict[str, str]
 
     def questions(self, case: Case) -> Iterable[Question]:
-        found: dict[Question, None] = {}  # a form without {text} is asked once
-        for form, written in self.forms.items():
-            wording = case.pick(written.x)
-            tool = case.pick(written.x_tool) if written.x_tool else ""
+        # A form without {text} is asked once
+        unique_questions: dict[Question, None] = {}
+        for form, templates in self.forms.items():
+            wording = case.pick(templates.x)
+            tool = case.pick(templates.x_tool) if templates.x_tool else ""
             for text in case.levels:
                 texts = {"first": case.levels[0], "text": text}
                 texts["bullets"] = re.sub(r"^|(?<=[.!?])\s+", "\n- ", text).strip()
-                ranked = case.levels[: case.n_ranked]
-                texts |= zip(("best", "middle", "worst"), ranked, strict=False)
+                ranked_levels = case.levels[: case.n_ranked]
+                texts |= zip(("best", "middle", "worst"), ranked_levels, strict=False)
                 try:
-                    x, y = wording.format_map(texts), written.y.format_map(texts)
+                    x, y = wording.format_map(texts), templates.y.format_map(texts)
                 except KeyError:
                     continue
                 question = Question(
@@ -48,8 +49,8 @@ class Written:
                     x=x,
                     y=y,
                     x_tool=tool,
-                    is_control=written.is_control,
+                    is_control=templates.is_control,
                     both_orders=self.both_orders,
                 )
-                found[question] = None
-        return found
+                unique_questions[question] = None
+        return unique_questions
