@@ -273,9 +273,13 @@ def clusters(
                 (cluster_of[name] for name in same_text_ids if name in cluster_of),
                 same_text_ids[0],
             )
-            merged = {cluster_of[name] for name in same_text_ids if name in cluster_of}
+            merged_clusters = {
+                cluster_of[name] for name in same_text_ids if name in cluster_of
+            }
             cluster_of |= {
-                name: cluster for name, group in cluster_of.items() if group in merged
+                name: cluster
+                for name, group in cluster_of.items()
+                if group in merged_clusters
             }
             cluster_of |= dict.fromkeys(same_text_ids, cluster)
     return cluster_of
@@ -292,7 +296,7 @@ def select(
     if not strata:
         return list(prompts)
     rng = np.random.default_rng(seed)
-    chosen: set[int] = set()
+    chosen_indices: set[int] = set()
     for source, count in strata.items():
         stratum = [i for i, prompt in enumerate(prompts) if prompt.source == source]
         if len(stratum) < count:
@@ -302,8 +306,8 @@ def select(
                 f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}. Of a "
                 f"bank of your own, mode.strata={{}} prompts.n={sum(strata.values())} takes so many."
             )
-        chosen.update(rng.choice(stratum, size=count, replace=False).tolist())
-    return [prompt for i, prompt in enumerate(prompts) if i in chosen]
+        chosen_indices.update(rng.choice(stratum, size=count, replace=False).tolist())
+    return [prompt for i, prompt in enumerate(prompts) if i in chosen_indices]
 
 
 def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
@@ -316,6 +320,6 @@ def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
         raise UserError(
             f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
         )
-    chosen = sorted(prompts, key=lambda prompt: fingerprint(prompt.prompt_id))[:n]
-    chosen_ids = {prompt.prompt_id for prompt in chosen}
+    sample = sorted(prompts, key=lambda prompt: fingerprint(prompt.prompt_id))[:n]
+    chosen_ids = {prompt.prompt_id for prompt in sample}
     return [prompt for prompt in prompts if prompt.prompt_id in chosen_ids]

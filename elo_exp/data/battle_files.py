@@ -150,10 +150,12 @@ def read_with_missing(
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
     """
-    wanted = {name: value for name, value in filters.items() if value is not None}
+    active_filters = {
+        name: value for name, value in filters.items() if value is not None
+    }
     file_format = chosen or recognise(path, columns)
     files = [
-        _BattleFile(shard, file_format, columns, wanted, values or {})
+        _BattleFile(shard, file_format, columns, active_filters, values or {})
         for shard in shards or [path]
     ]
     _check_columns(files)
@@ -167,10 +169,14 @@ def read_with_missing(
         counts.update(file.counts)
     if counts["dropped"]:
         message = "%s: dropped %d malformed rows; the first: %s"
-        malformed = next(file.first_malformed for file in files if file.first_malformed)
-        logger.warning(message, path, counts["dropped"], malformed)
+        first_malformed = next(
+            file.first_malformed for file in files if file.first_malformed
+        )
+        logger.warning(message, path, counts["dropped"], first_malformed)
     if not n:
-        names = " and ".join(f"{name}={value}" for name, value in wanted.items())
+        names = " and ".join(
+            f"{name}={value}" for name, value in active_filters.items()
+        )
         row_counts = ", ".join(f"{n} {word}" for word, n in counts.items())
         raise UserError(
             f"{path}: no battle is left{names and f' with {names}'} "
@@ -215,13 +221,13 @@ class _BattleFile:
     def __init__(
         self,
         path: Source,
-        chosen: Format,
+        file_format: Format,
         columns: Mapping[str, str | None],
-        wanted: Mapping[str, str],
+        active_filters: Mapping[str, str],
         values: Mapping[str, str | None],
     ) -> None:
         """Find the column of each field. Raises UserError for one that is not there."""
-        self.path, self.format, self.wanted = path, chosen, wanted
+        self.path, self.format, self.active_filters = path, file_format, active_filters
         self.kinds, self.counts, self.first_malformed = (
             list[Battle](),
             Counter[str](),
@@ -232,17 +238,17 @@ class _BattleFile:
         self.present = present = tables.keys(path)
         for name in NAMES:
             requested, default = columns.get(name), None if name == "score" else name
-            if name == requested == "count" and chosen.fields:
+            if name == requested == "count" and file_format.fields:
                 continue
             column = (
-                chosen.columns.get(name, requested)
+                file_format.columns.get(name, requested)
                 if requested == default
                 else requested
             )
             if column is None and name not in REQUIRED:
                 continue
             self.fields[name] = column = str(column)
-            is_required = name in REQUIRED and not chosen.fields
+            is_required = name in REQUIRED and not file_format.fields
             if (is_required or requested == column != name) and column not in present:
                 raise UserError(
                     f"{path}: has no column {column!r} (found {_quote_names(present)}). Name it with "
@@ -250,9 +256,9 @@ class _BattleFile:
                 )
         sides = {self.fields["model_a"]: "model_a", self.fields["model_b"]: "model_b"}
         self.words: dict[str, str | None] = {**WORDS, **sides}
-        if not chosen.fields:
+        if not file_format.fields:
             self.words |= {
-                word: meant and WORDS[meant] for word, meant in values.items()
+                word: meaning and WORDS[meaning] for word, meaning in values.items()
             }
 
         self.columns = {name: name for name in _OPTIONAL_COLUMNS} | self.fields
@@ -265,10 +271,10 @@ class _BattleFile:
             self.columns["question_text"] = texts[0]
         if self.fields.get("dimension") != "dimension":
             self.columns["pooled"] = "dimension"
-        if chosen.fields:
+        if file_format.fields:
             self.columns["malformed"] = _MALFORMED_COLUMN
-        if present.issuperset(chosen.answer_columns):
-            self.columns |= zip(BLANKS, chosen.answer_columns, strict=True)
+        if present.issuperset(file_format.answer_columns):
+            self.columns |= zip(BLANKS, file_format.answer_columns, strict=True)
 
     def has(self, field: str) -> bool:
         """Whether there is a column of this field."""
@@ -276,12 +282,12 @@ class _BattleFile:
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Yield the completed rows with their locations. Raises UserError for a row that cannot be read."""
-        chosen = self.format
-        needed = None if chosen.fields else set(self.columns.values())
-        rows: Rows = tables.rows(self.path, needed)
-        for location, row in chosen.join(rows) if chosen.join else rows:
+        file_format = self.format
+        needed_columns = None if file_format.fields else set(self.columns.values())
+        rows: Rows = tables.rows(self.path, needed_columns)
+        for location, row in file_format.join(rows) if file_format.join else rows:
             try:
-                yield location, chosen.complete(row) if chosen.fields else row
+                yield location, file_format.complete(row) if file_format.fields else row
             except MalformedError as error:
                 yield location, {_MALFORMED_COLUMN: str(error)}
 
@@ -324,9 +330,9 @@ class _BattleFile:
         is_missing = (status == _INVALID) | (status == _DROPPED)
         is_missing &= (a >= 0) & (b >= 0) & (a != b)
         is_missing &= _to_mask(map(self.is_wanted, rows))[kind_of]
-        if "question_id" in self.wanted:
+        if "question_id" in self.active_filters:
             is_other_question = _to_mask(
-                q != self.wanted["question_id"] for q in questions
+                q != self.active_filters["question_id"] for q in questions
             )
             status[(status <= _INVALID) & is_other_question[question]] = _FILTERED
             is_missing &= ~is_other_question[question]
@@ -453,8 +459,8 @@ class _BattleFile:
                 battles = battles.with_cluster_codes(clusters, code)
         n_lacking = battles.n_unnamed()
         if 0 < n_lacking < battles.total() and battles.count is None:
-            lacking = battles.units() >= battles.n_named_units
-            code = np.where(lacking, 0, -1).astype(np.int32)
+            is_unnamed = battles.units() >= battles.n_named_units
+            code = np.where(is_unnamed, 0, -1).astype(np.int32)
             battles = battles.with_cluster_codes([UNNAMED], code)
         return battles
 
@@ -480,7 +486,7 @@ class _BattleFile:
         is_word = _to_mask(name in self.words for name in names)
         model_names = {*names} - {None}
         is_name = _to_mask(winner in model_names for winner in winners)
-        if not self.wanted.keys().isdisjoint(REQUIRED):
+        if not self.active_filters.keys().isdisjoint(REQUIRED):
             is_name[:] = True
         unclear = is_name[coded.kind]
         for side, code in (("model_a", coded.a), ("model_b", coded.b)):
@@ -532,7 +538,7 @@ class _BattleFile:
         """Whether the filters keep a row, but for the filter of questions."""
         return all(
             _to_text(row.get(name)) == value
-            for name, value in self.wanted.items()
+            for name, value in self.active_filters.items()
             if name != "question_id"
         )
 
@@ -672,9 +678,9 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
         slips = _quote_names(models[i] for i in rare)
         warnings.append(f"in one row alone: {slips}. Check the name.")
     setting = "If a column names it, set battles_columns.question_id=COLUMN."
-    if (lacking := battles.n_unnamed()) and not battles.is_alone:
+    if (n_unnamed := battles.n_unnamed()) and not battles.is_alone:
         warnings.append(
-            f"{lacking} of {battles.total()} battles name no question, so that nobody knows how many prompts there are. "
+            f"{n_unnamed} of {battles.total()} battles name no question, so that nobody knows how many prompts there are. "
             f"{setting}"
         )
     if UNNAMED in battles.clusters:
@@ -683,10 +689,10 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
             f"{battles.total_of(is_unnamed)} of {battles.total()} battles name no question, and count together as one "
             f"prompt. {setting}"
         )
-    pooled = sorted({name for file in files for name in file.pooled if name})
-    if len(pooled) > 1:
+    pooled_names = sorted({name for file in files for name in file.pooled if name})
+    if len(pooled_names) > 1:
         warnings.append(
-            f"{len(pooled)} dimensions are pooled ({_quote_names(pooled)})."
+            f"{len(pooled_names)} dimensions are pooled ({_quote_names(pooled_names)})."
         )
     for warning in warnings:
         logger.warning("%s: %s", path, warning)
@@ -743,19 +749,20 @@ def _suggest_setting(words: Sequence[str], column_a: str, column_b: str) -> str:
             "model_b": word_parts & (b - a),
             "tie": word_parts & _TIE_WORDS,
         }
-        meant = [side for side, shared in sides.items() if shared]
-        meanings[word] = meant[0] if len(meant) == 1 else "?"
+        matches = [side for side, common_words in sides.items() if common_words]
+        meanings[word] = matches[0] if len(matches) == 1 else "?"
     if not {"model_a", "model_b"} <= set(meanings.values()):
         meanings = {
-            word: meant if meant == "tie" else "?" for word, meant in meanings.items()
+            word: meaning if meaning == "tie" else "?"
+            for word, meaning in meanings.items()
         }
     if all(
         _UNQUOTED_WORD.fullmatch(w) and w.lower() not in _COMMAND_CONSTANTS
         for w in words
     ):
-        pairs = ",".join(f"{word}:{meant}" for word, meant in meanings.items())
+        pairs = ",".join(f"{word}:{meaning}" for word, meaning in meanings.items())
         return shlex.quote(f"battles_values={{{pairs}}}")
-    pairs = ",".join(f'["{word}",{meant}]' for word, meant in meanings.items())
+    pairs = ",".join(f'["{word}",{meaning}]' for word, meaning in meanings.items())
     return shlex.quote(f"battles_values=[{pairs}]")
 
 
@@ -847,11 +854,11 @@ def _intern_names(names: Iterable[str | None]) -> tuple[list[str], Codes]:
 
 def _find_repeated(battles: Battles) -> Index:
     """Return the battles whose judge, models and question are those of an earlier one."""
-    judged = np.flatnonzero(battles.judge >= 0)
+    judged_rows = np.flatnonzero(battles.judge >= 0)
     sides = np.sort(np.stack((battles.model_a, battles.model_b)), axis=0)
     keys = np.stack((*sides, battles.question, battles.dimension, battles.judge))
-    _, first_index = np.unique(keys[:, judged], axis=1, return_index=True)
-    return np.delete(judged, first_index)
+    _, first_index = np.unique(keys[:, judged_rows], axis=1, return_index=True)
+    return np.delete(judged_rows, first_index)
 
 
 def _infer_source(judge: str | None) -> str:

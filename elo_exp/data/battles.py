@@ -186,13 +186,13 @@ class Battles:
 
     def among(self, models: Collection[str]) -> Battles:
         """Return the battles between any two of these models."""
-        chosen = np.isin(self.models, list(models))
-        return self.select(chosen[self.model_a] & chosen[self.model_b]).compact()
+        is_member = np.isin(self.models, list(models))
+        return self.select(is_member[self.model_a] & is_member[self.model_b]).compact()
 
     def among_any(self, models: Collection[str]) -> Battles:
         """Return the battles of any of these models, with any other."""
-        chosen = np.isin(self.models, list(models))
-        return self.select(chosen[self.model_a] | chosen[self.model_b])
+        is_member = np.isin(self.models, list(models))
+        return self.select(is_member[self.model_a] | is_member[self.model_b])
 
     def select(self, rows: NDArray[Any]) -> Battles:
         """Return the battles at a mask (n,) or at indices; names and codes stay as they are."""
@@ -341,10 +341,10 @@ class Battles:
         """Count the battles."""
         return len(self) if self.count is None else int(self.count.sum(dtype=np.int64))
 
-    def total_of(self, chosen: Mask) -> int:
+    def total_of(self, mask: Mask) -> int:
         """Count the battles at a mask (n,)."""
-        counted = chosen if self.count is None else self.count[chosen]
-        return int(counted.sum(dtype=np.int64))
+        counts = mask if self.count is None else self.count[mask]
+        return int(counts.sum(dtype=np.int64))
 
     def n_battles(self) -> Index:
         """Count the battles (m,) of each model."""
@@ -414,13 +414,13 @@ class Battles:
         encode = json.JSONEncoder(ensure_ascii=False).encode
         pieces, separator = [], "{"
         for name, (names, codes) in self.columns().items():
-            encoded = [
+            encoded_names = [
                 ""
                 if name in _OMITTED_IF_ZERO and not value
                 else f'{separator}"{name}": {encode(value)}'
                 for value in (*names, None)
             ]
-            pieces.append((np.array(encoded, dtype=object), codes))
+            pieces.append((np.array(encoded_names, dtype=object), codes))
             separator = ", "
         for start in range(0, len(self), _BLOCK_ROWS):
             block = [

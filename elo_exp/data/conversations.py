@@ -53,11 +53,14 @@ class Changes:
 
 def asked(messages: Sequence[Message]) -> list[int]:
     """Return the places of the turns that are asked: user messages that no assistant message follows."""
-    after = [*messages[1:], None]
+    next_messages = [*messages[1:], None]
     return [
         i
-        for i, (message, following) in enumerate(zip(messages, after, strict=True))
-        if message.role == "user" and (following is None or following.role == "user")
+        for i, (message, next_message) in enumerate(
+            zip(messages, next_messages, strict=True)
+        )
+        if message.role == "user"
+        and (next_message is None or next_message.role == "user")
     ]
 
 
@@ -70,22 +73,26 @@ def put(
     messages: Sequence[Message], answers: Sequence[Sequence[Message]]
 ) -> tuple[Message, ...]:
     """Return what an entrant is sent for its next turn: all up to it, its own answers so far put in."""
-    places, sent = asked(messages), list[Message]()
+    places, sent_messages = asked(messages), list[Message]()
     for i, message in enumerate(messages[: places[len(answers)] + 1]):
-        sent.append(message)
+        sent_messages.append(message)
         if i in places[: len(answers)]:
-            sent += answers[places.index(i)]
-    return tuple(sent)
+            sent_messages += answers[places.index(i)]
+    return tuple(sent_messages)
 
 
 def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
     """Return the next turn of a conversation as a prompt of its own, after the answers to those before it."""
-    sent = put(prompt.messages, [said(response) for response in answers])
+    sent_messages = put(prompt.messages, [said(response) for response in answers])
     gold = prompt.gold_answer
     if prompt.gold_turns:
         gold = prompt.gold_turns[len(answers)] or None
     return replace(
-        prompt, text=transcript(sent), messages=sent, gold_answer=gold, gold_turns=()
+        prompt,
+        text=transcript(sent_messages),
+        messages=sent_messages,
+        gold_answer=gold,
+        gold_turns=(),
     )
 
 
@@ -138,13 +145,13 @@ def to_prompt(prompt: Prompt, response: Response) -> Response:
     messages = said(response)
     repeated_texts = [] if messages[0].role == "assistant" else texts
     questions = [m.content for m in messages if m.role == "user"]
-    expected = [*repeated_texts, *later]
-    if len(questions) != len(expected):
+    expected_questions = [*repeated_texts, *later]
+    if len(questions) != len(expected_questions):
         n = len(questions) - len(repeated_texts) + 1
         raise ValueError(
             f"has {n} turn{'s' * (n != 1)}. Expected {len(later) + 1}, which the prompt asks."
         )
-    for n, pair in enumerate(zip(questions, expected, strict=True), start=1):
+    for n, pair in enumerate(zip(questions, expected_questions, strict=True), start=1):
         if folded(pair[0]) != folded(pair[1]):
             raise ValueError(
                 f"has {pair[0]!r:.80} as message {n} of the user. Expected {pair[1]!r:.80}, as in the bank."

@@ -14,7 +14,7 @@ from elo_exp.records import Comparison, fingerprint
 
 DEGRADED_COPY = "degraded_copy"  # its name as an entrant
 CONTROL_PROMPTS = 10
-_SEED = 20261128  # of the draws
+_SEED = 20261128
 # One word of so many stands in a copy
 _WORDS_PER_KEPT_WORD = 4
 _MIN_WORDS = 4
@@ -80,7 +80,7 @@ def control_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
         is_empty = not own_words(control, copy).strip()
         draw = fingerprint([_SEED, comparison.prompt_id])
         copies[comparison.prompt_id] = is_empty, draw, control
-    chosen = sorted(copies.values(), key=lambda row: row[:2])[:CONTROL_PROMPTS]
+    sample = sorted(copies.values(), key=lambda row: row[:2])[:CONTROL_PROMPTS]
     return (
-        [control for _, _, control in chosen] if len(chosen) == CONTROL_PROMPTS else []
+        [control for _, _, control in sample] if len(sample) == CONTROL_PROMPTS else []
     )

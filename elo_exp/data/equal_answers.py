@@ -13,7 +13,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.records import Comparison, Record, Response, Slot
 
-Meeting = tuple[tuple[str, str], str | int]  # of two entrants, on a prompt
+# Two entrants, and the prompt on which they meet
+Meeting = tuple[tuple[str, str], str | int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def of_battles(battles: Battles) -> list[EqualAnswers]:
     pairs = {pair for pair, _ in _iterate_meetings(equal)}
     if not pairs:
         return []
-    marked = zip(
+    marked_meetings = zip(
         _iterate_meetings(battles), battles.equal_answers.tolist(), strict=True
     )
     n_alike = {}
@@ -110,7 +111,7 @@ def of_battles(battles: Battles) -> list[EqualAnswers]:
         )
         n_alike = dict(zip(*counts, strict=True))
     return _count_prompts(
-        (meeting for meeting in marked if meeting[0][0] in pairs), n_alike
+        (meeting for meeting in marked_meetings if meeting[0][0] in pairs), n_alike
     )
 
 
@@ -121,24 +122,24 @@ def _iterate_meetings(battles: Battles) -> Iterator[Meeting]:
 
 
 def _count_prompts(
-    marked: Iterable[tuple[Meeting, bool]],
+    marked_meetings: Iterable[tuple[Meeting, bool]],
     n_alike: Mapping[str | int, int] = MappingProxyType({}),
 ) -> list[EqualAnswers]:
     """Count each prompt of a pair once: on which they met, and on which their answers were equal whenever they met.
 
-    marked   meetings, and whether the answers were equal
-    n_alike  how many prompts one stands for, where it is more than one
+    marked_meetings  meetings, and whether the answers were equal
+    n_alike          how many prompts a question stands for, if more than one
     """
     is_equal: dict[Meeting, bool] = {}
-    for meeting, equal in marked:
+    for meeting, equal in marked_meetings:
         is_equal[meeting] = equal and is_equal.get(meeting, True)
     n_equal, n_prompts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for (pair, prompt), equal in is_equal.items():
         n_prompts[pair] += n_alike.get(prompt, 1)
         n_equal[pair] += equal * n_alike.get(prompt, 1)
-    counted = [
+    all_pairs = [
         EqualAnswers(first=a, second=b, n_equal=n, n_prompts=n_prompts[a, b])
         for (a, b), n in n_equal.items()
     ]
-    notable_pairs = [pair for pair in counted if pair.is_worth_saying]
+    notable_pairs = [pair for pair in all_pairs if pair.is_worth_saying]
     return sorted(notable_pairs, key=lambda pair: -pair.n_equal / pair.n_prompts)

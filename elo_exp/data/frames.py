@@ -42,9 +42,9 @@ def battles(
     Raises UserError, which calls a row "frame: row 17", for one that is no battle.
     """
     usual = {name: name for name in battle_files.NAMES if name != "score"}
-    chosen = {"score": None, **usual, **(columns or {})}
-    table = of(frame, "frame", ids=[chosen[name] for name in battle_files.IDS])
-    rows_read, _ = battle_files.read(table, columns=chosen, filters=filters or {})
+    column_of = {"score": None, **usual, **(columns or {})}
+    table = of(frame, "frame", ids=[column_of[name] for name in battle_files.IDS])
+    rows_read, _ = battle_files.read(table, columns=column_of, filters=filters or {})
     return rows_read
 
 
@@ -113,9 +113,13 @@ def write(table: Any, name: str, path: Path) -> Path:
         columns = {
             name: _encode_column(values) for name, values in frame.columns.items()
         }
-        typed = {name: column for name, column in columns.items() if column is not None}
-        if len({name.casefold() for name in typed if '"' not in name}) == len(columns):
-            return parquet.write(target, typed)
+        typed_columns = {
+            name: column for name, column in columns.items() if column is not None
+        }
+        if len({name.casefold() for name in typed_columns if '"' not in name}) == len(
+            columns
+        ):
+            return parquet.write(target, typed_columns)
     all_rows = (row for _, row in tables.rows(frame))
     file = path.with_name(f"{path.name}.jsonl")
     return write_jsonl(file, all_rows, keeps_secrets=True)

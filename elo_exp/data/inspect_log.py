@@ -170,12 +170,12 @@ class Log:
                 raise UserError(
                     f"{self.path}: has its samples in pieces, which are not read. {_suggest_conversion(self.path)}"
                 )
-            unpacked = 0
+            unpacked_bytes = 0
             for name in sorted(names, key=natural):
                 if not name.endswith("/"):
                     row = _read_part(archive, self.path, name)
-                    unpacked += archive.getinfo(name).file_size
-                    files.check_unpacked(self.path, unpacked)
+                    unpacked_bytes += archive.getinfo(name).file_size
+                    files.check_unpacked(self.path, unpacked_bytes)
                     yield _parse_sample(f"{self.path}: {name}", row)
 
 

@@ -281,8 +281,8 @@ class Joined:
 
     def _refuse_incomparable(self) -> None:
         """Raise UserError if no prompt is answered by two entrants, or by the one that there is."""
-        least = min(2, len(self.files))
-        if max(self._n_answered.values(), default=0) < least:
+        min_entrants = min(2, len(self.files))
+        if max(self._n_answered.values(), default=0) < min_entrants:
             have = [
                 f"{name} has {len(keys):,}"
                 for name, keys in self._entrants_by_n_answered
@@ -364,10 +364,10 @@ class Joined:
             texts = [row.prompt for row in rows if row.prompt is not None]
             if any(folded(text) != folded(prompt.text) for text in texts):
                 other_text_ids.append(prompt.prompt_id)
-        if cut := sum(
+        if n_cut := sum(
             len(row.later) > 0 for row in self._find_single_turn_rows(answer_set)
         ):
-            yield f"{answer_set.entrant}: the first turn of {cut:,} answers, whose prompts ask no more"
+            yield f"{answer_set.entrant}: the first turn of {n_cut:,} answers, whose prompts ask no more"
         strays = [
             r
             for r in answer_set.rows
@@ -392,21 +392,23 @@ class Joined:
                 yield from answer_set.rows_to(prompt)
 
     def _describe_counts(self, keeps_all: bool) -> list[str]:
-        n, m, shared = len(self.prompts), len(self.files), self.shared
-        lacking = [
+        n, m, shared_prompts = len(self.prompts), len(self.files), self.shared
+        shortfalls = [
             f"{name} lacks {n - len(keys):,}"
             for name, keys in self._entrants_by_n_answered
             if len(keys) < n
         ]
-        more = f" and {len(lacking) - 5} more" if lacking[5:] else ""
+        more = f" and {len(shortfalls) - 5} more" if shortfalls[5:] else ""
         whom = f"all {m}" if m > 1 else next(iter(self.files))
-        n_with_reference = sum(prompt.gold_answer is not None for prompt in shared)
-        line = f"prompts: {n:,}, answered by {whom}: {len(shared):,}"
-        line += f" ({', '.join(lacking[:5])}{more})" if lacking else ""
+        n_with_reference = sum(
+            prompt.gold_answer is not None for prompt in shared_prompts
+        )
+        line = f"prompts: {n:,}, answered by {whom}: {len(shared_prompts):,}"
+        line += f" ({', '.join(shortfalls[:5])}{more})" if shortfalls else ""
         lines = [f"{line}; {n_with_reference:,} with a reference"]
-        if n - len(shared) > _MAX_UNANSWERED_SHARE * n and not keeps_all:
+        if n - len(shared_prompts) > _MAX_UNANSWERED_SHARE * n and not keeps_all:
             lines.append(
-                f"warning: {n - len(shared):,} of {n:,} prompts lack an answer. A lead holds only if it "
+                f"warning: {n - len(shared_prompts):,} of {n:,} prompts lack an answer. A lead holds only if it "
                 "survives when these count against it."
             )
         return lines
@@ -529,10 +531,10 @@ def _split_by_entrant(
             )
         entrant_rows = by_entrant[name]
         return [Answers(entrant=name, inside=name, rows=entrant_rows, **shared_fields)]
-    unnamed = [row for row in by_entrant.get(None, ()) if row.text is not None]
-    if inner_names and unnamed:
+    unnamed_rows = [row for row in by_entrant.get(None, ()) if row.text is not None]
+    if inner_names and unnamed_rows:
         raise UserError(
-            f"{unnamed[0].place}: names no model, and other rows do. Name it, or leave the row out."
+            f"{unnamed_rows[0].place}: names no model, and other rows do. Name it, or leave the row out."
         )
     if len(inner_names) > 1:
         return [

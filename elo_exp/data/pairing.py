@@ -97,13 +97,15 @@ def unanswered(
             if prompt.draw_idx not in (draws[a], draws[b]):
                 continue
             pair = [(name, answers[name]) for name in (a, b)]
-            empty = [
+            empty_names = [
                 name
                 for name, response in pair
                 if response is not None and is_empty(response)
             ]
-            absent = [name for name, response in pair if response is None]
-            lacking = [name for name in (a, b) if name in (*empty, *absent)]
+            absent_names = [name for name, response in pair if response is None]
+            lacking_names = [
+                name for name in (a, b) if name in (*empty_names, *absent_names)
+            ]
             on_record = [
                 name
                 for name, response in pair
@@ -114,16 +116,16 @@ def unanswered(
                 )
                 or (response is None and prompt.prompt_id in failed.get(name, ()))
             ]
-            if lacking:
+            if lacking_names:
                 missing.append(
                     MissingBattle(
                         model_a=a,
                         model_b=b,
                         question_id=prompt.prompt_id,
                         dimension=rubric.dimension,
-                        lacking=tuple(lacking),
+                        lacking=tuple(lacking_names),
                         failed=tuple(on_record),
-                        is_judged=not absent,
+                        is_judged=not absent_names,
                         draw_a=draws[a],
                         draw_b=draws[b],
                     )
@@ -246,9 +248,9 @@ def on_whole_prompts(
     judgments: Sequence[Judgment], comparisons: Sequence[Comparison]
 ) -> list[Judgment]:
     """Keep the prompts on which every comparison has a judgment: the same for all entrants."""
-    lacking = Counter(c.prompt_id for c in comparisons)
-    lacking.subtract(j.prompt_id for j in judgments)
-    return [j for j in judgments if not lacking[j.prompt_id]]
+    n_unjudged = Counter(c.prompt_id for c in comparisons)
+    n_unjudged.subtract(j.prompt_id for j in judgments)
+    return [j for j in judgments if not n_unjudged[j.prompt_id]]
 
 
 def unjudged(

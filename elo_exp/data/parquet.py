@@ -46,9 +46,9 @@ def write(path: Path, columns: Mapping[str, Column]) -> Path:
         connection.execute("set threads = 1")  # each holds a part of the rows
         connection.register("rows", arrays)
         file = Path(folder, "rows.parquet")
-        quoted = str(file).replace("'", "''")
+        quoted_path = str(file).replace("'", "''")
         query = f"select {', '.join(select_list)} from rows"
-        target = f"'{quoted}' (format parquet, compression zstd)"
+        target = f"'{quoted_path}' (format parquet, compression zstd)"
         try:
             connection.execute(f"copy ({query}) to {target}", constants)
         except duckdb.IOException as error:

@@ -299,8 +299,8 @@ def _decompress(path: Path) -> Iterator[Path]:
 
 def weight(path: Path) -> int:
     """Return about how many bytes a file has as text that is not compressed. Raises UserError."""
-    packed = shape(path) == "parquet" or files.packing(path)
-    return path.stat().st_size * (10 if packed else 1)
+    is_packed = shape(path) == "parquet" or files.packing(path)
+    return path.stat().st_size * (10 if is_packed else 1)
 
 
 # By columns
@@ -494,9 +494,9 @@ def database() -> DuckDBPyConnection:
 
 def _build_scan(path: Path, columns: Sequence[str]) -> str | None:
     """Return the file as a table function in SQL; None if DuckDB may read its rows otherwise than Python."""
-    kind, packed = shape(path), files.packing(path)
-    compression = f"compression='{packed or 'none'}'"
-    if kind == "parquet" and not packed:
+    kind, packing = shape(path), files.packing(path)
+    compression = f"compression='{packing or 'none'}'"
+    if kind == "parquet" and not packing:
         return f"read_parquet({_quote_path(path)})"
     if kind == "lines" and not _has_byte_order_mark(path):
         column_types = ", ".join(

@@ -24,11 +24,11 @@ def messages(rows: Iterable[Any], location: str) -> Messages:
             raise UserError(
                 f"{location}: message {number} is no message: {error!r:.80}. Expected role and content."
             ) from None
-        message_list.append(_without_thought(message))
+        message_list.append(_drop_thought(message))
     return tuple(message_list)
 
 
-def _without_thought(message: Message) -> Message:
+def _drop_thought(message: Message) -> Message:
     """Leave out the thought that an assistant's message begins with, as it is of an entrant's answers."""
     if message.role != "assistant" or not thoughts.OPEN_AT_START.match(message.content):
         return message
@@ -36,7 +36,7 @@ def _without_thought(message: Message) -> Message:
 
 
 def parted(
-    recorded: Sequence[Message], known_question: Sequence[Message] = ()
+    conversation: Sequence[Message], known_question: Sequence[Message] = ()
 ) -> tuple[Messages, Messages]:
     """Return what was asked and what followed, which begins with the first message of the assistant.
 
@@ -44,34 +44,46 @@ def parted(
 
     known_question  the question if it is known: an assistant's messages in it are not yet the answer
     """
-    asked = question(known_question)
-    indices = [i for i, message in enumerate(recorded) if message.role != "system"]
-    opening = [recorded[i] for i in indices[: len(asked)]]
-    start = indices[len(asked) - 1] + 1 if asked and opening == list(asked) else 0
-    answer_start = next(
-        (i for i in range(start, len(recorded)) if recorded[i].role == "assistant"),
-        len(recorded),
+    question_messages = question(known_question)
+    indices = [i for i, message in enumerate(conversation) if message.role != "system"]
+    opening = [conversation[i] for i in indices[: len(question_messages)]]
+    start = (
+        indices[len(question_messages) - 1] + 1
+        if question_messages and opening == list(question_messages)
+        else 0
     )
-    return asked or question(recorded[:answer_start]), tuple(recorded[answer_start:])
+    answer_start = next(
+        (
+            i
+            for i in range(start, len(conversation))
+            if conversation[i].role == "assistant"
+        ),
+        len(conversation),
+    )
+    return question_messages or question(conversation[:answer_start]), tuple(
+        conversation[answer_start:]
+    )
 
 
-def question(asked: Sequence[Message]) -> Messages:
+def question(conversation: Sequence[Message]) -> Messages:
     """Return what a user asks, without what the system is told."""
-    return tuple(message for message in asked if message.role != "system")
+    return tuple(message for message in conversation if message.role != "system")
 
 
 def asks(
-    asked: Sequence[Message],
+    question_messages: Sequence[Message],
     text: str | None,
     answer: Sequence[Message],
     prompt: Prompt,
 ) -> bool:
     """Whether the user of a recorded conversation begins with the turns of a prompt, whatever the white space.
 
-    asked, text  the question, as messages or, where these are none, as text
+    question_messages, text  the question, as messages or, where these are none, as text
     """
     prompt_turns = _turns(prompt.messages) or [folded(prompt.text)]
-    recorded_turns = (_turns(asked) or [folded(text or "")]) + _turns(answer)
+    recorded_turns = (_turns(question_messages) or [folded(text or "")]) + _turns(
+        answer
+    )
     return recorded_turns[: len(prompt_turns)] == prompt_turns
 
 

@@ -184,20 +184,20 @@ def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
 
 def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
-    recorded = response.diagnostics
+    diagnostics = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
-    if not {"token_ids", "tokenizer"} <= recorded.keys():
+    if not {"token_ids", "tokenizer"} <= diagnostics.keys():
         raise UserError(
             f"{answer} has no recorded token_ids. Expected an answer made with "
             f"entrant.{response.entrant_id}.logprobs=true: tokenising the text again does not "
             "always give the tokens that were drawn."
         )
-    if recorded["tokenizer"] != tokenizer:
+    if diagnostics["tokenizer"] != tokenizer:
         raise UserError(
             f"{answer} has the tokens of another tokenizer, or of one with other end tokens. "
             "Expected policies that share a tokenizer; leave one of the two out."
         )
-    return list(recorded["token_ids"])
+    return list(diagnostics["token_ids"])
 
 
 @dataclass(kw_only=True)

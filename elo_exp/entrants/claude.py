@@ -51,8 +51,8 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
         }
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        sent = request.sent(self.system_prompt)
-        if any("tool_calls" in message for message in sent):
+        messages = request.sent(self.system_prompt)
+        if any("tool_calls" in message for message in messages):
             raise UserError(
                 f"entrant.{self.entrant_id}: prompt {request.prompt_id!r} has a call of a tool in its "
                 "history. Expected words alone; leave the prompt out, or this entrant."
@@ -61,10 +61,10 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
             "model": self.model,
             "max_tokens": self.max_tokens,
             # an empty message is refused
-            "messages": [m for m in sent if m["role"] != "system" and m["content"]],
+            "messages": [m for m in messages if m["role"] != "system" and m["content"]],
         }
-        if sent[0]["role"] == "system":
-            body["system"] = sent[0]["content"]
+        if messages[0]["role"] == "system":
+            body["system"] = messages[0]["content"]
         if self.effort is not None:
             body["output_config"] = {"effort": self.effort}
         return body

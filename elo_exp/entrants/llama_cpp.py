@@ -107,8 +107,8 @@ class GgufModel:
     def total_logprobs(self, rows: TokenRows, *, temperature: float) -> Iterator[float]:
         for prompt_ids, ids in rows:
             logits = self.logits([*prompt_ids, *ids], reset=True)
-            scaled = logits[len(prompt_ids) - 1 : -1].astype(float) / temperature
-            logprobs = scipy.special.log_softmax(scaled, axis=-1)
+            scaled_logits = logits[len(prompt_ids) - 1 : -1].astype(float) / temperature
+            logprobs = scipy.special.log_softmax(scaled_logits, axis=-1)
             yield math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
 
 
@@ -159,7 +159,7 @@ class LlamaCppEntrant(WeightsEntrant):
     ) -> Iterator[tuple[Prompt, Answer]]:
         for prompt, start in ids.items():
             tokens: list[int] = []
-            total, ended = 0.0, False
+            total, has_ended = 0.0, False
             rng = np.random.default_rng(prompt_seed(prompt))
             for uniform in rng.random(self.max_new_tokens):
                 logits = lm.logits(tokens[-1:] or start, reset=not tokens)
@@ -172,7 +172,7 @@ class LlamaCppEntrant(WeightsEntrant):
                 )
                 tokens.append(min(int(token_index), len(row) - 1))
                 total += float(row[tokens[-1]])
-                ended = tokens[-1] in lm.end_ids
-                if ended:
+                has_ended = tokens[-1] in lm.end_ids
+                if has_ended:
                     break
-            yield prompt, Answer(token_ids=tokens, ended=ended, total_logprob=total)
+            yield prompt, Answer(token_ids=tokens, ended=has_ended, total_logprob=total)

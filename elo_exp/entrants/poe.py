@@ -255,13 +255,13 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         )
 
 
-def _summarise_diagnostics(decoded: Decoded) -> dict[str, Any]:
+def _summarise_diagnostics(answer: Decoded) -> dict[str, Any]:
     """Return the lists of Decoded.diagnostics and their means, which are None for empty lists."""
     diagnostics: dict[str, Any] = {}
-    if decoded.accepted:
-        diagnostics["n_rounds"] = decoded.n_rounds
-        diagnostics["acceptance_rate"] = fmean(decoded.accepted)
-    for name, values in decoded.diagnostics.items():
+    if answer.accepted:
+        diagnostics["n_rounds"] = answer.n_rounds
+        diagnostics["acceptance_rate"] = fmean(answer.accepted)
+    for name, values in answer.diagnostics.items():
         diagnostics[name] = [round(value, _DIAGNOSTIC_DIGITS) for value in values]
         if name != "rejected_at":
             diagnostics[f"mean_{name}"] = fmean(values) if values else None

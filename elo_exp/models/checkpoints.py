@@ -272,15 +272,15 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
             hash_of_path[name] = sha256(path)
             continue
         try:
-            cached = json.loads(file.read_text(encoding="utf-8"))
+            cached_hashes = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # an unreadable cache is written anew
-            cached = {}
+            cached_hashes = {}
         size_and_time = [stat.st_size, stat.st_mtime_ns]
-        if cached.get(name, [])[:2] != size_and_time:
+        if cached_hashes.get(name, [])[:2] != size_and_time:
             logger.info("hashing %.1f GB of %s, once", stat.st_size / 1e9, path)
-            cached[name] = [*size_and_time, sha256(path)]
-            write_json(file, cached)
-        hash_of_path[name] = cached[name][2]
+            cached_hashes[name] = [*size_and_time, sha256(path)]
+            write_json(file, cached_hashes)
+        hash_of_path[name] = cached_hashes[name][2]
     return hash_of_path
 
 
@@ -508,14 +508,14 @@ class CausalLM:
         them.
         """
         check_variables(self.tokenizer.get_chat_template(template), variables)
-        encoded = self.tokenizer.apply_chat_template(
+        encoding = self.tokenizer.apply_chat_template(
             messages,
             chat_template=template,
             add_generation_prompt=True,
             return_dict=True,
             **variables,
         )
-        return list(encoded["input_ids"])
+        return list(encoding["input_ids"])
 
     def text(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decode tokens, with or without the special ones."""

@@ -59,9 +59,9 @@ def in_batches(
     work  the results of a batch; batches are halved where memory runs out
     Raises UserError where memory is too small for one row.
     """
-    remaining = sorted(rows, key=lambda name: -len(rows[name]))
-    while remaining:
-        batch, results = remaining[:batch_size], None
+    remaining_names = sorted(rows, key=lambda name: -len(rows[name]))
+    while remaining_names:
+        batch, results = remaining_names[:batch_size], None
         with too_small(label):
             try:
                 results = work({name: rows[name] for name in batch})
@@ -69,7 +69,7 @@ def in_batches(
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
         if results is not None:
-            remaining = remaining[len(batch) :]
+            remaining_names = remaining_names[len(batch) :]
             yield from zip(batch, results, strict=True)
             continue
         free_memory()  # only here, where the exception no longer holds the batch's tensors
@@ -129,7 +129,7 @@ def answer(
         logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
-    generated = lm.model.generate(
+    output_ids = lm.model.generate(
         input_ids=ids,
         attention_mask=mask,
         max_new_tokens=max_new_tokens,
@@ -138,7 +138,7 @@ def answer(
     # (row, step)
     token_logprobs = torch.stack(logprobs, dim=1).tolist() if logprobs else None
     answers = []
-    for i, row in enumerate(generated[:, ids.shape[1] :].tolist()):
+    for i, row in enumerate(output_ids[:, ids.shape[1] :].tolist()):
         ends = [index for index, token in enumerate(row) if token in lm.end_ids]
         n = ends[0] + 1 if ends else len(row)  # padding follows
         answers.append(

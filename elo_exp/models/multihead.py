@@ -153,7 +153,7 @@ class MultiHead:
         heads: Tensor,
         caches: Sequence[Cache],
         *,
-        added: Tensor | float = 0.0,
+        state_offset: Tensor | float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Read the next tokens of prompts: one pass of the trunk, one of all heads.
 
@@ -161,7 +161,7 @@ class MultiHead:
         mask    (P, tokens so far, these included) with zeros for padding, on the left
         heads   (H, 1) to evaluate for every prompt, or (1, P), the only one of each
         caches  of the tokens before, to which these are added
-        added   (P, d) to the trunk's states at the last position
+        state_offset  (P, d) added to the trunk's states at the last position
         Returns, at the last position, the heads' states before the final norm (H, P, d) and their
         float32 logits (H, P, V) on logits_device.
         """
@@ -172,7 +172,7 @@ class MultiHead:
             position_ids=positions,
             **{cache_name(self._trunk): caches[0]},
         ).last_hidden_state.clone()
-        states[:, -1] += added
+        states[:, -1] += state_offset
         n, self._heads = len(heads), heads.flatten().to(self._device)
         logits = self._top(
             inputs_embeds=states.repeat(n, 1, 1),
@@ -410,11 +410,15 @@ def step(
     if sampling.decode == "speculative":
         verdict = races.uniforms(seeds, 1, draw=races.VERDICT, **numbers)[:, 0]
         accepted = verdict * q[rows, draft] <= p[rows, draft]
-        if rejected := [i for i, is_so in enumerate(accepted.tolist()) if not is_so]:
-            residuals = residual(p[rejected], q[rejected])
-            rejected_seeds = [seeds[i] for i in rejected]
+        if rejected_rows := [
+            i for i, is_so in enumerate(accepted.tolist()) if not is_so
+        ]:
+            residuals = residual(p[rejected_rows], q[rejected_rows])
+            rejected_seeds = [seeds[i] for i in rejected_rows]
             token = draft.clone()
-            token[rejected] = draw_tokens(residuals, rejected_seeds, races.REPLACEMENT)
+            token[rejected_rows] = draw_tokens(
+                residuals, rejected_seeds, races.REPLACEMENT
+            )
     return Step(
         token=token,
         logits=logits,
@@ -479,7 +483,7 @@ def decode(
     seeds      of the noise of each prompt
     """
     answers = [Decoded() for _ in drafters]
-    unfinished = list(answers)  # without those that have ended
+    unfinished_answers = list(answers)  # without those that have ended
     is_draft_only = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)
     all_rows = torch.arange(len(drafters))
@@ -489,7 +493,7 @@ def decode(
         states, logits = model.read(ids, mask, heads, caches)
         next_step = step(logits, drafter, seeds, position, sampling)
         if not is_draft_only:
-            next_step.diagnose(unfinished)
+            next_step.diagnose(unfinished_answers)
         if not position:
             witness_heads = torch.zeros_like(drafter)
             if not is_draft_only:
@@ -500,18 +504,20 @@ def decode(
                     witness_heads = drafter.where(next_step.accepted, witness_heads)
             for i, answer in enumerate(answers):
                 answer.witness = states[witness_heads[i], i]
-        for answer, token in zip(unfinished, next_step.token.tolist(), strict=True):
+        for answer, token in zip(
+            unfinished_answers, next_step.token.tolist(), strict=True
+        ):
             answer.tokens.append(token)
             answer.ended = token in sampling.end_ids
-        rows = [i for i, answer in enumerate(unfinished) if not answer.ended]
+        rows = [i for i, answer in enumerate(unfinished_answers) if not answer.ended]
         if not rows:
             break
         ids = next_step.token[:, None].to(mask.device)
-        if len(rows) < len(unfinished):
+        if len(rows) < len(unfinished_answers):
             for cache, n in zip(caches, (1, len(states)), strict=True):
-                by_head = torch.arange(n * len(unfinished)).view(n, -1)
+                by_head = torch.arange(n * len(unfinished_answers)).view(n, -1)
                 cache.batch_select_indices(by_head[:, rows].flatten())
-            unfinished = [unfinished[i] for i in rows]
+            unfinished_answers = [unfinished_answers[i] for i in rows]
             drafter, seeds = drafter[rows], [seeds[i] for i in rows]
             ids, mask = ids[rows], mask[rows]
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
@@ -534,6 +540,6 @@ def p_correct(
     witnesses  (P, d), added to the trunk's states at the last position
     """
     heads = torch.tensor([[head]])
-    _, logits = model.read(ids, mask, heads, new_caches(), added=witnesses)
+    _, logits = model.read(ids, mask, heads, new_caches(), state_offset=witnesses)
     last = logits[0].double()
     return (last[:, yes] - last[:, no]).sigmoid().tolist()

@@ -62,8 +62,10 @@ def philox(
     import torch
 
     def column(*values: int) -> Tensor:
-        signed = [value - (1 << 64) if value >> 63 else value for value in values]
-        return torch.tensor(signed, device=device)
+        signed_values = [
+            value - (1 << 64) if value >> 63 else value for value in values
+        ]
+        return torch.tensor(signed_values, device=device)
 
     multipliers = column(*_MULTIPLIERS).view(2, 1, 1)
     low, high = multipliers & _LOW_32_BITS, (multipliers >> 32) & _LOW_32_BITS
@@ -106,8 +108,10 @@ def winners(noise: Tensor, probabilities: Tensor, top_p: float = 1.0) -> Tensor:
                    Holtzman et al. (2020)
     """
     if top_p < 1:
-        ranked, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-        outside = ranked.cumsum(dim=-1) - ranked >= top_p
+        ranked_probabilities, tokens = probabilities.sort(
+            dim=-1, descending=True, stable=True
+        )
+        outside = ranked_probabilities.cumsum(dim=-1) - ranked_probabilities >= top_p
         outside = outside.scatter(-1, tokens, outside)
         probabilities = probabilities.masked_fill(outside, 0.0)
     return (probabilities / noise).argmax(dim=-1)

@@ -36,9 +36,9 @@ def convert_file(path: Path) -> Path:
 
     state = _load_tensors(path)
     updates = {name: state[name].contiguous() for name in state if "lora_" in name}
-    converted = path.with_suffix(".safetensors")
-    save_file(updates, converted)
-    return converted
+    target = path.with_suffix(".safetensors")
+    save_file(updates, target)
+    return target
 
 
 def _load_tensors(path: Path) -> Mapping[str, "Tensor"]:

@@ -49,7 +49,7 @@ _LATEST_ALIAS = "latest"
 def files_of_run(
     info: RunInfo,
     manifest: Mapping[str, Any],
-    written: Iterable[Path],
+    output_paths: Iterable[Path],
     *,
     inputs: Mapping[str, Path],
     recorded: Mapping[str, Path],
@@ -58,11 +58,11 @@ def files_of_run(
 
     Beside what the tracker keeps in the run folder it writes the summary of the leaderboard.
 
-    written   files in the run folder
-    inputs    files and folders that were read, by role
-    recorded  those of them that have the answers of an entrant, by its name
+    output_paths  files in the run folder
+    inputs        files and folders that were read, by role
+    recorded      those of them that have the answers of an entrant, by its name
     """
-    outputs = {path.relative_to(info.run_dir).as_posix(): path for path in written}
+    outputs = {path.relative_to(info.run_dir).as_posix(): path for path in output_paths}
     artifacts = [*_collect_judge_files(info, manifest, outputs)]
     for entrant in dict.fromkeys([*(manifest.get("entrants") or ()), *recorded]):
         name = f"responses_{safe_name(entrant)}.jsonl"

@@ -28,9 +28,9 @@ def of_judges(models: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def leaderboard(whose: str) -> str:
+def leaderboard(judge_name: str) -> str:
     """Return what the leaderboard of one of several judges is called."""
-    return plain(f"leaderboard-{whose}")
+    return plain(f"leaderboard-{judge_name}")
 
 
 def kept_as(folder: Path) -> str | None:

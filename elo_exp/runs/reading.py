@@ -187,7 +187,7 @@ def primary_method(boards: Iterable[str]) -> str:
 
 
 def read_runs(
-    chosen: Sequence[str], *, with_oracle: bool = False
+    entries: Sequence[str], *, with_oracle: bool = False
 ) -> tuple[list[FinishedRun], list[str]]:
     """Return the runs of these folders, each once, and why others were left out.
 
@@ -197,7 +197,7 @@ def read_runs(
     """
     contents: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
-    for entry in chosen:
+    for entry in entries:
         for folder in _expand(entry):
             try:
                 contents[folder.resolve()] = _read_content(folder, with_oracle)

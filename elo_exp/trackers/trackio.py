@@ -108,9 +108,9 @@ class _TrackioRun:
             artifact.add_file(str(path), name=name)
         # trackio names the latest version by itself
         aliases = [alias for alias in files.aliases if alias != "latest"]
-        logged = self._run.log_artifact(artifact, aliases=aliases)
+        logged_artifact = self._run.log_artifact(artifact, aliases=aliases)
         if files.is_input:
-            self._run.use_artifact(logged)
+            self._run.use_artifact(logged_artifact)
 
     def close(self, exit_code: int, notes: str) -> None:
         import trackio

@@ -241,12 +241,12 @@ class _FallbackRun:
         if not files.known_as:
             n_bytes = sum(path.stat().st_size for path in files.paths.values())
         if n_bytes > self._tracker.max_mb * _MB:
-            needed = 100 * math.ceil(n_bytes / _MB / 100)
+            needed_mb = 100 * math.ceil(n_bytes / _MB / 100)
             logger.warning(
                 "warning: %s has %d MB and stays here; tracker.max_mb=%d sends it.",
                 files.name,
                 n_bytes / _MB,
-                needed,
+                needed_mb,
             )
             return
         self._call("log_files", files=files)

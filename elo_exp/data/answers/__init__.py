@@ -102,9 +102,9 @@ class Format:
 
     def missing(self, shape: str, keys: set[str]) -> str:
         """Return what a file lacks to be of this format, in words; "" where it is of it."""
-        lacking = [repr(key) for key in self.required if key not in keys]
-        if lacking:
-            return f"lacks {', '.join(lacking)}"
+        missing_keys = [repr(key) for key in self.required if key not in keys]
+        if missing_keys:
+            return f"lacks {', '.join(missing_keys)}"
         is_object = shape == "lines" and "object" in self.shapes  # of one line, perhaps
         if shape not in self.shapes and not is_object:
             return f"is no {' or '.join(self.shapes)}"
@@ -132,15 +132,15 @@ def recognise(path: Path) -> Format:
     shape, keys = tables.shape(path), tables.keys(path)
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
-        if not (missing := file_format.missing(shape, keys)):
+        if not (fault := file_format.missing(shape, keys)):
             return file_format
         if file_format.required:
             share = sum(key in keys for key in file_format.required) / len(
                 file_format.required
             )
-            nearest = max(nearest, (share, f" Not {file_format.name}: it {missing}."))
+            nearest = max(nearest, (share, f" Not {file_format.name}: it {fault}."))
         else:
-            rows_fault = f" {missing}"
+            rows_fault = f" {fault}"
     names = sorted(repr(str(key))[:_MAX_KEY_CHARS] for key in keys)
     key_list = ", ".join(names[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
     raise UserError(
@@ -154,10 +154,12 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
 
     Raises UserError for a file of no format, and for the first row that is not as its format says.
     """
-    chosen = recognise(path)
+    file_format = recognise(path)
     answers: list[Answer] = []
     try:
-        answers.extend((chosen.answers or functools.partial(_read_rows, chosen))(path))
+        answers.extend(
+            (file_format.answers or functools.partial(_read_rows, file_format))(path)
+        )
     except UserError:
         raise
     except MalformedError as error:
@@ -165,26 +167,26 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
     except Exception as error:  # of a zip file, or an object, of another make
         words = " ".join(repr(error).split())
         raise UserError(
-            f"{path}: cannot be read as {chosen.name}: {words:.200}"
+            f"{path}: cannot be read as {file_format.name}: {words:.200}"
         ) from error
     if not answers:
         raise UserError(f"{path}: has no answers. Expected at least one row.")
     for answer in answers:
         _check_answer(answer)
-    return chosen, _split_off_thoughts(answers)
+    return file_format, _split_off_thoughts(answers)
 
 
-def _read_rows(chosen: Format, path: Path) -> Iterator[Answer]:
-    assert chosen.answer is not None
+def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
+    assert file_format.answer is not None
     for location, row in tables.rows(path):
-        lacking = [repr(key) for key in chosen.required if key not in row]
-        if lacking:
+        missing_keys = [repr(key) for key in file_format.required if key not in row]
+        if missing_keys:
             raise UserError(
-                f"{location}: lacks {', '.join(lacking)}, which other rows have. Expected a row of "
-                f"{chosen.name}."
+                f"{location}: lacks {', '.join(missing_keys)}, which other rows have. Expected a row of "
+                f"{file_format.name}."
             )
-        with malformed(location, chosen.name):
-            fields = chosen.answer(row)
+        with malformed(location, file_format.name):
+            fields = file_format.answer(row)
         doc = row.get("doc")
         inner = doc if isinstance(doc, Mapping) else {}
         yield Answer(place=location, columns=short_cells({**inner, **row}), **fields)
@@ -220,9 +222,9 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
     """
     texts = [answer.text or "" for answer in answers]
     split = [thoughts.split_thought(text) for text in texts]
-    opened = [thoughts.OPEN_AT_START.match(text) is not None for text in texts]
+    has_opening_tag = [thoughts.OPEN_AT_START.match(text) is not None for text in texts]
     has_thought = [about["thought"] != "none" for _, about in split]
-    n_alone = sum(has_thought) - sum(opened)
+    n_alone = sum(has_thought) - sum(has_opening_tag)
     return [
         replace(
             answer,
@@ -233,7 +235,7 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
         if is_thought and (is_opened or 2 * n_alone > len(answers))
         else answer
         for answer, (answer_text, diagnostics), is_thought, is_opened in zip(
-            answers, split, has_thought, opened, strict=True
+            answers, split, has_thought, has_opening_tag, strict=True
         )
     ]
 

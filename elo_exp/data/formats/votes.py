@@ -42,11 +42,11 @@ def lmarena(row: Row) -> Mapping[str, Any]:
 
 
 def comparia(row: Row) -> Mapping[str, Any]:
-    chosen = tables.text(row["chosen_model_name"])
+    chosen_model = tables.text(row["chosen_model_name"])
     tie = flagged(row, {"tie": "both_equal"})
-    if chosen and tie:
+    if chosen_model and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")
-    return {"winner": tie or chosen}
+    return {"winner": tie or chosen_model}
 
 
 FORMATS = (
