@@ -465,7 +465,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a prompt that one entrant has not answered takes comparisons from the others",
-        where="data/pairing:_on",
+        where="data/pairing:_compare_on_prompt",
         change=Change(
             "A in S and B in S and C", "len(S) == len(D) and C", given="list(D)"
         ),
@@ -658,7 +658,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an answer may close its block and open another",
-        where="data/rubrics:Instructions._inert",
+        where="data/rubrics:Instructions._escape_tags",
         change=Change("A.sub(B, C)", "C"),
         seen_by="test_rubrics.py::test_a_text_can_neither_close_its_block_nor_open_another",
     ),
@@ -1034,13 +1034,13 @@ MUTANTS = [
     ),
     Mutant(
         name="a word for no verdict is a tie",
-        where="data/battle_files:_File.__init__",
+        where="data/battle_files:_BattleFile.__init__",
         change=Change("A and B[A]", 'B[A or "tie"]'),
         seen_by="test_battles.py::test_a_files_own_words_for_winners_are_read_as_they_are_said_to_mean",
     ),
     Mutant(
         name="A and B are taken for the sides of columns that end so",
-        where="data/battle_files:_parts",
+        where="data/battle_files:_split_name",
         change=Change('A - {"a", "b"}', "A"),
         seen_by="test_battles.py::test_a_word_that_names_no_column_is_left_to_the_user",
     ),
@@ -1077,19 +1077,19 @@ MUTANTS = [
     ),
     Mutant(
         name="of two references to one prompt the first is taken",
-        where="data/joining:_reference",
+        where="data/joining:_find_reference",
         change=Change("F(str(A)) != F(str(B))", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
     Mutant(
         name="an id that stands for two prompts joins one of them",
-        where="data/joining:_own_prompts",
+        where="data/joining:_collect_prompts",
         change=Change("A is None and len(B) > 1", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
     Mutant(
         name="answers to no prompt of the bank go without a word",
-        where="data/joining:Joined._oddities",
+        where="data/joining:Joined._warn_of_oddities",
         change=Change(
             "if A: ...",
             "if False: ...",
@@ -1158,7 +1158,7 @@ MUTANTS = [
     ),
     Mutant(
         name="draws are prompts to the errors of a rating",
-        where="data/battles:_battle",
+        where="data/battles:_to_battle",
         change=Change("A.prompt_id", 'f"{A.prompt_id} {A.draw_a} {A.draw_b}"'),
         seen_by="test_draws.py::test_more_draws_later_pay_for_the_new_ones_alone",
     ),
@@ -1215,7 +1215,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a tracker that fails ends the run",
-        where="trackers/__init__:Guarded._surviving",
+        where="trackers/__init__:Guarded._survive_errors",
         change=Change("except Exception as A: ...", "except ArithmeticError as A: ..."),
         seen_by="test_own_tracker.py::test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on",
     ),
@@ -1246,7 +1246,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a plain answer stands beside a conversation as it is",
-        where="data/pairing:_on",
+        where="data/pairing:_compare_on_prompt",
         change=Change("not A or None in B", "not A"),
         seen_by="test_shown.py::test_no_plain_answer_can_pretend_to_be_a_conversation",
     ),
@@ -1315,7 +1315,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a second epoch takes the place of the first",
-        where="data/answers/inspect_ai:_fields",
+        where="data/answers/inspect_ai:_read_fields",
         change=Change("A - 1", "0"),
         seen_by="test_trajectories.py::test_an_epoch_is_a_draw",
     ),
@@ -1333,14 +1333,14 @@ MUTANTS = [
     ),
     Mutant(
         name="a part of a log is unpacked whatever its size",
-        where="data/inspect_log:_part",
+        where="data/inspect_log:_read_part",
         change=Change("A > B", "False"),
         seen_by="test_inspect_log.py::test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked",
     ),
     # Verdicts from probabilities
     Mutant(
         name="a share is that of the response shown first, in both orders",
-        where="data/battles:_score",
+        where="data/battles:_mean_share",
         change=Change("1.0 - A if B else A", "A"),
         seen_by="test_probabilities.py::test_a_battles_score_is_the_mean_of_both_orders_and_labels_stay_beside_it",
     ),
