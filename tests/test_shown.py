@@ -80,12 +80,11 @@ def test_no_plain_answer_can_pretend_to_be_a_conversation():
 def test_the_first_turn_alone_has_the_bytes_and_the_key_of_a_prompt_of_one_turn():
     """Verdicts are shared with a bank of first turns."""
     rubric = shipped("rubric", "mt_bench_turn_1", needs_reference=True)
-    shown = {"shown": WHOLE}
     (first,) = pairing.pair_up(
         [TWO],
         {n: {("p1", 0): talk(n, f"{n} 1", f"{n} 2")} for n in ("ann", "bob")},
         rubric,
-        **shown,
+        settings=WHOLE,
     )
     (one,) = pairing.pair_up(
         [prompt(text="Why?", gold_answer="So.")],
