@@ -1,4 +1,4 @@
-"""Agreement: of two judges, of a judge with itself or with labels, two dimensions, two leaderboards.
+"""Agreement of two judges, of a judge with itself or with labels, of two dimensions, of two leaderboards.
 
 Letters: b battles; c comparisons, which are a prompt and two models; 3 categories of a verdict:
 the first model wins, a tie, the second wins.
@@ -30,7 +30,8 @@ from elo_exp.ratings.leaderboard import (
 from elo_exp.records import Judgment
 
 _LETTERS = ("A", "TIE", "B")
-_NO_CHANCE = 1e-12  # what rounding leaves of a chance of 1 to disagree
+# If both sides always give one verdict, rounding leaves this much of a chance of 0
+_MIN_CHANCE_TO_DISAGREE = 1e-12
 
 
 # Kappa, as rows of ratings.json:
@@ -63,9 +64,9 @@ def kappa(
     dict
         A row as `verdict_agreement` returns it.
     """
-    (left, right), prompt, _ = _shared_votes(first, second)
-    unit = _unit_of_prompts([first, second])[prompt]
-    return _agreement(
+    (left, right), prompt, _ = _find_shared_votes(first, second)
+    unit = _number_units([first, second])[prompt]
+    return _compute_kappa_row(
         left,
         right,
         prompt,
@@ -95,25 +96,25 @@ def mutual_kappa(
     dict
         A row as `verdict_agreement` returns it; a comparison counts once for every two who judged it.
     """
-    ordered = [in_name_order(side) for side in sides.values()]
-    codes, n_pairs = comparison_codes(ordered)
+    sorted_sides = [in_name_order(side) for side in sides.values()]
+    codes, n_pairs = comparison_codes(sorted_sides)
     parts = [
-        _votes([ordered[i], ordered[j]], [codes[i], codes[j]])
-        for i, j in combinations(range(len(ordered)), 2)
+        _count_shared_votes([sorted_sides[i], sorted_sides[j]], [codes[i], codes[j]])
+        for i, j in combinations(range(len(sorted_sides)), 2)
     ]
     empty = np.empty((0, 3)), np.empty((0, 3)), np.empty(0, dtype=np.intp)
-    left, right, shared = (
+    left, right, shared_codes = (
         np.concatenate(column)
         for column in zip(empty, *((*v, s) for v, s, _ in parts), strict=True)
     )
-    prompt = shared // n_pairs
-    return _agreement(
+    prompt = shared_codes // n_pairs
+    return _compute_kappa_row(
         left,
         right,
         prompt,
         names=(name, name),
         dimension=dimension,
-        unit=_unit_of_prompts(ordered)[prompt],
+        unit=_number_units(sorted_sides)[prompt],
         is_symmetric=True,
     )
 
@@ -221,10 +222,10 @@ def verdict_agreement(
     prompts, *letters = zip(*pairs, strict=True) if pairs else ((), (), ())
     first, second = (np.eye(3)[[_LETTERS.index(v) for v in side]] for side in letters)
     prompt = np.unique(prompts, return_inverse=True)[1]
-    return _agreement(first, second, prompt, names=names, dimension=dimension)
+    return _compute_kappa_row(first, second, prompt, names=names, dimension=dimension)
 
 
-def _agreement(
+def _compute_kappa_row(
     first: Array,
     second: Array,
     prompt: Index,
@@ -234,7 +235,7 @@ def _agreement(
     unit: Index | None = None,
     is_symmetric: bool = False,
 ) -> dict[str, Any]:
-    """From the shares (c, 3) of each side's verdicts on each comparison.
+    """Compute kappa with its error from the shares (c, 3) of each side's verdicts on each comparison.
 
     kappa = (p_o - p_e) / (1 - p_e), Cohen (1960); its error by the delta method, from what each
     prompt contributes to p_o and p_e.
@@ -243,22 +244,22 @@ def _agreement(
     """
     n, n_prompts = len(prompt), len(np.unique(prompt))
     unit = prompt if unit is None else unit
-    agreement = value = half = math.nan
-    std_error, worth = None, 0.0
+    agreement = value = half_width = math.nan
+    std_error, n_effective = None, 0.0
     if n:
         table = first.T @ second / n
         if is_symmetric:
             table = (table + table[::-1, ::-1]) / 2.0
         by_first, by_second = table.sum(axis=1), table.sum(axis=0)
         agreement, by_chance = float(np.trace(table)), float(by_first @ by_second)
-        if 1.0 - by_chance >= _NO_CHANCE:
+        if 1.0 - by_chance >= _MIN_CHANCE_TO_DISAGREE:
             value = (agreement - by_chance) / (1.0 - by_chance)
             chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
             influence = np.eye(3) - agreement - (1.0 - value) * chance
             parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
-            std_error, worth = mean_error_and_worth(parts, unit)
+            std_error, n_effective = mean_error_and_worth(parts, unit)
     if std_error is not None:
-        half = float(t_quantile(degrees_of_freedom(worth))) * std_error
+        half_width = float(t_quantile(degrees_of_freedom(n_effective))) * std_error
     return one_row(
         first=names[0],
         second=names[1],
@@ -268,55 +269,55 @@ def _agreement(
         agreement=agreement,
         kappa=value,
         std_error=std_error,
-        ci_low=max(value - half, -1.0),
-        ci_high=min(value + half, 1.0),
+        ci_low=max(value - half_width, -1.0),
+        ci_high=min(value + half_width, 1.0),
     )
 
 
-def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
-    """The comparisons that all sides judged.
+def _find_shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
+    """Find the comparisons that all sides judged.
 
-    The shares (c, 3) of each side's verdicts on them, their prompts (c,), and each side's battles.
+    Returns the shares (c, 3) of each side's verdicts on them, their prompts (c,), and masks of each side's battles.
     """
-    ordered = [in_name_order(side) for side in sides]
-    codes, n_pairs = comparison_codes(ordered)
-    votes, shared, masks = _votes(ordered, codes)
-    return votes, shared // n_pairs, masks
+    sorted_sides = [in_name_order(side) for side in sides]
+    codes, n_pairs = comparison_codes(sorted_sides)
+    votes, shared_codes, masks = _count_shared_votes(sorted_sides, codes)
+    return votes, shared_codes // n_pairs, masks
 
 
-def _unit_of_prompts(sides: Sequence[Battles]) -> Index:
-    """Number the unit of observation of each prompt, as `comparison_codes` numbers prompts: its cluster, or itself."""
+def _number_units(sides: Sequence[Battles]) -> Index:
+    """Number the cluster of each prompt, or the prompt itself if it has none; prompts as in `comparison_codes`."""
     prompts, clusters = dict[str, int](), dict[str, str]()
     for side in sides:
         for question in side.questions:
             prompts.setdefault(question, len(prompts))
         clusters |= side.cluster_of()
     units = dict[tuple[str, str], int]()
-    found = [
+    unit_numbers = [
         units.setdefault(
             ("cluster", clusters[name]) if name in clusters else ("prompt", name),
             len(units),
         )
         for name in prompts
     ]
-    return np.array(found, dtype=np.intp)
+    return np.array(unit_numbers, dtype=np.intp)
 
 
-def _votes(
-    ordered: Sequence[Battles], codes: Sequence[Index]
+def _count_shared_votes(
+    sorted_sides: Sequence[Battles], codes: Sequence[Index]
 ) -> tuple[list[Array], Index, list[Mask]]:
-    """The same of sides in the order of names, with the codes (c,) of the comparisons."""
-    shared = functools.reduce(np.intersect1d, codes)
-    shared = shared[shared >= 0]
-    masks = [np.isin(code, shared) for code in codes]
+    """Return the same as `_find_shared_votes` for sides in name order, but codes (c,) instead of prompts."""
+    shared_codes = functools.reduce(np.intersect1d, codes)
+    shared_codes = shared_codes[shared_codes >= 0]
+    masks = [np.isin(code, shared_codes) for code in codes]
     votes = []
-    for side, code, mask in zip(ordered, codes, masks, strict=True):
+    for side, code, mask in zip(sorted_sides, codes, masks, strict=True):
         category = np.array([0, 2, 1, 1])[side.winner[mask]]
-        at = 3 * np.searchsorted(shared, code[mask]) + category
+        cell = 3 * np.searchsorted(shared_codes, code[mask]) + category
         n = None if side.count is None else side.count[mask]
-        counts = tally(at, n, 3 * len(shared)).reshape(-1, 3)
+        counts = tally(cell, n, 3 * len(shared_codes)).reshape(-1, 3)
         votes.append(counts / counts.sum(axis=1, keepdims=True))
-    return votes, shared, masks
+    return votes, shared_codes, masks
 
 
 def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
@@ -342,8 +343,10 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
     for side in sides:
         draw_a, draw_b = (draw.astype(np.intp) for draw in side.draws())
         model = np.array([number[name] for name in side.models], dtype=np.intp)
-        named = [prompts.setdefault(q, len(prompts)) for q in side.questions]
-        prompt = np.array([*named, -1])[np.minimum(side.question, len(named))]
+        prompt_numbers = [prompts.setdefault(q, len(prompts)) for q in side.questions]
+        prompt = np.array([*prompt_numbers, -1])[
+            np.minimum(side.question, len(prompt_numbers))
+        ]
         pair = model[side.model_a] * m + model[side.model_b]
         code = ((prompt * m * m + pair) * d + draw_a) * d + draw_b
         codes.append(np.where(prompt < 0, -1, code))
@@ -381,15 +384,15 @@ def rank_correlation(
     from scipy.stats import spearmanr  # a third of a second
 
     ratings = dict(zip(second.models, second.rating.tolist(), strict=True))
-    other = np.array([ratings.get(model, np.nan) for model in first.models])
-    shared = np.isfinite(first.rating + other)
-    sides = first.rating[shared], other[shared]
+    second_ratings = np.array([ratings.get(model, np.nan) for model in first.models])
+    is_shared = np.isfinite(first.rating + second_ratings)
+    sides = first.rating[is_shared], second_ratings[is_shared]
     has_order = len(sides[0]) > 2 and all(np.ptp(side) > 0 for side in sides)
     return {
         "first": names[0],
         "second": names[1],
         "dimension": dimension,
-        "n_models": int(shared.sum()),
+        "n_models": int(is_shared.sum()),
         "rho": float(spearmanr(*sides).statistic) if has_order else None,
     }
 
@@ -420,7 +423,7 @@ def ranks_between_judges(
     rows = []
     for names in combinations(battles, 2):
         sides = [battles[name] for name in names]
-        _, _, masks = _shared_votes(*sides)
+        _, _, masks = _find_shared_votes(*sides)
         if not masks[0].any():
             continue
         boards = [
@@ -457,11 +460,11 @@ def errors(
     units : Index, shape (c,)
         Their prompts, or the clusters of these, as numbers.
     """
-    (truth, *votes), prompts, _ = _shared_votes(people, *judges.values())
+    (truth, *votes), prompts, _ = _find_shared_votes(people, *judges.values())
     return {
-        name: 1.0 - (truth * own).sum(axis=1)
-        for name, own in zip(judges, votes, strict=True)
-    }, _unit_of_prompts([people, *judges.values()])[prompts]
+        name: 1.0 - (truth * shares).sum(axis=1)
+        for name, shares in zip(judges, votes, strict=True)
+    }, _number_units([people, *judges.values()])[prompts]
 
 
 def gold_errors(
@@ -484,19 +487,23 @@ def gold_errors(
         (n,) the prompts of the pairs, or their clusters.
     """
     by_judge = {
-        name: {judgment.prompt_id: judgment for judgment in own if not judgment.invalid}
-        for name, own in judgments.items()
+        name: {
+            judgment.prompt_id: judgment for judgment in rows if not judgment.invalid
+        }
+        for name, rows in judgments.items()
     }
-    asked = {judgment.prompt_id for own in judgments.values() for judgment in own}
-    some = [pair for pair in pairs if pair.pair_id in asked]
-    found = {
-        name: np.array([_wrong(pair, own.get(pair.pair_id)) for pair in some])
-        for name, own in by_judge.items()
+    asked_ids = {judgment.prompt_id for rows in judgments.values() for judgment in rows}
+    asked_pairs = [pair for pair in pairs if pair.pair_id in asked_ids]
+    errors_by_judge = {
+        name: np.array(
+            [_share_wrong(pair, by_pair.get(pair.pair_id)) for pair in asked_pairs]
+        )
+        for name, by_pair in by_judge.items()
     }
-    return found, [pair.unit for pair in some]
+    return errors_by_judge, [pair.unit for pair in asked_pairs]
 
 
-def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
+def _share_wrong(pair: GoldPair, judgment: Judgment | None) -> float:
     if judgment is None:
         return math.nan
     return fmean(outcome(verdict) != pair.label for verdict in judgment.orders)
@@ -505,7 +512,7 @@ def _wrong(pair: GoldPair, judgment: Judgment | None) -> float:
 def _share_right(
     pair: GoldPair, judgment: Judgment, *, invalid_is_right: bool = False
 ) -> float:
-    """The share of orders whose verdict is the label; an invalid one is wrong, or right."""
+    """Return the share of orders whose verdict is the label; an invalid verdict is wrong, or right."""
     right = {pair.label, None} if invalid_is_right else {pair.label}
     return fmean(outcome(verdict) in right for verdict in judgment.orders)
 
@@ -544,29 +551,31 @@ def gold_results(
             for name in ("all", pair.subset or "other"):
                 subsets.setdefault(name, []).append((pair, judgment))
     rows = []
-    for subset, judged in subsets.items():
-        valid = [(pair, judgment) for pair, judgment in judged if not judgment.invalid]
-        right = np.array([_share_right(p, j) for p, j in judged])
+    for subset, judged_pairs in subsets.items():
+        valid_pairs = [
+            (pair, judgment) for pair, judgment in judged_pairs if not judgment.invalid
+        ]
+        right = np.array([_share_right(p, j) for p, j in judged_pairs])
         not_wrong = np.array(
-            [_share_right(p, j, invalid_is_right=True) for p, j in judged]
+            [_share_right(p, j, invalid_is_right=True) for p, j in judged_pairs]
         )
-        named = [
+        verdict_pairs = [
             (
                 p.unit,
                 p.label.upper(),
                 _LETTERS[(j.entrant_a, None, j.entrant_b).index(j.winner)],
             )
-            for p, j in valid
+            for p, j in valid_pairs
         ]
-        agreement = verdict_agreement(named, names=("label", "judge"))
-        units = np.unique([p.unit for p, _ in judged], return_inverse=True)
+        agreement = verdict_agreement(verdict_pairs, names=("label", "judge"))
+        units = np.unique([p.unit for p, _ in judged_pairs], return_inverse=True)
         low, _ = interval_by_prompt(right, units[1])
         _, high = interval_by_prompt(not_wrong, units[1])
         row = one_row(
             subset=subset,
-            n=len(judged),
-            n_invalid=len(judged) - len(valid),
-            n_flips=sum(bool(judgment.inconsistent) for _, judgment in valid),
+            n=len(judged_pairs),
+            n_invalid=len(judged_pairs) - len(valid_pairs),
+            n_flips=sum(bool(judgment.inconsistent) for _, judgment in valid_pairs),
             accuracy=float(right.mean()),
             low=low,
             high=high,

@@ -8,8 +8,10 @@ from numpy.typing import ArrayLike
 from elo_exp.arrays import Array
 
 _N_DRAWS = 20_000
-_SEED = 1  # of the draws: the same values have the same bound
-_BLOCK = 64  # distinct values whose weights are held at a time, 10 MB
+# Fixed, so that the same values have the same bound
+_DRAWS_SEED = 1
+# Their weights take 10 MB
+_VALUES_PER_BLOCK = 64
 # Levels at which `BoundTable` knows its bounds; between them it interpolates
 MIN_LEVEL = 0.5 / _N_DRAWS
 _LEVELS = np.geomspace(MIN_LEVEL, 0.5, 200)
@@ -111,9 +113,9 @@ class BoundTable:
 
     def reach(self, alpha: float) -> tuple[float, float]:
         """Return how far below and above the mean the true one may be, each side with error alpha."""
-        at = np.log(np.clip(alpha, _LEVELS[0], _LEVELS[-1]))
+        log_level = np.log(np.clip(alpha, _LEVELS[0], _LEVELS[-1]))
         below, above = (
-            float(np.interp(at, np.log(_LEVELS), side))
+            float(np.interp(log_level, np.log(_LEVELS), side))
             for side in (self.below, self.above)
         )
         return max(below, 0.0), max(above, 0.0)
@@ -145,11 +147,11 @@ def bound_tables(
     0.83
     """
     x = np.asarray(values, dtype=np.float64)
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_DRAWS_SEED)
     extra = rng.standard_exponential(_N_DRAWS)
     weighted, total = np.zeros((_N_DRAWS, x.shape[1])), extra.copy()
-    for start in range(0, len(x), _BLOCK):
-        block = x[start : start + _BLOCK]
+    for start in range(0, len(x), _VALUES_PER_BLOCK):
+        block = x[start : start + _VALUES_PER_BLOCK]
         weight = rng.standard_exponential((_N_DRAWS, len(block)))
         weighted += weight @ block
         total += weight.sum(axis=1)
@@ -158,24 +160,24 @@ def bound_tables(
     for column, mean, low, high in zip(weighted.T, x.mean(axis=0), *ends, strict=True):
         lower = np.sort((column + extra * low) / total)
         upper = np.sort((column + extra * high) / total)
-        rank, place = np.arange(_N_DRAWS), _LEVELS * (_N_DRAWS - 1)
-        below = mean - np.interp(place, rank, lower)
-        above = np.interp(_N_DRAWS - 1 - place, rank, upper) - mean
+        rank, position = np.arange(_N_DRAWS), _LEVELS * (_N_DRAWS - 1)
+        below = mean - np.interp(position, rank, lower)
+        above = np.interp(_N_DRAWS - 1 - position, rank, upper) - mean
         tables.append(BoundTable(below, above))
     return tables
 
 
 def _weighted_means(x: Array) -> Array:
-    """Draws of the mean of x (n,) under Dirichlet(1, ..., 1) weights.
+    """Draw means of x (n,) under Dirichlet(1, ..., 1) weights.
 
     The weights are exponentials divided by their sum; those of equal values add up to a gamma variable of
     their number, so that a thousand ties cost one draw.
     """
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_DRAWS_SEED)
     distinct, count = np.unique(x, return_counts=True)
     weighted, total = np.zeros((2, _N_DRAWS))
-    for i in range(0, len(distinct), _BLOCK):
-        block = slice(i, i + _BLOCK)
+    for i in range(0, len(distinct), _VALUES_PER_BLOCK):
+        block = slice(i, i + _VALUES_PER_BLOCK)
         shape = count[block].astype(np.float64)
         weight = rng.standard_gamma(shape, (_N_DRAWS, len(shape)))
         weighted += weight @ distinct[block]

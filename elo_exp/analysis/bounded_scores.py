@@ -18,8 +18,9 @@ from elo_exp.data.scores import Score
 from elo_exp.ratings.leaderboard import BoundedTests, Leaderboard, degrees_of_freedom
 
 Scale = tuple[float, float]
-_TAIL = 0.025  # beyond each end of an interval
-_ROUNDING = 1e-12  # of the squared scale: a variance that is nothing but rounding
+_ALPHA_PER_TAIL = 0.025
+# A smaller variance is nothing but rounding
+_MIN_VARIANCE = 1e-12
 
 
 def scale_of(
@@ -42,8 +43,8 @@ def scale_of(
     if declared is not None:
         low, high = declared
         return float(low), float(high)
-    known = [row.value for row in rows if row.value is not None]
-    return (0.0, 1.0) if all(0.0 <= value <= 1.0 for value in known) else None
+    values = [row.value for row in rows if row.value is not None]
+    return (0.0, 1.0) if all(0.0 <= value <= 1.0 for value in values) else None
 
 
 def bounded_tests(
@@ -74,7 +75,7 @@ def bounded_tests(
         for b in range(a + 1, m):
             sums = np.bincount(cluster, x[:, a] - x[:, b]).astype(np.float64)
             v = board.covariance
-            p_t = _p_by_t(sums.sum() / len(x), v[a, a] + v[b, b] - 2 * v[a, b], size)
+            p_t = _test_by_t(sums.sum() / len(x), v[a, a] + v[b, b] - 2 * v[a, b], size)
             if p_t is not None and p_t > ALPHA:
                 continue
             p = two_sided(sums, size, scale)
@@ -86,9 +87,9 @@ def bounded_tests(
     return tests
 
 
-def _p_by_t(mean: float, variance: float, size: Index) -> float | None:
-    """The two-sided p value of Student's t; None without an error."""
-    if not variance > _ROUNDING:
+def _test_by_t(mean: float, variance: float, size: Index) -> float | None:
+    """Return the two-sided p value of Student's t; None without an error."""
+    if not variance > _MIN_VARIANCE:
         return None
     df = degrees_of_freedom(len(size))
     return 2.0 * float(scipy.special.stdtr(df, -abs(mean) / math.sqrt(variance)))
@@ -117,11 +118,17 @@ def two_sided(sums: Array, size: Index, scale: Scale) -> float:
     >>> two_sided(np.full(20, 0.02), np.ones(20, int), (0.0, 1.0))
     1.0
     """
-    return min(1.0, 2.0 * min(_above(sums, size, scale), _above(-sums, size, scale)))
+    return min(
+        1.0,
+        2.0
+        * min(_test_one_sided(sums, size, scale), _test_one_sided(-sums, size, scale)),
+    )
 
 
-def _above(sums: Array, size: Index, scale: Scale, difference: float = 0.0) -> float:
-    """The p value of the hypothesis that the mean is no larger than a difference."""
+def _test_one_sided(
+    sums: Array, size: Index, scale: Scale, difference: float = 0.0
+) -> float:
+    """Return the p value of the hypothesis that the mean is no larger than a difference."""
     width = scale[1] - scale[0]
     least = -(width + difference) * float(size.max())
     return chance_of_mean_below_zero(sums - difference * size, least)
@@ -139,17 +146,17 @@ def interval(sums: Array, size: Index, scale: Scale) -> tuple[float, float]:
     -------
     low, high : float
     """
-    return _end(sums, size, scale), -_end(-sums, size, scale)
+    return _find_lower_end(sums, size, scale), -_find_lower_end(-sums, size, scale)
 
 
-def _end(sums: Array, size: Index, scale: Scale) -> float:
+def _find_lower_end(sums: Array, size: Index, scale: Scale) -> float:
     from scipy.optimize import brentq
 
     width = scale[1] - scale[0]
     mean, least = float(sums.sum() / size.sum()), -width * (1.0 - 1e-9)
 
     def excess(difference: float) -> float:
-        return _above(sums, size, scale, difference) - _TAIL
+        return _test_one_sided(sums, size, scale, difference) - _ALPHA_PER_TAIL
 
     if mean <= least or excess(least) > 0.0:
         return -width
@@ -160,7 +167,7 @@ def _end(sums: Array, size: Index, scale: Scale) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _ItemScores:
     """The scores of one entrant by item: the sum of the known draws, how many these are, and how many are missing."""
 
     total: Array  # (n,)
@@ -168,7 +175,7 @@ class _Known:
     n_missing: Array  # (n,) at least 1 of an item without a row
 
     def means(self, missing: float) -> Array:
-        """The mean of each item (n,) if each missing draw had this score."""
+        """Return the mean of each item (n,) if each missing draw had this score."""
         n = self.n_known + self.n_missing
         return np.asarray((self.total + missing * self.n_missing) / n)
 
@@ -195,23 +202,23 @@ def worst_case(
     items = {item: n for n, item in enumerate(dict.fromkeys(row.item for row in rows))}
     clusters = {row.item: row.cluster or row.item for row in rows}
     cluster = np.unique([clusters[item] for item in items], return_inverse=True)[1]
-    own = {name: _of(name, rows, items) for name in (leader, rival)}
-    lacks = {name: one.n_missing > 0 for name, one in own.items()}
-    either = lacks[leader] | lacks[rival]
+    scores_of = {name: _sum_scores(name, rows, items) for name in (leader, rival)}
+    lacks = {name: scores.n_missing > 0 for name, scores in scores_of.items()}
+    is_incomplete = lacks[leader] | lacks[rival]
     counts = {
         "leader": leader,
         "rival": rival,
         "n_prompts": len(items),
-        "n_answered": int((~either).sum()),
+        "n_answered": int((~is_incomplete).sum()),
         "n_lacks_leader": int(lacks[leader].sum()),
         "n_lacks_rival": int((lacks[rival] & ~lacks[leader]).sum()),
         "n_failed_rival": 0,
         "n_unjudged": 0,
     }
-    if scale is None and either.any():
+    if scale is None and is_incomplete.any():
         return WorstCase(**counts, p_value=1.0)  # type: ignore[arg-type]
     low, high = scale or (0.0, 0.0)
-    d = own[leader].means(low) - own[rival].means(high)
+    d = scores_of[leader].means(low) - scores_of[rival].means(high)
     size = np.bincount(cluster)
     sums = np.bincount(cluster, d).astype(np.float64)
     mean, n = float(d.mean()), len(size)
@@ -219,10 +226,12 @@ def worst_case(
     variance = n / max(n - 1, 1) * float((residual**2).sum()) / len(d) ** 2
     p_values = [] if scale is None else [two_sided(sums, size, scale)]
     ends: Mapping[str, float] = {}
-    if (p_t := _p_by_t(mean, variance, size)) is not None:
+    if (p_t := _test_by_t(mean, variance, size)) is not None:
         p_values.append(p_t)
-        half = float(scipy.special.stdtrit(max(n - 1, 1), 0.975)) * math.sqrt(variance)
-        ends = {"ci_low": mean - half, "ci_high": mean + half}
+        half_width = float(scipy.special.stdtrit(max(n - 1, 1), 0.975)) * math.sqrt(
+            variance
+        )
+        ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
     if scale is not None and (not ends or p_values[0] > ALPHA >= p_values[-1]):
         ends = dict(
             zip(("ci_low", "ci_high"), interval(sums, size, scale), strict=True)
@@ -231,16 +240,18 @@ def worst_case(
     return WorstCase(**counts, difference=mean, p_value=p, **ends)  # type: ignore[arg-type]
 
 
-def _of(name: str, rows: Sequence[Score], items: Mapping[str, int]) -> _Known:
+def _sum_scores(
+    name: str, rows: Sequence[Score], items: Mapping[str, int]
+) -> _ItemScores:
     total, n_known, n_missing = np.zeros((3, len(items)))
     for row in rows:
         if row.entrant != name:
             continue
-        place = items[row.item]
+        number = items[row.item]
         if row.value is None or not math.isfinite(row.value):
-            n_missing[place] += 1
+            n_missing[number] += 1
         else:
-            total[place] += row.value
-            n_known[place] += 1
+            total[number] += row.value
+            n_known[number] += 1
     n_missing[(n_known == 0) & (n_missing == 0)] = 1
-    return _Known(total=total, n_known=n_known, n_missing=n_missing)
+    return _ItemScores(total=total, n_known=n_known, n_missing=n_missing)

@@ -38,16 +38,21 @@ from elo_exp.ratings.leaderboard import BoundedTests, Leaderboard, degrees_of_fr
 from elo_exp.types import Orders
 
 ALPHA = 0.05  # two-sided: a pair that t does not tell apart at it is not tested
-_TAIL = 0.025  # beyond each end of an interval
-_FARTHEST = 30.0  # log-odds
+_ALPHA_PER_TAIL = 0.025
+_MAX_STEP_IN_LOG_ODDS = 30.0
 _MIN_PROMPTS = 2
-_MOST_MODELS = 60  # all of whose pairs are tested
-_MOST_WORK = 100_000_000  # pairs times games
-_ROUNDING = 1e-10  # of two variances: what is left of the zero variance of a difference
-_LEAST_ERROR = 1e-4  # rating points: an error below it is rounding
+# Of more models or games not all pairs are tested, which would take minutes
+_MAX_MODELS_FOR_ALL_PAIRS = 60
+_MAX_PAIRS_TIMES_GAMES = 100_000_000
+# The variance of a difference is rounding if it is a smaller part of the two models' variances
+_MIN_PART_OF_VARIANCES = 1e-10
+# A smaller error is rounding
+_MIN_ERROR_IN_POINTS = 1e-4
 
-_SMALL = 1e-5  # standard errors from the mean, within which the saddlepoint has a limit
-_ZERO = 1e-12  # of the largest score: what rounding leaves of zero
+# Nearer to the mean, in standard errors, the formula of the saddlepoint divides by zero, and its limit is used
+_MIN_STANDARD_ERRORS = 1e-5
+# A smaller part of the largest score is rounding
+_MIN_PART_OF_LARGEST_SCORE = 1e-12
 
 
 def chance_of_mean_below_zero(
@@ -76,16 +81,16 @@ def chance_of_mean_below_zero(
     >>> round(chance_of_mean_below_zero(np.full(20, 0.5), -0.5) * 2**20, 1)
     1.0
     """
-    number = np.ones(len(values)) if count is None else np.asarray(count, float)
+    multiplicity = np.ones(len(values)) if count is None else np.asarray(count, float)
     u = np.append(np.asarray(values, dtype=np.float64), least)
-    number = np.append(number, 1.0)
+    multiplicity = np.append(multiplicity, 1.0)
     scale = float(np.abs(u).max(initial=0.0))
     if scale == 0.0:
         return 1.0
-    u = np.where(np.abs(u) <= _ZERO * scale, 0.0, u / scale)
-    u, place = np.unique(u, return_inverse=True)
-    number = np.bincount(place, number)
-    u, number = u[u != 0.0], number[u != 0.0]
+    u = np.where(np.abs(u) <= _MIN_PART_OF_LARGEST_SCORE * scale, 0.0, u / scale)
+    u, inverse = np.unique(u, return_inverse=True)
+    multiplicity = np.bincount(inverse, multiplicity)
+    u, multiplicity = u[u != 0.0], multiplicity[u != 0.0]
     if not (u > 0).any():
         return 1.0
     if not (u < 0).any():
@@ -94,21 +99,23 @@ def chance_of_mean_below_zero(
     from scipy.optimize import brentq
 
     def slope(t: float) -> float:
-        return float((number * u / (1.0 - t * u)).sum())
+        return float((multiplicity * u / (1.0 - t * u)).sum())
 
     low, high = 1.0 / u[0], 1.0 / u[-1]
     inside = 1.0 - 1e-12
     t = brentq(slope, low * inside, high * inside, xtol=1e-15, rtol=1e-14)
-    left = 1.0 - t * u
-    value = -float((number * np.log(left)).sum())
-    second = float((number * (u / left) ** 2).sum())
-    w = math.copysign(math.sqrt(max(-2.0 * value, 0.0)), t)
-    v = t * math.sqrt(second)
-    if abs(w) < _SMALL or v == 0.0:
-        third = 2.0 * float((number * (u / left) ** 3).sum())
-        return 0.5 + third / float(6.0 * math.sqrt(2.0 * math.pi) * second**1.5)
-    found = scipy.special.ndtr(w + math.log(v / w) / w)
-    return min(max(float(found), 0.0), 1.0)
+    factor = 1.0 - t * u
+    log_product = -float((multiplicity * np.log(factor)).sum())
+    second_derivative = float((multiplicity * (u / factor) ** 2).sum())
+    w = math.copysign(math.sqrt(max(-2.0 * log_product, 0.0)), t)
+    v = t * math.sqrt(second_derivative)
+    if abs(w) < _MIN_STANDARD_ERRORS or v == 0.0:
+        third_derivative = 2.0 * float((multiplicity * (u / factor) ** 3).sum())
+        return 0.5 + third_derivative / float(
+            6.0 * math.sqrt(2.0 * math.pi) * second_derivative**1.5
+        )
+    p = scipy.special.ndtr(w + math.log(v / w) / w)
+    return min(max(float(p), 0.0), 1.0)
 
 
 def scores_of_prompts(
@@ -134,11 +141,11 @@ def scores_of_prompts(
     """
     weight = direction[played.first] - direction[played.second]
     p = win_probability(theta)[played.first, played.second]
-    each = np.ones(len(p)) if played.on_each is None else played.on_each
+    n_alike = np.ones(len(p)) if played.on_each is None else played.on_each
     n = played.n_rows
-    terms = each * weight * (played.score - p)
+    terms = n_alike * weight * (played.score - p)
     scores = np.bincount(played.cluster, terms, n).astype(np.float64)
-    worst = each * np.minimum(-weight * p, weight * (1.0 - p))
+    worst = n_alike * np.minimum(-weight * p, weight * (1.0 - p))
     return scores, float(np.bincount(played.cluster, worst, n).min(initial=0.0))
 
 
@@ -165,12 +172,12 @@ def p_value(
     float
         In [0, 1].
     """
-    at = restricted(wins, theta, contrast, difference)
+    restricted_theta = restricted(wins, theta, contrast, difference)
     n_games = wins + wins.T
     level = mean_zero(len(theta))
-    bend = information(at, n_games) + level
-    direction: Array = np.linalg.solve(bend, contrast).astype(np.float64)
-    scores, least = scores_of_prompts(played, at, direction)
+    curvature = information(restricted_theta, n_games) + level
+    direction: Array = np.linalg.solve(curvature, contrast).astype(np.float64)
+    scores, least = scores_of_prompts(played, restricted_theta, direction)
     count = None if played.alike is None else played.alike.astype(np.float64)
     return chance_of_mean_below_zero(scores, least, count)
 
@@ -200,15 +207,15 @@ def restricted(wins: Array, theta: Array, contrast: Array, difference: float) ->
     level = mean_zero(m)
 
     def evaluate(x: Array) -> tuple[float, Array, Array]:
-        at = basis @ x + offset
-        value = np.vdot(wins, scipy.special.log_expit(at[:, None] - at))
-        gradient = (wins - n_games * win_probability(at)).sum(axis=1)
-        bend = information(at, n_games) + level
-        return float(value), basis.T @ gradient, basis.T @ bend @ basis
+        point = basis @ x + offset
+        value = np.vdot(wins, scipy.special.log_expit(point[:, None] - point))
+        gradient = (wins - n_games * win_probability(point)).sum(axis=1)
+        curvature = information(point, n_games) + level
+        return float(value), basis.T @ gradient, basis.T @ curvature @ basis
 
     x, _ = newton(basis.T @ (theta - offset), evaluate)
-    at = basis @ x + offset
-    return np.asarray(at - at.mean())
+    point = basis @ x + offset
+    return np.asarray(point - point.mean())
 
 
 def interval(
@@ -226,26 +233,26 @@ def interval(
     low, high : float
         In log-odds; infinite beyond 30.
     """
-    found = float(contrast @ theta)
-    low = _end(played, wins, theta, contrast, found)
-    return low, -_end(played, wins, theta, -contrast, -found)
+    estimate = float(contrast @ theta)
+    low = _find_lower_end(played, wins, theta, contrast, estimate)
+    return low, -_find_lower_end(played, wins, theta, -contrast, -estimate)
 
 
-def _end(
-    played: Games, wins: Array, theta: Array, contrast: Array, found: float
+def _find_lower_end(
+    played: Games, wins: Array, theta: Array, contrast: Array, estimate: float
 ) -> float:
-    """The least difference that the test of no larger one does not reject."""
+    """Find the smallest difference that is not rejected by the test that the contrast is no larger."""
     from scipy.optimize import brentq
 
     def excess(difference: float) -> float:
-        return p_value(played, wins, theta, contrast, difference) - _TAIL
+        return p_value(played, wins, theta, contrast, difference) - _ALPHA_PER_TAIL
 
     step = 0.25
-    while excess(found - step) > 0.0:
+    while excess(estimate - step) > 0.0:
         step *= 2.0
-        if step > _FARTHEST:
+        if step > _MAX_STEP_IN_LOG_ODDS:
             return -math.inf
-    return float(brentq(excess, found - step, found, xtol=1e-9))
+    return float(brentq(excess, estimate - step, estimate, xtol=1e-9))
 
 
 def with_bounded_tests(
@@ -278,24 +285,24 @@ def with_bounded_tests(
         many games that all pairs would take minutes, the first is tested against all, and neighbours in rank are
         tested.
     """
-    rated = np.flatnonzero(np.isfinite(board.rating))
-    if board.covariance is None or len(rated) < 2 or board.n_prompts is None:
+    rated_models = np.flatnonzero(np.isfinite(board.rating))
+    if board.covariance is None or len(rated_models) < 2 or board.n_prompts is None:
         return board
     all_games = games(battles, orders=orders)
     played = all_games.among(np.isfinite(board.rating))
     if played.n_clusters < 2 or not strongest_component(played.wins()).all():
         return board
-    wins, played = played.wins(), _condensed(played)
-    theta, m = abilities(wins), len(rated)
+    wins, played = played.wins(), _merge_games_alike(played)
+    theta, m = abilities(wins), len(rated_models)
     tests = BoundedTests.nothing(len(board.models))
-    every = itertools.combinations(range(m), 2)
-    for i, j in every if only else _pairs(board, rated, played):
-        a, b = rated[i], rated[j]
+    all_pairs = itertools.combinations(range(m), 2)
+    for i, j in all_pairs if only else _list_tested_pairs(board, rated_models, played):
+        a, b = rated_models[i], rated_models[j]
         if only and {board.models[a], board.models[b]} != {*only}:
             continue
         if min(board.n_prompts[a], board.n_prompts[b]) < _MIN_PROMPTS:
             continue
-        p_t, excludes_zero = _by_t(board, a, b)
+        p_t, excludes_zero = _test_by_t(board, a, b)
         if p_t is not None and p_t > ALPHA:
             continue
         contrast = np.zeros(m)
@@ -312,47 +319,54 @@ def with_bounded_tests(
     board = replace(board, bounded=tests)
     if only:
         return board
-    return _with_ends_of_ratings(board, played, wins, theta, rated, baseline)
+    return _replace_rating_intervals(board, played, wins, theta, rated_models, baseline)
 
 
-def _condensed(played: Games) -> Games:
-    """The same games, those alike as one row if each is on a prompt of its own."""
+def _merge_games_alike(played: Games) -> Games:
+    """Put games that are alike into one row, if each game is on a prompt of its own."""
     if played.count is not None or played.n_clusters < len(played.score):
         return played
     first, second, score, kind = kinds(played)
-    number = np.bincount(kind)
-    n = np.arange(len(number))
+    counts = np.bincount(kind)
+    numbers = np.arange(len(counts))
     return replace(
         played,
         first=first,
         second=second,
         score=score,
-        cluster=n,
-        prompts=n,
-        shown=np.zeros(len(n)),
-        battle=n,
-        count=number,
-        alike=number,
+        cluster=numbers,
+        prompts=numbers,
+        shown=np.zeros(len(numbers)),
+        battle=numbers,
+        count=counts,
+        alike=counts,
     )
 
 
-def _pairs(board: Leaderboard, rated: Index, played: Games) -> list[tuple[int, int]]:
-    """The pairs that are tested, by number among the rated models."""
-    m = len(rated)
+def _list_tested_pairs(
+    board: Leaderboard, rated_models: Index, played: Games
+) -> list[tuple[int, int]]:
+    """List the pairs to test, by number among the rated models."""
+    m = len(rated_models)
     n_pairs = m * (m - 1) // 2
-    if m <= _MOST_MODELS and n_pairs * len(played.score) <= _MOST_WORK:
+    if (
+        m <= _MAX_MODELS_FOR_ALL_PAIRS
+        and n_pairs * len(played.score) <= _MAX_PAIRS_TIMES_GAMES
+    ):
         return [(i, j) for i in range(m) for j in range(i + 1, m)]
-    order = np.argsort(-board.rating[rated], kind="stable").tolist()
-    found = [(order[0], other) for other in order[1:]]
-    return [*found, *itertools.pairwise(order)]
+    order = np.argsort(-board.rating[rated_models], kind="stable").tolist()
+    leader_pairs = [(order[0], model) for model in order[1:]]
+    return [*leader_pairs, *itertools.pairwise(order)]
 
 
-def _by_t(board: Leaderboard, a: int, b: int) -> tuple[float | None, bool]:
-    """The p value of Student's t, None without an error, and whether the interval leaves out zero."""
+def _test_by_t(board: Leaderboard, a: int, b: int) -> tuple[float | None, bool]:
+    """Return the p value of Student's t, None without an error, and whether the interval excludes zero."""
     assert board.covariance is not None and board.n_prompts is not None
-    own, other, shared = (board.covariance[place] for place in ((a, a), (b, b), (a, b)))
-    variance = own + other - 2.0 * shared
-    if not variance > _ROUNDING * abs(own + other):
+    variance_a, variance_b, covariance = (
+        board.covariance[cell] for cell in ((a, a), (b, b), (a, b))
+    )
+    variance = variance_a + variance_b - 2.0 * covariance
+    if not variance > _MIN_PART_OF_VARIANCES * abs(variance_a + variance_b):
         return None, False
     df = degrees_of_freedom(min(board.n_prompts[a], board.n_prompts[b]))
     t = abs(board.rating[a] - board.rating[b]) / math.sqrt(variance)
@@ -360,12 +374,12 @@ def _by_t(board: Leaderboard, a: int, b: int) -> tuple[float | None, bool]:
     return p, p <= ALPHA
 
 
-def _with_ends_of_ratings(
+def _replace_rating_intervals(
     board: Leaderboard,
     played: Games,
     wins: Array,
     theta: Array,
-    rated: Index,
+    rated_models: Index,
     baseline: str | None,
 ) -> Leaderboard:
     """Replace the intervals of ratings without an error, with one that is rounding alone, or without a pair left to t."""
@@ -374,16 +388,20 @@ def _with_ends_of_ratings(
     assert board.bounded is not None
     low, high = board.ci_low.copy(), board.ci_high.copy()
     n_replaced = np.isfinite(board.bounded.low).sum(axis=1)
-    for i, a in enumerate(rated.tolist()):
-        is_apart = n_replaced[a] < len(rated) - 1  # by t, from some other at least
-        is_known = board.std_error[a] > _LEAST_ERROR and is_apart
+    for i, a in enumerate(rated_models.tolist()):
+        is_apart = (
+            n_replaced[a] < len(rated_models) - 1
+        )  # by t, from some other at least
+        is_known = board.std_error[a] > _MIN_ERROR_IN_POINTS and is_apart
         is_fixed = board.models[a] == baseline
         if is_known or is_fixed or board.n_prompts[a] < _MIN_PROMPTS:
             continue
-        contrast = np.full(len(rated), -1.0 / len(rated))
+        contrast = np.full(len(rated_models), -1.0 / len(rated_models))
         if baseline in board.models:
             contrast[:] = 0.0
-            contrast[rated.tolist().index(board.models.index(str(baseline)))] = -1.0
+            contrast[
+                rated_models.tolist().index(board.models.index(str(baseline)))
+            ] = -1.0
         contrast[i] += 1.0
         ends = interval(played, wins, theta, contrast)
         middle = board.rating[a] - POINTS * float(contrast @ theta)

@@ -25,11 +25,12 @@ from elo_exp.records import Record
 ALPHA = 0.05
 # the 95 % quantile of max-t is then known to .015, a probability to .004
 N_DRAWS = 20_000
-_N_DRAWS_OF_MANY = 5_000
-_MANY_MODELS = 100
-_DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
-# of two variances: what rounding leaves of the zero variance of a difference
-_ROUNDING = 1e-10
+_N_DRAWS_WITH_MANY_MODELS = 5_000
+_MAX_MODELS_WITH_ALL_DRAWS = 100
+# So many fit in a processor's cache: three times as fast with 300 models
+_DRAWS_PER_BLOCK = 500
+# The variance of a difference is rounding if it is a smaller part of the two models' variances
+_MIN_PART_OF_VARIANCES = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     .. [1] S. Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
        Statistics 6(2), 65-70.
     """
-    tables = [_pair_tests(dimension, board) for dimension, board in boards.items()]
+    tables = [_test_pairs(dimension, board) for dimension, board in boards.items()]
     if not tables:
         return []
     columns = {
@@ -90,7 +91,7 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     return records(Difference, **columns, p_holm=p_holm, significant=significant)
 
 
-def _pair_tests(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
+def _test_pairs(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
     models, pairs = rated(board), board.one_sided
     i, j = np.triu_indices(len(models.names), k=1)
     is_level = models.rank[i] == models.rank[j]
@@ -98,35 +99,35 @@ def _pair_tests(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
     std_error, df = models.std_error[i, j], models.df_of_differences()[i, j]
     half_width = t_quantile(df) * std_error
     ci_low, ci_high = difference - half_width, difference + half_width
-    place = {model: n for n, model in enumerate(board.models)}
-    higher = [*models.place[i].tolist(), *(place[pair.winner] for pair in pairs)]
-    lower = [*models.place[j].tolist(), *(place[pair.loser] for pair in pairs)]
-    names, unknown = np.array(board.models, dtype=object), np.full(len(pairs), np.nan)
+    index = {model: n for n, model in enumerate(board.models)}
+    higher = [*models.place[i].tolist(), *(index[pair.winner] for pair in pairs)]
+    lower = [*models.place[j].tolist(), *(index[pair.loser] for pair in pairs)]
+    names, no_values = np.array(board.models, dtype=object), np.full(len(pairs), np.nan)
     p_value = 2.0 * scipy.special.stdtr(df, -np.abs(difference / std_error))
     if (tests := board.bounded) is not None:
-        chosen = models.place[i], models.place[j]
-        p_value = np.fmax(p_value, tests.p_value[chosen])
-        is_replaced = np.isfinite(tests.p_value[chosen]) & ~np.isnan(tests.low[chosen])
-        ci_low = np.where(is_replaced, tests.low[chosen], ci_low)
-        ci_high = np.where(is_replaced, tests.high[chosen], ci_high)
+        cells = models.place[i], models.place[j]
+        p_value = np.fmax(p_value, tests.p_value[cells])
+        is_replaced = np.isfinite(tests.p_value[cells]) & ~np.isnan(tests.low[cells])
+        ci_low = np.where(is_replaced, tests.low[cells], ci_low)
+        ci_high = np.where(is_replaced, tests.high[cells], ci_high)
     columns: dict[str, NDArray[Any]] = {
         "dimension": np.full(len(higher), dimension, dtype=object),
         "higher": names[higher],
         "lower": names[lower],
-        "difference": np.append(difference, unknown),
-        "std_error": np.append(std_error, unknown),
-        "ci_low": np.append(ci_low, _numbers(p.low for p in pairs)),
-        "ci_high": np.append(ci_high, unknown),
-        "p_value": np.append(p_value, _numbers(p.p_value for p in pairs)),
+        "difference": np.append(difference, no_values),
+        "std_error": np.append(std_error, no_values),
+        "ci_low": np.append(ci_low, _to_array(p.low for p in pairs)),
+        "ci_high": np.append(ci_high, no_values),
+        "p_value": np.append(p_value, _to_array(p.p_value for p in pairs)),
         "one_sided": np.arange(len(higher)) >= len(i),
         "n_prompts": np.append(np.full(len(i), None), [p.n_prompts for p in pairs]),
     }
-    position = np.argsort([place[row.model] for row in board.ratings])
+    position = np.argsort([index[row.model] for row in board.ratings])
     order = np.lexsort((position[lower], position[higher]))
     return {name: column[order] for name, column in columns.items()}
 
 
-def _numbers(values: Iterable[float | None]) -> Array:
+def _to_array(values: Iterable[float | None]) -> Array:
     return np.array([math.nan if x is None else x for x in values], dtype=np.float64)
 
 
@@ -196,24 +197,26 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     """
     models, ranks = rated(board), board.ranks()
     n_rated = int(np.isfinite(models.std_error).sum()) // 2
-    tested = [pair for pair in board.one_sided if pair.p_value is not None]
-    if not (n_rated or tested):
+    tested_pairs = [pair for pair in board.one_sided if pair.p_value is not None]
+    if not (n_rated or tested_pairs):
         return board
-    n_pairs = n_rated + len(tested)
+    n_pairs = n_rated + len(tested_pairs)
     better = np.zeros((len(ranks), len(ranks)), dtype=np.bool_)  # of i over j
     if n_rated:
         t = (models.rating[:, None] - models.rating) / models.std_error
-        critical = _critical_t(models, _noise(models, rng), ALPHA * n_rated / n_pairs)
+        critical = _compute_critical_t(
+            models, _draw_noise(models, rng), ALPHA * n_rated / n_pairs
+        )
         is_better = t > critical  # False for NaN
         if board.bounded is not None:
             level = 2.0 * scipy.special.stdtr(models.df_of_differences(), -critical)
             tested_p = board.bounded.p_value[np.ix_(models.place, models.place)]
             is_better &= ~(tested_p > level)  # of a pair that was not tested, t decides
         better[np.ix_(models.place, models.place)] = is_better
-    place = {model: i for i, model in enumerate(board.models)}
-    for pair in tested:
+    index = {model: i for i, model in enumerate(board.models)}
+    for pair in tested_pairs:
         if (pair.p_value or 0.0) <= ALPHA / n_pairs:
-            better[place[pair.winner], place[pair.loser]] = True
+            better[index[pair.winner], index[pair.loser]] = True
     is_ranked, is_rated = ranks > 0, np.isfinite(board.rating)
     better = closure(better)[np.ix_(is_ranked, is_ranked)]
     m = len(better)
@@ -228,12 +231,16 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     )
 
 
-def _noise(models: Rated, rng: np.random.Generator) -> Array:
+def _draw_noise(models: Rated, rng: np.random.Generator) -> Array:
     """Draw (m, s) from t(0, covariance), which is singular: ratings have a fixed mean.
 
     0 for a model without a variance.
     """
-    n_draws = N_DRAWS if len(models.names) <= _MANY_MODELS else _N_DRAWS_OF_MANY
+    n_draws = (
+        N_DRAWS
+        if len(models.names) <= _MAX_MODELS_WITH_ALL_DRAWS
+        else _N_DRAWS_WITH_MANY_MODELS
+    )
     has_variance = np.isfinite(np.diag(models.covariance))
     covariance = models.covariance[np.ix_(has_variance, has_variance)]
     values, vectors = np.linalg.eigh(covariance)
@@ -246,10 +253,10 @@ def _noise(models: Rated, rng: np.random.Generator) -> Array:
     return noise
 
 
-def _critical_t(models: Rated, noise: Array, alpha: float) -> Array:
-    """The 1 - alpha quantile of the largest |t| over all pairs, for each pair (m, m).
+def _compute_critical_t(models: Rated, noise: Array, alpha: float) -> Array:
+    """Compute the 1 - alpha quantile of the largest |t| over all pairs, for each pair (m, m).
 
-    By the draws; by Bonferroni where fewer than 2 m prompts estimate the covariance (with m prompts
+    By the draws; by Bonferroni if fewer than 2 m prompts estimate the covariance (with m prompts
     the draws exclude a true rank in 11 % of runs of four equals). A pair with fewer degrees of
     freedom than all prompts have is tested at the same level by its own.
     """
@@ -281,9 +288,9 @@ def max_t_quantile(noise: Array, std_error: Array, alpha: float = ALPHA) -> floa
     """
     weight = np.nan_to_num(1.0 / std_error)
     largest = np.zeros(noise.shape[1])
-    for start in range(0, noise.shape[1], _DRAWS_A_BLOCK):
-        block = noise[:, start : start + _DRAWS_A_BLOCK].copy()
-        top = largest[start : start + _DRAWS_A_BLOCK]
+    for start in range(0, noise.shape[1], _DRAWS_PER_BLOCK):
+        block = noise[:, start : start + _DRAWS_PER_BLOCK].copy()
+        top = largest[start : start + _DRAWS_PER_BLOCK]
         for i in range(len(block) - 1):
             t = np.abs(block[i + 1 :] - block[i]) * weight[i + 1 :, i, None]
             np.maximum(top, t.max(axis=0), out=top)
@@ -337,7 +344,7 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
     rows = board.ratings
     if len(rows) < 2 or rows[1].rank is None:
         return None
-    best, others = rows[0], [row.model for row in rows[1:]]
+    best, other_models = rows[0], [row.model for row in rows[1:]]
     with_best = {
         d.lower if d.higher == best.model else d.higher: d
         for d in pairs
@@ -347,21 +354,24 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
     for d in pairs:
         if d.significant:
             worse.setdefault(d.higher, []).append(d.lower)
-    below, last = set[str](), [best.model]
-    while last:
-        last = [
-            model for one in last for model in worse.get(one, ()) if model not in below
+    below, frontier = set[str](), [best.model]
+    while frontier:
+        frontier = [
+            model
+            for better in frontier
+            for model in worse.get(better, ())
+            if model not in below
         ]
-        below |= {*last}
+        below |= {*frontier}
     below -= {best.model}
-    known = {best.model, *below}
+    leading_models = {best.model, *below}
     met = {
         model
         for d in pairs
-        if d.higher in known or d.lower in known
+        if d.higher in leading_models or d.lower in leading_models
         for model in (d.higher, d.lower)
     }
-    second = next((m for m in others if m in with_best), others[0])
+    second = next((m for m in other_models if m in with_best), other_models[0])
     return First(
         model=best.model,
         second=second,
@@ -371,9 +381,9 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
             for row in rows[1:]
             if row.rank == best.rank and None not in (row.rating, best.rating)
         ),
-        below=tuple(m for m in others if m in below),
-        rivals=tuple(m for m in others if m in met - below),
-        not_met=tuple(m for m in others if m not in met | below),
+        below=tuple(m for m in other_models if m in below),
+        rivals=tuple(m for m in other_models if m in met - below),
+        not_met=tuple(m for m in other_models if m not in met | below),
     )
 
 
@@ -416,29 +426,34 @@ def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
     """
     ranks, m = board.ranks(), len(board.models)
     is_rated = np.isfinite(board.rating)
-    place = np.flatnonzero(is_rated if chosen is None else is_rated & chosen)
-    place = place[np.argsort(ranks[place], kind="stable")]
+    index = np.flatnonzero(is_rated if chosen is None else is_rated & chosen)
+    index = index[np.argsort(ranks[index], kind="stable")]
     covariance = (
         np.full((m, m), np.nan) if board.covariance is None else board.covariance
     )
-    covariance = covariance[np.ix_(place, place)]
+    covariance = covariance[np.ix_(index, index)]
     variance = np.diag(covariance)
-    of_sum = variance[:, None] + variance[None, :]
-    of_difference = of_sum - 2.0 * covariance
+    variance_of_sum = variance[:, None] + variance[None, :]
+    variance_of_difference = variance_of_sum - 2.0 * covariance
     n_of_all = board.n_effective_clusters or board.n_clusters or math.inf
     if board.n_annotators is not None and np.isfinite(board.n_annotators).any():
         n_of_all = min(n_of_all, float(np.nanmin(board.n_annotators)))
-    own = board.n_independent
-    own = np.full(m, n_of_all) if own is None else own
+    n_independent = board.n_independent
+    n_independent = np.full(m, n_of_all) if n_independent is None else n_independent
     return Rated(
-        names=np.array(board.models, dtype=object)[place],
-        place=place,
-        rating=board.rating[place],
-        rank=ranks[place],
+        names=np.array(board.models, dtype=object)[index],
+        place=index,
+        rating=board.rating[index],
+        rank=ranks[index],
         covariance=covariance,
         std_error=np.sqrt(
-            np.where(of_difference > _ROUNDING * np.abs(of_sum), of_difference, np.nan)
+            np.where(
+                variance_of_difference
+                > _MIN_PART_OF_VARIANCES * np.abs(variance_of_sum),
+                variance_of_difference,
+                np.nan,
+            )
         ),
-        df=degrees_of_freedom(own[place]),
+        df=degrees_of_freedom(n_independent[index]),
         df_of_all=float(degrees_of_freedom(n_of_all)),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from elo_exp.data import conversations, trajectories
 from elo_exp.records import Response
 
-_MEASURED = ("tokens", "seconds")  # of diagnostics
+_DIAGNOSTICS = ("tokens", "seconds")
 
 
 def effort(responses: Mapping[str, Iterable[Response]]) -> list[dict[str, Any]]:
@@ -35,27 +35,41 @@ def effort(responses: Mapping[str, Iterable[Response]]) -> list[dict[str, Any]]:
         seconds  likewise
         scores   the log's own, by name, likewise
     """
-    given = {name: list(some) for name, some in responses.items()}
-    if not any("calls" in one.diagnostics for some in given.values() for one in some):
+    answers_by_entrant = {name: list(answers) for name, answers in responses.items()}
+    if not any(
+        "calls" in answer.diagnostics
+        for answers in answers_by_entrant.values()
+        for answer in answers
+    ):
         return []
-    return [{"model": name, **_means(some)} for name, some in given.items()]
+    return [
+        {"model": name, **_average_effort(answers)}
+        for name, answers in answers_by_entrant.items()
+    ]
 
 
-def _means(responses: list[Response]) -> dict[str, Any]:
-    done = [trajectories.effort(conversations.said(one)) for one in responses]
-    own = [one.diagnostics.get("scores") or {} for one in responses]
-    names = dict.fromkeys(name for scores in own for name in scores)
+def _average_effort(responses: list[Response]) -> dict[str, Any]:
+    efforts = [
+        trajectories.effort(conversations.said(response)) for response in responses
+    ]
+    scores_of_answers = [
+        response.diagnostics.get("scores") or {} for response in responses
+    ]
+    names = dict.fromkeys(name for scores in scores_of_answers for name in scores)
     return {
         "n": len(responses),
-        **{key: _mean(one[key] for one in done) for key in ("steps", "calls")},
+        **{key: _mean(row[key] for row in efforts) for key in ("steps", "calls")},
         **{
-            key: _mean(one.diagnostics.get(key) for one in responses)
-            for key in _MEASURED
+            key: _mean(response.diagnostics.get(key) for response in responses)
+            for key in _DIAGNOSTICS
         },
-        "scores": {name: _mean(scores.get(name) for scores in own) for name in names},
+        "scores": {
+            name: _mean(scores.get(name) for scores in scores_of_answers)
+            for name in names
+        },
     }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return fmean(known_values) if known_values else None

@@ -70,11 +70,11 @@ def effective_number(is_hit: Array, cluster: Index) -> float:
     if not n:
         return 0.0
     share = float(is_hit.mean())
-    error, worth = mean_error_and_worth(is_hit - share, cluster)
+    error, n_effective = mean_error_and_worth(is_hit - share, cluster)
     if not error:
-        return worth
+        return n_effective
     n_clusters, tails = len(np.unique(cluster)), 1.0
-    if worth < n_clusters:
-        tails = float(t_quantile(degrees_of_freedom(worth))) / Z95
+    if n_effective < n_clusters:
+        tails = float(t_quantile(degrees_of_freedom(n_effective))) / Z95
     variance = float(((is_hit - share) ** 2).mean()) * n_clusters / (n_clusters - 1)
     return float(np.clip(variance / (tails * error) ** 2, 1.0, n))

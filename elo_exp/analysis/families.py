@@ -10,8 +10,8 @@ from pathlib import PurePath
 
 from elo_exp.records import Record
 
-# what runs any model, or asks any
-_PROGRAM = re.compile("llama[._-]?cpp|openai[._-]?compatible", re.IGNORECASE)
+# Programs that run models of any family, and APIs that serve them
+_PROGRAM_NAMES = re.compile("llama[._-]?cpp|openai[._-]?compatible", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,16 @@ def kin(
     Kin
         Without a family where no name tells the judge's.
     """
-    own = family(families, judge)
-    of_family = [
+    judge_family = family(families, judge)
+    kin_models = [
         model
-        for model, told in models.items()
-        if own is not None and family(families, *told) == own
+        for model, model_names in models.items()
+        if judge_family is not None and family(families, *model_names) == judge_family
     ]
-    others = [model for model in models if model not in of_family]
-    return Kin(family=own, models=tuple(of_family), others=tuple(others))
+    other_models = [model for model in models if model not in kin_models]
+    return Kin(
+        family=judge_family, models=tuple(kin_models), others=tuple(other_models)
+    )
 
 
 def names(entrant: object) -> list[str]:
@@ -79,12 +81,12 @@ def names(entrant: object) -> list[str]:
     model, path = (str(getattr(entrant, name, "")) for name in ("model", "path"))
     is_path = model[:1] in tuple("/.~") or model.count("/") > 1
     file = PurePath(path)
-    told = [
+    candidates = [
         PurePath(model).name if is_path else model,
         file.name if file.suffix else "",
         str(getattr(entrant, "entrant_id", "")),
     ]
-    return [name for name in told if name]
+    return [name for name in candidates if name]
 
 
 def family(families: Mapping[str, str], *names: str) -> str | None:
@@ -107,14 +109,14 @@ def family(families: Mapping[str, str], *names: str) -> str | None:
         None where no name does.
     """
     for name in names:
-        told = _PROGRAM.sub("", name)
-        parts = [part for part in families if _has(told, part)]
+        model_name = _PROGRAM_NAMES.sub("", name)
+        parts = [part for part in families if _contains_part(model_name, part)]
         if parts:
             return families[max(parts, key=len)]
     return None
 
 
-def _has(name: str, part: str) -> bool:
+def _contains_part(name: str, part: str) -> bool:
     letter = r"[^\W\d_]"
     pattern = rf"(?<!{letter}){re.escape(part)}(?!{letter})"
     return re.search(pattern, name, re.IGNORECASE) is not None

@@ -68,18 +68,20 @@ def mean_scores(
     .. [3] C. J. Clopper and E. S. Pearson (1934), "The use of confidence or fiducial limits illustrated
        in the case of the binomial", Biometrika 26(4), 404-413.
     """
-    items = _in_common(dimension, rows, allow_missing)
+    items = _find_common_items(dimension, rows, allow_missing)
     x, n_clusters = items.total / items.n_draws, int(items.cluster.max()) + 1
-    found = dict(items.counts)
+    parameters = dict(items.counts)
     if len(items.entrants) == 2 and n_clusters == len(x) and np.isin(x, (0, 1)).all():
         from scipy.stats import binom  # a third of a second
 
         won, lost = (x > x[:, ::-1]).sum(axis=0).tolist()
         p = binom.cdf(min(won, lost) - np.arange(2), won + lost, 0.5).sum()
-        found |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
-    known = [row.value for row in rows if row.value is not None]
-    is_bounded = bool(np.isin(known, (0.0, 0.5, 1.0)).all())
-    return _board("Mean score", items, x, found, is_bounded=is_bounded, scale=scale)
+        parameters |= {"n_only_first": won, "n_only_second": lost, "mcnemar_mid_p": p}
+    values = [row.value for row in rows if row.value is not None]
+    is_bounded = bool(np.isin(values, (0.0, 0.5, 1.0)).all())
+    return _rate_items(
+        "Mean score", items, x, parameters, is_bounded=is_bounded, scale=scale
+    )
 
 
 def pass_rates(
@@ -143,38 +145,38 @@ def pass_rates(
                 f"{kind}: found the score {row.value:g}. Expected 0 and 1 alone. It is of {dimension}; "
                 "battles_metric=NAME reads another."
             )
-    items = _in_common(dimension, rows, allow_missing)
-    found = {}
+    items = _find_common_items(dimension, rows, allow_missing)
+    boards = {}
     for mark, kind, sizes in (("@", "pass.at", at), ("^", "pass.hat", hat)):
         for k in dict.fromkeys(sizes):
-            _refuse_few(kind, k, items)
+            _refuse_few_draws(kind, k, items)
             wrong = items.n_draws - items.total
-            x = 1.0 - _all(wrong, items.n_draws, k)
+            x = 1.0 - _chance_that_all_are_right(wrong, items.n_draws, k)
             if mark == "^":
-                x = _all(items.total, items.n_draws, k)
+                x = _chance_that_all_are_right(items.total, items.n_draws, k)
             label = f"pass{mark}{k}"
-            found[label] = _board(
+            boards[label] = _rate_items(
                 label, items, x, items.counts, is_bounded=True, scale=(0.0, 1.0)
             )
-    return found
+    return boards
 
 
-def _all(some: Array, n: Array, k: int) -> Array:
-    """The chance that k draws of n, taken without replacement, are all among so many: C(some, k) / C(n, k)."""
+def _chance_that_all_are_right(n_right: Array, n: Array, k: int) -> Array:
+    """Return the chance that k of n draws, taken without replacement, are all right: C(n_right, k) / C(n, k)."""
     j = np.arange(k)
-    left, of = np.maximum(some[..., None] - j, 0.0), n[..., None] - j
-    return np.asarray((left / of).prod(axis=-1))
+    numerator, denominator = np.maximum(n_right[..., None] - j, 0.0), n[..., None] - j
+    return np.asarray((numerator / denominator).prod(axis=-1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Items:
+class _CommonItems:
     """The scores of n items that all m entrants have.
 
-    total    (n, m) sum over the known draws
-    n_draws  (n, m) how many these are
-    cluster  (n,) from 0
-    n_of     (m,) items on which an entrant has a score
-    counts   items of any entrant, those in common, and missing scores
+    total     (n, m) sum over the known draws
+    n_draws   (n, m) how many these are
+    cluster   (n,) from 0
+    n_scored  (m,) items on which an entrant has a score
+    counts    items of any entrant, those in common, and missing scores
     """
 
     entrants: Sequence[str]
@@ -182,16 +184,18 @@ class _Items:
     total: Array
     n_draws: Array
     cluster: Index
-    n_of: Index
+    n_scored: Index
     counts: Mapping[str, float | None]
 
 
-def _in_common(dimension: str, rows: Sequence[Score], allow_missing: bool) -> _Items:
-    twice, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
+def _find_common_items(
+    dimension: str, rows: Sequence[Score], allow_missing: bool
+) -> _CommonItems:
+    key, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:
-        raise UserError(f"{dimension}: found {n} scores of {twice}. Expected one.")
+        raise UserError(f"{dimension}: found {n} scores of {key}. Expected one.")
     entrants, entrant = np.unique([row.entrant for row in rows], return_inverse=True)
-    items, first, item = np.unique(
+    items, first_row, item = np.unique(
         [row.item for row in rows], return_index=True, return_inverse=True
     )
     value = np.array([row.value for row in rows], dtype=np.float64)
@@ -206,14 +210,14 @@ def _in_common(dimension: str, rows: Sequence[Score], allow_missing: bool) -> _I
             f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the {m} "
             "entrants. Expected at least half; allow_missing=true compares them on fewer."
         )
-    clusters = [rows[i].cluster or rows[i].item for i in first[is_common]]
-    return _Items(
+    clusters = [rows[i].cluster or rows[i].item for i in first_row[is_common]]
+    return _CommonItems(
         entrants=entrants.tolist(),
         names=items[is_common].tolist(),
         total=total[is_common],
         n_draws=n_draws[is_common],
         cluster=np.unique(clusters, return_inverse=True)[1],
-        n_of=(n_draws > 0).sum(axis=0),
+        n_scored=(n_draws > 0).sum(axis=0),
         counts={
             "n_items": n_items,
             "n_common": n,
@@ -222,7 +226,7 @@ def _in_common(dimension: str, rows: Sequence[Score], allow_missing: bool) -> _I
     )
 
 
-def _refuse_few(kind: str, k: int, items: _Items) -> None:
+def _refuse_few_draws(kind: str, k: int, items: _CommonItems) -> None:
     """Raise UserError where an item has fewer than k draws, naming one with the fewest."""
     i, j = divmod(int(items.n_draws.argmin()), len(items.entrants))
     n = int(items.n_draws[i, j])
@@ -234,9 +238,9 @@ def _refuse_few(kind: str, k: int, items: _Items) -> None:
         )
 
 
-def _board(
+def _rate_items(
     label: str,
-    items: _Items,
+    items: _CommonItems,
     x: Array,
     parameters: Mapping[str, float | None],
     *,
@@ -262,7 +266,7 @@ def _board(
         models=tuple(items.entrants),
         rating=x.mean(axis=0),
         covariance=covariance,
-        n_battles=items.n_of,
+        n_battles=items.n_scored,
         n_clusters=n_clusters,
         n_effective_clusters=n_effective,
         parameters={

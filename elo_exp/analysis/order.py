@@ -60,30 +60,30 @@ def order(standings: Standings, dimension: str) -> dict[str, float]:
     models = [model for tier in tiers for model in tier]
     if len(models) < 2:
         return {}
-    place = {model: i for i, model in enumerate(elo.models)}
-    mean = {model: float(elo.rating[place[model]]) for model in models}
-    found = _gap(board, mean)
+    index = {model: i for i, model in enumerate(elo.models)}
+    mean = {model: float(elo.rating[index[model]]) for model in models}
+    numbers = _measure_gap(board, mean)
     if board is not elo:
-        found["swaps"] = sum(
+        numbers["swaps"] = sum(
             mean[better] < mean[worse]
             for higher, lower in combinations(tiers, 2)
             for better in higher
             for worse in lower
         )
     if elo.samples is not None and len(tiers) > 1:
-        found["one_order_wrong"] = _share_wrong(
-            [elo.samples[:, [place[model] for model in tier]] for tier in tiers]
+        numbers["one_order_wrong"] = _share_wrong(
+            [elo.samples[:, [index[model] for model in tier]] for tier in tiers]
         )
     if elo.ordering_error is not None and _n_orders(elo) > 1:
-        found["mc_error"] = _rms(elo.ordering_error[[place[m] for m in models]])
-    way = standings.convergence[dimension]
-    if all(model in way.limit for model in models):
-        found["distance"] = _rms(
-            np.array([mean[model] - way.limit[model] for model in models])
+        numbers["mc_error"] = _rms(elo.ordering_error[[index[m] for m in models]])
+    convergence = standings.convergence[dimension]
+    if all(model in convergence.limit for model in models):
+        numbers["distance"] = _rms(
+            np.array([mean[model] - convergence.limit[model] for model in models])
         )
-        if (at := way.by_k.get(standings.k)) is not None:
-            found |= {"convergence": at.convergence, "slowest": at.slowest_share}
-    return {name: float(found[name]) for name in NUMBERS if name in found}
+        if (at := convergence.by_k.get(standings.k)) is not None:
+            numbers |= {"convergence": at.convergence, "slowest": at.slowest_share}
+    return {name: float(numbers[name]) for name in NUMBERS if name in numbers}
 
 
 def scatter_over_error(ratings: Array, errors: Array) -> float | None:
@@ -112,7 +112,7 @@ def scatter_over_error(ratings: Array, errors: Array) -> float | None:
 
 
 def _tiers(elo: Leaderboard, board: Leaderboard) -> list[list[str]]:
-    """Entrants that have an Elo and a rank, best first, those of one rank together."""
+    """Group the entrants that have an Elo and a rank by rank, best first."""
     has_played = {
         model for i, model in enumerate(elo.models) if elo.flags.get(i) != "no match"
     }
@@ -124,7 +124,7 @@ def _tiers(elo: Leaderboard, board: Leaderboard) -> list[list[str]]:
     ]
 
 
-def _gap(board: Leaderboard, mean: dict[str, float]) -> dict[str, float]:
+def _measure_gap(board: Leaderboard, mean: dict[str, float]) -> dict[str, float]:
     first, second = board.ratings[:2]
     if first.rank == second.rank or not {first.model, second.model} <= mean.keys():
         return {}
@@ -132,7 +132,7 @@ def _gap(board: Leaderboard, mean: dict[str, float]) -> dict[str, float]:
 
 
 def _share_wrong(tiers: Sequence[Array]) -> float:
-    """The share of orders (p,) in which somebody is below one of a lower tier.
+    """Return the share of orders (p,) in which an entrant is below one of a lower tier.
 
     tiers  ratings (p, m) of two or more, the best first
     """

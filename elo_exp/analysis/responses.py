@@ -20,12 +20,12 @@ LIMITS: Mapping[str, float] = {
     "refused": 0.20,
 }
 _MIN_ANSWERS = 3
-_SHORT = 3  # words
-_RUN = 8  # words
-# Of one answer: the share of its runs that occurred before, and how many runs it has at least, from which
-# on it repeats itself
-_LOOP, _MIN_RUNS = 0.5, 16
-_BEGINNING = 120  # words of an answer in which runs are compared
+_MIN_WORDS = 3
+_WORDS_PER_RUN = 8
+# An answer repeats itself if it has so many runs and such a share of them occurred before in it
+_MIN_REPEATED_SHARE, _MIN_RUNS = 0.5, 16
+# Runs are compared between answers only in the beginning of each
+_MAX_WORDS_COMPARED = 120
 _REFUSAL = re.compile(
     r"(i'?m sorry,? but i|i apologi[sz]e,? but i|sorry,? i|i)"
     r" (can'?t|can ?not|am unable to|am not able to|won'?t)"
@@ -35,10 +35,10 @@ _REFUSAL = re.compile(
 
 
 def _repeats_itself(answer: Sequence[str]) -> bool:
-    """Whether an answer, by words, says the same again and again."""
-    runs = list(zip(*(answer[i:] for i in range(_RUN)), strict=False))
-    n_again = len(runs) - len(set(runs))
-    return len(runs) >= _MIN_RUNS and n_again >= _LOOP * len(runs)
+    """Return whether an answer, given as words, repeats itself."""
+    runs = list(zip(*(answer[i:] for i in range(_WORDS_PER_RUN)), strict=False))
+    n_repeated = len(runs) - len(set(runs))
+    return len(runs) >= _MIN_RUNS and n_repeated >= _MIN_REPEATED_SHARE * len(runs)
 
 
 def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, Any]:
@@ -69,19 +69,22 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         flags      the checks whose limit, in `LIMITS`, is reached, and by three answers at least
     """
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
-    to = [r.prompt_id for r in responses.values()]
-    said = dict.fromkeys(zip(to, map(" ".join, words), strict=True))
-    texts = Counter(text for _, text in said if text)
+    prompt_ids = [r.prompt_id for r in responses.values()]
+    distinct_answers = dict.fromkeys(zip(prompt_ids, map(" ".join, words), strict=True))
+    texts = Counter(text for _, text in distinct_answers if text)
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
-    n, n_texts = max(len(responses), 1), max(len(said), 1)
-    least = max(_MIN_ANSWERS, LIMITS["phrases"] * len(set(to)))
-    by_prompt = {
+    n, n_texts = max(len(responses), 1), max(len(distinct_answers), 1)
+    min_answers = max(_MIN_ANSWERS, LIMITS["phrases"] * len(set(prompt_ids)))
+    prompt_runs = {
         (prompt, run)
-        for prompt, answer in zip(to, words, strict=True)
-        for run in zip(*(answer[i:_BEGINNING] for i in range(_RUN)), strict=False)
+        for prompt, answer in zip(prompt_ids, words, strict=True)
+        for run in zip(
+            *(answer[i:_MAX_WORDS_COMPARED] for i in range(_WORDS_PER_RUN)),
+            strict=False,
+        )
     }
-    runs = Counter(run for _, run in by_prompt)
-    n_common = sum(count for count in runs.values() if count >= least)
+    runs = Counter(run for _, run in prompt_runs)
+    n_common = sum(count for count in runs.values() if count >= min_answers)
     is_refused = [
         r.finish_reason == "refusal" or bool(_REFUSAL.match(r.response_text.strip()))
         for r in responses.values()
@@ -91,10 +94,10 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         "repeated": sum(count for count in texts.values() if count > 1) / n_texts,
         "phrases": n_common / max(runs.total(), 1),
         "loops": sum(map(_repeats_itself, words)) / n,
-        "short": sum(len(answer) < _SHORT for answer in words) / n,
+        "short": sum(len(answer) < _MIN_WORDS for answer in words) / n,
         "refused": sum(is_refused) / n,
     }
-    n_of = {"one_text": n_texts, "repeated": n_texts}
+    n_answers = {"one_text": n_texts, "repeated": n_texts}
     return {
         "model": model,
         "n_responses": len(responses),
@@ -104,6 +107,6 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         "flags": [
             name
             for name, limit in LIMITS.items()
-            if shares[name] >= max(limit, _MIN_ANSWERS / n_of.get(name, n))
+            if shares[name] >= max(limit, _MIN_ANSWERS / n_answers.get(name, n))
         ],
     }

@@ -61,11 +61,11 @@ from elo_exp.records import (
     UserError,
 )
 
-_OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
-_SCORES = "mean_score"
-_SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
+_STRATUM_COLUMNS = ("model", "rating", "ci_low", "ci_high", "n_battles")
+_SCORE_METHOD = "mean_score"
+_RANK_SETS_SEED = 20260425
 
-_Claim = tuple[str, WorstCase]  # of a dimension
+_DimensionCase = tuple[str, WorstCase]
 Rate = Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]]
 
 
@@ -119,7 +119,7 @@ class Standings:
     @property
     def is_of_scores(self) -> bool:
         """Whether items were scored, and nothing was compared: no battles, and no Elo."""
-        return self.primary_method == _SCORES
+        return self.primary_method == _SCORE_METHOD
 
     @property
     def primary_method(self) -> str | None:
@@ -183,8 +183,13 @@ def rate(
     matches = matches or battles
     method = primary_method(ratings)
     boards = leaderboards(battles, ratings, one_sided_of=method)
-    fitted = {dimension: Fitted.of(some) for dimension, some in battles.items()}
-    raw, controlled = _without_control(ratings[method], battles) if method else ({}, ())
+    fitted = {
+        dimension: Fitted.of(dimension_battles)
+        for dimension, dimension_battles in battles.items()
+    }
+    raw, controlled = (
+        _rate_without_control(ratings[method], battles) if method else ({}, ())
+    )
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -193,35 +198,39 @@ def rate(
         convergence=elo.convergence(matches),
         companions=boards,
         groups={
-            dimension: _groups(battles[dimension], board, ratings[method])
+            dimension: _rate_unlinked_groups(battles[dimension], board, ratings[method])
             for dimension, board in boards[method].items()
         }
         if method
         else {},
         win_rates=[
             row
-            for dimension, some in battles.items()
-            for row in win_rates(some, dimension=dimension)
+            for dimension, dimension_battles in battles.items()
+            for row in win_rates(dimension_battles, dimension=dimension)
         ],
         raw=raw,
         controlled=controlled,
-        differences={name: differences(some) for name, some in boards.items()},
-        precision={name: precision(some) for name, some in boards.items()},
+        differences={
+            name: differences(method_boards) for name, method_boards in boards.items()
+        },
+        precision={
+            name: precision(method_boards) for name, method_boards in boards.items()
+        },
         fitted=fitted,
-        diagnoses={name: _diagnoses(fit, name) for name, fit in fitted.items()},
+        diagnoses={name: _diagnose_judge(fit, name) for name, fit in fitted.items()},
         variance={
-            name: found
-            for name, some in battles.items()
-            if (found := of_battles(some)) is not None
+            name: components
+            for name, dimension_battles in battles.items()
+            if (components := of_battles(dimension_battles)) is not None
         },
         agreement=pairwise_kappa(battles),
     )
 
 
-def _without_control(
+def _rate_without_control(
     method: RatingMethod, battles: Mapping[str, Battles]
 ) -> tuple[Mapping[str, Leaderboard], tuple[Feature, ...]]:
-    """Rate by the same method without its control for style; nothing if it has none."""
+    """Rate by the same method without its control for style; {} and () if it has none."""
     features: Sequence[Feature] = getattr(method, "style", ())
     if not features:
         return {}, ()
@@ -262,45 +271,53 @@ def of_scores(
     UserError
         As `mean_scores` and `pass_rates`.
     """
-    by_method: dict[str, dict[str, Leaderboard]] = {_SCORES: {}}
+    by_method: dict[str, dict[str, Leaderboard]] = {_SCORE_METHOD: {}}
     scales = dict[str, Scale | None]()
     for name in dict.fromkeys(row.dimension for row in rows):
-        own = [row for row in rows if row.dimension == name]
-        scales[name] = scale_of(own, scale)
-        boards = {_SCORES: mean_scores(name, own, allow_missing, scale=scales[name])}
-        boards |= pass_rates(name, own, allow_missing, at=at, hat=hat)
+        dimension_rows = [row for row in rows if row.dimension == name]
+        scales[name] = scale_of(dimension_rows, scale)
+        boards = {
+            _SCORE_METHOD: mean_scores(
+                name, dimension_rows, allow_missing, scale=scales[name]
+            )
+        }
+        boards |= pass_rates(name, dimension_rows, allow_missing, at=at, hat=hat)
         for method, board in boards.items():
-            ranked = with_ranks(board, np.random.default_rng(_SEED))
+            ranked = with_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
             by_method.setdefault(method, {})[name] = ranked
-    first = by_method[_SCORES]
-    found = Standings(
-        models=tuple(sorted({model for b in first.values() for model in b.models})),
-        battles=dict.fromkeys(first, Battles.from_rows([])),
+    score_boards = by_method[_SCORE_METHOD]
+    standings = Standings(
+        models=tuple(
+            sorted({model for b in score_boards.values() for model in b.models})
+        ),
+        battles=dict.fromkeys(score_boards, Battles.from_rows([])),
         companions=by_method,
         differences={
             method: differences(boards) for method, boards in by_method.items()
         },
     )
-    return _with_missing_scores(found, rows, scales)
+    return _count_missing_scores(standings, rows, scales)
 
 
-def _with_missing_scores(
+def _count_missing_scores(
     standings: Standings, rows: Sequence[Score], scales: Mapping[str, Scale | None]
 ) -> Standings:
-    """Test the first of each dimension once more on all items, with missing scores counted against it."""
-    cases = list[_Claim]()
-    for name, board in standings.companions[_SCORES].items():
+    """Test the leader of each dimension again on all items, with missing scores counted against it."""
+    cases = list[_DimensionCase]()
+    for name, board in standings.companions[_SCORE_METHOD].items():
         counts = board.parameters
         if counts["n_common"] == counts["n_items"] and not counts["n_missing"]:
             continue
-        own = [row for row in rows if row.dimension == name]
+        dimension_rows = [row for row in rows if row.dimension == name]
         pairs = standings.pairs(name)
-        if (first := first_of(board, pairs)) is None:
+        if (leader := first_of(board, pairs)) is None:
             continue
-        for leader, rival in missing_answers.claims(first.model, first.below, pairs):
-            case = bounded_scores.worst_case(own, leader, rival, scales[name])
+        for higher, lower in missing_answers.claims(leader.model, leader.below, pairs):
+            case = bounded_scores.worst_case(
+                dimension_rows, higher, lower, scales[name]
+            )
             cases.append((name, case))
-    return _with_worst_cases(standings, cases)
+    return _add_worst_cases(standings, cases)
 
 
 def primary_method(methods: Collection[str]) -> str | None:
@@ -319,25 +336,25 @@ def primary_method(methods: Collection[str]) -> str | None:
     return "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
 
 
-def _groups(
+def _rate_unlinked_groups(
     battles: Battles, board: Leaderboard, method: RatingMethod
 ) -> list[Leaderboard]:
-    """Rate the models that are linked to each other but not to those of the leaderboard."""
+    """Rate the groups of models that are linked to each other but not to the models of the leaderboard."""
     groups: list[Leaderboard] = []
     while True:
-        left = [
+        unlinked = [
             row.model
             for row in board.ratings
             if row.flag in ("disconnected", "separated")
         ]
-        linked = battles.among(left)
+        linked = battles.among(unlinked)
         try:
-            found = leaderboards({"": linked}, {"": method})[""] if len(linked) else {}
+            boards = leaderboards({"": linked}, {"": method})[""] if len(linked) else {}
         except UserError:  # the model that fixes the scale is not among them
-            found = {}
-        if not found or not np.isfinite(found[""].rating).any():
+            boards = {}
+        if not boards or not np.isfinite(boards[""].rating).any():
             return groups
-        board = found[""]
+        board = boards[""]
         groups.append(board)
 
 
@@ -370,14 +387,16 @@ def leaderboards(
         is_primary = name == one_sided_of
         rated = rate_all(method, battles) if is_primary else method.rate(battles)
         boards[name] = {
-            dimension: with_p_best(with_ranks(board, np.random.default_rng(_SEED)))
+            dimension: with_p_best(
+                with_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
+            )
             for dimension, board in rated.items()
         }
     return boards
 
 
-def _diagnoses(fitted: Fitted, dimension: str) -> dict[str, Any]:
-    """Diagnoses of the judge from its battles; both orders count, whatever the ratings use."""
+def _diagnose_judge(fitted: Fitted, dimension: str) -> dict[str, Any]:
+    """Diagnose the judge by its battles; both orders count, whatever the ratings use."""
     test, residuals = transitivity(fitted, dimension=dimension)
     return {
         "position": position_effect(fitted, dimension=dimension),
@@ -391,7 +410,7 @@ def _diagnoses(fitted: Fitted, dimension: str) -> dict[str, Any]:
 
 
 def with_diagnoses(
-    standings: Standings, *found: Mapping[str, Mapping[str, Any]], **changes: Any
+    standings: Standings, *additions: Mapping[str, Mapping[str, Any]], **changes: Any
 ) -> Standings:
     """Add diagnoses to those of a dimension.
 
@@ -399,7 +418,7 @@ def with_diagnoses(
     ----------
     standings : Standings
         Whose dimensions are kept.
-    *found : mapping of str to mapping
+    *additions : mapping of str to mapping
         Diagnoses by name, by dimension; later ones replace those of the same name.
     **changes
         Other fields of the standings.
@@ -409,9 +428,9 @@ def with_diagnoses(
     Standings
     """
     diagnoses = dict(standings.diagnoses)
-    for some in found:
-        for dimension in diagnoses.keys() & some.keys():
-            diagnoses[dimension] = {**diagnoses[dimension], **some[dimension]}
+    for addition in additions:
+        for dimension in diagnoses.keys() & addition.keys():
+            diagnoses[dimension] = {**diagnoses[dimension], **addition[dimension]}
     return dataclasses.replace(standings, diagnoses=diagnoses, **changes)
 
 
@@ -443,30 +462,30 @@ def of_texts(
     dict of str to dict
         `length`, `repeats`, `invalid` and `equal_answers` by dimension.
     """
-    found = {}
+    diagnoses = {}
     for dimension, battles in standings.battles.items():
-        rows, mine = battles.rows(), judgments[dimension]
-        invalid = invalid_shares(mine, dimension=dimension)
+        rows, own_judgments = battles.rows(), judgments[dimension]
+        invalid = invalid_shares(own_judgments, dimension=dimension)
         for row in invalid:
             row |= {"bound_low": None, "bound_high": None}
             if row["differs"]:
                 row["bound_low"], row["bound_high"] = bounds(
-                    rows, mine, comparisons[dimension], row["model"], rate
+                    rows, own_judgments, comparisons[dimension], row["model"], rate
                 )
-        found[dimension] = {
+        diagnoses[dimension] = {
             "length": length_control(
                 Battles.from_rows(with_style(rows, comparisons[dimension])),
                 dimension=dimension,
                 initial_rating=initial_rating,
             ),
-            "repeats": repeat_agreement(mine, dimension=dimension),
+            "repeats": repeat_agreement(own_judgments, dimension=dimension),
             "invalid": invalid,
             "equal_answers": [
                 pair.to_dict()
                 for pair in equal_answers.of_comparisons(comparisons[dimension])
             ],
         }
-    return found
+    return diagnoses
 
 
 def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
@@ -484,19 +503,19 @@ def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
     Standings
         With checks by dimension.
     """
-    of_dimension, found = {row["dimension"]: row for row in quality}, {}
+    quality_rows, dimension_checks = {row["dimension"]: row for row in quality}, {}
     for name, battles in standings.battles.items():
         board = standings.board(name)
-        first = first_of(board, standings.pairs(name)) if board else None
-        is_ahead = first is not None and first.lead and first.lead.significant
-        found[name] = checks(
+        leader = first_of(board, standings.pairs(name)) if board else None
+        is_ahead = leader is not None and leader.lead and leader.lead.significant
+        dimension_checks[name] = checks(
             battles,
             standings.diagnoses.get(name, {}),
-            of_dimension.get(name),
-            (first.model, first.second) if first and is_ahead else (),
+            quality_rows.get(name),
+            (leader.model, leader.second) if leader and is_ahead else (),
             standings.responses,
         )
-    return dataclasses.replace(standings, checks=found)
+    return dataclasses.replace(standings, checks=dimension_checks)
 
 
 def with_looks(standings: Standings, wave: Wave) -> Standings:
@@ -517,10 +536,14 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
         With the differences and ranks of the looks, for the primary method, and a row for each look.
     """
     method = standings.primary_method or ""
-    tested = sorted(wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0))
-    boards, found = {}, {}
+    resolved_pairs = sorted(
+        wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0)
+    )
+    boards, looks = {}, {}
     for dimension, board in standings.companions[method].items():
-        resolved = [r for r in tested if r.dimension == dimension and r.significant]
+        resolved = [
+            r for r in resolved_pairs if r.dimension == dimension and r.significant
+        ]
         n_better = [[r.lower for r in resolved].count(name) for name in board.models]
         n_worse = [[r.higher for r in resolved].count(name) for name in board.models]
         ranks = np.where(board.ranks() > 0, 1.0, np.nan)
@@ -533,12 +556,12 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
             )
         )
         rows = [row for row in wave.looks if row["dimension"] == dimension]
-        found[dimension] = {"looks": rows}
+        looks[dimension] = {"looks": rows}
     return with_diagnoses(
         standings,
-        found,
+        looks,
         companions={**standings.companions, method: boards},
-        differences={method: tested},
+        differences={method: resolved_pairs},
     )
 
 
@@ -575,58 +598,64 @@ def with_missing(
     }
     if name is None or not any(is_incomplete.values()):
         return dataclasses.replace(standings, missing=missing)
-    cases = list[_Claim]()
+    cases = list[_DimensionCase]()
     level_ends = dict[str, tuple[float, float]]()
     for dimension, battles in standings.battles.items():
         board, pairs = standings.board(dimension), standings.pairs(dimension)
         lacking = missing.get(dimension, ())
-        first = first_of(board, pairs) if board else None
-        if not first or not is_incomplete[dimension]:
+        leader = first_of(board, pairs) if board else None
+        if not leader or not is_incomplete[dimension]:
             continue
-        for leader, rival in missing_answers.claims(
-            first.model, first.below, pairs, len(battles)
+        for higher, lower in missing_answers.claims(
+            leader.model, leader.below, pairs, len(battles)
         ):
-            pair = missing_answers.worst_case(battles, lacking, leader, rival, method)
+            pair = missing_answers.worst_case(battles, lacking, higher, lower, method)
             counts = missing_answers.counted(
-                battles, lacking, leader, rival, in_both_orders=in_both
+                battles, lacking, higher, lower, in_both_orders=in_both
             )
             cases.append((dimension, missing_answers.with_test(counts, pair)))
-        if len(first.level) == 1:
-            other = first.level[0]
+        if len(leader.level) == 1:
+            level_model = leader.level[0]
             level_ends[dimension] = missing_answers.ends_of_level(
-                battles, lacking, (first.model, other), method
+                battles, lacking, (leader.model, level_model), method
             )
-    with_rows = dataclasses.replace(standings, missing=missing, level_ends=level_ends)
-    return _with_worst_cases(with_rows, cases)
+    with_level_ends = dataclasses.replace(
+        standings, missing=missing, level_ends=level_ends
+    )
+    return _add_worst_cases(with_level_ends, cases)
 
 
-def _with_worst_cases(standings: Standings, found_cases: Sequence[_Claim]) -> Standings:
-    """Add worst cases, whose p values take the place of those of the answered comparisons in Holm's adjustment."""
-    cases = {(name, one.leader, one.rival): one for name, one in found_cases}
-    tested = standings.differences[standings.primary_method or ""]
-    own = [cases.get((d.dimension, d.higher, d.lower)) for d in tested]
+def _add_worst_cases(
+    standings: Standings, dimension_cases: Sequence[_DimensionCase]
+) -> Standings:
+    """Add worst cases; their p values replace those of the answered comparisons in Holm's adjustment."""
+    cases = {(name, case.leader, case.rival): case for name, case in dimension_cases}
+    pairs = standings.differences[standings.primary_method or ""]
+    pair_cases = [cases.get((d.dimension, d.higher, d.lower)) for d in pairs]
     p_values = np.array(
         [
             case.p_value if case else d.p_value
-            for case, d in zip(own, tested, strict=True)
+            for case, d in zip(pair_cases, pairs, strict=True)
         ],
         dtype=np.float64,
     )
-    found: dict[str, list[WorstCase]] = {}
-    for d, case, adjusted in zip(tested, own, holm(p_values).tolist(), strict=True):
+    cases_by_dimension: dict[str, list[WorstCase]] = {}
+    for d, case, adjusted in zip(
+        pairs, pair_cases, holm(p_values).tolist(), strict=True
+    ):
         if case is None:
             continue
         level, p_holm = ALPHA, adjusted
         if d.p_value is None:  # of planned looks
             level, p_holm = _level_of_look(standings, d), case.p_value
         holds = missing_answers.is_significant(p_holm, level)
-        done = dataclasses.replace(case, p_holm=p_holm, holds=holds)
-        found.setdefault(d.dimension, []).append(done)
-    return dataclasses.replace(standings, worst_cases=found)
+        adjusted_case = dataclasses.replace(case, p_holm=p_holm, holds=holds)
+        cases_by_dimension.setdefault(d.dimension, []).append(adjusted_case)
+    return dataclasses.replace(standings, worst_cases=cases_by_dimension)
 
 
 def _level_of_look(standings: Standings, pair: Difference) -> float:
-    """The two-sided level of the boundary at which a pair was resolved."""
+    """Return the two-sided level of the boundary at which a pair was resolved."""
     look = getattr(pair, "look", None)
     rows = standings.diagnoses.get(pair.dimension, {}).get("looks", ())
     bounds = [row["boundary"] for row in rows if row["look"] == look]
@@ -678,29 +707,33 @@ def of_strata(
         `strata` by dimension: the test of `heterogeneity`, `ratings` of each stratum where there are
         several, the `most_varied_gap`, the `leader`, and who is `ahead` of it on which stratum.
     """
-    found = {}
-    for dimension, some in fitted.items():
-        parts = by_stratum(some.battles, strata)
-        boards = rate(parts) if len(parts) > 1 else {}
-        leader = _highest(some) if leaders is None else leaders.get(dimension)
-        found[dimension] = {
+    diagnoses = {}
+    for dimension, fit in fitted.items():
+        battles_by_stratum = by_stratum(fit.battles, strata)
+        boards = rate(battles_by_stratum) if len(battles_by_stratum) > 1 else {}
+        leader = (
+            _highest_rated_model(fit) if leaders is None else leaders.get(dimension)
+        )
+        diagnoses[dimension] = {
             "strata": {
-                **heterogeneity(some, strata, dimension=dimension),
+                **heterogeneity(fit, strata, dimension=dimension),
                 "ratings": [
                     {"stratum": stratum}
-                    | {name: getattr(row, name) for name in _OF_A_STRATUM}
+                    | {name: getattr(row, name) for name in _STRATUM_COLUMNS}
                     for stratum, board in boards.items()
                     for row in board.ratings
                 ],
                 "most_varied_gap": most_varied_gap(boards),
                 "leader": leader,
-                "ahead": rivals_ahead(parts, boards, leader) if leader else [],
+                "ahead": rivals_ahead(battles_by_stratum, boards, leader)
+                if leader
+                else [],
             }
         }
-    return found
+    return diagnoses
 
 
-def _highest(fitted: Fitted) -> str | None:
+def _highest_rated_model(fitted: Fitted) -> str | None:
     """Return the model with the highest rating; None if none has a rating."""
     fit = fitted.fit
     if not fit.rated.any():
@@ -727,7 +760,7 @@ def of_known_order(
         `known_order` by dimension: `n_pairs`, of which `n_recovered` have the right sign, and of these
         `n_significant`; dimensions without a pair are left out.
     """
-    found = {}
+    diagnoses = {}
     for dimension, rank in ranks.items():
         models = sorted(rank, key=rank.__getitem__)
         pairs = set(combinations(models, 2))
@@ -747,14 +780,14 @@ def of_known_order(
             "n_recovered": len(recovered),
             "n_significant": sum(bool(d.significant) for d in recovered),
         }
-        found[dimension] = {"known_order": order}
-    return found
+        diagnoses[dimension] = {"known_order": order}
+    return diagnoses
 
 
 def with_judges(
     standings: Standings,
     judge: str,
-    others: Mapping[str, Mapping[str, Battles]],
+    other_judges: Mapping[str, Mapping[str, Battles]],
     rate: Rate,
 ) -> Standings:
     """Add how far every two judges agree on the same comparisons.
@@ -765,7 +798,7 @@ def with_judges(
         Of one judge.
     judge : str
         Its name.
-    others : mapping of str to mapping of str to Battles
+    other_judges : mapping of str to mapping of str to Battles
         Battles of other judges, by judge and dimension.
     rate : callable
         From battles by dimension to leaderboards: the method whose ratings are correlated.
@@ -777,9 +810,13 @@ def with_judges(
     """
     kappas: list[dict[str, Any]] = []
     ranks: list[dict[str, Any]] = []
-    for dimension, own in standings.battles.items():
-        by_judge = {judge: own}
-        by_judge |= {n: by[dimension] for n, by in others.items() if len(by[dimension])}
+    for dimension, dimension_battles in standings.battles.items():
+        by_judge = {judge: dimension_battles}
+        by_judge |= {
+            name: battles[dimension]
+            for name, battles in other_judges.items()
+            if len(battles[dimension])
+        }
         kappas += pairwise_kappa(by_judge, dimension=dimension)
         ranks += ranks_between_judges(by_judge, rate, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
@@ -798,16 +835,16 @@ def trace_rows(standings: Standings) -> list[dict[str, Any]]:
     list of dict
         A row for each dimension, number of permutations and model, in rating points.
     """
-    found = []
+    trace = []
     for dimension in standings.dimensions:
         board = standings.primary(dimension)
         if board is not None and board.samples is not None:
             counts, means, errors = running_means(board.samples)
-            found += rows(
+            trace += rows(
                 dimension=dimension,
                 n_perms=np.repeat(counts, len(board.models)),
                 model=board.models * len(counts),
                 running_mean=means.ravel(),
                 ordering_error=errors.ravel(),
             )
-    return found
+    return trace

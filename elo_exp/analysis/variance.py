@@ -11,7 +11,7 @@ from elo_exp.arrays import Array
 from elo_exp.data.battles import SCORES, Battles
 from elo_exp.records import Record
 
-_NOISE = 0.1  # of the whole: a smaller component is not told from nothing
+_MIN_SHARE_ABOVE_NOISE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +54,22 @@ class Variance(Record):
         if self.draws is not None and self.judge is not None:
             judge = self.judge / self.orders
             parts = {"prompts": self.prompts, "draws": self.draws, "judge": judge}
-        known = {
+        components = {
             name: part if part is None else max(part, 0.0)
             for name, part in parts.items()
         }
-        total = sum(part or 0.0 for part in known.values())
-        is_whole = None not in known.values() and total > 0.0
+        total = sum(part or 0.0 for part in components.values())
+        is_whole = None not in components.values() and total > 0.0
         return {
             name: part / total if is_whole and part is not None else None
-            for name, part in known.items()
+            for name, part in components.items()
         }
 
     @property
     def is_noise(self) -> dict[str, bool]:
-        """Whether a share is below a tenth, which nothing tells from none."""
+        """Whether a share is below a tenth, and so cannot be distinguished from zero."""
         return {
-            name: share is not None and share < _NOISE
+            name: share is not None and share < _MIN_SHARE_ABOVE_NOISE
             for name, share in self.shares.items()
         }
 
@@ -113,8 +113,8 @@ def split(outcomes: Array) -> Variance:
     does not vary, draws do on the second.
 
     >>> outcomes = np.array([[[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.0, 0.0]]])
-    >>> found = split(outcomes)
-    >>> found.prompts, found.draws, found.judge
+    >>> components = split(outcomes)
+    >>> components.prompts, components.draws, components.judge
     (0.0, 0.25, 0.0)
     """
     n, k, orders = outcomes.shape
@@ -155,33 +155,41 @@ def of_battles(battles: Battles) -> Variance | None:
         None where no pair has several draws of two prompts. `n` counts the prompts of the pair with the
         fewest.
     """
-    named = in_name_order(battles.select(battles.question < len(battles.questions)))
-    if not len(named) or named.draw_a is None or named.count is not None:
+    named_battles = in_name_order(
+        battles.select(battles.question < len(battles.questions))
+    )
+    if (
+        not len(named_battles)
+        or named_battles.draw_a is None
+        or named_battles.count is not None
+    ):
         return None
-    first, second = named.draws()
-    draw = np.maximum(first, second)
+    draw_a, draw_b = named_battles.draws()
+    draw = np.maximum(draw_a, draw_b)
     k = int(draw.max()) + 1
-    ab, ba = named.verdict_ab >= 0, named.verdict_ba >= 0
+    ab, ba = named_battles.verdict_ab >= 0, named_battles.verdict_ba >= 0
     orders = 2 if (ab & ba).all() else 1
-    y = named.scores()[:, None]
+    y = named_battles.scores()[:, None]
     if orders == 2:
-        y = np.stack([SCORES[named.verdict_ab], SCORES[named.verdict_ba]], axis=1)
-    y[named.equal_answers] = 0.5
-    _, _, pair = pairs_that_met(named.model_a, named.model_b)
-    found = []
+        y = np.stack(
+            [SCORES[named_battles.verdict_ab], SCORES[named_battles.verdict_ba]], axis=1
+        )
+    y[named_battles.equal_answers] = 0.5
+    _, _, pair = pairs_that_met(named_battles.model_a, named_battles.model_b)
+    components = []
     for number in range(int(pair.max()) + 1):
         rows = np.flatnonzero(pair == number)
-        outcomes = np.full((len(named.questions), k, orders), np.nan)
-        outcomes[named.question[rows], draw[rows]] = y[rows]
-        whole = outcomes[np.isfinite(outcomes).all(axis=(1, 2))]
-        if len(whole) > 1 and k > 1:
-            found.append(split(whole))
-    return _mean(found) if found else None
+        outcomes = np.full((len(named_battles.questions), k, orders), np.nan)
+        outcomes[named_battles.question[rows], draw[rows]] = y[rows]
+        complete_outcomes = outcomes[np.isfinite(outcomes).all(axis=(1, 2))]
+        if len(complete_outcomes) > 1 and k > 1:
+            components.append(split(complete_outcomes))
+    return _average(components) if components else None
 
 
-def _mean(found: list[Variance]) -> Variance:
+def _average(components: list[Variance]) -> Variance:
     def mean(name: str) -> Any:
-        values = [getattr(one, name) for one in found]
+        values = [getattr(component, name) for component in components]
         return None if None in values else float(np.mean(values))
 
     return Variance(
@@ -189,7 +197,7 @@ def _mean(found: list[Variance]) -> Variance:
         draws=mean("draws"),
         judge=mean("judge"),
         within=mean("within"),
-        n=min(one.n for one in found),
-        k=found[0].k,
-        orders=found[0].orders,
+        n=min(component.n for component in components),
+        k=components[0].k,
+        orders=components[0].orders,
     )

@@ -16,7 +16,8 @@ from elo_exp.ratings.games import games, numbered
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
-_NO_VARIATION = 1e-12  # of the variance of one game: what rounding leaves of zero
+# A smaller sum of squares for each game is zero but for rounding
+_MIN_SQUARES_PER_GAME = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,25 +47,25 @@ def in_name_order(battles: Battles) -> Battles:
     Battles
         The same battles: winners, verdicts of both orders and shares are turned with the sides.
     """
-    turned = battles.model_a > battles.model_b
-    if not turned.any():
+    is_turned = battles.model_a > battles.model_b
+    if not is_turned.any():
         return battles
     # by the code of a winner; the last is -1
-    other = np.array([1, 0, 2, 3, -1], dtype=np.int8)
+    turned_code = np.array([1, 0, 2, 3, -1], dtype=np.int8)
     ab, ba = battles.verdict_ab, battles.verdict_ba
     draws: dict[str, Any] = {}
     if battles.draw_a is not None and battles.draw_b is not None:
-        draws["draw_a"] = np.where(turned, battles.draw_b, battles.draw_a)
-        draws["draw_b"] = np.where(turned, battles.draw_a, battles.draw_b)
+        draws["draw_a"] = np.where(is_turned, battles.draw_b, battles.draw_a)
+        draws["draw_b"] = np.where(is_turned, battles.draw_a, battles.draw_b)
     return replace(
         battles,
         **draws,
         model_a=np.minimum(battles.model_a, battles.model_b),
         model_b=np.maximum(battles.model_a, battles.model_b),
-        winner=np.where(turned, other[battles.winner], battles.winner),
-        verdict_ab=np.where(turned, other[ba], ab),
-        verdict_ba=np.where(turned, other[ab], ba),
-        score=np.where(turned, 1.0 - battles.score, battles.score),
+        winner=np.where(is_turned, turned_code[battles.winner], battles.winner),
+        verdict_ab=np.where(is_turned, turned_code[ba], ab),
+        verdict_ba=np.where(is_turned, turned_code[ab], ba),
+        score=np.where(is_turned, 1.0 - battles.score, battles.score),
     )
 
 
@@ -89,9 +90,9 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     n, count = len(first), battles.count
     counts = tally(3 * pair + result, count, 3 * n).reshape(-1, 3)
     is_inconsistent = battles.is_tie() & battles.is_inconsistent()
-    of_these = None if count is None else count[is_inconsistent]
-    counted = tally(pair[is_inconsistent], of_these, n)
-    inconsistent: NDArray[Any] = counted.astype(object)
+    n_inconsistent = None if count is None else count[is_inconsistent]
+    inconsistent_counts = tally(pair[is_inconsistent], n_inconsistent, n)
+    inconsistent: NDArray[Any] = inconsistent_counts.astype(object)
     inconsistent[pair[battles.one_order()]] = None
     names = np.array(battles.models, dtype=object)
     return records(
@@ -124,8 +125,8 @@ def pairs_that_met(
         The number of each row's pair.
     """
     m = int(second.max(initial=0)) + 1
-    met, pair = numbered(first.astype(np.intp) * m + second)
-    return met // m, met % m, pair
+    pair_codes, pair = numbered(first.astype(np.intp) * m + second)
+    return pair_codes // m, pair_codes % m, pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +159,13 @@ def shares(battles: Battles) -> dict[tuple[str, str], Share]:
     first, second, pair = pairs_that_met(played.first, played.second)
     n_games = tally(pair, played.count)
     share = np.bincount(pair, played.counted(score)) / n_games
-    on_prompt, at = np.unique(pair * played.n_rows + cluster, return_inverse=True)
+    codes, code = np.unique(pair * played.n_rows + cluster, return_inverse=True)
     # of each pair on each prompt
-    residual = np.bincount(at, played.squared(score - share[pair]))
-    of_pair, prompt = np.divmod(on_prompt, max(played.n_rows, 1))
+    residual = np.bincount(code, played.squared(score - share[pair]))
+    pair_of_code, prompt = np.divmod(codes, max(played.n_rows, 1))
     alike = None if played.alike is None else played.alike[prompt]
-    n_prompts = tally(of_pair, alike, len(n_games))
-    squares = np.bincount(of_pair, residual**2, len(n_games))
+    n_prompts = tally(pair_of_code, alike, len(n_games))
+    squares = np.bincount(pair_of_code, residual**2, len(n_games))
     return {
         (battles.models[first[p]], battles.models[second[p]]): Share(
             n_prompts=int(n_prompts[p]),
@@ -204,8 +205,8 @@ def mean_error(residual: Array, cluster: Index) -> float | None:
     >>> mean_error(np.array([0.5, 0.5, -0.5, -0.5]), np.array([0, 0, 1, 1]))  # sqrt(2 (1 + 1)) / 4
     0.5
     """
-    clusters, at = np.unique(cluster, return_inverse=True)
-    squares = float((np.bincount(at, residual) ** 2).sum())
+    clusters, number = np.unique(cluster, return_inverse=True)
+    squares = float((np.bincount(number, residual) ** 2).sum())
     return _clustered_error(squares, len(clusters), len(residual))
 
 
@@ -236,21 +237,21 @@ def mean_error_and_worth(residual: Array, cluster: Index) -> tuple[float | None,
     >>> round(error, 3), round(worth, 3)
     (0.745, 1.6)
     """
-    _, at, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
+    _, number, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     n, k = len(residual), len(sizes)
     if k < 2 or (sizes == sizes[0]).all():
         return mean_error(residual, cluster), float(k)
-    parts = np.bincount(at, residual)
-    if float((parts**2).sum()) <= _NO_VARIATION * n:
+    cluster_sums = np.bincount(number, residual)
+    if float((cluster_sums**2).sum()) <= _MIN_SQUARES_PER_GAME * n:
         return None, float(n**2 / (sizes**2).sum())
-    unseen = parts * ((1.0 - 1.0 / k) / (1.0 - sizes / n))
-    error = _clustered_error(float((unseen**2).sum()), k, n)
+    scaled_sums = cluster_sums * ((1.0 - 1.0 / k) / (1.0 - sizes / n))
+    error = _clustered_error(float((scaled_sums**2).sum()), k, n)
     return error, float(n**2 / (sizes**2).sum())
 
 
 def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | None:
-    """Of a mean, from the squared sums of each cluster's residuals; Liang and Zeger (1986)."""
-    if n_clusters < 2 or squares <= _NO_VARIATION * n_rows:
+    """Compute the error of a mean from the squared sums of each cluster's residuals; Liang and Zeger (1986)."""
+    if n_clusters < 2 or squares <= _MIN_SQUARES_PER_GAME * n_rows:
         return None
     return math.sqrt(n_clusters / (n_clusters - 1) * squares) / n_rows
 
@@ -290,8 +291,10 @@ def share_interval(
     """
     weight = half_width**2 / n
     center = (share + weight / 2) / (1 + weight)
-    half = math.sqrt(weight * share * (1 - share) + weight**2 / 4) / (1 + weight)
-    return max(center - half, 0.0), min(center + half, 1.0)
+    half_interval = math.sqrt(weight * share * (1 - share) + weight**2 / 4) / (
+        1 + weight
+    )
+    return max(center - half_interval, 0.0), min(center + half_interval, 1.0)
 
 
 def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
@@ -328,21 +331,21 @@ def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
     True
     """
     n, share = len(values), float(values.mean())
-    _, at, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
+    _, number, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     k = len(sizes)
     if k == n:
         return share_interval(share, n)
     if k == 1:
         return 0.0, 1.0
-    effective = float(n**2 / (sizes**2).sum())
-    parts = np.bincount(at, values - share) * (1 - 1 / k) / (1 - sizes / n)
-    squares = float((parts**2).sum())
-    worth = effective
-    if squares > _NO_VARIATION * n:
+    n_effective = float(n**2 / (sizes**2).sum())
+    scaled_sums = np.bincount(number, values - share) * (1 - 1 / k) / (1 - sizes / n)
+    squares = float((scaled_sums**2).sum())
+    n_independent = n_effective
+    if squares > _MIN_SQUARES_PER_GAME * n:
         variance = k / (k - 1) * squares / n**2
-        worth = min(share * (1 - share) / variance, n)
-    half_width = float(t_quantile(degrees_of_freedom(effective)))
-    return share_interval(share, worth, half_width=half_width)
+        n_independent = min(share * (1 - share) / variance, n)
+    half_width = float(t_quantile(degrees_of_freedom(n_effective)))
+    return share_interval(share, n_independent, half_width=half_width)
 
 
 def clustered_interval(
