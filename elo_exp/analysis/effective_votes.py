@@ -93,89 +93,96 @@ def effective_votes(
     Examples
     --------
     >>> alike, other = np.repeat([0.0, 1.0], 20), np.tile([0.0, 1.0], 20)
-    >>> found = effective_votes({"a": alike, "b": other}, [f"p{i}" for i in range(40)])
-    >>> round(found.rho, 3), round(found.votes, 3)
+    >>> result = effective_votes({"a": alike, "b": other}, [f"p{i}" for i in range(40)])
+    >>> round(result.rho, 3), round(result.votes, 3)
     (0.0, 2.0)
     """
     judges = tuple(errors)
     table = np.array([errors[name] for name in judges], dtype=np.float64).T
     is_known = np.isfinite(table).all(axis=1)
-    table, of = table[is_known], np.array(prompts, dtype=object)[is_known].tolist()
+    table, prompt_ids = (
+        table[is_known],
+        np.array(prompts, dtype=object)[is_known].tolist(),
+    )
     n, n_judges = table.shape
-    names, at = np.unique(np.array(of, dtype=str), return_inverse=True)
-    some = {
+    names, prompt_number = np.unique(
+        np.array(prompt_ids, dtype=str), return_inverse=True
+    )
+    counts = {
         "judges": judges,
         "n": n,
         "n_prompts": len(names),
         "errors": tuple(table.mean(axis=0).tolist()) if n else (math.nan,) * n_judges,
     }
-    if refusal := _refusal(judges, table, at, len(names)):
-        return EffectiveVotes(**some, refusal=refusal)
-    moments = _moments(table, at, len(names))
-    rho = float(_rho(moments.sum(axis=0), n_judges))
-    open_ = np.vstack([moments, _pseudo_prompts(n_judges)])
-    rho_low, rho_high = _interval(open_, n_judges)
-    votes = [_votes(r, n_judges) for r in (rho, rho_high, rho_low)]
-    wide = None
+    if refusal := _refuse(judges, table, prompt_number, len(names)):
+        return EffectiveVotes(**counts, refusal=refusal)
+    moments = _sum_moments(table, prompt_number, len(names))
+    rho = float(_correlate(moments.sum(axis=0), n_judges))
+    open_moments = np.vstack([moments, _pseudo_prompts(n_judges)])
+    rho_low, rho_high = _compute_interval(open_moments, n_judges)
+    votes = [_compute_votes(r, n_judges) for r in (rho, rho_high, rho_low)]
+    refusal_by_width = None
     if votes[2] - votes[1] > (n_judges - 1) / 2.0:
-        wide = Reason(name="wide", about={"low": votes[1], "high": votes[2]})
+        refusal_by_width = Reason(
+            name="wide", about={"low": votes[1], "high": votes[2]}
+        )
     return EffectiveVotes(
-        **some,
+        **counts,
         rho=rho,
         rho_low=rho_low,
         rho_high=rho_high,
         votes=votes[0],
         low=votes[1],
         high=votes[2],
-        refusal=wide,
+        refusal=refusal_by_width,
     )
 
 
-def _refusal(
-    judges: Sequence[str], table: Array, at: Index, n_prompts: int
+def _refuse(
+    judges: Sequence[str], table: Array, prompt_number: Index, n_prompts: int
 ) -> Reason | None:
     n = len(table)
     if n < MIN_COMPARISONS or n_prompts < MIN_PROMPTS:
         return Reason(name="few", about={"n": n, "n_prompts": n_prompts})
-    for name, own in zip(judges, table.T, strict=True):
-        wrong = float(own.sum())
+    for name, judge_errors in zip(judges, table.T, strict=True):
+        wrong = float(judge_errors.sum())
         if min(wrong, n - wrong) < MIN_ERRORS:
-            what = {"judge": name, "wrong": wrong, "n": n}
-            return Reason(name="errors", about=what)
+            about = {"judge": name, "wrong": wrong, "n": n}
+            return Reason(name="errors", about=about)
     differ = np.ptp(table, axis=1) > 0.0
-    if (n_differ := len(np.unique(at[differ]))) < MIN_DIFFERING:
+    if (n_differ := len(np.unique(prompt_number[differ]))) < MIN_DIFFERING:
         return Reason(name="same", about={"n_prompts": n_differ})
     return None
 
 
-def _votes(rho: float, n_judges: int) -> float:
+def _compute_votes(rho: float, n_judges: int) -> float:
     return n_judges / (1.0 + (n_judges - 1) * max(rho, 0.0))
 
 
-def _moments(table: Array, at: Index, n_prompts: int) -> Array:
-    """Sums over each prompt (K, .): of ones, of each judge's errors, and of the products of every two."""
+def _sum_moments(table: Array, prompt_number: Index, n_prompts: int) -> Array:
+    """Sum over each prompt (K, .): ones, each judge's errors, and the products of every two judges' errors."""
     first, second = np.triu_indices(table.shape[1])
     ones = np.ones((len(table), 1))
     rows = np.hstack([ones, table, table[:, first] * table[:, second]])
     sums = np.zeros((n_prompts, rows.shape[1]))
-    np.add.at(sums, at, rows)
+    np.add.at(sums, prompt_number, rows)
     return sums
 
 
 def _pseudo_prompts(n_judges: int) -> Array:
-    """Moments (2, .) of a prompt on which one judge errs, whichever it is, and of one on which all do."""
+    """Return the moments (2, .) of a prompt on which one judge errs, whichever it is, and of one on which all err."""
     alone = np.eye(n_judges)
-    each = _moments(alone, np.arange(n_judges), n_judges).mean(axis=0)
-    every = _moments(np.ones((1, n_judges)), np.zeros(1, dtype=np.intp), 1)[0]
-    return np.vstack([each, every])
+    one_errs = _sum_moments(alone, np.arange(n_judges), n_judges).mean(axis=0)
+    all_err = _sum_moments(np.ones((1, n_judges)), np.zeros(1, dtype=np.intp), 1)[0]
+    return np.vstack([one_errs, all_err])
 
 
-def _rho(sums: Array, n_judges: int) -> Array:
-    """Mean correlation of errors, of sums of moments (..., .)."""
+def _correlate(sums: Array, n_judges: int) -> Array:
+    """Return the mean correlation of errors from sums of moments (..., .)."""
     means = sums[..., 1:] / sums[..., :1]
-    own, products = means[..., :n_judges], means[..., n_judges:]
+    error_rates, products = means[..., :n_judges], means[..., n_judges:]
     first, second = np.triu_indices(n_judges)
-    covariance = products - own[..., first] * own[..., second]
+    covariance = products - error_rates[..., first] * error_rates[..., second]
     variance = covariance[..., first == second]
     a, b = np.triu_indices(n_judges, k=1)
     correlation = covariance[..., first != second] / np.sqrt(
@@ -184,16 +191,16 @@ def _rho(sums: Array, n_judges: int) -> Array:
     return np.asarray(correlation.mean(axis=-1))
 
 
-def _interval(moments: Array, n_judges: int) -> tuple[float, float]:
+def _compute_interval(moments: Array, n_judges: int) -> tuple[float, float]:
     k, total = len(moments), moments.sum(axis=0)
-    others = n_judges - 1
+    n_others = n_judges - 1
 
-    def scaled(rho: Array) -> Array:
-        return np.asarray(np.log((1.0 + others * rho) / (1.0 - rho)))
+    def transform(rho: Array) -> Array:
+        return np.asarray(np.log((1.0 + n_others * rho) / (1.0 - rho)))
 
-    left_out = scaled(_rho(total - moments, n_judges))
+    left_out = transform(_correlate(total - moments, n_judges))
     variance = (k - 1) / k * ((left_out - left_out.mean()) ** 2).sum()
-    half = float(t_quantile(k - 1.0)) * math.sqrt(float(variance))
-    center = float(scaled(_rho(total, n_judges)))
-    low, high = (math.exp(center + side) for side in (-half, half))
-    return (low - 1.0) / (low + others), (high - 1.0) / (high + others)
+    half_width = float(t_quantile(k - 1.0)) * math.sqrt(float(variance))
+    center = float(transform(_correlate(total, n_judges)))
+    low, high = (math.exp(center + side) for side in (-half_width, half_width))
+    return (low - 1.0) / (low + n_others), (high - 1.0) / (high + n_others)

@@ -26,9 +26,9 @@ class Fitted:
 
     @classmethod
     def of(cls, battles: Battles) -> Fitted:
-        named = in_name_order(battles)
-        all_games = games(named, orders="both")
-        return cls(battles=named, games=all_games, fit=Fit.of(all_games))
+        sorted_battles = in_name_order(battles)
+        all_games = games(sorted_battles, orders="both")
+        return cls(battles=sorted_battles, games=all_games, fit=Fit.of(all_games))
 
     def games_of(self, chosen: Mask) -> Games:
         """Return the games of the battles at a mask (n,), clusters numbered anew."""

@@ -19,10 +19,11 @@ from elo_exp.records import Judgment, Record, Slot
 MIN_PROMPTS = 20  # for a verdict
 POWER = 0.8
 _N_WORST = 5
-_LEAST_MARGIN = 1e-9  # above the error of rounding
-_MOST_PROMPTS = 2**62
+# A smaller margin is rounding
+_MIN_MARGIN = 1e-9
+_MAX_PROMPTS = 2**62
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
-_UNKNOWN = None, None  # the points of two orders without a verdict
+_UNKNOWN_ORDERS = None, None
 
 Orders = tuple[
     float | None, ...
@@ -198,37 +199,39 @@ def prompt_points(
     floor : float
         In points, at most 0: the lower end of the values `counted`.
     """
-    compared = [
+    compared_slots = [
         slot
         for slot in slots.values()
         if slot and not slot.is_equal and any(x is not None for x in slot.orders)
     ]
-    n_both = sum(len(slot.orders) == 2 for slot in compared)
-    penalty = margin * len(compared) / n_both if n_both else 0.0
+    n_both = sum(len(slot.orders) == 2 for slot in compared_slots)
+    penalty = margin * len(compared_slots) / n_both if n_both else 0.0
     by_prompt: dict[str, list[PromptPoints]] = {}
     for (prompt_id, _), slot in slots.items():
-        by_prompt.setdefault(prompt_id, []).append(_slot_points(slot, penalty))
-    is_measured = bool(n_both) or not compared
+        by_prompt.setdefault(prompt_id, []).append(_score_slot(slot, penalty))
+    is_measured = bool(n_both) or not compared_slots
     points = {
         prompt_id: PromptPoints(
-            known=_mean_of([one.known for one in some]),
-            least=fmean(one.least for one in some),
-            most=fmean(one.most for one in some),
-            counted=_mean_of([one.counted for one in some]) if is_measured else None,
-            cost=fmean(one.cost for one in some),
-            is_lost=any(one.is_lost for one in some),
+            known=_mean_of_all([answer.known for answer in answers]),
+            least=fmean(answer.least for answer in answers),
+            most=fmean(answer.most for answer in answers),
+            counted=_mean_of_all([answer.counted for answer in answers])
+            if is_measured
+            else None,
+            cost=fmean(answer.cost for answer in answers),
+            is_lost=any(answer.is_lost for answer in answers),
         )
-        for prompt_id, some in by_prompt.items()
+        for prompt_id, answers in by_prompt.items()
     }
     return points, min(0.0, 0.5 - penalty)
 
 
-def _slot_points(slot: SlotPoints | None, penalty: float) -> PromptPoints:
-    orders = slot.orders if slot else _UNKNOWN
+def _score_slot(slot: SlotPoints | None, penalty: float) -> PromptPoints:
+    orders = slot.orders if slot else _UNKNOWN_ORDERS
     least, most = _mean_if(orders, 0.0), _mean_if(orders, 1.0)
-    counted = _least_counted(orders, penalty)
+    counted = _count_least_points(orders, penalty)
     points = PromptPoints(
-        known=_mean_of(orders),
+        known=_mean_of_all(orders),
         least=least,
         most=most,
         counted=counted,
@@ -239,21 +242,22 @@ def _slot_points(slot: SlotPoints | None, penalty: float) -> PromptPoints:
     return replace(points, least=0.0, counted=min(counted, 0.0), cost=0.5, is_lost=True)
 
 
-def _mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean; None if a value is."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None if a value is None."""
+    known_values = [value for value in values if value is not None]
+    return fmean(known_values) if len(known_values) == len(values) else None
 
 
 def _mean_if(orders: Orders, unknown: float) -> float:
     return fmean(unknown if side is None else side for side in orders)
 
 
-def _least_counted(orders: Orders, penalty: float) -> float:
-    """The least points less the penalty on the disagreement of two orders, over all that unknown verdicts may be."""
-    known = [_SCORES.values() if side is None else (side,) for side in orders]
+def _count_least_points(orders: Orders, penalty: float) -> float:
+    """Return the least points, less the penalty if two orders disagree, over all values of unknown verdicts."""
+    possible_points = [_SCORES.values() if side is None else (side,) for side in orders]
     return min(
-        fmean(sides) - penalty * (max(sides) - min(sides)) for sides in product(*known)
+        fmean(sides) - penalty * (max(sides) - min(sides))
+        for sides in product(*possible_points)
     )
 
 
@@ -326,9 +330,9 @@ def share_of_points(
 
     def means(values: Sequence[float | None], of: Any = slice(None)) -> Array:
         """The mean of each group; not finite if a value is None."""
-        return _means(np.array(values, dtype=np.float64)[of], group[of])
+        return _average_groups(np.array(values, dtype=np.float64)[of], group[of])
 
-    def low(values: Array) -> float | None:
+    def bound_below(values: Array) -> float | None:
         is_known = np.isfinite(values).all()
         return lower_bound(values, alpha=alpha, least=floor) if is_known else None
 
@@ -337,7 +341,7 @@ def share_of_points(
     values = means(counted)
     share = replace(
         share,
-        low=low(values),
+        low=bound_below(values),
         high=upper_bound(means(most), alpha=alpha_of_high),
         low_of_points=lower_bound(means([row.least for row in rows]), alpha=alpha),
     )
@@ -351,23 +355,23 @@ def share_of_points(
         )
     if not is_valid.any():
         return share
-    known = means([row.known for row in rows], is_valid)
-    share = replace(share, share=float(known.mean()))
+    known_means = means([row.known for row in rows], is_valid)
+    share = replace(share, share=float(known_means.mean()))
     if is_valid.all():
         return replace(share, low_of_valid=share.low, high_of_valid=share.high)
-    if len(known) < MIN_PROMPTS:
+    if len(known_means) < MIN_PROMPTS:
         return share
     return replace(
         share,
-        low_of_valid=low(means(counted, is_valid)),
+        low_of_valid=bound_below(means(counted, is_valid)),
         high_of_valid=upper_bound(means(most, is_valid), alpha=alpha_of_high),
     )
 
 
-def _means(values: Array, group: Array) -> Array:
-    """The mean of each group of values, in the order of the groups."""
-    _, place = np.unique(group, return_inverse=True)
-    means: Array = np.bincount(place, values) / np.bincount(place)
+def _average_groups(values: Array, group: Array) -> Array:
+    """Average each group of values, in the order of the groups."""
+    _, number = np.unique(group, return_inverse=True)
+    means: Array = np.bincount(number, values) / np.bincount(number)
     return means
 
 
@@ -393,9 +397,9 @@ def decide(shares: Sequence[Share], margin: float) -> str:
     >>> decide([tie], margin=0.1), decide([tie], margin=0.01)
     ('pass', 'cannot tell')
     """
-    if all(one.low is not None and one.low > 0.5 - margin for one in shares):
+    if all(share.low is not None and share.low > 0.5 - margin for share in shares):
         return "pass"
-    is_worse = any(one.high is not None and one.high < 0.5 for one in shares)
+    is_worse = any(share.high is not None and share.high < 0.5 for share in shares)
     return "fail" if is_worse else "cannot tell"
 
 
@@ -453,10 +457,10 @@ def prompts_to_pass(
     >>> prompts_to_pass(0.37, margin=0.1, alpha=0.05)
     96
     """
-    if margin <= _LEAST_MARGIN:
+    if margin <= _MIN_MARGIN:
         return None
     return bisect_left(
-        range(_MOST_PROMPTS),
+        range(_MAX_PROMPTS),
         POWER,
         key=lambda n: pass_probability(n, sd, margin, alpha, floor),
     )
@@ -480,16 +484,18 @@ def worst_prompts(
     list of WorstPrompt
         Five at most, the worst first; none on which it won as much as it lost.
     """
-    known = {
+    known_points = {
         name: {q: least for q, (least, most) in by.items() if least == most}
         for name, by in points.items()
     }
-    lead = {q: sum(by.get(q, 0.5) - 0.5 for by in known.values()) for q in questions}
+    lead = {
+        q: sum(by.get(q, 0.5) - 0.5 for by in known_points.values()) for q in questions
+    }
     return [
         WorstPrompt(
             prompt_id=q,
             question=questions[q],
-            points={name: by.get(q) for name, by in known.items()},
+            points={name: by.get(q) for name, by in known_points.items()},
         )
         for q in sorted(lead, key=lead.__getitem__)[:_N_WORST]
         if lead[q] < 0

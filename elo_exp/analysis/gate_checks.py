@@ -30,7 +30,7 @@ MIN_SAME_VERDICTS = 10  # comparisons
 MAX_SAME_SHARE = 0.95
 # Of the baseline's mean length: a smaller mean difference moves no judge by a margin
 MIN_LENGTH_DIFFERENCE = 0.05
-_CONFIDENCE = 0.95
+_CONFIDENCE_LEVEL = 0.95
 
 
 def control_check(
@@ -95,9 +95,13 @@ def same_verdict_check(judgments: Sequence[Judgment], *, sees_control: bool) -> 
         for judgment in judgments
         if not judgment.equal_answers
     ]
-    same = Counter(next(iter(found)) for found in letters if len(found) == 1)
-    same = Counter({name: n for name, n in same.items() if name in ("A", "B", "TIE")})
-    ((letter, n),) = same.most_common(1) or [("", 0)]
+    n_by_verdict = Counter(
+        next(iter(verdicts)) for verdicts in letters if len(verdicts) == 1
+    )
+    n_by_verdict = Counter(
+        {name: n for name, n in n_by_verdict.items() if name in ("A", "B", "TIE")}
+    )
+    ((letter, n),) = n_by_verdict.most_common(1) or [("", 0)]
     is_same = n >= max(MIN_SAME_VERDICTS, MAX_SAME_SHARE * len(letters))
     is_blind = is_same and not (letter == "TIE" and sees_control)
     return Check(
@@ -126,27 +130,27 @@ def order_checks(quality: Mapping[str, Any]) -> list[Check]:
     list of Check
         "flips" cannot tell if each comparison was judged in one order alone.
     """
-    n_one = quality["n_one_order"]
+    n_one_order = quality["n_one_order"]
     n_letters = quality["n_decisive_verdicts"], quality["tie_rate"]
-    flips = _share_check("flips", quality["n_flips"], quality["n_two_order"])
-    if not quality["n_two_order"] and n_one:
+    flips = _check_share("flips", quality["n_flips"], quality["n_two_order"])
+    if not quality["n_two_order"] and n_one_order:
         flips = Check(
-            name="flips", state=CANNOT_TELL, of=0, about={"n_one_order": n_one}
+            name="flips", state=CANNOT_TELL, of=0, about={"n_one_order": n_one_order}
         )
     return [
         flips,
-        _share_check("first_shown", quality["n_first_shown_wins"], n_letters[0]),
+        _check_share("first_shown", quality["n_first_shown_wins"], n_letters[0]),
         Check(
             name="ties",
             state=NOT_DONE if quality["tie_rate"] is None else PASSED,
             value=quality["tie_rate"],
             n=quality["n_equal_answers"],
         ),
-        _share_check("invalid", quality["n_invalid"], quality["n_judgments"]),
+        _check_share("invalid", quality["n_invalid"], quality["n_judgments"]),
     ]
 
 
-def _share_check(name: str, n: int, of: int) -> Check:
+def _check_share(name: str, n: int, of: int) -> Check:
     if not of:
         return Check(name=name, state=NOT_DONE, n=n, of=of)
     low, high = exact_interval(n / of, of)
@@ -201,26 +205,30 @@ def length_check(
     x = np.tanh(difference / scale)
     share, mean_x = float(points.mean()), float(x.mean())
     about = {"share": share, "mean_difference": float(difference.mean())}
-    centred = x - mean_x
-    spread = float(centred @ centred)
+    centered_x = x - mean_x
+    spread = float(centered_x @ centered_x)
     _, group = np.unique(clusters, return_inverse=True)
     n_groups = int(group.max()) + 1
     is_small = abs(float(difference.mean())) < MIN_LENGTH_DIFFERENCE * mean_length
     if spread < 1e-9 * len(x) or n_groups < 3:
         state = PASSED if is_small else CANNOT_TELL
         return Check(name="length", state=state, about=about)
-    slope = float(centred @ points) / spread
-    residual = points - share - slope * centred
+    slope = float(centered_x @ points) / spread
+    residual = points - share - slope * centered_x
     bonus, df = slope * mean_x, n_groups - 2
 
     def error(weights: Array) -> float:
         sums = np.bincount(group, weights * residual)
         return math.sqrt(float(sums @ sums) * n_groups / df)
 
-    of_bonus = mean_x * centred / spread
-    half = error(of_bonus) * float(scipy.special.stdtrit(df, 0.5 + _CONFIDENCE / 2))
+    bonus_weights = mean_x * centered_x / spread
+    half_width = error(bonus_weights) * float(
+        scipy.special.stdtrit(df, 0.5 + _CONFIDENCE_LEVEL / 2)
+    )
     at_equal_length = share - bonus
-    reach = error(1.0 / len(x) - of_bonus) * float(scipy.special.stdtrit(df, 1 - alpha))
+    reach = error(1.0 / len(x) - bonus_weights) * float(
+        scipy.special.stdtrit(df, 1 - alpha)
+    )
     lowest, highest = at_equal_length - reach, at_equal_length + reach
     is_shown, is_refuted = lowest > 0.5 - margin, highest <= 0.5 - margin
     if is_of_fail:
@@ -228,7 +236,7 @@ def length_check(
         is_shown = highest < 0.5 and not_shorter >= MIN_SUPPORT
         is_refuted = lowest >= 0.5
     state = PASSED if is_shown or is_small else FAILED if is_refuted else CANNOT_TELL
-    low, high = bonus - half, bonus + half
+    low, high = bonus - half_width, bonus + half_width
     about |= {
         "share_at_equal_length": at_equal_length,
         "lowest": lowest,
@@ -255,8 +263,8 @@ def answers_check(
     Check
         Its value is the number of flags that the favoured one has and the rival has not.
     """
-    known = set(rival["flags"]) if rival else set()
-    flags = [name for name in favoured["flags"] if name not in known]
+    rival_flags = set(rival["flags"]) if rival else set()
+    flags = [name for name in favoured["flags"] if name not in rival_flags]
     return Check(
         name="responses",
         state=FAILED if flags else PASSED,
@@ -335,8 +343,10 @@ def blocking_checks(checks: Sequence[Check]) -> list[Check]:
     list of Check
         The weightiest first.
     """
-    known = [*checks]
-    if not any(check.name == "control" for check in known):
-        known.append(Check(name="control", state=NOT_DONE, about={"why": "left out"}))
-    against = [check for check in known if check.blocks("not worse")]
-    return sorted(against, key=lambda check: BLOCKS["not worse"].index(check.name))
+    all_checks = [*checks]
+    if not any(check.name == "control" for check in all_checks):
+        all_checks.append(
+            Check(name="control", state=NOT_DONE, about={"why": "left out"})
+        )
+    blocking = [check for check in all_checks if check.blocks("not worse")]
+    return sorted(blocking, key=lambda check: BLOCKS["not worse"].index(check.name))

@@ -21,10 +21,13 @@ from elo_exp.ratings.fit import Fit, bread, information, residuals, win_probabil
 from elo_exp.ratings.games import differences
 from elo_exp.ratings.leaderboard import Leaderboard
 
-_MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
-_SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
-_BLOCK = 100_000  # pairs on prompts whose triples are counted at a time
-_MAX_SCORES = 2_000  # models times strata: more take seconds
+# The pairs of 63 models take seconds
+_MAX_TESTED_PAIRS = 2_000
+# A smaller part of the largest variance is rounding
+_MIN_PART_OF_LARGEST = 1e-10
+_PAIRS_PER_BLOCK = 100_000
+# More take seconds
+_MAX_MODELS_TIMES_STRATA = 2_000
 
 
 def transitivity(
@@ -62,35 +65,42 @@ def transitivity(
     first, second, pair = pairs_that_met(played.first, played.second)
     p, n_games = len(first), tally(pair, played.count)
     expected = win_probability(theta)[first, second]
-    off = residuals(theta, played)
-    residual = np.asarray(np.bincount(pair, played.counted(off), p), dtype=np.float64)
+    game_residuals = residuals(theta, played)
+    residual = np.asarray(
+        np.bincount(pair, played.counted(game_residuals), p), dtype=np.float64
+    )
     slope = n_games * expected * (1.0 - expected)  # v
 
     by_prompt = scipy.sparse.csr_array(  # e
-        (played.squared(off), (played.cluster, pair)), shape=(played.n_rows, p)
+        (played.squared(game_residuals), (played.cluster, pair)),
+        shape=(played.n_rows, p),
     )
     design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
     scores, inverse = by_prompt @ design, bread(theta, played)
-    of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
-    square = of_abilities[first, first] - of_abilities[second, first]
-    square -= of_abilities[first, second] - of_abilities[second, second]
-    is_one = p <= _MAX_PAIRS  # block; by columns the product takes a third
-    by_pair, cross = by_prompt.T if is_one else by_prompt.T.tocsr(), np.empty(p)
-    for start in range(0, max(p, 1), _MAX_PAIRS):  # (p, m) would fill the memory
-        block = slice(start, start + _MAX_PAIRS)
-        chosen = by_pair if is_one else by_pair[block]
-        by_ability = (chosen @ scores).toarray() @ inverse
-        at = np.arange(len(by_ability))
-        cross[block] = by_ability[at, first[block]] - by_ability[at, second[block]]
+    covariance_of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
+    square = (
+        covariance_of_abilities[first, first] - covariance_of_abilities[second, first]
+    )
+    square -= (
+        covariance_of_abilities[first, second] - covariance_of_abilities[second, second]
+    )
+    is_one_block = p <= _MAX_TESTED_PAIRS  # by columns its product takes a third
+    by_pair, cross = by_prompt.T if is_one_block else by_prompt.T.tocsr(), np.empty(p)
+    for start in range(0, max(p, 1), _MAX_TESTED_PAIRS):  # (p, m) would fill the memory
+        block = slice(start, start + _MAX_TESTED_PAIRS)
+        pair_block = by_pair if is_one_block else by_pair[block]
+        by_ability = (pair_block @ scores).toarray() @ inverse
+        row = np.arange(len(by_ability))
+        cross[block] = by_ability[row, first[block]] - by_ability[row, second[block]]
     variance = by_prompt.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
 
     df = p - m + 1 if p else 0
     chi_square = p_value = None
-    if p <= _MAX_PAIRS:
-        moved = slope[:, None] * design.toarray()
-        shared = by_ability @ moved.T
+    if p <= _MAX_TESTED_PAIRS:
+        sensitivity = slope[:, None] * design.toarray()
+        shared = by_ability @ sensitivity.T
         covariance = (by_prompt.T @ by_prompt).toarray() - shared - shared.T
-        covariance += moved @ of_abilities @ moved.T
+        covariance += sensitivity @ covariance_of_abilities @ sensitivity.T
         chi_square, p_value = score_test(residual, covariance, df=df, n_prompts=n)
     test = {
         "dimension": dimension,
@@ -102,8 +112,8 @@ def transitivity(
         "p_value": p_value,
     }
     # No error where all prompts are alike.
-    has_error = (variance > _SINGULAR * n_games) & (n > 1)
-    has_error &= residual**2 < n * variance * (1.0 - _SINGULAR)
+    has_error = (variance > _MIN_PART_OF_LARGEST * n_games) & (n > 1)
+    has_error &= residual**2 < n * variance * (1.0 - _MIN_PART_OF_LARGEST)
     z = residual[has_error] / np.sqrt(variance[has_error])
     names = np.array(fitted.battles.models, dtype=object)[fitted.fit.rated]
     return test, rows(
@@ -152,10 +162,10 @@ def score_test(
         return None, None
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = values[-df:], vectors[:, -df:]
-    if values[0] <= _SINGULAR * values[-1]:
+    if values[0] <= _MIN_PART_OF_LARGEST * values[-1]:
         return None, None
     chi_square = float(((scores @ vectors) ** 2 / values).sum())
-    if chi_square >= n * (1.0 - _SINGULAR):
+    if chi_square >= n * (1.0 - _MIN_PART_OF_LARGEST):
         return None, None
     f = chi_square / (n - chi_square) * (n - df) / df
     return chi_square, float(scipy.special.fdtrc(df, n - df, f))
@@ -188,18 +198,23 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     .. [1] M. G. Kendall and B. Babington Smith (1940), "On the method of paired comparisons", Biometrika
        31, 324-345.
     """
-    named = in_name_order(battles.select(battles.question < len(battles.questions)))
-    m = max(len(named.models), 1)
-    sign, n = np.sign(named.scores() - 0.5), named.count
-    pair = named.model_a.astype(np.intp) * m + named.model_b
-    lead = scipy.sparse.csr_array(  # of the first, for each pair that met on a prompt
-        (sign if n is None else sign * n, (named.question, pair)),
-        shape=(len(named.questions), m * m),
+    named_battles = in_name_order(
+        battles.select(battles.question < len(battles.questions))
     )
-    starts = np.arange(0, lead.nnz, _BLOCK)
+    m = max(len(named_battles.models), 1)
+    sign, n = np.sign(named_battles.scores() - 0.5), named_battles.count
+    pair = named_battles.model_a.astype(np.intp) * m + named_battles.model_b
+    lead = scipy.sparse.csr_array(  # of the first, for each pair that met on a prompt
+        (sign if n is None else sign * n, (named_battles.question, pair)),
+        shape=(len(named_battles.questions), m * m),
+    )
+    starts = np.arange(0, lead.nnz, _PAIRS_PER_BLOCK)
     ends = [*np.unique(np.searchsorted(lead.indptr, starts)).tolist(), lead.shape[0]]
-    found = [_triples(lead, first, last, m) for first, last in pairwise(ends)]
-    triples, circles = np.concatenate(found or [np.zeros((2, 0))], axis=1)
+    blocks = [
+        _count_triples(lead, first_prompt, end_prompt, m)
+        for first_prompt, end_prompt in pairwise(ends)
+    ]
+    triples, circles = np.concatenate(blocks or [np.zeros((2, 0))], axis=1)
     n_prompts, n_cyclic = int((triples > 0.5).sum()), int((circles > 0.5).sum())
     return {
         "dimension": dimension,
@@ -212,29 +227,37 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     }
 
 
-def _triples(lead: scipy.sparse.csr_array, first: int, last: int, m: int) -> Array:
-    """Count the triples that met on each prompt from the first to before the last, and their cycles: (2, prompts)."""
-    start, end = lead.indptr[first], lead.indptr[last]
+def _count_triples(
+    lead: scipy.sparse.csr_array, first_prompt: int, end_prompt: int, m: int
+) -> Array:
+    """Count the triples that met on each prompt before the end prompt, and their cycles: (2, prompts)."""
+    start, end = lead.indptr[first_prompt], lead.indptr[end_prompt]
     pair, won = lead.indices[start:end], lead.data[start:end]
-    prompt = np.repeat(np.arange(last - first), np.diff(lead.indptr[first : last + 1]))
+    prompt = np.repeat(
+        np.arange(end_prompt - first_prompt),
+        np.diff(lead.indptr[first_prompt : end_prompt + 1]),
+    )
     ends = np.append(prompt * m + pair // m, prompt * m + pair % m)
-    node, at = np.unique(ends, return_inverse=True)  # a model on a prompt
-    a, b = at[: len(pair)], at[len(pair) :]
-    met_two = np.bincount(at) > 1  # else in no triple
-    inner = met_two[a] & met_two[b]
-    a, b, won = a[inner], b[inner], won[inner]
-    met = _links(np.append(a, b), np.append(b, a), len(node))
-    beat = _links(
+    node, number = np.unique(ends, return_inverse=True)  # a model on a prompt
+    a, b = number[: len(pair)], number[len(pair) :]
+    met_two = np.bincount(number) > 1  # else in no triple
+    is_in_triple = met_two[a] & met_two[b]
+    a, b, won = a[is_in_triple], b[is_in_triple], won[is_in_triple]
+    met = _make_link_matrix(np.append(a, b), np.append(b, a), len(node))
+    beat = _make_link_matrix(
         np.append(a[won > 0], b[won < 0]), np.append(b[won > 0], a[won < 0]), len(node)
     )
     triples = (met @ met).multiply(met).sum(axis=1) / 6
     circles = (beat @ beat).multiply(beat.T).sum(axis=1) / 3
     return np.array(
-        [np.bincount(node // m, each, last - first) for each in (triples, circles)]
+        [
+            np.bincount(node // m, counts, end_prompt - first_prompt)
+            for counts in (triples, circles)
+        ]
     )
 
 
-def _links(start: Index, end: Index, n: int) -> scipy.sparse.csr_array:
+def _make_link_matrix(start: Index, end: Index, n: int) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((np.ones(len(start)), (start, end)), shape=(n, n))
 
 
@@ -256,22 +279,32 @@ def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles
     dict of str to Battles
         By stratum, the one with most battles first.
     """
-    names, code = _codes(battles, strata)
+    names, code = _number_strata(battles, strata)
     return {name: battles.select(code == s).compact() for s, name in enumerate(names)}
 
 
-def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Index]:
-    """The strata, the largest first, and the number (n,) of each battle's, -1 for none."""
-    of_question = [*(strata.get(q) for q in battles.questions), None]
-    last = len(of_question) - 1
-    of_battle = [of_question[min(q, last)] for q in battles.question.tolist()]
-    counts = [1] * len(of_battle) if battles.count is None else battles.count.tolist()
+def _number_strata(
+    battles: Battles, strata: Mapping[str, str]
+) -> tuple[list[str], Index]:
+    """Return the strata, the largest first, and the number (n,) of each battle's stratum, -1 for none."""
+    stratum_of_question = [*(strata.get(q) for q in battles.questions), None]
+    last = len(stratum_of_question) - 1
+    stratum_of_battle = [
+        stratum_of_question[min(q, last)] for q in battles.question.tolist()
+    ]
+    counts = (
+        [1] * len(stratum_of_battle)
+        if battles.count is None
+        else battles.count.tolist()
+    )
     sizes = Counter[str | None]()
-    for name, n in zip(of_battle, counts, strict=True):
+    for name, n in zip(stratum_of_battle, counts, strict=True):
         sizes[name] += n
     names = [name for name, _ in sizes.most_common() if name is not None]
     number = {name: s for s, name in enumerate(names)}
-    return names, np.array([number.get(s or "", -1) for s in of_battle], dtype=np.intp)
+    return names, np.array(
+        [number.get(s or "", -1) for s in stratum_of_battle], dtype=np.intp
+    )
 
 
 def heterogeneity(
@@ -299,22 +332,24 @@ def heterogeneity(
         models times strata, and where `score_test` has none.
     """
     battles, fit = fitted.battles, fitted.fit
-    names, code = _codes(battles, strata)
+    names, code = _number_strata(battles, strata)
     if (code < 0).any():
         fit = Fit.of(fitted.games_of(code >= 0))
     played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
-    of_prompt = dict(zip(battles.units().tolist(), code.tolist(), strict=True))
-    stratum = np.array([of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp)
+    stratum_of_prompt = dict(zip(battles.units().tolist(), code.tolist(), strict=True))
+    stratum = np.array(
+        [stratum_of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp
+    )
     df, chi_square, p_value = 0, None, None
-    if len(names) > 1 and m > 1 and m * len(names) <= _MAX_SCORES:
-        own = played.by_cluster(residuals(fit.theta, played)).toarray()
+    if len(names) > 1 and m > 1 and m * len(names) <= _MAX_MODELS_TIMES_STRATA:
+        scores = played.by_cluster(residuals(fit.theta, played)).toarray()
         inverse = bread(fit.theta, played)
         parts, df = [], 1 - m  # of each prompt in the scores
         for s in range(len(names)):
             n_games = played.select(stratum[played.cluster] == s).sums()
             n_games += n_games.T
             shared = inverse @ information(fit.theta, n_games)
-            parts.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
+            parts.append(np.where(stratum[:, None] == s, scores, 0.0) - scores @ shared)
             n_groups, _ = scipy.sparse.csgraph.connected_components(
                 n_games, directed=False
             )

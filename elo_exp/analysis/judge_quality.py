@@ -13,7 +13,7 @@ from elo_exp.data.writing_style import with_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment
 
-_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+_CUT_OFF_REASONS = ("max_tokens", "model_context_window_exceeded")
 
 
 RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
@@ -40,12 +40,12 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str,
     """
     valid = [j for j in judgments if not j.invalid]
     invalid = [{v.stop_reason for v in j.orders} for j in judgments if j.invalid]
-    shown = [
+    compared = [
         j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.orders))
     ]
-    n, n_two = len(judgments), sum(len(j.orders) == 2 for j in shown)
-    n_flips = sum(bool(j.inconsistent) for j in shown)
-    letters = [verdict.verdict for j in shown for verdict in j.orders]
+    n, n_two = len(judgments), sum(len(j.orders) == 2 for j in compared)
+    n_flips = sum(bool(j.inconsistent) for j in compared)
+    letters = [verdict.verdict for j in compared for verdict in j.orders]
     n_first, n_ties = letters.count("A"), letters.count("TIE")
     n_decisive = len(letters) - n_ties
     return {
@@ -55,11 +55,13 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str,
         # of different answers, whose two orders were both asked; of these, those that disagree
         "n_two_order": n_two,
         "n_flips": n_flips,
-        "n_one_order": len(shown) - n_two,
+        "n_one_order": len(compared) - n_two,
         "n_decisive_verdicts": n_decisive,
         "n_first_shown_wins": n_first,
         "n_refused": sum("refusal" in reasons for reasons in invalid),
-        "n_cut_off": sum(not reasons.isdisjoint(_CUT_OFF) for reasons in invalid),
+        "n_cut_off": sum(
+            not reasons.isdisjoint(_CUT_OFF_REASONS) for reasons in invalid
+        ),
         "n_equal_answers": sum(j.equal_answers for j in judgments),
         "flip_rate": n_flips / n_two if n_two else None,
         "first_shown_rate": n_first / n_decisive if n_decisive else None,
@@ -96,16 +98,19 @@ def invalid_shares(
     prompts = sorted({j.prompt_id for j in judgments})
     row = {prompt: q for q, prompt in enumerate(prompts)}
     column = {model: i for i, model in enumerate(models)}
-    judged, invalid = np.zeros((2, len(prompts), len(models)))
+    judged_counts, invalid_counts = np.zeros((2, len(prompts), len(models)))
     for judgment in judgments:
         sides = [column[judgment.entrant_a], column[judgment.entrant_b]]
-        judged[row[judgment.prompt_id], sides] += 1
-        invalid[row[judgment.prompt_id], sides] += judgment.invalid
+        judged_counts[row[judgment.prompt_id], sides] += 1
+        invalid_counts[row[judgment.prompt_id], sides] += judgment.invalid
     share = np.divide(
-        invalid, judged, out=np.full(judged.shape, np.nan), where=judged > 0
+        invalid_counts,
+        judged_counts,
+        out=np.full(judged_counts.shape, np.nan),
+        where=judged_counts > 0,
     )
     p_values = np.full(len(models), np.nan)
-    if invalid.any() and len(prompts) > 1:
+    if invalid_counts.any() and len(prompts) > 1:
         excess = share - np.nanmean(share, axis=1, keepdims=True)
         n = np.isfinite(excess).sum(axis=0)
         error = np.nanstd(excess, axis=0) / np.sqrt(np.maximum(n - 1, 1))
@@ -113,7 +118,7 @@ def invalid_shares(
         t = np.nanmean(excess, axis=0)[varies] / error[varies]
         p_values[varies] = 2.0 * scipy.special.stdtr(n[varies] - 1, -np.abs(t))
     adjusted = holm(p_values)
-    n_judgments, n_invalid = judged.sum(axis=0), invalid.sum(axis=0)
+    n_judgments, n_invalid = judged_counts.sum(axis=0), invalid_counts.sum(axis=0)
     return rows(
         dimension=dimension,
         model=models,
@@ -154,13 +159,15 @@ def bounds(
     low, high : float or None
         In rating points; None where the method gives no such end.
     """
-    mine = [j for j in judgments if j.invalid and model in (j.entrant_a, j.entrant_b)]
+    invalid_judgments = [
+        j for j in judgments if j.invalid and model in (j.entrant_a, j.entrant_b)
+    ]
     ends = []
     for has_won in (False, True):
-        assumed = []
-        for j in mine:
+        assumed_battles = []
+        for j in invalid_judgments:
             winner = "model_a" if (model == j.entrant_a) == has_won else "model_b"
-            assumed.append(
+            assumed_battles.append(
                 Battle(
                     model_a=j.entrant_a,
                     model_b=j.entrant_b,
@@ -174,7 +181,7 @@ def bounds(
                     dimension=j.dimension,
                 )
             )
-        assumed = with_style(assumed, comparisons)
-        with_assumed = Battles.from_rows([*battles, *assumed])
-        ends.append(rate({"": with_assumed})[""].row(model))
+        assumed_battles = with_style(assumed_battles, comparisons)
+        all_battles = Battles.from_rows([*battles, *assumed_battles])
+        ends.append(rate({"": all_battles})[""].row(model))
     return ends[0].ci_low, ends[1].ci_high

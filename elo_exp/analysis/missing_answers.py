@@ -36,12 +36,14 @@ from elo_exp.ratings.fit import Fit, bread
 from elo_exp.ratings.games import games
 from elo_exp.records import WINNERS, Battle, MissingBattle, Record
 
-# Pairs that are rated again, and these times the battles; of more, those of the leader alone
-_MOST_CLAIMS = 300
-_MOST_BATTLES = 10_000_000
+# Each claim rates the battles again: of more claims, or of more battles in all, only those of the leader are tested
+_MAX_CLAIMS = 300
+_MAX_CLAIMS_TIMES_BATTLES = 10_000_000
 _TIE = WINNERS.index("tie")
-_UNNAMED, _PEOPLE = -1, -2  # in place of the code of a judge
-_NO_INFLUENCE = 1e-9  # of a game on a difference, beside that of a game of the two
+# In place of the code of a judge
+_UNNAMED_JUDGE, _PEOPLE_AS_JUDGE = -1, -2
+# A game moves a difference if it does so by this part of what a game of the two moves it
+_MIN_INFLUENCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +144,10 @@ def worst_case(
     """
     influence = influence_of(battles, {leader: 1.0, rival: -1.0})
     orders = plans_both_orders(method)
-    kept = count_against(battles, missing, influence, in_both_orders=orders)
+    counted_battles = count_against(battles, missing, influence, in_both_orders=orders)
     if getattr(method, "interval", "sandwich") != "sandwich":
         method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
-    boards = rate_all(method, {"": kept}, only=(leader, rival))
+    boards = rate_all(method, {"": counted_battles}, only=(leader, rival))
     for pair in differences(boards):
         if {pair.higher, pair.lower} == {leader, rival}:
             return pair
@@ -181,31 +183,37 @@ def count_against(
     """
     if in_both_orders:
         battles = fill_orders(battles, influence, everybody=everybody)
-    both = bool(battles.both_orders().any())
+    in_two_orders = bool(battles.both_orders().any())
     source = "human" if _is_of_people(battles) else "llm-judge"
     is_styled = bool(battles.styles)
-    cluster_of = _clusters(battles)
-    rows, replaced = list[Battle](), Counter[Any]()
-    names_judges = any(one.judge_model for one in missing)
-    for one in missing:
-        share = _assumed(one, influence)
+    cluster_of = _map_clusters(battles)
+    rows, n_replaced = list[Battle](), Counter[Any]()
+    names_judges = any(battle.judge_model for battle in missing)
+    for battle in missing:
+        share = _assume_points(battle, influence)
         if share is None:
             continue
         # Without a prompt nobody knows which battle it is: the loss counts besides
-        if one.is_judged and one.question_id is not None:
-            replaced[_key(one, names_judges=names_judges)] += 1
-        cluster = one.cluster or cluster_of.get(one.question_id)
-        row = _battle(one, share, both=both, is_styled=is_styled, cluster=cluster)
+        if battle.is_judged and battle.question_id is not None:
+            n_replaced[_identify(battle, names_judges=names_judges)] += 1
+        cluster = battle.cluster or cluster_of.get(battle.question_id)
+        row = _make_battle(
+            battle,
+            share,
+            in_two_orders=in_two_orders,
+            is_styled=is_styled,
+            cluster=cluster,
+        )
         rows.append(dataclasses.replace(row, source=source))
-    kept = battles
-    if replaced:
+    remaining = battles
+    if n_replaced:
         is_kept = list[bool]()
         for row in battles.rows():
-            key = _key(row, names_judges=names_judges)
-            is_kept.append(replaced[key] == 0)
-            replaced[key] -= not is_kept[-1]
-        kept = battles.select(np.array(is_kept, dtype=bool))
-    return kept.concatenate(Battles.from_rows(rows)) if rows else kept
+            key = _identify(row, names_judges=names_judges)
+            is_kept.append(n_replaced[key] == 0)
+            n_replaced[key] -= not is_kept[-1]
+        remaining = battles.select(np.array(is_kept, dtype=bool))
+    return remaining.concatenate(Battles.from_rows(rows)) if rows else remaining
 
 
 def plans_both_orders(method: object) -> bool:
@@ -245,13 +253,13 @@ def lacking_order(battles: Battles, *, everybody: bool = False) -> Mask:
     has_both = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
     has_no_order = battles.equal_answers | np.isfinite(battles.score)
     is_vote = np.array([*(name == "human" for name in battles.sources), False])
-    judge = np.where(is_vote[battles.source], _PEOPLE, battles.judge)
-    asked = np.unique(judge[has_both & ~has_no_order])
-    may_be_asked = np.isin(judge, asked)
-    if (asked != _PEOPLE).any():
-        may_be_asked |= judge == _UNNAMED
-    if everybody or _UNNAMED in asked:
-        may_be_asked |= judge != _PEOPLE
+    judge = np.where(is_vote[battles.source], _PEOPLE_AS_JUDGE, battles.judge)
+    judges_of_both = np.unique(judge[has_both & ~has_no_order])
+    may_be_asked = np.isin(judge, judges_of_both)
+    if (judges_of_both != _PEOPLE_AS_JUDGE).any():
+        may_be_asked |= judge == _UNNAMED_JUDGE
+    if everybody or _UNNAMED_JUDGE in judges_of_both:
+        may_be_asked |= judge != _PEOPLE_AS_JUDGE
     return np.asarray(may_be_asked & ~has_both & ~has_no_order)
 
 
@@ -276,22 +284,23 @@ def fill_orders(
     Battles
         Those of `lacking_order` have both verdicts.
     """
-    lacks = lacking_order(battles, everybody=everybody)
-    if not lacks.any():
+    is_lacking = lacking_order(battles, everybody=everybody)
+    if not is_lacking.any():
         return battles
     slope = np.array([influence.get(name, 0.0) for name in battles.models])
     helps_a = slope[battles.model_a] > slope[battles.model_b]
     loss = np.where(helps_a, 1, 0)  # a verdict for the other side
     ab, ba = battles.verdict_ab, battles.verdict_ba
-    known = np.maximum(ab, ba)
-    rest = np.where(known == loss, _TIE, loss)  # of a tie, beside the known verdict
+    known_verdict = np.maximum(ab, ba)
+    # of a tie: what the verdict of the other order leaves possible
+    opposite = np.where(known_verdict == loss, _TIE, loss)
     is_decided = battles.winner < _TIE
     filled = []
     for verdict, usual in ((ab, _TIE), (ba, loss)):
-        blank = np.where(known < 0, usual, rest)
-        of_tie = np.where(verdict < 0, blank, verdict)
-        found = np.where(is_decided, battles.winner, of_tie)
-        filled.append(np.where(lacks, found, verdict).astype(np.int32))
+        blank = np.where(known_verdict < 0, usual, opposite)
+        verdict_of_tie = np.where(verdict < 0, blank, verdict)
+        assumed_verdict = np.where(is_decided, battles.winner, verdict_of_tie)
+        filled.append(np.where(is_lacking, assumed_verdict, verdict).astype(np.int32))
     return dataclasses.replace(battles, verdict_ab=filled[0], verdict_ba=filled[1])
 
 
@@ -318,31 +327,36 @@ def count_for_one(
     Battles
         Without those whose verdict on an empty answer is replaced.
     """
-    both, is_styled = bool(battles.both_orders().any()), bool(battles.styles)
-    cluster_of = _clusters(battles)
-    rows, replaced = list[Battle](), set[Any]()
-    for one in missing:
-        if one.is_judged and (wins or model not in one.lacking):
+    in_two_orders, is_styled = bool(battles.both_orders().any()), bool(battles.styles)
+    cluster_of = _map_clusters(battles)
+    rows, replaced_keys = list[Battle](), set[Any]()
+    for battle in missing:
+        if battle.is_judged and (wins or model not in battle.lacking):
             continue
-        (other,) = {*one.models} - {model}
-        share = points_against(model, one.failed, one.models)
+        (opponent,) = {*battle.models} - {model}
+        share = points_against(model, battle.failed, battle.models)
         if wins:
-            share = 1.0 - points_against(other, one.failed, one.models)
-        if one.is_judged:
-            replaced.add(_key(one, names_judges=False))
-        cluster = one.cluster or cluster_of.get(one.question_id)
+            share = 1.0 - points_against(opponent, battle.failed, battle.models)
+        if battle.is_judged:
+            replaced_keys.add(_identify(battle, names_judges=False))
+        cluster = battle.cluster or cluster_of.get(battle.question_id)
         rows.append(
-            _battle(
-                one,
-                share if one.model_a == model else 1.0 - share,
-                both=both,
+            _make_battle(
+                battle,
+                share if battle.model_a == model else 1.0 - share,
+                in_two_orders=in_two_orders,
                 is_styled=is_styled,
                 cluster=cluster,
             )
         )
-    is_kept = [_key(row, names_judges=False) not in replaced for row in battles.rows()]
-    kept = battles.select(np.array(is_kept, dtype=bool)) if replaced else battles
-    return kept.concatenate(Battles.from_rows(rows)) if rows else kept
+    is_kept = [
+        _identify(row, names_judges=False) not in replaced_keys
+        for row in battles.rows()
+    ]
+    remaining = (
+        battles.select(np.array(is_kept, dtype=bool)) if replaced_keys else battles
+    )
+    return remaining.concatenate(Battles.from_rows(rows)) if rows else remaining
 
 
 def ends_of_level(
@@ -369,9 +383,9 @@ def ends_of_level(
     low, high : float
         Of the first less the second; infinite if there is no interval.
     """
-    first, second = models
+    first_model, second_model = models
     ends = []
-    for leader, rival in (models, (second, first)):
+    for leader, rival in (models, (second_model, first_model)):
         pair = worst_case(battles, missing, leader, rival, method)
         end = math.inf
         if pair and None not in (pair.ci_low, pair.ci_high):
@@ -381,11 +395,13 @@ def ends_of_level(
     return -ends[0], ends[1]
 
 
-def _assumed(missing: MissingBattle, influence: Mapping[str, float]) -> float | None:
-    """The points of model_a that count against the claim; None if the comparison cannot move it, or stays as judged."""
+def _assume_points(
+    missing: MissingBattle, influence: Mapping[str, float]
+) -> float | None:
+    """Return the points of model_a that count against the claim; None if the comparison cannot move it or stays as judged."""
     a, b = missing.models
     slope = influence.get(a, 0.0) - influence.get(b, 0.0)
-    is_idle = abs(slope) <= _NO_INFLUENCE
+    is_idle = abs(slope) <= _MIN_INFLUENCE
     worse, better = (a, b) if slope > 0 else (b, a)
     if missing.is_judged:
         # The verdict stands if the rival's empty answer is on record, or those of both are
@@ -418,21 +434,24 @@ def influence_of(battles: Battles, contrast: Mapping[str, float]) -> dict[str, f
         is finite.
     """
     fit = Fit.of(games(battles, orders="both"))
-    rated = np.array(battles.models, dtype=object)[fit.rated].tolist()
-    if not contrast.keys() <= {*rated}:
+    rated_models = np.array(battles.models, dtype=object)[fit.rated].tolist()
+    if not contrast.keys() <= {*rated_models}:
         return dict(contrast)
-    weights = np.array([contrast.get(model, 0.0) for model in rated])
-    moved = bread(fit.theta, fit.played) @ weights
-    scale = float(moved @ weights)
-    return {**contrast, **dict(zip(rated, (2.0 * moved / scale).tolist(), strict=True))}
+    weights = np.array([contrast.get(model, 0.0) for model in rated_models])
+    moved_ratings = bread(fit.theta, fit.played) @ weights
+    scale = float(moved_ratings @ weights)
+    return {
+        **contrast,
+        **dict(zip(rated_models, (2.0 * moved_ratings / scale).tolist(), strict=True)),
+    }
 
 
-def _clusters(battles: Battles) -> dict[str | None, str]:
-    """The cluster of each question; of None, that of battles that name no question, if they are in one."""
+def _map_clusters(battles: Battles) -> dict[str | None, str]:
+    """Return the cluster of each question; that of battles without a question, if they have one, is under None."""
     if battles.cluster is None:
         return {}
-    found: dict[str | None, str] = dict(battles.cluster_of().items())
-    return found | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
+    clusters: dict[str | None, str] = dict(battles.cluster_of().items())
+    return clusters | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
 
 
 def _is_of_people(battles: Battles) -> bool:
@@ -441,11 +460,11 @@ def _is_of_people(battles: Battles) -> bool:
     return bool(is_vote[battles.source].all())
 
 
-def _battle(
+def _make_battle(
     missing: MissingBattle,
     share: float,
     *,
-    both: bool,
+    in_two_orders: bool,
     is_styled: bool,
     cluster: str | None,
 ) -> Battle:
@@ -455,8 +474,8 @@ def _battle(
         model_a=missing.model_a,
         model_b=missing.model_b,
         winner=winner,
-        verdict_ab=winner if both else None,
-        verdict_ba=winner if both else None,
+        verdict_ab=winner if in_two_orders else None,
+        verdict_ba=winner if in_two_orders else None,
         source="llm-judge",
         question_id=missing.question_id,
         dimension=missing.dimension,
@@ -470,11 +489,11 @@ def _battle(
     )
 
 
-def _key(some: Battle | MissingBattle, *, names_judges: bool) -> tuple[Any, ...]:
-    """What tells comparisons apart; with their judges, if missing ones name these."""
-    draws = dict(zip(some.models, (some.draw_a, some.draw_b), strict=True))
-    judge = some.judge_model if names_judges else None
-    return some.question_id, judge, tuple(sorted(draws.items()))
+def _identify(battle: Battle | MissingBattle, *, names_judges: bool) -> tuple[Any, ...]:
+    """Return a key of a comparison: its question, judge and draws. Without the judge if missing battles name none."""
+    draws = dict(zip(battle.models, (battle.draw_a, battle.draw_b), strict=True))
+    judge = battle.judge_model if names_judges else None
+    return battle.question_id, judge, tuple(sorted(draws.items()))
 
 
 def claims(
@@ -502,15 +521,18 @@ def claims(
         Higher and lower; of more than 300, or of so many that rating them again would take minutes, those of the
         leader alone.
     """
-    known = {leader, *below}
-    found = [
-        (one.higher, one.lower)
-        for one in pairs
-        if one.significant and one.higher in known and one.lower in known
+    ahead = {leader, *below}
+    significant_pairs = [
+        (pair.higher, pair.lower)
+        for pair in pairs
+        if pair.significant and pair.higher in ahead and pair.lower in ahead
     ]
-    if len(found) <= _MOST_CLAIMS and len(found) * n_battles <= _MOST_BATTLES:
-        return found
-    return [pair for pair in found if pair[0] == leader]
+    if (
+        len(significant_pairs) <= _MAX_CLAIMS
+        and len(significant_pairs) * n_battles <= _MAX_CLAIMS_TIMES_BATTLES
+    ):
+        return significant_pairs
+    return [pair for pair in significant_pairs if pair[0] == leader]
 
 
 def counted(
@@ -541,42 +563,53 @@ def counted(
     """
     pair = {leader, rival}
     lacks: dict[str, set[Any]] = defaultdict(set)
-    worth = dict[Any, int]()  # of rows that stand for several, each on its own prompt
-    for n, one in enumerate(missing):
-        if {*one.models} != pair:
+    n_by_row = dict[Any, int]()  # rows that stand for several prompts
+    for n, battle in enumerate(missing):
+        if {*battle.models} != pair:
             continue
-        prompt = one.question_id if one.question_id is not None else ("", n)
-        if one.question_id is None and one.count is not None:
-            worth[prompt] = one.count
+        prompt = battle.question_id if battle.question_id is not None else ("", n)
+        if battle.question_id is None and battle.count is not None:
+            n_by_row[prompt] = battle.count
         lacks["missing"].add(prompt)
-        if one.is_judged:
+        if battle.is_judged:
             lacks["empty"].add(prompt)
-        if leader in one.lacking:
+        if leader in battle.lacking:
             lacks["leader"].add(prompt)
-        elif rival in one.lacking:
+        elif rival in battle.lacking:
             lacks["rival"].add(prompt)
-            if rival in one.failed:
+            if rival in battle.failed:
                 lacks["failed"].add(prompt)
         else:
             lacks["verdict"].add(prompt)
-    chosen = [name in pair for name in battles.models]
-    codes = np.flatnonzero(chosen)
+    is_of_pair = [name in pair for name in battles.models]
+    codes = np.flatnonzero(is_of_pair)
     met = np.isin(battles.model_a, codes) & np.isin(battles.model_b, codes)
-    own = battles.select(met)
-    named = {own.questions[q] for q in own.question.tolist() if q < len(own.questions)}
-    in_one = lacking_order(battles)[met] if in_both_orders else np.zeros(len(own), bool)
-    is_named = own.question < len(own.questions)
-    lacks["order"] = {
-        own.questions[q] for q in own.question[in_one & is_named].tolist()
+    pair_battles = battles.select(met)
+    named_prompts = {
+        pair_battles.questions[q]
+        for q in pair_battles.question.tolist()
+        if q < len(pair_battles.questions)
     }
-    n_unnamed = own.total_of(in_one & (own.units() >= own.n_named_units))
+    is_in_one_order = (
+        lacking_order(battles)[met]
+        if in_both_orders
+        else np.zeros(len(pair_battles), bool)
+    )
+    is_named = pair_battles.question < len(pair_battles.questions)
+    lacks["order"] = {
+        pair_battles.questions[q]
+        for q in pair_battles.question[is_in_one_order & is_named].tolist()
+    }
+    n_unnamed = pair_battles.total_of(
+        is_in_one_order & (pair_battles.units() >= pair_battles.n_named_units)
+    )
     n_one_order = n_unnamed + len(lacks["order"] - lacks["missing"])
     lacks["missing"] |= lacks["order"]
 
     def n_of(prompts: set[Any]) -> int:
-        return sum(worth.get(prompt, 1) for prompt in prompts)
+        return sum(n_by_row.get(prompt, 1) for prompt in prompts)
 
-    n_prompts = own.n_unnamed() + n_of(named | lacks["missing"])
+    n_prompts = pair_battles.n_unnamed() + n_of(named_prompts | lacks["missing"])
     return WorstCase(
         leader=leader,
         rival=rival,
@@ -637,11 +670,13 @@ def holding(leader: str, cases: Iterable[WorstCase]) -> set[str]:
     for case in cases:
         if case.holds:
             worse.setdefault(case.leader, []).append(case.rival)
-    reached, last = set[str](), [leader]
-    while last:
-        last = [m for one in last for m in worse.get(one, ()) if m not in reached]
-        reached |= {*last}
-    return reached
+    behind, frontier = set[str](), [leader]
+    while frontier:
+        frontier = [
+            m for better in frontier for m in worse.get(better, ()) if m not in behind
+        ]
+        behind |= {*frontier}
+    return behind
 
 
 def by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
@@ -659,19 +694,23 @@ def by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
         of these judged as empty answers, and `prompts`, their ids.
     """
     prompts: dict[str | None, dict[Any, MissingBattle]] = {}
-    for n, one in enumerate(missing):
-        for model in one.lacking or (None,):
-            key = one.question_id if one.question_id is not None else ("", n)
-            prompts.setdefault(model, {}).setdefault(key, one)
+    for n, battle in enumerate(missing):
+        for model in battle.lacking or (None,):
+            key = battle.question_id if battle.question_id is not None else ("", n)
+            prompts.setdefault(model, {}).setdefault(key, battle)
     return [
         {
             "model": model,
-            "n_prompts": len(own),
-            "n_failed": sum(model in one.failed for one in own.values()),
-            "n_empty": sum(one.is_judged for one in own.values()),
-            "prompts": [key for key in own if isinstance(key, str)],
+            "n_prompts": len(battles_by_prompt),
+            "n_failed": sum(
+                model in battle.failed for battle in battles_by_prompt.values()
+            ),
+            "n_empty": sum(battle.is_judged for battle in battles_by_prompt.values()),
+            "prompts": [key for key in battles_by_prompt if isinstance(key, str)],
         }
-        for model, own in sorted(prompts.items(), key=lambda item: -len(item[1]))
+        for model, battles_by_prompt in sorted(
+            prompts.items(), key=lambda item: -len(item[1])
+        )
     ]
 
 

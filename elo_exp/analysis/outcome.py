@@ -43,22 +43,22 @@ def outcome(standings: Standings, dimension: str) -> dict[str, float]:
         battles, ties      not of scored items
     """
     board, pairs = standings.board(dimension), standings.pairs(dimension)
-    found: dict[str, float | None] = {"prompts": standings.n_prompts(dimension)}
+    numbers: dict[str, float | None] = {"prompts": standings.n_prompts(dimension)}
     battles = standings.battles[dimension]
     if len(battles):
         n_ties = battles.total_of(battles.is_tie())
-        found |= {"battles": battles.total(), "ties": n_ties}
-    tested = [pair.significant for pair in pairs if pair.significant is not None]
-    if tested:
-        found["separated"] = sum(tested)
-    if board is not None and (first := first_of(board, pairs)) is not None:
-        found |= _lead(board, first)
-    known = {name: found.get(name) for name in NUMBERS}
-    return {name: float(value) for name, value in known.items() if value is not None}
+        numbers |= {"battles": battles.total(), "ties": n_ties}
+    decisions = [pair.significant for pair in pairs if pair.significant is not None]
+    if decisions:
+        numbers["separated"] = sum(decisions)
+    if board is not None and (leader := first_of(board, pairs)) is not None:
+        numbers |= _measure_lead(board, leader)
+    values = {name: numbers.get(name) for name in NUMBERS}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def _lead(board: Leaderboard, first: First) -> dict[str, float | None]:
-    best, second, lead = board.row(first.model), board.row(first.second), first.lead
+def _measure_lead(board: Leaderboard, leader: First) -> dict[str, float | None]:
+    best, second, lead = board.row(leader.model), board.row(leader.second), leader.lead
     if lead is None:
         ratings = best.rating, second.rating
         gap = None if None in ratings else (best.rating or 0.0) - (second.rating or 0.0)
@@ -91,8 +91,14 @@ def means(numbers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     >>> means({"tone": {"gap": 10.0, "swaps": 1.0}, "facts": {"gap": 30.0}})
     {'gap': 20.0, 'swaps': 1.0}
     """
-    names = dict.fromkeys(name for own in numbers.values() for name in own)
+    names = dict.fromkeys(
+        name for dimension_numbers in numbers.values() for name in dimension_numbers
+    )
     return {
-        name: fmean(own[name] for own in numbers.values() if name in own)
+        name: fmean(
+            dimension_numbers[name]
+            for dimension_numbers in numbers.values()
+            if name in dimension_numbers
+        )
         for name in names
     }

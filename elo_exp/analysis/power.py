@@ -12,15 +12,15 @@ from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Record
 
 EFFECTS = (20, 40, 60)  # rating points
-_POWER = 0.8
+_TARGET_POWER = 0.8
 
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
-# rating points, in a round robin of m entrants: QUALITY + NOISE * 2 / m. The quality of a response
+# rating points, in a round robin of m entrants: quality + noise * 2 / m. The quality of a response
 # differs by prompt, whichever other it is compared with; the noise of the comparisons averages out
 # over opponents. They are fitted to simulations in which 28 % of the decisive verdicts flip with
 # the order: an assumption until a pilot has run.
 _QUALITY = 36_100.0
-_NOISE = 67_600.0  # of a comparison judged in both orders
+_NOISE_OF_BOTH_ORDERS = 67_600.0
 _NOISE_OF_ONE_ORDER = 115_900.0
 
 
@@ -76,15 +76,16 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
         is_typical = is_known & (df >= df[is_known].max(initial=0.0) / 2)
         if n and is_typical.any():
             sigma = math.sqrt(n * float((std_error[is_typical] ** 2).mean()))
-            corrected = ALPHA / n_tests
+            corrected_alpha = ALPHA / n_tests
             row = dataclasses.replace(
                 row,
                 sigma=sigma,
                 detectable=detectable(sigma, n),
-                detectable_corrected=detectable(sigma, n, alpha=corrected),
+                detectable_corrected=detectable(sigma, n, alpha=corrected_alpha),
                 prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
                 prompts_needed_corrected={
-                    str(e): prompts_needed(sigma, e, alpha=corrected) for e in EFFECTS
+                    str(e): prompts_needed(sigma, e, alpha=corrected_alpha)
+                    for e in EFFECTS
                 },
             )
         rows.append(row)
@@ -125,7 +126,7 @@ def assumed_sigma(
     k = n_entrants - 1 if opponents is None else opponents
     one_order = 1.0 - both_orders
     # A comparison in both orders weighs twice as much, and unequal weights bring quality in.
-    noise = one_order * _NOISE_OF_ONE_ORDER + 4.0 * both_orders * _NOISE
+    noise = one_order * _NOISE_OF_ONE_ORDER + 4.0 * both_orders * _NOISE_OF_BOTH_ORDERS
     noise = (noise + one_order * both_orders * _QUALITY) / (1.0 + both_orders) ** 2
     share = (n_entrants - 1) / (k * n_entrants)
     return math.sqrt(share * ((k + 1) * _QUALITY + 2.0 * noise))
@@ -162,7 +163,7 @@ def detectable(sigma: float, n_prompts: int, *, alpha: float = ALPHA) -> float:
     """
     if n_prompts < 2:
         return math.inf
-    return _errors_apart(n_prompts, alpha) * sigma / math.sqrt(n_prompts)
+    return _detectable_standard_errors(n_prompts, alpha) * sigma / math.sqrt(n_prompts)
 
 
 def prompts_needed(sigma: float, difference: float, *, alpha: float = ALPHA) -> int:
@@ -187,13 +188,18 @@ def prompts_needed(sigma: float, difference: float, *, alpha: float = ALPHA) -> 
     >>> prompts_needed(264.0, 40.0)
     344
     """
-    n = max(2, math.ceil((_errors_apart(math.inf, alpha) * sigma / difference) ** 2))
+    n = max(
+        2,
+        math.ceil(
+            (_detectable_standard_errors(math.inf, alpha) * sigma / difference) ** 2
+        ),
+    )
     while detectable(sigma, n, alpha=alpha) > difference:
         n += 1
     return n
 
 
-def _errors_apart(n_prompts: float, alpha: float) -> float:
-    """Standard errors between no difference and one that is found with this power."""
-    df, power = n_prompts - 1.0, 2.0 * _POWER - 1.0
+def _detectable_standard_errors(n_prompts: float, alpha: float) -> float:
+    """Return the size of a difference that is found with the target power, in standard errors."""
+    df, power = n_prompts - 1.0, 2.0 * _TARGET_POWER - 1.0
     return float(t_quantile(df, level=1.0 - alpha) + t_quantile(df, level=power))

@@ -17,7 +17,8 @@ from elo_exp.data.battles import Battles, Codes
 from elo_exp.data.scores import Score
 
 N_SMALLEST = 16  # hashes of an entrant's rows that are kept
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # of Knuth's multiplicative hashing
+# Of Knuth's multiplicative hashing
+_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 Hashes = NDArray[np.uint64]
 
@@ -48,22 +49,28 @@ def hashes_of_battles(battles: Battles) -> dict[str, Hashes]:
         By entrant; rows that name no question are left out.
     """
     is_named = battles.question < len(battles.questions)
-    some = battles.select(is_named)
-    questions, models = _of_names(battles.questions), _of_names(battles.models)
-    judges = _of_names([*battles.judges, ""])  # -1 is the last
-    a, b, score = models[some.model_a], models[some.model_b], some.scores()
+    named_battles = battles.select(is_named)
+    questions, models = _hash_names(battles.questions), _hash_names(battles.models)
+    judges = _hash_names([*battles.judges, ""])  # -1 is the last
+    a, b, score = (
+        models[named_battles.model_a],
+        models[named_battles.model_b],
+        named_battles.scores(),
+    )
     is_turned = a > b
     values = np.where(is_turned, 1.0 - score, score).round(9) + 0.0
-    rows = _mixed(
-        questions[some.question],
+    rows = _mix(
+        questions[named_battles.question],
         np.where(is_turned, b, a),
         np.where(is_turned, a, b),
         values.view(np.uint64),
-        judges[some.judge],
-        *(draw.astype(np.uint64) for draw in _draws(some, is_turned)),
+        judges[named_battles.judge],
+        *(draw.astype(np.uint64) for draw in _turn_draws(named_battles, is_turned)),
     )
     return {
-        name: np.sort(rows[(some.model_a == code) | (some.model_b == code)])
+        name: np.sort(
+            rows[(named_battles.model_a == code) | (named_battles.model_b == code)]
+        )
         for code, name in enumerate(battles.models)
     }
 
@@ -81,11 +88,14 @@ def hashes_of_scores(rows: Iterable[Score]) -> dict[str, Hashes]:
     dict of str to uint64 array, shape (n,)
         By entrant.
     """
-    found: dict[str, list[np.uint64]] = {}
+    hashes: dict[str, list[np.uint64]] = {}
     for row in rows:
         text = "\n".join((row.item, row.draw, repr(row.value)))
-        found.setdefault(row.entrant, []).append(_of_name(text))
-    return {name: np.sort(np.array(some)) for name, some in found.items()}
+        hashes.setdefault(row.entrant, []).append(_hash_name(text))
+    return {
+        name: np.sort(np.array(entrant_hashes))
+        for name, entrant_hashes in hashes.items()
+    }
 
 
 def as_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
@@ -102,19 +112,22 @@ def as_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
         By entrant, the number of rows and the smallest hashes.
     """
     return {
-        name: [len(some), [f"{one:016x}" for one in np.unique(some)[:N_SMALLEST]]]
-        for name, some in sorted(hashes.items())
+        name: [
+            len(entrant_hashes),
+            [f"{value:016x}" for value in np.unique(entrant_hashes)[:N_SMALLEST]],
+        ]
+        for name, entrant_hashes in sorted(hashes.items())
     }
 
 
 def earlier_files(
-    shown: Sequence[ShownFile], hashes: Mapping[str, Hashes]
+    earlier_results: Sequence[ShownFile], hashes: Mapping[str, Hashes]
 ) -> list[dict[str, Any]]:
     """Return the entrants whose results were shown before rows were added to them.
 
     Parameters
     ----------
-    shown : sequence of ShownFile
+    earlier_results : sequence of ShownFile
         Results of this dimension that were shown before, the oldest first.
     hashes : mapping of str to uint64 array
         Of the rows of each entrant.
@@ -125,15 +138,15 @@ def earlier_files(
         As the looks of a tournament: `first` is the entrant, `second` None, how many results were shown, and who was
         significantly ahead at the first of them.
     """
-    found = []
-    for name, now in hashes.items():
+    looks = []
+    for name, entrant_hashes in hashes.items():
         leaders = [
-            one.leader
-            for one in shown
-            if name in one.rows and _adds_to(now, *one.rows[name])
+            result.leader
+            for result in earlier_results
+            if name in result.rows and _adds_to(entrant_hashes, *result.rows[name])
         ]
         if leaders:
-            found.append(
+            looks.append(
                 {
                     "first": name,
                     "second": None,
@@ -141,37 +154,37 @@ def earlier_files(
                     "first_leader": leaders[0],
                 }
             )
-    return found
+    return looks
 
 
-def _adds_to(now: Hashes, n_before: int, smallest: Sequence[str]) -> bool:
-    """Whether rows were added: there are more, and most of those that were known are still there."""
-    if not smallest or len(now) <= n_before:
+def _adds_to(hashes: Hashes, n_before: int, smallest: Sequence[str]) -> bool:
+    """Return whether rows were added: there are more, and most of the earlier ones are still there."""
+    if not smallest or len(hashes) <= n_before:
         return False
-    known = np.array([int(text, 16) for text in smallest], dtype=np.uint64)
-    return bool(2 * np.isin(known, now).sum() > len(known))
+    earlier_hashes = np.array([int(text, 16) for text in smallest], dtype=np.uint64)
+    return bool(2 * np.isin(earlier_hashes, hashes).sum() > len(earlier_hashes))
 
 
-def _draws(battles: Battles, is_turned: NDArray[np.bool_]) -> tuple[Codes, Codes]:
+def _turn_draws(battles: Battles, is_turned: NDArray[np.bool_]) -> tuple[Codes, Codes]:
     zeros = np.zeros(len(battles), dtype=np.int32)
     a = zeros if battles.draw_a is None else battles.draw_a
     b = zeros if battles.draw_b is None else battles.draw_b
     return np.where(is_turned, b, a), np.where(is_turned, a, b)
 
 
-def _of_name(text: str) -> np.uint64:
+def _hash_name(text: str) -> np.uint64:
     raw = text.encode(errors="surrogatepass")
     return np.uint64(int.from_bytes(blake2b(raw, digest_size=8).digest(), "big"))
 
 
-def _of_names(names: Sequence[str]) -> Hashes:
-    return np.array([_of_name(name) for name in names], dtype=np.uint64)
+def _hash_names(names: Sequence[str]) -> Hashes:
+    return np.array([_hash_name(name) for name in names], dtype=np.uint64)
 
 
-def _mixed(*columns: Hashes) -> Hashes:
-    """One hash for each row of some columns."""
-    found = np.zeros(len(columns[0]), dtype=np.uint64)
+def _mix(*columns: Hashes) -> Hashes:
+    """Mix the hashes of each row's columns into one."""
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
-        found = (found ^ column) * _ODD
-        found ^= found >> np.uint64(29)
-    return found
+        hashes = (hashes ^ column) * _HASH_MULTIPLIER
+        hashes ^= hashes >> np.uint64(29)
+    return hashes

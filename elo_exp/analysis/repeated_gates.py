@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 CLAIMS = ("pass", "fail")
-_LEAST_ALPHA = 1e-9  # above the error of rounding
+# A smaller alpha is rounding
+_MIN_ALPHA = 1e-9
 
 Evidence = Mapping[str, Set[str]]  # verdicts of the candidate by prompt
 
@@ -58,17 +59,17 @@ class EarlierGates:
     def left(self, claim: str, alpha: float) -> float:
         """Return what the tests of a claim have left of alpha."""
         left = round(alpha - self.spent.get(claim, 0.0), 9)
-        return left if left > _LEAST_ALPHA else 0.0
+        return left if left > _MIN_ALPHA else 0.0
 
 
 def earlier_gates(
-    shown: Sequence[ShownGate], verdicts: Evidence, *, margin: float
+    earlier_results: Sequence[ShownGate], verdicts: Evidence, *, margin: float
 ) -> EarlierGates:
     """Return what was shown of this candidate before prompts or verdicts were added to it.
 
     Parameters
     ----------
-    shown : sequence of ShownGate
+    earlier_results : sequence of ShownGate
         Results of this dimension that were shown before, of any candidate.
     verdicts : mapping of str to set of str
         On which the present result rests, by prompt.
@@ -80,22 +81,30 @@ def earlier_gates(
     EarlierGates
         Of the results to which the present one adds. The same verdicts, tested twice, have used the larger alpha.
     """
-    counted = [one for one in shown if adds_to(verdicts, one.verdicts)]
-    used: dict[frozenset[tuple[str, frozenset[str]]], dict[str, float]] = {}
-    for one in counted:
-        same = frozenset((name, frozenset(some)) for name, some in one.verdicts.items())
-        known = used.setdefault(same, {})
-        for claim, alpha in one.alpha.items():
-            known[claim] = max(known.get(claim, 0.0), alpha)
+    extended_results = [
+        result for result in earlier_results if adds_to(verdicts, result.verdicts)
+    ]
+    alpha_by_evidence: dict[
+        frozenset[tuple[str, frozenset[str]]], dict[str, float]
+    ] = {}
+    for result in extended_results:
+        evidence = frozenset(
+            (name, frozenset(verdict_keys))
+            for name, verdict_keys in result.verdicts.items()
+        )
+        alphas = alpha_by_evidence.setdefault(evidence, {})
+        for claim, alpha in result.alpha.items():
+            alphas[claim] = max(alphas.get(claim, 0.0), alpha)
     spent = {
-        claim: sum(known.get(claim, 0.0) for known in used.values()) for claim in CLAIMS
+        claim: sum(alphas.get(claim, 0.0) for alphas in alpha_by_evidence.values())
+        for claim in CLAIMS
     }
     claims = {
-        one.claim
-        for one in counted
-        if one.claim and (one.claim == "fail" or one.margin <= margin)
+        result.claim
+        for result in extended_results
+        if result.claim and (result.claim == "fail" or result.margin <= margin)
     }
-    return EarlierGates(n_looks=len(used), spent=spent, claims=claims)
+    return EarlierGates(n_looks=len(alpha_by_evidence), spent=spent, claims=claims)
 
 
 def adds_to(now: Evidence, before: Evidence) -> bool:
@@ -121,11 +130,13 @@ def adds_to(now: Evidence, before: Evidence) -> bool:
     >>> adds_to({"p": {"1"}, "q": {"2"}}, {"p": {"9"}})
     False
     """
-    common = [name for name, some in before.items() if some and name in now]
-    kept = [name for name in common if before[name] <= now[name]]
-    if 2 * len(kept) <= len(common):
+    common_prompts = [
+        name for name, verdicts in before.items() if verdicts and name in now
+    ]
+    unchanged_prompts = [name for name in common_prompts if before[name] <= now[name]]
+    if 2 * len(unchanged_prompts) <= len(common_prompts):
         return False
     return any(
-        some and (name not in before or before[name] < some)
-        for name, some in now.items()
+        verdicts and (name not in before or before[name] < verdicts)
+        for name, verdicts in now.items()
     )

@@ -22,8 +22,8 @@ from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard, OneSided
 from elo_exp.types import Orders
 
-_TAIL = 0.025  # beyond the lower end of a 95 % interval
-_POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
+_ALPHA_PER_TAIL = 0.025
+_POINTS_PER_LOG_ODDS = 400.0 / math.log(10.0)
 
 
 def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
@@ -52,18 +52,25 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     """
     played = games(battles, orders=orders)
     m, wins = played.n_models, played.wins()
-    _, part = scipy.sparse.csgraph.connected_components(
+    _, component = scipy.sparse.csgraph.connected_components(
         scipy.sparse.csr_array(wins > 0), connection="strong"
     )
-    apart = part[played.first] != part[played.second]
-    is_won = played.score[apart] > 0.5
-    first, second = played.first[apart], played.second[apart]
-    pair = np.where(is_won, first * m + second, second * m + first)
-    met = np.unique(np.stack([pair, played.cluster[apart]]), axis=1)  # each prompt once
-    pairs, n_met = np.unique(met[0], return_inverse=True)
-    is_known = battles.is_alone | (played.prompts[met[1]] < battles.n_named_units)
-    n_each = is_known if played.alike is None else is_known * played.alike[met[1]]
-    n_prompts = np.bincount(n_met, n_each, len(pairs))
+    is_one_way = component[played.first] != component[played.second]
+    is_won = played.score[is_one_way] > 0.5
+    first_model, second_model = played.first[is_one_way], played.second[is_one_way]
+    pair = np.where(
+        is_won, first_model * m + second_model, second_model * m + first_model
+    )
+    # each prompt once
+    pair_prompts = np.unique(np.stack([pair, played.cluster[is_one_way]]), axis=1)
+    pairs, pair_number = np.unique(pair_prompts[0], return_inverse=True)
+    is_known = battles.is_alone | (
+        played.prompts[pair_prompts[1]] < battles.n_named_units
+    )
+    n_prompts_each = (
+        is_known if played.alike is None else is_known * played.alike[pair_prompts[1]]
+    )
+    n_prompts = np.bincount(pair_number, n_prompts_each, len(pairs))
     return tuple(
         OneSided(
             winner=battles.models[code // m],
@@ -102,8 +109,8 @@ def bound(n_prompts: int) -> float:
     >>> round(bound(60))
     479
     """
-    log_s = math.log(_TAIL) / n_prompts
-    return _POINTS * (log_s - math.log(-math.expm1(log_s)))
+    log_s = math.log(_ALPHA_PER_TAIL) / n_prompts
+    return _POINTS_PER_LOG_ODDS * (log_s - math.log(-math.expm1(log_s)))
 
 
 def closure(links: Mask) -> Mask:
@@ -119,12 +126,14 @@ def closure(links: Mask) -> Mask:
     Mask, shape (m, m)
         With the links themselves.
     """
-    reached = links
+    is_reached = links
     while True:
-        further = reached | (reached.astype(np.float32) @ reached > 0)
-        if (further == reached).all():
-            return reached
-        reached = further
+        is_reached_further = is_reached | (
+            is_reached.astype(np.float32) @ is_reached > 0
+        )
+        if (is_reached_further == is_reached).all():
+            return is_reached
+        is_reached = is_reached_further
 
 
 def rate_all(
@@ -149,16 +158,18 @@ def rate_all(
     orders: Orders = getattr(method, "orders", "both")
     is_plain = not getattr(method, "style", ())
     baseline: str | None = getattr(method, "baseline_model", None)
-    found = {}
+    boards = {}
     for dimension, board in method.rate(battles).items():
-        own = battles[dimension]
-        tested = board
+        dimension_battles = battles[dimension]
+        tested_board = board
         if is_plain:
-            tested = with_bounded_tests(
-                board, own, orders=orders, baseline=baseline, only=only
+            tested_board = with_bounded_tests(
+                board, dimension_battles, orders=orders, baseline=baseline, only=only
             )
-        found[dimension] = with_one_sided(tested, own, orders=orders)
-    return found
+        boards[dimension] = with_one_sided(
+            tested_board, dimension_battles, orders=orders
+        )
+    return boards
 
 
 def with_one_sided(
@@ -191,27 +202,27 @@ def with_one_sided(
     if not pairs:
         return board
     is_rated = np.isfinite(board.rating)
-    reached = closure(games(battles, orders=orders).wins() > 0)
-    if not is_rated.any() and (reached & reached.T).any():
+    is_reached = closure(games(battles, orders=orders).wins() > 0)
+    if not is_rated.any() and (is_reached & is_reached.T).any():
         return board
-    above = reached & ~reached.T
-    is_linked = above | above.T
+    is_above = is_reached & ~is_reached.T
+    is_linked = is_above | is_above.T
     if is_rated.any():
         is_ranked = is_rated | is_linked[:, is_rated].any(axis=1)
     else:
         centre = int(is_linked.sum(axis=1).argmax())
         is_ranked = is_linked[centre].copy()
         is_ranked[centre] = True
-    rank = np.where(is_ranked, 1 + above[is_ranked].sum(axis=0), 0)
+    rank = np.where(is_ranked, 1 + is_above[is_ranked].sum(axis=0), 0)
     rank[is_rated] += board.ranks()[is_rated] - 1
-    place = {model: i for i, model in enumerate(board.models)}
+    index = {model: i for i, model in enumerate(board.models)}
     links = [
-        (place[pair.winner], place[pair.loser], pair.low)
+        (index[pair.winner], index[pair.loser], pair.low)
         for pair in pairs
-        if is_ranked[place[pair.winner]] and pair.low is not None
+        if is_ranked[index[pair.winner]] and pair.low is not None
     ]
-    low = _ends(board.rating, rank, links)
-    high = -_ends(-board.rating, -rank, [(i, u, gap) for u, i, gap in links])
+    low = _find_lower_ends(board.rating, rank, links)
+    high = -_find_lower_ends(-board.rating, -rank, [(i, u, gap) for u, i, gap in links])
     nothing = np.full(len(board.models), np.nan)
     flags = {
         i: "separated" if flag == "disconnected" and is_ranked[i] else flag
@@ -227,17 +238,21 @@ def with_one_sided(
     )
 
 
-def _ends(rating: Array, rank: Index, links: Sequence[tuple[int, int, float]]) -> Array:
-    """The lower ends (m,) of models that are above the rated ones; NaN of all others.
+def _find_lower_ends(
+    rating: Array, rank: Index, links: Sequence[tuple[int, int, float]]
+) -> Array:
+    """Find the lower ends (m,) of models that are above the rated ones; NaN for all others.
 
     From the strongest of those that a model beat: its rating, or its own lower end, and the bound.
 
     links  winner, loser and bound of one-sided pairs
     """
-    end, value = np.full(len(rating), np.nan), rating.copy()
+    ends, values = np.full(len(rating), np.nan), rating.copy()
     for i in np.argsort(-rank, kind="stable").tolist():  # from the rated ones upwards
-        beaten = [(rank[j], value[j] + gap) for u, j, gap in links if u == i]
-        known = [one for one in beaten if np.isfinite(one[1])]
-        if known and np.isnan(rating[i]):
-            end[i] = value[i] = min(known)[1]
-    return end
+        bounds = [(rank[j], values[j] + gap) for u, j, gap in links if u == i]
+        known_bounds = [
+            rank_bound for rank_bound in bounds if np.isfinite(rank_bound[1])
+        ]
+        if known_bounds and np.isnan(rating[i]):
+            ends[i] = values[i] = min(known_bounds)[1]
+    return ends

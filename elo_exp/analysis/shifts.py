@@ -31,7 +31,8 @@ from elo_exp.records import MissingBattle, Record
 from elo_exp.types import Orders
 
 _UNNAMED = f"cluster {UNNAMED}"  # as of `Battles.unit_names`
-_ROUNDING = 1e-3  # rating points: a smaller standard error is none
+# A smaller standard error is rounding
+_MIN_ERROR_IN_POINTS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +117,15 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
         slopes, inverse = residuals(fit.theta, played), bread(fit.theta, played)
         parts = np.asarray(played.by_cluster(slopes) @ inverse)
         if _UNNAMED in prompts:
-            lacks = played.cluster == prompts.index(_UNNAMED)
-            own = played.select(lacks)
-            battle, place = numbered(own.battle)
-            apart = replace(own, cluster=place, prompts=battle)
-            unnamed = np.asarray(apart.by_cluster(slopes[lacks]) @ inverse)
+            is_unnamed = played.cluster == prompts.index(_UNNAMED)
+            unnamed_games = played.select(is_unnamed)
+            battles_in_games, number = numbered(unnamed_games.battle)
+            games_by_battle = replace(
+                unnamed_games, cluster=number, prompts=battles_in_games
+            )
+            unnamed = np.asarray(
+                games_by_battle.by_cluster(slopes[is_unnamed]) @ inverse
+            )
     return Influence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
         ratings=POINTS * fit.theta,
@@ -152,8 +157,8 @@ def verdicts(battles: Battles) -> Verdicts:
     """
     counts = Verdicts()
     for b in battles.rows():
-        said = b.question_id, b.model_a, b.model_b, b.winner
-        counts[*said, b.verdict_ab, b.verdict_ba, b.score] += b.count or 1
+        cells = b.question_id, b.model_a, b.model_b, b.winner
+        counts[*cells, b.verdict_ab, b.verdict_ba, b.score] += b.count or 1
     return counts
 
 
@@ -176,26 +181,30 @@ def may_be_nested(before: Verdicts, after: Verdicts) -> bool:
     >>> may_be_nested(full, Counter({("q1", "a", "b", "model_a", "model_a", None, None): 1}))
     True
     """
-    rest = before - after, after - before
+    differences = before - after, after - before
     return any(
-        _are_among(own, others) for own, others in (rest, rest[::-1]) if own and others
+        _are_all_among(rows, other_rows)
+        for rows, other_rows in (differences, differences[::-1])
+        if rows and other_rows
     )
 
 
-def _are_among(rows: Verdicts, others: Verdicts) -> bool:
-    """Whether each row is one of the others in all cells that both have."""
+def _are_all_among(rows: Verdicts, other_rows: Verdicts) -> bool:
+    """Return whether each row equals one of the other rows in all cells that both have."""
     by_cells: dict[tuple[int, ...], list[Verdict]] = {}
-    for other in others:
-        by_cells.setdefault(_known_cells(other), []).append(other)
-    seen = dict[tuple[int, ...], set[Verdict]]()
+    for other_row in other_rows:
+        by_cells.setdefault(_known_cells(other_row), []).append(other_row)
+    known_rows = dict[tuple[int, ...], set[Verdict]]()
     for row in rows:
         is_among = False
-        for cells, some in by_cells.items():
+        for cells, candidates in by_cells.items():
             shared = tuple(n for n in _known_cells(row) if n in cells)
             key = (*shared, -1, *cells)
-            if key not in seen:
-                seen[key] = {tuple(other[n] for n in shared) for other in some}
-            is_among = is_among or tuple(row[n] for n in shared) in seen[key]
+            if key not in known_rows:
+                known_rows[key] = {
+                    tuple(candidate[n] for n in shared) for candidate in candidates
+                }
+            is_among = is_among or tuple(row[n] for n in shared) in known_rows[key]
         if not is_among:
             return False
     return True
@@ -227,23 +236,23 @@ def shifts(
         In rating points, in the order of `before`; empty where fewer than two models are rated in both.
         A shift has no error where no fits are given, or where they do not differ.
     """
-    shared = [model for model in before if model in after]
-    if len(shared) < 2:
+    shared_models = [model for model in before if model in after]
+    if len(shared_models) < 2:
         return []
-    moved = np.array([after[model] - before[model] for model in shared])
+    moved = np.array([after[model] - before[model] for model in shared_models])
     moved -= moved.mean()
-    std_error, half_width, p_value = np.full((3, len(shared)), np.nan)
+    std_error, half_width, p_value = np.full((3, len(shared_models)), np.nan)
     if fits is not None:
-        parts = _moving_parts(shared, *fits)
+        parts = _moving_parts(shared_models, *fits)
         df = degrees_of_freedom(float(parts.any(axis=1).sum()))
         std_error = np.sqrt((parts**2).sum(axis=0))
-        std_error += _error_of_unnamed(shared, *fits)
-        std_error[std_error < _ROUNDING] = np.nan
+        std_error += _error_of_unnamed(shared_models, *fits)
+        std_error[std_error < _MIN_ERROR_IN_POINTS] = np.nan
         half_width = t_quantile(df) * std_error
         p_value = 2.0 * scipy.special.stdtr(df, -np.abs(moved / std_error))
     return records(
         Shift,
-        model=shared,
+        model=shared_models,
         shift=moved,
         std_error=std_error,
         ci_low=moved - half_width,
@@ -273,28 +282,28 @@ def count_missing(
     """
     everybody = before.has_both_orders or after.has_both_orders
     runs = before, after
-    if not any(one.lacks_results(everybody=everybody) for one in runs):
+    if not any(run.lacks_results(everybody=everybody) for run in runs):
         return list(tested)
     models = [shift.model for shift in tested]
-    found = []
+    retested = []
     for shift in tested:
         p_value = shift.p_value
         if p_value is not None and p_value <= ALPHA:
-            filled = [
-                _filled(one, models, shift.model, sign, everybody=everybody)
-                for one, sign in zip(
+            fits = [
+                _fit_filled(run, models, shift.model, sign, everybody=everybody)
+                for run, sign in zip(
                     runs, np.sign([-shift.shift, shift.shift]).tolist(), strict=True
                 )
             ]
-            p_value = max(p_value, _p_value(shift, models, filled))
-        found.append(replace(shift, p_value=p_value))
-    return found
+            p_value = max(p_value, _retest(shift, models, fits))
+        retested.append(replace(shift, p_value=p_value))
+    return retested
 
 
-def _filled(
+def _fit_filled(
     run: RatedRun, models: Sequence[str], model: str, sign: float, *, everybody: bool
 ) -> Influence | None:
-    """The fit of a run with its missing results as they count against a rating that is high (1) or low (-1)."""
+    """Fit a run with its missing results counted against a rating that is high (1) or low (-1)."""
     contrast = {name: sign * ((name == model) - 1.0 / len(models)) for name in models}
     battles = count_against(
         run.battles,
@@ -306,11 +315,11 @@ def _filled(
     return influence(battles, orders=run.orders)
 
 
-def _p_value(
-    shift: Shift, models: Sequence[str], filled: Sequence[Influence | None]
+def _retest(
+    shift: Shift, models: Sequence[str], fits: Sequence[Influence | None]
 ) -> float:
-    """The p value of a shift by other fits, 1 if it goes the other way or if a fit lacks one of the models."""
-    before, after = filled
+    """Return the p value of a shift by other fits; 1 if it goes the other way or if a fit lacks one of the models."""
+    before, after = fits
     if before is None or after is None:
         return 1.0
     if not {*models} <= {*before.models} & {*after.models}:
@@ -319,11 +328,13 @@ def _p_value(
         {name: fit.ratings[fit.models.index(name)] for name in models}
         for fit in (before, after)
     ]
-    again = shifts(ratings[0], ratings[1], (before, after))
-    (same,) = (one for one in again if one.model == shift.model)
-    if same.shift * shift.shift <= 0.0 or same.p_value is None:
+    new_shifts = shifts(ratings[0], ratings[1], (before, after))
+    (same_shift,) = (
+        new_shift for new_shift in new_shifts if new_shift.model == shift.model
+    )
+    if same_shift.shift * shift.shift <= 0.0 or same_shift.p_value is None:
         return 1.0
-    return same.p_value
+    return same_shift.p_value
 
 
 def _error_of_unnamed(models: Sequence[str], *fits: Influence) -> Array:
@@ -340,20 +351,20 @@ def _error_of_unnamed(models: Sequence[str], *fits: Influence) -> Array:
     for fit in fits:
         columns = fit.unnamed[:, [fit.models.index(model) for model in models]]
         columns = columns - columns.mean(axis=1, keepdims=True)
-        of_each = np.sqrt((columns**2).sum(axis=0))
-        total += np.maximum(of_each, np.abs(columns.sum(axis=0)))
+        error_of_each = np.sqrt((columns**2).sum(axis=0))
+        total += np.maximum(error_of_each, np.abs(columns.sum(axis=0)))
     return total
 
 
 def _moving_parts(models: Sequence[str], before: Influence, after: Influence) -> Array:
-    """What each prompt of either run (n,) moves these models (m,) by, against their mean."""
+    """Return how far each prompt of either run (n,) moves these models (m,), against their mean."""
     prompts = dict.fromkeys([*before.prompts, *after.prompts])
-    place = {prompt: q for q, prompt in enumerate(prompts)}
-    parts = np.zeros((len(place), len(models)))
+    index = {prompt: q for q, prompt in enumerate(prompts)}
+    parts = np.zeros((len(index), len(models)))
     for fit, sign in ((before, -1.0), (after, 1.0)):
         columns = fit.parts[:, [fit.models.index(model) for model in models]]
-        rows = [place[prompt] for prompt in fit.prompts]
+        rows = [index[prompt] for prompt in fit.prompts]
         parts[rows] += sign * (columns - columns.mean(axis=1, keepdims=True))
     if any(len(fit.unnamed) for fit in (before, after)):
-        parts[place[_UNNAMED]] = 0.0  # which `_error_of_unnamed` has
+        parts[index[_UNNAMED]] = 0.0  # which `_error_of_unnamed` has
     return parts

@@ -16,7 +16,7 @@ MIN_SUPPORT = 0.05
 
 
 def adjustment(
-    raw: Leaderboard, first: First, features: Sequence[Feature], unit: str
+    raw: Leaderboard, leader: First, features: Sequence[Feature], unit: str
 ) -> Adjustment:
     """Return what a lead is adjusted for, and the lead of the same two entrants without the control.
 
@@ -24,7 +24,7 @@ def adjustment(
     ----------
     raw : Leaderboard
         Of the same battles without the control.
-    first : First
+    leader : First
         Of the leaderboard with the control.
     features : sequence of str
         That it holds equal.
@@ -36,14 +36,14 @@ def adjustment(
     Adjustment
         Without a raw effect if the two are not rated without the control.
     """
-    pair = {first.model, first.second}
+    pair = {leader.model, leader.second}
     lead = next(
         (d for d in differences({"": raw}) if {d.higher, d.lower} == pair), None
     )
     effect = None
     if lead is not None:
         value, low, high = lead.difference, lead.ci_low, lead.ci_high
-        if lead.higher != first.model:
+        if lead.higher != leader.model:
             value, low, high = (None if x is None else -x for x in (value, high, low))
         effect = Effect(value=value, low=low, high=high, unit=unit)
     return Adjustment(features=tuple(features), raw=effect)
@@ -69,17 +69,17 @@ def shares_with_more(battles: Battles, feature: Feature) -> Mapping[str, float]:
     weight = np.ones(len(battles)) if battles.count is None else battles.count
     more = np.sign(style[:, 0] - style[:, 1]) / 2.0 + 0.5
     side = np.append(battles.model_a[is_known], battles.model_b[is_known])
-    both = np.append(more[is_known], 1.0 - more[is_known])
+    more_of_side = np.append(more[is_known], 1.0 - more[is_known])
     n = np.append(weight[is_known], weight[is_known])
     m = len(battles.models)
     total = np.bincount(side, n, m)
     with np.errstate(invalid="ignore"):
-        shares = np.bincount(side, n * both, m) / total
+        shares = np.bincount(side, n * more_of_side, m) / total
     return dict(zip(battles.models, shares.tolist(), strict=True))
 
 
 def of_support(
-    battles: Battles, first: First, features: Sequence[Feature]
+    battles: Battles, leader: First, features: Sequence[Feature]
 ) -> Iterator[Reason]:
     """Yield that one of the two entrants nearly always has more, or less, of a feature that the fit holds equal.
 
@@ -87,7 +87,7 @@ def of_support(
     ----------
     battles : Battles
         Of one dimension.
-    first : First
+    leader : First
         The leader and the next entrant.
     features : sequence of str
         That the fit holds equal; none of a fit without a control.
@@ -99,7 +99,7 @@ def of_support(
     """
     for feature in features:
         shares = shares_with_more(battles, feature)
-        for model in (first.model, first.second):
+        for model in (leader.model, leader.second):
             share = shares.get(model, 0.5)
             if min(share, 1.0 - share) < MIN_SUPPORT:
                 about = {"model": model, "feature": feature}
