@@ -22,12 +22,14 @@ from elo_exp.probes import Kind, Question
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
 
-_SAME = 0.9  # the least share of equal verdicts that is ok on a repeat
-_LESS_KAPPA = -0.1  # the least difference of kappa that is ok under a paraphrase
-_SCORE = {"A": 1.0, "TIE": 0.5, "B": 0.0, "INVALID": math.nan}  # of the first shown
-_MIN_DIFFERING = 5  # contrasts, for a test without pseudo-prompts
-_CLOSE = -0.2, 0.25  # margins from the bound, between which more prompts may not decide
-_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
+_MIN_REPEAT_AGREEMENT = 0.9
+_MIN_KAPPA_CHANGE_OF_PARAPHRASE = -0.1
+_SCORE_OF_FIRST_SHOWN = {"A": 1.0, "TIE": 0.5, "B": 0.0, "INVALID": math.nan}
+# If fewer differ, a test has pseudo-prompts
+_MIN_DIFFERING_CONTRASTS = 5
+# In units of the margin from the bound: more prompts may not decide between these
+_UNDECIDABLE_EXCESS = -0.2, 0.25
+_VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,81 +120,89 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
         By name, with a contrast for each prompt.
     """
     controls: dict[str, dict[str, list[float]]] = {}
-    for one, judgment in judged:
-        if one.question.is_control:
-            by_prompt = controls.setdefault(one.probe, defaultdict(list))
+    for item, judgment in judged:
+        if item.question.is_control:
+            by_prompt = controls.setdefault(item.probe, defaultdict(list))
             valid = [] if judgment.invalid else [_preference(judgment)]
-            by_prompt[one.comparison.prompt_id] += valid
-    plain = [pair for pair in judged if not pair[0].question.is_control]
+            by_prompt[item.comparison.prompt_id] += valid
+    non_controls = [pair for pair in judged if not pair[0].question.is_control]
     letters = Counter(
         verdict.verdict
-        for one, judgment in plain
-        if one.kind == "floor"
+        for item, judgment in non_controls
+        if item.kind == "floor"
         for verdict in judgment.orders
     )
     by_chance = sum(n * n for n in letters.values()) / max(letters.total(), 1) ** 2
-    table = defaultdict[tuple[str, Kind, float], list[Answered]](list)
-    asked = defaultdict[tuple[str, Kind, float], set[str]](set)  # prompts
-    for one, judgment in plain:
+    answers_by_measure = defaultdict[tuple[str, Kind, float], list[Answered]](list)
+    prompts_by_measure = defaultdict[tuple[str, Kind, float], set[str]](set)
+    for item, judgment in non_controls:
         preference, control = _preference(judgment), [0.5]
-        if one.probe in controls:
-            control = controls[one.probe][one.comparison.prompt_id]
-        first = [_SCORE[verdict.verdict] for verdict in judgment.orders]
+        if item.probe in controls:
+            control = controls[item.probe][item.comparison.prompt_id]
+        first_scores = [
+            _SCORE_OF_FIRST_SHOWN[verdict.verdict] for verdict in judgment.orders
+        ]
         contrast = {
             "bias": preference - fmean(control) if control else math.nan,
             "floor": preference,
             "share": float(preference == 1.0),
-            "reported": first.count(0.5) / len(first),
-        }[one.kind]
-        told: dict[tuple[str, Kind, float], float] = {}
-        if one.probe:
-            told[one.probe, one.kind, one.bound] = contrast
-        if one.probe in controls or one.kind == "floor":
-            form = f"{one.probe}: {one.question.form}"
-            told[form, one.kind, one.bound] = contrast
-        if one.question.both_orders:
-            told["position", "bias", delta] = fmean(first) - 0.5
-        if len(judgment.raw) > len(first):
-            told["retest", "floor", _SAME] = same = _same(judgment, 1)
-        for repeat, file in enumerate(one.paraphrases, start=2):
+            "reported": first_scores.count(0.5) / len(first_scores),
+        }[item.kind]
+        contrasts: dict[tuple[str, Kind, float], float] = {}
+        if item.probe:
+            contrasts[item.probe, item.kind, item.bound] = contrast
+        if item.probe in controls or item.kind == "floor":
+            form = f"{item.probe}: {item.question.form}"
+            contrasts[form, item.kind, item.bound] = contrast
+        if item.question.both_orders:
+            contrasts["position", "bias", delta] = fmean(first_scores) - 0.5
+        if len(judgment.raw) > len(first_scores):
+            contrasts["retest", "floor", _MIN_REPEAT_AGREEMENT] = equal_share = (
+                _share_equal(judgment, 1)
+            )
+        for repeat, file in enumerate(item.paraphrases, start=2):
             # of two kappas, both with the chance of the verdicts under the rubric itself
-            less = (_same(judgment, repeat) - same) / ((1 - by_chance) or math.nan)
-            told[f"rubric: {file}", "floor", _LESS_KAPPA] = less
-        for about, contrast in told.items():
-            answered = table[about]
-            asked[about].add(one.comparison.prompt_id)
+            kappa_difference = (_share_equal(judgment, repeat) - equal_share) / (
+                (1 - by_chance) or math.nan
+            )
+            contrasts[f"rubric: {file}", "floor", _MIN_KAPPA_CHANGE_OF_PARAPHRASE] = (
+                kappa_difference
+            )
+        for measure, contrast in contrasts.items():
+            answers = answers_by_measure[measure]
+            prompts_by_measure[measure].add(item.comparison.prompt_id)
             if not (judgment.invalid or math.isnan(contrast)):
-                answered.append((one, judgment, contrast))
+                answers.append((item, judgment, contrast))
     return [
         Measure(
             name=name,
             kind=kind,
             bound=bound,
-            values=(values := _by_prompt(answered)),
-            answered=answered,
-            n_unanswered=len(asked[name, kind, bound]) - len(values),
+            values=(values := _average_by_prompt(answers)),
+            answered=answers,
+            n_unanswered=len(prompts_by_measure[name, kind, bound]) - len(values),
             reach=1.0 if name.partition(": ")[0] in controls else 0.5,
         )
-        for (name, kind, bound), answered in sorted(table.items())
+        for (name, kind, bound), answers in sorted(answers_by_measure.items())
     ]
 
 
-def _by_prompt(answered: Sequence[Answered]) -> Array:
-    prompts = [one.comparison.prompt_id for one, _, _ in answered]
-    at = np.unique(prompts, return_inverse=True)[1]
-    return np.bincount(at, [value for _, _, value in answered]) / np.bincount(at)
+def _average_by_prompt(answers: Sequence[Answered]) -> Array:
+    prompts = [item.comparison.prompt_id for item, _, _ in answers]
+    number = np.unique(prompts, return_inverse=True)[1]
+    return np.bincount(number, [value for _, _, value in answers]) / np.bincount(number)
 
 
 def _preference(judgment: Judgment) -> float:
-    """The mean score of x over the orders."""
+    """Return the mean score of x over the orders."""
     return fmean(
-        abs(_SCORE[verdict.verdict] - verdict.position_swap)
+        abs(_SCORE_OF_FIRST_SHOWN[verdict.verdict] - verdict.position_swap)
         for verdict in judgment.orders
     )
 
 
-def _same(judgment: Judgment, repeat: int) -> float:
-    """The share of equal verdicts on a repeat; NaN where none is valid."""
+def _share_equal(judgment: Judgment, repeat: int) -> float:
+    """Return the share of equal verdicts on a repeat; NaN if none is valid."""
     equal = [
         before.verdict == again.verdict
         for before, again in repeated(judgment)
@@ -233,36 +243,41 @@ def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
        approach for assessing the equivalence of average bioavailability", Journal of Pharmacokinetics
        and Biopharmaceutics 15(6), 657-680.
     """
-    adjusted = holm(np.array([_p_value(one) for one in measured]))
+    adjusted = holm(np.array([_p_value(measure) for measure in measured]))
     n_tests = int(np.isfinite(adjusted).sum())
     results = [
-        _result(one, p_value, n_tests, delta)
-        for one, p_value in zip(measured, adjusted.tolist(), strict=True)
+        _decide_measure(measure, p_value, n_tests, delta)
+        for measure, p_value in zip(measured, adjusted.tolist(), strict=True)
     ]
-    return sorted(results, key=lambda row: _WORST_FIRST.index(row["verdict"]))
+    return sorted(results, key=lambda row: _VERDICTS_WORST_FIRST.index(row["verdict"]))
 
 
-def _p_value(one: Measure) -> float:
-    """NaN: no test. The larger one, if prompts are unanswered: they may speak for the judge."""
-    if one.n_unanswered and len(one.values) and one.kind != "reported":
-        best, of_answered = one.extremes()[0], _p_value(replace(one, n_unanswered=0))
-        is_undone = one.kind == "bias" and one.values.mean() * best.values.mean() <= 0
-        return 1.0 if is_undone else max(of_answered, _p_value(best))
-    values, is_bias = one.values, one.kind == "bias"
-    if not len(values) or one.kind == "reported":
+def _p_value(measure: Measure) -> float:
+    """Return the p value; NaN: no test. Of two the larger if prompts are unanswered: they may speak for the judge."""
+    if measure.n_unanswered and len(measure.values) and measure.kind != "reported":
+        best, p_of_answered = (
+            measure.extremes()[0],
+            _p_value(replace(measure, n_unanswered=0)),
+        )
+        is_overturned = (
+            measure.kind == "bias" and measure.values.mean() * best.values.mean() <= 0
+        )
+        return 1.0 if is_overturned else max(p_of_answered, _p_value(best))
+    values, is_bias = measure.values, measure.kind == "bias"
+    if not len(values) or measure.kind == "reported":
         return math.nan
     _, counts = np.unique(values, return_counts=True)
-    if len(values) - counts.max() < _MIN_DIFFERING:
-        values = _with_pseudo_prompts(values)
-    distance = one.excess(float(values.mean())) + one.bound * is_bias
+    if len(values) - counts.max() < _MIN_DIFFERING_CONTRASTS:
+        values = _add_pseudo_prompts(values)
+    distance = measure.excess(float(values.mean())) + measure.bound * is_bias
     return float(
         (1 + is_bias)
         * scipy.special.stdtr(len(values) - 1, -distance / _std_error(values))
     )
 
 
-def _with_pseudo_prompts(values: Array) -> Array:
-    """Add one on each side of the mean at a distance of 1: where all contrasts are equal, the
+def _add_pseudo_prompts(values: Array) -> Array:
+    """Add a contrast on each side of the mean at a distance of 1: if all contrasts are equal, the
     interval stays open."""
     return np.append(values, values.mean() + np.array([-1.0, 1.0]))
 
@@ -271,38 +286,51 @@ def _std_error(values: Array) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
-def _interval(one: Measure) -> tuple[float, float]:
-    """The ends of the 90 % interval of the mean contrast, within what it can be."""
-    values, mean = one.values, float(one.values.mean())
+def _interval(measure: Measure) -> tuple[float, float]:
+    """Return the ends of the 90 % interval of the mean contrast, within what it can be."""
+    values, mean = measure.values, float(measure.values.mean())
     quantile = t_quantile(len(values) + 1.0, level=1 - 2 * ALPHA)
-    half = float(quantile) * _std_error(_with_pseudo_prompts(values))
-    lowest = -1.0 if one.kind == "bias" or one.bound < 0 else 0.0
-    return max(mean - half, lowest), min(mean + half, 1.0)
+    half_width = float(quantile) * _std_error(_add_pseudo_prompts(values))
+    lowest = -1.0 if measure.kind == "bias" or measure.bound < 0 else 0.0
+    return max(mean - half_width, lowest), min(mean + half_width, 1.0)
 
 
-def _result(one: Measure, p_value: float, n_tests: int, delta: float) -> dict[str, Any]:
-    values, kind, bound, is_bias = one.values, one.kind, one.bound, one.kind == "bias"
+def _decide_measure(
+    measure: Measure, p_value: float, n_tests: int, delta: float
+) -> dict[str, Any]:
+    values, kind, bound, is_bias = (
+        measure.values,
+        measure.kind,
+        measure.bound,
+        measure.kind == "bias",
+    )
     verdict = "reported" if kind == "reported" else "cannot tell"
     mean = low = high = math.nan
     need = None
     if len(values):
         mean, sd = float(values.mean()), float(values.std())
-        low, high = _interval(one)
+        low, high = _interval(measure)
     if len(values) and kind != "reported":
-        excess, unit = one.excess(mean), bound if is_bias else delta
-        best, worst = one.extremes()
-        ends = [end for some in (one, best, worst) for end in _interval(some)]
-        least = min(one.excess(float(some.values.mean())) for some in (one, best))
-        if max(map(one.excess, ends)) < 0:
+        excess, unit = measure.excess(mean), bound if is_bias else delta
+        best, worst = measure.extremes()
+        ends = [end for extreme in (measure, best, worst) for end in _interval(extreme)]
+        least_excess = min(
+            measure.excess(float(extreme.values.mean())) for extreme in (measure, best)
+        )
+        if max(map(measure.excess, ends)) < 0:
             verdict = "ok"
-        elif p_value < ALPHA and least >= 0:
+        elif p_value < ALPHA and least_excess >= 0:
             verdict = "biased"
-        elif excess <= _CLOSE[0] * unit:
-            need = _prompts(_z_ok(is_bias), sd, unit if is_bias else -excess)
-        elif excess >= _CLOSE[1] * unit:
-            need = _prompts(_z_found(n_tests, is_bias), sd, excess + bound * is_bias)
+        elif excess <= _UNDECIDABLE_EXCESS[0] * unit:
+            need = _prompts_needed(
+                _z_to_pass(is_bias), sd, unit if is_bias else -excess
+            )
+        elif excess >= _UNDECIDABLE_EXCESS[1] * unit:
+            need = _prompts_needed(
+                _z_to_detect(n_tests, is_bias), sd, excess + bound * is_bias
+            )
     return one_row(
-        probe=one.name,
+        probe=measure.name,
         kind=kind,
         bound=bound,
         n=len(values),
@@ -332,35 +360,43 @@ def in_reach(measured: Sequence[Measure]) -> list[tuple[str, int, float, int]]:
         `effect` is the smallest that is found with 80 % power, in the unit of the contrast, and `need`
         the prompts for a judge without a fault, which varies in biases alone, to be called ok.
     """
-    tested = [one for one in measured if len(one.values) and one.kind != "reported"]
-    found = []
-    for one in tested:
-        n, sd, is_bias = len(one.values), float(one.values.std()), one.kind == "bias"
-        effect = _z_found(len(tested)) * sd / math.sqrt(n)
-        margin = abs(one.bound - (one.kind == "floor" and one.bound > 0))
-        need = _prompts(_z_ok(is_bias), sd * is_bias, margin)
-        found.append((one.name, n, effect, need))
-    return found
+    deciding_measures = [
+        measure
+        for measure in measured
+        if len(measure.values) and measure.kind != "reported"
+    ]
+    rows = []
+    for measure in deciding_measures:
+        n, sd, is_bias = (
+            len(measure.values),
+            float(measure.values.std()),
+            measure.kind == "bias",
+        )
+        effect = _z_to_detect(len(deciding_measures)) * sd / math.sqrt(n)
+        margin = abs(measure.bound - (measure.kind == "floor" and measure.bound > 0))
+        need = _prompts_needed(_z_to_pass(is_bias), sd * is_bias, margin)
+        rows.append((measure.name, n, effect, need))
+    return rows
 
 
-def _z_ok(is_two_sided: bool) -> float:
-    """Standard errors in the margin that call 80 % of judges without a fault ok."""
+def _z_to_pass(is_two_sided: bool) -> float:
+    """Return the standard errors in the margin at which 80 % of judges without a fault are ok."""
     return float(
         scipy.special.ndtri(1 - ALPHA)
         + scipy.special.ndtri(0.9 if is_two_sided else 0.8)
     )
 
 
-def _z_found(n_tests: int, is_two_sided: bool = True) -> float:
-    """Standard errors of an effect that is significant in 80 % of audits, at Holm's first step."""
+def _z_to_detect(n_tests: int, is_two_sided: bool = True) -> float:
+    """Return the size of an effect that is significant in 80 % of audits, in standard errors, at Holm's first step."""
     return float(
         scipy.special.ndtri(1 - ALPHA / n_tests / (1 + is_two_sided))
         + scipy.special.ndtri(0.8)
     )
 
 
-def _prompts(z: float, sd: float, distance: float) -> int:
-    """The least n whose z standard errors are at most `distance`: (z sd / distance)^2, and some for
+def _prompts_needed(z: float, sd: float, distance: float) -> int:
+    """Return the least n at which z standard errors are at most `distance`: (z sd / distance)^2, and more for
     the pseudo-prompts, whose part in the variance of a contrast is 2 / n."""
     plain, pseudo = (z * sd / distance) ** 2, 2.0 * (z / distance) ** 2
     return math.ceil(plain / 2 + math.sqrt(plain**2 / 4 + pseudo))

@@ -30,15 +30,27 @@ FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
 PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
-# Faults that favour an entrant, and faults that hide a difference, by the names of their checks
-_FAVOURING = ("length", "responses", "audit", "kin", "invalid", "invalid_by_entrant")
-_HIDING = ("one_verdict", "flips", "first_shown", "invalid")
+# By the names of their checks
+_FAULTS_FAVOURING_AN_ENTRANT = (
+    "length",
+    "responses",
+    "audit",
+    "kin",
+    "invalid",
+    "invalid_by_entrant",
+)
+_FAULTS_HIDING_A_DIFFERENCE = ("one_verdict", "flips", "first_shown", "invalid")
 # By claim, the checks whose fault could by itself produce it. Position bias cancels if each pair was
 # judged in both orders, and flips are noise: neither produces a lead then.
 BLOCKS: Mapping[str, tuple[str, ...]] = {
-    "leads": _FAVOURING,
-    "level": (*_FAVOURING, *_HIDING),
-    "not worse": ("same_verdict", "control", *_HIDING, *_FAVOURING),
+    "leads": _FAULTS_FAVOURING_AN_ENTRANT,
+    "level": (*_FAULTS_FAVOURING_AN_ENTRANT, *_FAULTS_HIDING_A_DIFFERENCE),
+    "not worse": (
+        "same_verdict",
+        "control",
+        *_FAULTS_HIDING_A_DIFFERENCE,
+        *_FAULTS_FAVOURING_AN_ENTRANT,
+    ),
     "agrees": ("people",),
 }
 
@@ -118,37 +130,43 @@ def checks(
         In a fixed order; what could not be measured is "not done".
     """
     return [
-        *_of_verdicts(battles, diagnosis, quality),
-        *_of_answers(diagnosis, leaders, responses, has_battles=len(battles) > 0),
-        *_of_family(diagnosis, leaders, has_battles=len(battles) > 0),
-        *_of_model(diagnosis),
+        *_check_verdicts(battles, diagnosis, quality),
+        *_check_answers(diagnosis, leaders, responses, has_battles=len(battles) > 0),
+        *_check_family(diagnosis, leaders, has_battles=len(battles) > 0),
+        *_check_fit(diagnosis),
     ]
 
 
-def _of_verdicts(
+def _check_verdicts(
     battles: Battles, diagnosis: Mapping[str, Any], quality: Mapping[str, Any] | None
 ) -> Iterator[Check]:
-    """Flips, position, invalid verdicts and ties.
+    """Check flips, position, invalid verdicts and ties.
 
     Judged in one order alone, flips cannot be measured: the result needs care.
     """
-    yield from _of_one_verdict(battles, quality)
+    yield from _check_one_verdict(battles, quality)
     masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
-    n, of, n_one = map(battles.total_of, masks)
+    n, n_both, n_one_order = map(battles.total_of, masks)
     n_independent = effective_share(battles, masks[0], masks[1])
     if quality:
-        n, of, n_one = (
+        n, n_both, n_one_order = (
             quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
         )
-    if of:
-        low, high = exact_interval(n / of, n_independent * of)
+    if n_both:
+        low, high = exact_interval(n / n_both, n_independent * n_both)
         state = state_of_share(low, high, most=MAX_FLIPS)
         yield Check(
-            name="flips", state=state, value=n / of, low=low, high=high, n=n, of=of
+            name="flips",
+            state=state,
+            value=n / n_both,
+            low=low,
+            high=high,
+            n=n,
+            of=n_both,
         )
-    elif n_one or quality:
-        one = {"n_one_order": n_one}
-        yield Check(name="flips", state=NOT_DONE, n=n, of=of, about=one)
+    elif n_one_order or quality:
+        about = {"n_one_order": n_one_order}
+        yield Check(name="flips", state=NOT_DONE, n=n, of=n_both, about=about)
     effect = diagnosis.get("position") or {}
     if (value := effect.get("p_first")) is not None:
         low, high = effect["ci_low"], effect["ci_high"]
@@ -191,10 +209,10 @@ def _of_verdicts(
         )
 
 
-def _of_one_verdict(
+def _check_one_verdict(
     battles: Battles, quality: Mapping[str, Any] | None
 ) -> Iterator[Check]:
-    """Whether the judge compared at all, or gave one verdict whatever it was shown.
+    """Check whether the judge compared at all, or gave one verdict whatever it was shown.
 
     Comparisons without a valid verdict count as that verdict: what is not known is no comparison. If a
     file names winners alone, nobody knows who was shown first. A judge that goes by the place of an answer
@@ -203,38 +221,38 @@ def _of_one_verdict(
     counts = battles.total_of
     is_asked = ~battles.equal_answers
     ab, ba = battles.verdict_ab, battles.verdict_ba
-    both, one = battles.both_orders(), battles.one_order()
+    in_both, in_one = battles.both_orders(), battles.one_order()
     names_first = np.where(ab >= 0, ab == 0, True) & np.where(ba >= 0, ba == 1, True)
     names_second = np.where(ab >= 0, ab == 1, True) & np.where(ba >= 0, ba == 0, True)
-    found = {
-        "first": counts((both | one) & is_asked & names_first),
-        "second": counts((both | one) & is_asked & names_second),
+    n_by_kind = {
+        "first": counts((in_both | in_one) & is_asked & names_first),
+        "second": counts((in_both | in_one) & is_asked & names_second),
         "tie": counts(is_asked & (battles.winner >= _TIE)),
     }
-    unplaced = is_asked & ~(both | one)
-    if _has_both_places(battles, unplaced):
-        found["model_a"] = counts(unplaced & (battles.winner == 0))
-        found["model_b"] = counts(unplaced & (battles.winner == 1))
+    is_unplaced = is_asked & ~(in_both | in_one)
+    if _has_both_places(battles, is_unplaced):
+        n_by_kind["model_a"] = counts(is_unplaced & (battles.winner == 0))
+        n_by_kind["model_b"] = counts(is_unplaced & (battles.winner == 1))
     n_invalid = quality["n_invalid"] if quality else 0
-    of = counts(is_asked) + n_invalid
-    if not of:
+    n_asked = counts(is_asked) + n_invalid
+    if not n_asked:
         return
-    kind = max(found, key=found.__getitem__)  # the more telling of equal ones
-    n = found[kind] + n_invalid
-    if n_invalid > found[kind]:
+    kind = max(n_by_kind, key=n_by_kind.__getitem__)  # the more telling of equal ones
+    n = n_by_kind[kind] + n_invalid
+    if n_invalid > n_by_kind[kind]:
         kind = "invalid"
-    low, high = exact_interval(n / of, of)
+    low, high = exact_interval(n / n_asked, n_asked)
     state = PASSED if high < ONE_VERDICT else CANNOT_TELL
-    if n / of >= ONE_VERDICT and low >= LEAST_ONE_VERDICT:
+    if n / n_asked >= ONE_VERDICT and low >= LEAST_ONE_VERDICT:
         state = FAILED
     yield Check(
         name="one_verdict",
         state=state,
-        value=n / of,
+        value=n / n_asked,
         low=low,
         high=high,
         n=n,
-        of=of,
+        of=n_asked,
         about={"kind": kind},
     )
 
@@ -248,13 +266,13 @@ def _has_both_places(battles: Battles, chosen: Mask) -> bool:
     a, b = battles.model_a.astype(np.int64), battles.model_b.astype(np.int64)
     pair = np.minimum(a, b) * len(battles.models) + np.maximum(a, b)
     count = np.ones(len(battles)) if battles.count is None else battles.count
-    codes, place = np.unique(pair[chosen], return_inverse=True)
+    codes, number = np.unique(pair[chosen], return_inverse=True)
     is_swapped = (a > b)[chosen]
     weights = np.asarray(count, dtype=np.float64)[chosen]
-    swapped = np.bincount(place, weights * is_swapped, len(codes))
-    straight = np.bincount(place, weights * ~is_swapped, len(codes))
-    rarer = float(np.minimum(swapped, straight).sum())
-    return rarer > (1.0 - ONE_VERDICT) * float(weights.sum())
+    n_swapped = np.bincount(number, weights * is_swapped, len(codes))
+    n_straight = np.bincount(number, weights * ~is_swapped, len(codes))
+    n_rarer = float(np.minimum(n_swapped, n_straight).sum())
+    return n_rarer > (1.0 - ONE_VERDICT) * float(weights.sum())
 
 
 def state_of_share(low: float, high: float, *, most: float, least: float = 0.0) -> str:
@@ -300,14 +318,14 @@ def effective_share(battles: Battles, is_hit: Mask, chosen: Mask) -> float:
     return effective_number(hits, battles.units()[chosen].astype(np.int64)) / len(hits)
 
 
-def _of_answers(
+def _check_answers(
     diagnosis: Mapping[str, Any],
     leaders: Sequence[str],
     responses: Rows,
     *,
     has_battles: bool,
 ) -> Iterator[Check]:
-    """What in an answer moves the judge besides its quality: length, odd texts, what an audit tried.
+    """Check what in an answer moves the judge besides its quality: length, odd texts, what an audit tried.
 
     Better entrants may also write more, so a preference for length alone is no failure. It is one if
     the largest effect of length that the data leave possible could by itself produce the lead, or if a
@@ -316,7 +334,7 @@ def _of_answers(
     bad, decides nothing.
     """
     if "length" in diagnosis or has_battles:
-        yield _of_length(diagnosis.get("length"), leaders)
+        yield _check_length(diagnosis.get("length"), leaders)
     if responses:
         flagged = {
             row["model"]: {name: row[name] for name in row["flags"]}
@@ -337,14 +355,14 @@ def _of_answers(
     elif has_battles:
         yield Check(name="responses", state=NOT_DONE)
     if pairs := diagnosis.get("equal_answers"):  # of half of the prompts or more
-        most = pairs[0]
+        top_pair = pairs[0]
         yield Check(
             name="equal_answers",
             state=PASSED,
             is_notable=True,
-            value=most["n_equal"] / most["n_prompts"],
-            n=most["n_equal"],
-            of=most["n_prompts"],
+            value=top_pair["n_equal"] / top_pair["n_prompts"],
+            n=top_pair["n_equal"],
+            of=top_pair["n_prompts"],
             about={"pairs": pairs},
         )
     audit = diagnosis.get("audit")
@@ -362,8 +380,8 @@ def _of_answers(
         )
 
 
-def _of_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Check:
-    """Whether the length of answers could by itself produce the lead of the first.
+def _check_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Check:
+    """Check whether the length of answers could by itself produce the leader's lead.
 
     It could not if the lead is above zero at the largest effect that the data leave possible: the
     one-sided 95 % bound of the lead at equal length. If one side's answer is the longer one nearly
@@ -382,9 +400,9 @@ def _of_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Che
             for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
         )
     is_effect = low is not None and high is not None and not low <= 0.5 <= high
-    first = leaders[0] if leaders else None
-    leads = [row for row in control.get("weakest_leads", ()) if row["first"] == first]
-    tests = [row for row in control.get("sign_tests", ()) if row["first"] == first]
+    leader = leaders[0] if leaders else None
+    leads = [row for row in control.get("weakest_leads", ()) if row["first"] == leader]
+    tests = [row for row in control.get("sign_tests", ()) if row["first"] == leader]
     state, is_notable = PASSED, is_effect
     about = {"scale": effect["scale"], "second": None, "gap": None, "least": None}
     about["gap_at_equal_length"] = None
@@ -392,15 +410,15 @@ def _of_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Che
         lead = leads[0]
         about |= {name: lead[name] for name in ("second", "gap", "least")}
         about["gap_at_equal_length"] = lead["difference"]
-        most = max(lead["n_longer"], lead["n_shorter"])
-        is_within = most <= (1.0 - MIN_SUPPORT) * lead["n_games"]
+        n_one_sided = max(lead["n_longer"], lead["n_shorter"])
+        is_within = n_one_sided <= (1.0 - MIN_SUPPORT) * lead["n_games"]
         about["is_extrapolated"] = not is_within
         holds = is_within and lead["least"] is not None and lead["least"] > 0.0
         if is_effect and lead["difference"] < lead["gap"] / 2:
             holds = False
         if not holds:
             state, is_notable = FAILED if is_effect else CANNOT_TELL, False
-    elif first is not None and effect["scale"]:
+    elif leader is not None and effect["scale"]:
         p_values = [max(t["p_not_longer"], t["p_not_shorter"]) for t in tests]
         state = PASSED if p_values and max(p_values) <= ALPHA else CANNOT_TELL
     return Check(
@@ -414,18 +432,20 @@ def _of_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Che
     )
 
 
-def _of_family(
+def _check_family(
     diagnosis: Mapping[str, Any], leaders: Sequence[str], *, has_battles: bool
 ) -> Iterator[Check]:
-    """Whether the best is of the judge's family and a rival is not: then a lead may be the judge's
+    """Check whether the best is of the judge's family and a rival is not: then a lead may be the judge's
     preference for its own (self-preference). An audit by labelled pairs may have found none."""
     if (kin := diagnosis.get("kin")) is None:
         if has_battles:
             yield Check(name="kin", state=NOT_DONE)
         return
     results = (diagnosis.get("audit") or {}).get("results", ())
-    on_kin = [r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"]
-    is_unbiased = bool(on_kin) and set(on_kin) == {"ok"}
+    kin_verdicts = [
+        r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"
+    ]
+    is_unbiased = bool(kin_verdicts) and set(kin_verdicts) == {"ok"}
     is_favoured = bool(kin["others"] and {*kin["models"]} & {*leaders[:1]})
     is_blocking = is_favoured and not kin["is_allowed"] and not is_unbiased
     yield Check(
@@ -441,7 +461,7 @@ def _of_family(
     )
 
 
-def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
+def _check_fit(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
     if residuals := diagnosis.get("pair_residuals"):
         worst = max(residuals, key=lambda row: abs(row["observed"] - row["expected"]))
         value = worst["observed"] - worst["expected"]
@@ -463,7 +483,11 @@ def _of_model(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
             is_notable=p is not None and p <= ALPHA,
         )
     if cycles and cycles["n_triples"]:
-        n, of = cycles["n_cyclic_prompts"], cycles["n_prompts"]
+        n, n_prompts = cycles["n_cyclic_prompts"], cycles["n_prompts"]
         yield Check(
-            name="cycles", state=PASSED, value=n / of if of else None, n=n, of=of
+            name="cycles",
+            state=PASSED,
+            value=n / n_prompts if n_prompts else None,
+            n=n,
+            of=n_prompts,
         )

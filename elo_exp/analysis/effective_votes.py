@@ -114,7 +114,7 @@ def effective_votes(
         "n_prompts": len(names),
         "errors": tuple(table.mean(axis=0).tolist()) if n else (math.nan,) * n_judges,
     }
-    if refusal := _refuse(judges, table, prompt_number, len(names)):
+    if refusal := _find_refusal(judges, table, prompt_number, len(names)):
         return EffectiveVotes(**counts, refusal=refusal)
     moments = _sum_moments(table, prompt_number, len(names))
     rho = float(_correlate(moments.sum(axis=0), n_judges))
@@ -138,7 +138,7 @@ def effective_votes(
     )
 
 
-def _refuse(
+def _find_refusal(
     judges: Sequence[str], table: Array, prompt_number: Index, n_prompts: int
 ) -> Reason | None:
     n = len(table)

@@ -58,15 +58,20 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     played = verdicts.select(verdicts.score != 0.5)
     _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
     _, n_effective = played.left_out()
-    half = t_quantile(degrees_of_freedom(n_effective)) * error
-    share, low, high = scipy.special.expit([effect, effect - half, effect + half])
+    half_width = t_quantile(degrees_of_freedom(n_effective)) * error
+    share, low, high = scipy.special.expit(
+        [effect, effect - half_width, effect + half_width]
+    )
     is_raw = not np.isfinite(effect)
     if not np.isfinite(low) and played.n_games:
         names_first = np.where(played.shown > 0, played.score, 1.0 - played.score)
         if is_raw:
             share = float(np.average(names_first, weights=played.count))
-        n_of = np.bincount(played.cluster, played.count)
-        mean = np.bincount(played.cluster, names_first * _counted(played)) / n_of
+        n_by_prompt = np.bincount(played.cluster, played.count)
+        mean = (
+            np.bincount(played.cluster, names_first * _games_per_row(played))
+            / n_by_prompt
+        )
         low = min(share, lower_bound(mean, alpha=0.025))
         high = max(share, upper_bound(mean, alpha=0.025))
     return one_row(
@@ -83,8 +88,8 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
     )
 
 
-def _counted(played: Games) -> Array:
-    """How many games each row stands for."""
+def _games_per_row(played: Games) -> Array:
+    """Return how many games each row stands for."""
     return (
         np.ones(len(played.score))
         if played.count is None
@@ -136,16 +141,16 @@ def length_control(
     characters = battles.style()[:, :, 0]
     is_known = ~np.isnan(characters.sum(axis=1))
     played = games(battles.select(is_known), orders="both")
-    of_first, of_second = characters[is_known][played.battle].T
-    difference = of_first - of_second
+    length_of_first, length_of_second = characters[is_known][played.battle].T
+    difference = length_of_first - length_of_second
     x, scale = contrast(difference)
     if not (played.score != 0.5).any():
         x = np.zeros_like(difference)
-    raw = Fit.of(played)
-    controlled, (effect,), (error,) = with_columns(raw, played, x[:, None])
+    raw_fit = Fit.of(played)
+    controlled_fit, (effect,), (error,) = with_columns(raw_fit, played, x[:, None])
     _, n_effective = played.left_out()
     t = float(t_quantile(degrees_of_freedom(n_effective)))
-    of_length = one_row(
+    effect_row = one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_games=len(difference),
@@ -158,14 +163,18 @@ def length_control(
     )
     m, side = len(battles.models), np.append(played.first, played.second)
     n_games = np.bincount(side, minlength=m)
-    characters_of = np.bincount(side, np.append(of_first, of_second), m)
-    (rating, std_error), (at_equal, error_at_equal) = (
+    characters_by_model = np.bincount(
+        side, np.append(length_of_first, length_of_second), m
+    )
+    (rating, std_error), (rating_at_equal, error_at_equal) = (
         (
-            POINTS * spread(fit.theta, raw.rated, m),
+            POINTS * spread(fit.theta, raw_fit.rated, m),
             POINTS
-            * spread(np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw.rated, m),
+            * spread(
+                np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw_fit.rated, m
+            ),
         )
-        for fit in (raw, controlled)
+        for fit in (raw_fit, controlled_fit)
     )
     order = np.argsort(-rating, kind="stable")  # those without a rating are last
     order = order[n_games[order] > 0]
@@ -173,18 +182,18 @@ def length_control(
     ratings = rows(
         dimension=dimension,
         model=names[order],
-        mean_length=(characters_of / np.maximum(n_games, 1))[order],
+        mean_length=(characters_by_model / np.maximum(n_games, 1))[order],
         rating=initial_rating + rating[order],
         std_error=std_error[order],
-        rating_at_equal_length=initial_rating + at_equal[order],
+        rating_at_equal_length=initial_rating + rating_at_equal[order],
         std_error_at_equal_length=error_at_equal[order],
     )
-    lead, best = None, order[np.isfinite(at_equal[order])][:2]
+    lead, best = None, order[np.isfinite(rating_at_equal[order])][:2]
     # by how much the best would be ahead of the second, in rating points
     if len(best) > 1:
-        gap = at_equal[best[0]] - at_equal[best[1]]
-        i, j = (np.cumsum(raw.rated) - 1)[best]
-        cov = controlled.covariance
+        gap = rating_at_equal[best[0]] - rating_at_equal[best[1]]
+        i, j = (np.cumsum(raw_fit.rated) - 1)[best]
+        cov = controlled_fit.covariance
         variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
         error = POINTS * np.sqrt(variance)
         lead = one_row(
@@ -195,103 +204,115 @@ def length_control(
             ci_low=gap - t * error,
             ci_high=gap + t * error,
         )
-    names_of = [*battles.models]
-    is_finite = bool(np.isfinite(controlled.theta).all() and len(controlled.theta))
+    model_names = [*battles.models]
+    is_finite = bool(
+        np.isfinite(controlled_fit.theta).all() and len(controlled_fit.theta)
+    )
     return {
-        "effect": of_length,
+        "effect": effect_row,
         "ratings": ratings,
         "lead": lead,
-        "weakest_leads": _leads(raw, controlled, played, difference, names_of, order),
-        "sign_tests": _sign_tests(raw, is_finite, played, difference, names_of)
+        "weakest_leads": _find_weakest_leads(
+            raw_fit, controlled_fit, played, difference, model_names, order
+        ),
+        "sign_tests": _test_signs(raw_fit, is_finite, played, difference, model_names)
         if difference.any()
         else [],
-        "terciles": _terciles(played, difference, dimension),
+        "terciles": _split_by_tercile(played, difference, dimension),
     }
 
 
-_N_LEADS = 3  # best entrants whose weakest lead is kept
+_N_BEST_ENTRANTS = 3
 
 
-def _leads(
-    raw: Fit,
-    controlled: Fit,
+def _find_weakest_leads(
+    raw_fit: Fit,
+    controlled_fit: Fit,
     played: Games,
     difference: Array,
     names: list[str],
     order: Index,
 ) -> list[dict[str, Any]]:
-    """Return the lead of each of the best that is least certain at equal length.
+    """Return, for each of the best three, the lead that is least certain at equal length.
 
     At the largest effect of length that the data leave possible the lead is `least`: its one-sided
     95 % bound. `n_longer` and `n_shorter` of its `n_games` say whether equal length lies within the
     data, or is extrapolated. Empty where a rating is not finite, so that nothing bounds the effect.
     """
-    place = np.cumsum(raw.rated) - 1
-    rated = [i for i in order if raw.rated[i]]
-    if len(rated) < 2 or not np.isfinite(controlled.theta).all():
+    fit_number = np.cumsum(raw_fit.rated) - 1
+    rated_models = [i for i in order if raw_fit.rated[i]]
+    if len(rated_models) < 2 or not np.isfinite(controlled_fit.theta).all():
         return []
-    cov, theta = controlled.covariance, POINTS * controlled.theta
+    cov, theta = controlled_fit.covariance, POINTS * controlled_fit.theta
     _, n_effective = played.left_out()
-    t, found = t_quantile(degrees_of_freedom(n_effective), level=0.90), []
-    for first in rated[:_N_LEADS]:
-        i, others = place[first], [j for j in rated if j != first]
-        at = place[others]
-        variance = cov[i, i] + np.diag(cov)[at] - 2.0 * cov[i, at]
-        least = theta[i] - theta[at] - t * POINTS * np.sqrt(np.maximum(variance, 0.0))
-        worst = int(np.argmin(np.nan_to_num(least, nan=np.inf)))
-        j, second = at[worst], others[worst]
-        sides = (played.first, played.second)
-        is_met = ((sides[0] == first) & (sides[1] == second)) | (
-            (sides[0] == second) & (sides[1] == first)
+    t, leads = t_quantile(degrees_of_freedom(n_effective), level=0.90), []
+    for leader in rated_models[:_N_BEST_ENTRANTS]:
+        i, other_models = fit_number[leader], [j for j in rated_models if j != leader]
+        other_numbers = fit_number[other_models]
+        variance = cov[i, i] + np.diag(cov)[other_numbers] - 2.0 * cov[i, other_numbers]
+        bounds = (
+            theta[i]
+            - theta[other_numbers]
+            - t * POINTS * np.sqrt(np.maximum(variance, 0.0))
         )
-        of_pair = is_met if is_met.any() else (sides[0] == first) | (sides[1] == first)
-        by = np.where(sides[0] == first, difference, -difference)[of_pair]
-        found.append(
+        worst = int(np.argmin(np.nan_to_num(bounds, nan=np.inf)))
+        j, rival = other_numbers[worst], other_models[worst]
+        sides = (played.first, played.second)
+        is_met = ((sides[0] == leader) & (sides[1] == rival)) | (
+            (sides[0] == rival) & (sides[1] == leader)
+        )
+        is_counted = (
+            is_met if is_met.any() else (sides[0] == leader) | (sides[1] == leader)
+        )
+        excess_length = np.where(sides[0] == leader, difference, -difference)[
+            is_counted
+        ]
+        leads.append(
             one_row(
-                first=names[first],
-                second=names[second],
-                gap=POINTS * (raw.theta[i] - raw.theta[j]),
+                first=names[leader],
+                second=names[rival],
+                gap=POINTS * (raw_fit.theta[i] - raw_fit.theta[j]),
                 difference=theta[i] - theta[j],
-                least=least[worst],
-                n_games=len(by),
-                n_longer=int((by > 0.0).sum()),
-                n_shorter=int((by < 0.0).sum()),
+                least=bounds[worst],
+                n_games=len(excess_length),
+                n_longer=int((excess_length > 0.0).sum()),
+                n_shorter=int((excess_length < 0.0).sum()),
             )
         )
-    return found
+    return leads
 
 
-def _sign_tests(
-    raw: Fit, is_finite: bool, played: Games, difference: Array, names: list[str]
+def _test_signs(
+    raw_fit: Fit, is_finite: bool, played: Games, difference: Array, names: list[str]
 ) -> list[dict[str, Any]]:
     """Test leads that no fit bounds, on prompts where the leader's answer is not the longer, or shorter.
 
     A preference for length, of either sign, wins none of these. Sign tests of a prompt's mean score, one
     p value for each sign; of entrants that took every point, and of all if no fit is finite at equal length.
     """
-    found = []
+    tests = []
     pairs = np.unique(np.stack([played.first, played.second], axis=1), axis=0)
-    both = {tuple(pair) for pair in pairs.tolist()} | {
+    ordered_pairs = {tuple(pair) for pair in pairs.tolist()} | {
         tuple(pair[::-1]) for pair in pairs.tolist()
     }
-    for i, j in sorted(both):
-        if is_finite and raw.rated[i] and raw.rated[j]:
+    for i, j in sorted(ordered_pairs):
+        if is_finite and raw_fit.rated[i] and raw_fit.rated[j]:
             continue
         forward = (played.first == i) & (played.second == j)
         backward = (played.first == j) & (played.second == i)
         sign = np.where(forward, 1.0, -1.0)
         score = np.where(forward, played.score, 1.0 - played.score) - 0.5
-        of_pair = forward | backward
-        if score[of_pair].sum() <= 0.0:
+        is_of_pair = forward | backward
+        if score[is_of_pair].sum() <= 0.0:
             continue
         p_values = [
-            _sign_test(score[chosen], played.cluster[chosen])
-            for chosen in (
-                of_pair & (sign * difference <= 0.0),
-                of_pair & (sign * difference >= 0.0),
+            _sign_test_p_value(score[mask], played.cluster[mask])
+            for mask in (
+                is_of_pair & (sign * difference <= 0.0),
+                is_of_pair & (sign * difference >= 0.0),
             )
         ]
-        found.append(
+        tests.append(
             {
                 "first": names[i],
                 "second": names[j],
@@ -299,36 +320,38 @@ def _sign_tests(
                 "p_not_shorter": p_values[1],
             }
         )
-    return found
+    return tests
 
 
-def _sign_test(score: Array, cluster: Index) -> float:
-    """The one-sided p value of as many prompts with a sum above zero; 1 without prompts."""
+def _sign_test_p_value(score: Array, cluster: Index) -> float:
+    """Return the one-sided p value of the number of prompts with a sum above zero; 1 without prompts."""
     sums = np.bincount(cluster, score) if len(score) else np.zeros(0)
     n_above, n_below = int((sums > 0.0).sum()), int((sums < 0.0).sum())
     n = n_above + n_below
     return float(scipy.stats.binom.sf(n_above - 1, n, 0.5)) if n else 1.0
 
 
-def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str, Any]]:
-    """How often the longer wins, in thirds of the games by how much longer it is; a tie is half."""
-    apart = np.abs(difference)
-    if not apart.any():
+def _split_by_tercile(
+    games: Games, difference: Array, dimension: str
+) -> list[dict[str, Any]]:
+    """Count how often the longer answer wins, in thirds of the games by how much longer it is; a tie is half."""
+    length_gap = np.abs(difference)
+    if not length_gap.any():
         return []
-    ends = np.quantile(apart[apart > 0], [1 / 3, 2 / 3])
-    tercile = np.where(apart > 0, np.digitize(apart, ends, right=True), -1)
+    ends = np.quantile(length_gap[length_gap > 0], [1 / 3, 2 / 3])
+    tercile = np.where(length_gap > 0, np.digitize(length_gap, ends, right=True), -1)
     longer_wins = np.where(difference > 0, games.score, 1.0 - games.score)
     terciles = []
     for number in np.unique(tercile[tercile >= 0]):
-        chosen = tercile == number
-        wins, cluster = longer_wins[chosen], games.cluster[chosen]
+        is_in_tercile = tercile == number
+        wins, cluster = longer_wins[is_in_tercile], games.cluster[is_in_tercile]
         terciles.append(
             {
                 "dimension": dimension,
-                "shortest": int(apart[chosen].min()),
-                "longest": int(apart[chosen].max()),
+                "shortest": int(length_gap[is_in_tercile].min()),
+                "longest": int(length_gap[is_in_tercile].max()),
                 "n_prompts": len(np.unique(cluster)),
-                "n_games": int(chosen.sum()),
+                "n_games": int(is_in_tercile.sum()),
                 "win_rate": float(wins.mean()),
                 "std_error": mean_error(wins - wins.mean(), cluster),
             }

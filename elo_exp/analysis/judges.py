@@ -29,10 +29,14 @@ from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 
 JOINT_FROM = 3  # judges: two have each a board of their own, and no interval together
 LABEL = "Bradley-Terry, mean of judges"  # of a joint board
-_MIN_ENTRANTS = 3  # with two, a taste cannot be told from another scale
-_MIN_DF = 4  # of the variance between judges: with 2, intervals of 95 % cover .90
-_EQUAL_SHARES = 1e-9  # relative difference of prompts' shares that rounding leaves
-_NO_SPREAD = 1e-12  # of the squares of theta
+# With two, a judge's preference cannot be told from another scale
+_MIN_ENTRANTS = 3
+# Of the variance between judges: with 2, intervals of 95 % cover .90
+_MIN_DF = 4
+# Shares of prompts that differ by less are equal but for rounding
+_MIN_RELATIVE_DIFFERENCE = 1e-9
+# If the squares of theta add up to less, all entrants are equal
+_MIN_SUM_OF_SQUARES = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,28 +76,38 @@ class Panel:
             none, `unrated`, the entrants that it cannot rate with the others, `no_error` where prompts do not differ, or
             `apart` where two judges have no prompt in common.
         """
-        if none := [name for name, some in battles.items() if not len(some)]:
-            return Reason(name="no_verdicts", about={"judge": none[0]})
+        if silent_judges := [
+            name for name, judge_battles in battles.items() if not len(judge_battles)
+        ]:
+            return Reason(name="no_verdicts", about={"judge": silent_judges[0]})
         fits = {
-            name: fit_columns(games(some, orders=orders))
-            for name, some in battles.items()
+            name: fit_columns(games(judge_battles, orders=orders))
+            for name, judge_battles in battles.items()
         }
-        models = sorted({model for some in battles.values() for model in some.models})
-        if obstacle := _obstacle(battles, fits, models):
+        models = sorted(
+            {
+                model
+                for judge_battles in battles.values()
+                for model in judge_battles.models
+            }
+        )
+        if obstacle := _find_obstacle(battles, fits, models):
             return obstacle
-        prompts = {name: _prompts(battles[name], fit) for name, fit in fits.items()}
-        for one, other in combinations(prompts, 2):
-            if prompts[one].keys().isdisjoint(prompts[other]):
-                return Reason(name="apart", about={"judge": one, "other": other})
-        shared, own, n_prompts, n_effective = _covariances(
-            [*fits.values()], [*prompts.values()]
+        prompts = {
+            name: _number_prompts(battles[name], fit) for name, fit in fits.items()
+        }
+        for judge_a, judge_b in combinations(prompts, 2):
+            if prompts[judge_a].keys().isdisjoint(prompts[judge_b]):
+                return Reason(name="apart", about={"judge": judge_a, "other": judge_b})
+        shared_covariance, own_covariance, n_prompts, n_effective = (
+            _compute_covariances([*fits.values()], [*prompts.values()])
         )
         return cls(
             judges=tuple(fits),
             models=tuple(models),
             abilities=np.array([fit.theta for fit in fits.values()]),
-            shared=shared,
-            own=own,
+            shared=shared_covariance,
+            own=own_covariance,
             n_prompts=n_prompts,
             n_effective=n_effective,
         )
@@ -112,7 +126,7 @@ class Panel:
     def tastes(self) -> Array:
         """Return what is left of each judge's abilities (J, M) beside the board on its scale, noise included."""
         theta, scale = self.board, np.ones(len(self.judges))
-        if (total := theta @ theta) > _NO_SPREAD:
+        if (total := theta @ theta) > _MIN_SUM_OF_SQUARES:
             scale = self.abilities @ theta / total  # of mean 1
         return np.asarray(self.abilities - scale[:, None] * theta)
 
@@ -134,8 +148,10 @@ class Panel:
     @property
     def tau(self) -> float:
         """Estimate the standard deviation of tastes in rating points; 0 where prompts explain all of it."""
-        own = _quadratic(self.own, None)
-        return POINTS * math.sqrt(max(self.mean_square - own.mean() / 2.0, 0.0))
+        own_variance = _compute_quadratic_forms(self.own, None)
+        return POINTS * math.sqrt(
+            max(self.mean_square - own_variance.mean() / 2.0, 0.0)
+        )
 
     def estimates(
         self,
@@ -173,16 +189,27 @@ class Panel:
            Biometrics Bulletin 2(6), 110-114.
         """
         n_judges, m = self.abilities.shape
-        value = _values(self.board, contrasts)
-        of_mean, own = (_quadratic(one, contrasts) for one in (self.shared, self.own))
-        after = n_judges + more_judges
-        squares = _quadratic(np.eye(m), contrasts)
-        tastes = np.maximum(squares * self.mean_square - own, 0.0) / after
-        shared = np.maximum(of_mean - own / n_judges, 0.0) if more_judges else of_mean
-        prompts = (shared + (own / after if more_judges else 0.0)) / times_prompts
+        value = _compute_contrasts(self.board, contrasts)
+        variance_of_mean, own_variance = (
+            _compute_quadratic_forms(matrix, contrasts)
+            for matrix in (self.shared, self.own)
+        )
+        n_judges_after = n_judges + more_judges
+        squares = _compute_quadratic_forms(np.eye(m), contrasts)
+        tastes = (
+            np.maximum(squares * self.mean_square - own_variance, 0.0) / n_judges_after
+        )
+        shared = (
+            np.maximum(variance_of_mean - own_variance / n_judges, 0.0)
+            if more_judges
+            else variance_of_mean
+        )
+        prompts = (
+            shared + (own_variance / n_judges_after if more_judges else 0.0)
+        ) / times_prompts
         variance = tastes + prompts
         df = variance**2 / (
-            tastes**2 / ((after - 1) * (m - 2))
+            tastes**2 / ((n_judges_after - 1) * (m - 2))
             + prompts**2 / max(self.worth * times_prompts - 1.0, 1.0)
             + np.finfo(np.float64).tiny
         )
@@ -194,11 +221,11 @@ class Panel:
         Satterthwaite's degrees of freedom fall where the smaller of two variances does; more of anything is not taken
         to leave fewer than there are.
         """
-        _, _, now = self.estimates()
+        _, _, current_df = self.estimates()
         _, std_error, df = self.estimates(
             more_judges=more_judges, times_prompts=times_prompts
         )
-        df = np.maximum(df, now)
+        df = np.maximum(df, current_df)
         return POINTS * float(np.median(t_quantile(df) * std_error))
 
     def widest_taste(self) -> tuple[str, str, float]:
@@ -212,34 +239,36 @@ class Panel:
         return self.judges[j], self.models[m], points
 
 
-def _obstacle(
+def _find_obstacle(
     battles: Mapping[str, Battles], fits: Mapping[str, Fit], models: Sequence[str]
 ) -> Reason | None:
-    """Why the fits of judges have nothing in common to estimate."""
+    """Return why the fits of judges have nothing in common to estimate."""
     if len(models) < _MIN_ENTRANTS:
         return Reason(name="few_entrants", about={"n": len(models)})
-    for name, some in battles.items():
-        if some.n_unnamed():
+    for name, judge_battles in battles.items():
+        if judge_battles.n_unnamed():
             return Reason(name="no_prompts", about={"judge": name})
-        rated = np.array(some.models, dtype=object)[fits[name].rated].tolist()
-        if absent := [model for model in models if model not in rated]:
+        rated_models = np.array(judge_battles.models, dtype=object)[
+            fits[name].rated
+        ].tolist()
+        if absent := [model for model in models if model not in rated_models]:
             return Reason(name="unrated", about={"judge": name, "models": absent})
         if not np.isfinite(fits[name].covariance).all():
             return Reason(name="no_error", about={"judge": name})
     return None
 
 
-def _prompts(battles: Battles, fit: Fit) -> dict[str, int]:
-    """The row of each prompt in a fit, by its name."""
+def _number_prompts(battles: Battles, fit: Fit) -> dict[str, int]:
+    """Return the row of each prompt in a fit, by the prompt's name."""
     codes = fit.played.prompts.tolist()
     names = battles.unit_names
     return {names[code]: row for row, code in enumerate(codes)}
 
 
-def _covariances(
+def _compute_covariances(
     fits: Sequence[Fit], prompts: Sequence[Mapping[str, int]]
 ) -> tuple[Array, Array, int, float | None]:
-    """The covariances (M, M) that prompts leave in the mean of judges, and in one judge beside the mean; and K.
+    """Compute the covariances (M, M) that prompts leave in the mean of judges and in one judge's own part; and K.
 
     The last is how many prompts of equal size would tell as much, if prompts have unequal shares of the games. A
     prompt's part is then taken as if the fits had left the prompt out, as `Balance` takes it.
@@ -247,69 +276,78 @@ def _covariances(
     psi_jk is how far prompt k moves the abilities by judge j. Their products are summed over prompts before they are
     multiplied by what M entrants make of them, so that no array has K rows.
     """
-    place = {name: k for k, name in enumerate(dict.fromkeys(chain(*prompts)))}
+    index = {name: k for k, name in enumerate(dict.fromkeys(chain(*prompts)))}
     n_judges, m = len(fits), len(fits[0].theta)
-    moved, breads = [], []
+    score_blocks, breads = [], []
     for fit, rows in zip(fits, prompts, strict=True):
         scores, inverse = fit.parts, np.eye(m)
         if scores is None:
             scores = fit.played.by_cluster(residuals(fit.theta, fit.played))
             inverse = bread(fit.theta, fit.played)
-        own = scipy.sparse.coo_array(scores)
-        own.eliminate_zeros()
-        at = np.array([place[name] for name in rows], dtype=np.intp)
-        where = at[own.coords[0]], own.coords[1]
-        shape = len(place), m
-        moved.append(scipy.sparse.csr_array((own.data, where), shape=shape))
+        sparse_scores = scipy.sparse.coo_array(scores)
+        sparse_scores.eliminate_zeros()
+        row = np.array([index[name] for name in rows], dtype=np.intp)
+        coordinates = row[sparse_scores.coords[0]], sparse_scores.coords[1]
+        shape = len(index), m
+        score_blocks.append(
+            scipy.sparse.csr_array((sparse_scores.data, coordinates), shape=shape)
+        )
         breads.append(inverse)
-    every = scipy.sparse.hstack(moved, format="csr")  # (K, J M)
-    n_prompts, n_effective = int(np.count_nonzero(np.diff(every.indptr))), None
-    share = _shares_of_games(fits, prompts, place)
-    if n_prompts > 1 and share.max() - share.min() > _EQUAL_SHARES * share.max():
+    all_scores = scipy.sparse.hstack(score_blocks, format="csr")  # (K, J M)
+    n_prompts, n_effective = int(np.count_nonzero(np.diff(all_scores.indptr))), None
+    share = _shares_of_games(fits, prompts, index)
+    if (
+        n_prompts > 1
+        and share.max() - share.min() > _MIN_RELATIVE_DIFFERENCE * share.max()
+    ):
         n_effective = float(1.0 / (share**2).sum())
-        left_out = (1.0 - 1.0 / len(share)) / (1.0 - share)
-        every = scipy.sparse.csr_array(scipy.sparse.diags_array(left_out) @ every)
-    products = (every.T @ every).toarray().reshape(n_judges, m, n_judges, m)
+        factor = (1.0 - 1.0 / len(share)) / (1.0 - share)
+        all_scores = scipy.sparse.csr_array(
+            scipy.sparse.diags_array(factor) @ all_scores
+        )
+    products = (all_scores.T @ all_scores).toarray().reshape(n_judges, m, n_judges, m)
     b = np.array(breads)
-    crossed = np.einsum("jab,jbkc,kcd->jakd", b, products, b, optimize=True)
-    of_mean = crossed.sum(axis=(0, 2)) / n_judges**2
-    of_each = np.einsum("jajd->ad", crossed)
-    own = (of_each - n_judges * of_mean) / max(n_judges - 1, 1)
-    of_mean *= n_prompts / max(n_prompts - 1, 1)
-    return of_mean, own, n_prompts, n_effective
+    covariances = np.einsum("jab,jbkc,kcd->jakd", b, products, b, optimize=True)
+    covariance_of_mean = covariances.sum(axis=(0, 2)) / n_judges**2
+    sum_over_judges = np.einsum("jajd->ad", covariances)
+    own_covariance = (sum_over_judges - n_judges * covariance_of_mean) / max(
+        n_judges - 1, 1
+    )
+    covariance_of_mean *= n_prompts / max(n_prompts - 1, 1)
+    return covariance_of_mean, own_covariance, n_prompts, n_effective
 
 
 def _shares_of_games(
     fits: Sequence[Fit],
     prompts: Sequence[Mapping[str, int]],
-    place: Mapping[str, int],
+    index: Mapping[str, int],
 ) -> Array:
-    """The share (K,) of each prompt in the games, as a mean over judges."""
-    total = np.zeros(len(place))
+    """Return the share (K,) of each prompt in the games, averaged over judges."""
+    total = np.zeros(len(index))
     for fit, rows in zip(fits, prompts, strict=True):
         played = fit.played
-        own = np.bincount(played.cluster, played.count, played.n_rows)
-        at = np.array([place[name] for name in rows], dtype=np.intp)
-        total[at] += own[list(rows.values())] / own.sum()
+        n_games = np.bincount(played.cluster, played.count, played.n_rows)
+        row = np.array([index[name] for name in rows], dtype=np.intp)
+        total[row] += n_games[list(rows.values())] / n_games.sum()
     return np.asarray(total / len(fits))
 
 
-def _values(abilities: Array, contrasts: Array | None) -> Array:
-    """Contrasts (c,) of abilities (M,); None: of all pairs."""
+def _compute_contrasts(abilities: Array, contrasts: Array | None) -> Array:
+    """Compute contrasts (c,) of abilities (M,); None: of all pairs."""
     if contrasts is not None:
         return np.asarray(contrasts @ abilities)
     i, j = np.triu_indices(len(abilities), k=1)
     return np.asarray(abilities[i] - abilities[j])
 
 
-def _quadratic(matrix: Array, contrasts: Array | None) -> Array:
-    """c' A c of each contrast (c,), not below zero; None: of all pairs, whose matrix of contrasts is never made."""
+def _compute_quadratic_forms(matrix: Array, contrasts: Array | None) -> Array:
+    """Compute c' A c for each contrast (c,), not below zero; None: for all pairs, without a matrix of contrasts."""
     if contrasts is not None:
-        found = np.einsum("ca,ab,cb->c", contrasts, matrix, contrasts, optimize=True)
+        forms = np.einsum("ca,ab,cb->c", contrasts, matrix, contrasts, optimize=True)
     else:
-        own, (i, j) = np.diag(matrix), np.triu_indices(len(matrix), k=1)
-        found = own[i] + own[j] - matrix[i, j] - matrix[j, i]
-    return np.asarray(np.maximum(found, 0.0))
+        diagonal, (i, j) = np.diag(matrix), np.triu_indices(len(matrix), k=1)
+        forms = diagonal[i] + diagonal[j] - matrix[i, j] - matrix[j, i]
+    return np.asarray(np.maximum(forms, 0.0))
 
 
 def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
@@ -333,10 +371,10 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
     ValueError
         Of judges without a joint board: no interval would cover.
     """
-    _refuse_few(panel)
+    _refuse_few_judges(panel)
     m = len(panel.models)
     value, std_error, df = panel.estimates(np.eye(m) - 1.0 / m)
-    half = POINTS * t_quantile(df) * std_error
+    half_width = POINTS * t_quantile(df) * std_error
     rating = initial_rating + POINTS * value
     n_prompts = panel.n_prompts
     return Leaderboard(
@@ -345,8 +383,8 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
         models=panel.models,
         rating=rating,
         std_error=POINTS * std_error,
-        ci_low=rating - half,
-        ci_high=rating + half,
+        ci_low=rating - half_width,
+        ci_high=rating + half_width,
         n_prompts=np.full(m, float(n_prompts)),
         n_clusters=n_prompts,
         parameters={"tau": panel.tau, "judges": float(len(panel.judges))},
@@ -371,34 +409,34 @@ def differences(panels: Mapping[str, Panel]) -> list[Difference]:
     ValueError
         Of judges without a joint board: no interval would cover.
     """
-    found = []
+    rows = []
     for dimension, panel in panels.items():
-        _refuse_few(panel)
+        _refuse_few_judges(panel)
         value, std_error, df = panel.estimates()
-        half = POINTS * t_quantile(df) * std_error
+        half_width = POINTS * t_quantile(df) * std_error
         p_values = 2.0 * scipy.special.stdtr(df, -np.abs(value / std_error))
         for i, (a, b) in enumerate(combinations(panel.models, 2)):
             points = POINTS * float(abs(value[i]))
-            found.append(
+            rows.append(
                 Difference(
                     dimension=dimension,
                     higher=a if value[i] >= 0 else b,
                     lower=b if value[i] >= 0 else a,
                     difference=points,
                     std_error=POINTS * float(std_error[i]),
-                    ci_low=points - float(half[i]),
-                    ci_high=points + float(half[i]),
+                    ci_low=points - float(half_width[i]),
+                    ci_high=points + float(half_width[i]),
                     p_value=float(p_values[i]),
                 )
             )
-    p_holm = holm(np.array([d.p_value for d in found], dtype=np.float64)).tolist()
+    p_holm = holm(np.array([d.p_value for d in rows], dtype=np.float64)).tolist()
     return [
-        replace(one, p_holm=p, significant=p <= ALPHA)
-        for one, p in zip(found, p_holm, strict=True)
+        replace(difference, p_holm=p, significant=p <= ALPHA)
+        for difference, p in zip(rows, p_holm, strict=True)
     ]
 
 
-def _refuse_few(panel: Panel) -> None:
+def _refuse_few_judges(panel: Panel) -> None:
     if not panel.has_joint:
         n, m = len(panel.judges), len(panel.models)
         raise ValueError(
@@ -444,12 +482,12 @@ def disagreements(
         The first judge has the first entrant ahead of the second, significantly, and the second judge the reverse.
     """
     ahead = {
-        name: {(d.higher, d.lower): None for d in some if d.significant}
-        for name, some in tested.items()
+        name: {(d.higher, d.lower): None for d in judge_pairs if d.significant}
+        for name, judge_pairs in tested.items()
     }
     return [
-        (one, other, higher, lower)
-        for one, other in combinations(ahead, 2)
-        for higher, lower in ahead[one]
-        if (lower, higher) in ahead[other]
+        (judge_a, judge_b, higher, lower)
+        for judge_a, judge_b in combinations(ahead, 2)
+        for higher, lower in ahead[judge_a]
+        if (lower, higher) in ahead[judge_b]
     ]

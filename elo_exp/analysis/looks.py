@@ -24,10 +24,11 @@ from elo_exp.records import Battle, Comparison, Judgment, fingerprint
 
 MIN_PROMPTS = 20  # of a look: one with fewer joins the next
 MISFIT = 0.10  # a p value of the test of fit, below which nothing is left out
-_RESERVE = 0.2  # of alpha, for a misfit that the test of fit does not see
-_SEED = 20260425  # of the order of the prompts
+# For a misfit that the test of fit does not see
+_RESERVED_SHARE_OF_ALPHA = 0.2
+_PROMPT_ORDER_SEED = 20260425
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
-_FAR = 9.0  # standard errors: no boundary is farther out
+_MAX_BOUNDARY_Z = 9.0
 
 Pair = frozenset[str]
 Key = tuple[str, Pair, int]  # a prompt, two entrants, and the draw of theirs
@@ -47,15 +48,15 @@ def family_wise_alpha(*, drop: bool) -> float:
     float
         Below .05 where they are, so that an undetected misfit does not take the error beyond it.
     """
-    return ALPHA * (1.0 - _RESERVE) if drop else ALPHA
+    return ALPHA * (1.0 - _RESERVED_SHARE_OF_ALPHA) if drop else ALPHA
 
 
-def key_of(some: Comparison | Judgment) -> Key:
+def key_of(comparison: Comparison | Judgment) -> Key:
     """Return what tells a comparison, and its judgment, from others of its dimension.
 
     Parameters
     ----------
-    some : Comparison or Judgment
+    comparison : Comparison or Judgment
         On a prompt, of two entrants.
 
     Returns
@@ -63,8 +64,12 @@ def key_of(some: Comparison | Judgment) -> Key:
     Key
         The prompt's id, both entrants in no order, and which draw of theirs.
     """
-    draws = max(some.draw_a, some.draw_b)
-    return some.prompt_id, frozenset((some.entrant_a, some.entrant_b)), draws
+    draw = max(comparison.draw_a, comparison.draw_b)
+    return (
+        comparison.prompt_id,
+        frozenset((comparison.entrant_a, comparison.entrant_b)),
+        draw,
+    )
 
 
 def looks_of(n_prompts: int, n_looks: int) -> list[int]:
@@ -104,7 +109,7 @@ def prompt_order(strata: Mapping[str, str]) -> list[str]:
     list of str
         Ids; they do not depend on the order in which they are given.
     """
-    order = sorted(strata, key=lambda prompt: fingerprint([_SEED, prompt]))
+    order = sorted(strata, key=lambda prompt: fingerprint([_PROMPT_ORDER_SEED, prompt]))
     share: dict[str, float] = {}
     for stratum in set(strata.values()):
         members = [prompt for prompt in order if strata[prompt] == stratum]
@@ -143,7 +148,7 @@ class Wave:
 
 def next_wave(
     comparisons: Comparisons,
-    known: Mapping[str, Mapping[Key, Battle | None]],
+    known_battles: Mapping[str, Mapping[Key, Battle | None]],
     method: RatingMethod,
     *,
     n_looks: int,
@@ -157,7 +162,7 @@ def next_wave(
     ----------
     comparisons : mapping of str to sequence of Comparison
         All that is planned, by dimension.
-    known : mapping of str to mapping of Key to Battle or None
+    known_battles : mapping of str to mapping of Key to Battle or None
         By dimension, what was asked; None: the verdict is invalid, or lost for good.
     method : RatingMethod
         Whose differences are tested.
@@ -179,161 +184,183 @@ def next_wave(
        approaches", Statistics in Biopharmaceutical Research 5(4), 311-320.
     """
     states = {
-        name: _Dimension(some, known[name], n_looks, is_whole=not drop)
-        for name, some in comparisons.items()
+        name: _DimensionState(
+            planned, known_battles[name], n_looks, keeps_all_pairs=not drop
+        )
+        for name, planned in comparisons.items()
     }
     alpha = family_wise_alpha(drop=drop)
-    for left in range(n_looks, 0, -1):
+    for n_left in range(n_looks, 0, -1):
         due = {
             name: state
             for name, state in states.items()
-            if state.open and left <= len(state.looks)
+            if state.open_pairs and n_left <= len(state.looks)
         }
         for state in due.values():
-            state.advance(state.looks[-left])
-        if any(state.wanted() for state in due.values()):
+            state.advance(state.looks[-n_left])
+        if any(state.list_wanted() for state in due.values()):
             break
         boards = rate_all(method, {n: s.battles() for n, s in due.items()})
-        for one in differences(boards):
-            state, pair = due[one.dimension], frozenset((one.higher, one.lower))
-            if pair in state.open and one.p_value is not None:
-                z = -float(scipy.special.ndtri(one.p_value / 2))
-                state.tests.setdefault(pair, []).append((len(state.rows), z, one))
-        n_open = sum(len(state.open) for state in states.values())
+        for difference in differences(boards):
+            state, pair = (
+                due[difference.dimension],
+                frozenset((difference.higher, difference.lower)),
+            )
+            if pair in state.open_pairs and difference.p_value is not None:
+                z = -float(scipy.special.ndtri(difference.p_value / 2))
+                state.pair_tests.setdefault(pair, []).append(
+                    (len(state.look_rows), z, difference)
+                )
+        n_open = sum(len(state.open_pairs) for state in states.values())
         while n_open and (
             n_new := sum(state.resolve(alpha / n_open) for state in due.values())
         ):
             n_open -= n_new
         for name, state in due.items():
-            state.close(name)
+            state.close_look(name)
     return Wave(
-        wanted={name: state.wanted() for name, state in states.items()},
-        asked={name: state.asked() for name, state in states.items()},
-        resolved=[one for state in states.values() for one in state.resolved()],
-        looks=[row for state in states.values() for row in state.rows],
+        wanted={name: state.list_wanted() for name, state in states.items()},
+        asked={name: state.list_asked() for name, state in states.items()},
+        resolved=[
+            resolution
+            for state in states.values()
+            for resolution in state.list_resolved()
+        ],
+        looks=[row for state in states.values() for row in state.look_rows],
     )
 
 
 @dataclass(eq=False)
-class _Dimension:
+class _DimensionState:
     """How far one dimension has come."""
 
     comparisons: Sequence[Comparison]
-    known: Mapping[Key, Battle | None]
+    known_battles: Mapping[Key, Battle | None]
     n_looks: int
-    is_whole: bool  # no pair is left out
-    bound: float = 0.0  # of the look
-    rows: list[dict[str, Any]] = field(default_factory=list)  # of the looks before
+    keeps_all_pairs: bool  # no pair is left out
+    boundary: float = 0.0  # of the look
+    look_rows: list[dict[str, Any]] = field(default_factory=list)  # of the looks before
     # of each pair: the looks, from 0, at which it was tested while open, with Z and the test
-    tests: dict[Pair, list[tuple[int, float, Difference]]] = field(default_factory=dict)
+    pair_tests: dict[Pair, list[tuple[int, float, Difference]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         order = prompt_order({c.prompt_id: c.source for c in self.comparisons})
-        self.place = {prompt: place for place, prompt in enumerate(order)}
+        self.index = {prompt: number for number, prompt in enumerate(order)}
         self.looks = looks_of(len(order), self.n_looks)
         self.times = tuple(n / len(order) for n in self.looks)
         # the prompts on which each pair is judged, and the pairs that are not resolved
-        self.reach = {key_of(c)[1]: 0 for c in self.comparisons}
-        self.open = set(self.reach)
+        self.n_prompts_of_pair = {key_of(c)[1]: 0 for c in self.comparisons}
+        self.open_pairs = set(self.n_prompts_of_pair)
 
-    def asked(self) -> list[Comparison]:
+    def list_asked(self) -> list[Comparison]:
         return [
             c
             for c in self.comparisons
-            if self.place[c.prompt_id] < self.reach[key_of(c)[1]]
+            if self.index[c.prompt_id] < self.n_prompts_of_pair[key_of(c)[1]]
         ]
 
-    def wanted(self) -> list[Comparison]:
-        return [c for c in self.asked() if key_of(c) not in self.known]
+    def list_wanted(self) -> list[Comparison]:
+        return [c for c in self.list_asked() if key_of(c) not in self.known_battles]
 
     def battles(self) -> Battles:
-        rows = [row for c in self.asked() if (row := self.known[key_of(c)])]
+        rows = [
+            row for c in self.list_asked() if (row := self.known_battles[key_of(c)])
+        ]
         return Battles.from_rows(rows)
 
     def advance(self, n_prompts: int) -> None:
         """Go on to a look; where Bradley-Terry does not fit, with all pairs."""
-        pairs = self.reach if self.is_whole else self.open
-        self.reach |= dict.fromkeys(pairs, n_prompts)
-        if not self.is_whole and not self.wanted():
+        pairs = self.n_prompts_of_pair if self.keeps_all_pairs else self.open_pairs
+        self.n_prompts_of_pair |= dict.fromkeys(pairs, n_prompts)
+        if not self.keeps_all_pairs and not self.list_wanted():
             fitted = Fitted.of(self.battles())
             p = transitivity(fitted, dimension="")[0]["p_value"]
             if p is not None and p < MISFIT:
-                self.is_whole = True
+                self.keeps_all_pairs = True
                 self.advance(n_prompts)
 
     def resolve(self, alpha: float) -> int:
         """Resolve the open pairs beyond the boundary, and count them."""
-        k = len(self.rows)
-        self.bound = boundaries(alpha, self.times)[k]
-        new = {
+        k = len(self.look_rows)
+        self.boundary = boundaries(alpha, self.times)[k]
+        new_pairs = {
             pair
-            for pair, tests in self.tests.items()
-            if pair in self.open and tests[-1][0] == k and tests[-1][1] > self.bound
+            for pair, tests in self.pair_tests.items()
+            if pair in self.open_pairs
+            and tests[-1][0] == k
+            and tests[-1][1] > self.boundary
         }
-        self.open -= new
-        return len(new)
+        self.open_pairs -= new_pairs
+        return len(new_pairs)
 
-    def close(self, dimension: str) -> None:
-        self.rows.append(
+    def close_look(self, dimension: str) -> None:
+        self.look_rows.append(
             {
                 "dimension": dimension,
-                "look": len(self.rows) + 1,
-                "n_prompts": self.looks[len(self.rows)],
-                "boundary": self.bound,
-                "n_resolved": len(self.reach) - len(self.open),
-                "n_judged": len(self.asked()),
+                "look": len(self.look_rows) + 1,
+                "n_prompts": self.looks[len(self.look_rows)],
+                "boundary": self.boundary,
+                "n_resolved": len(self.n_prompts_of_pair) - len(self.open_pairs),
+                "n_judged": len(self.list_asked()),
                 "n_planned": len(self.comparisons),
-                "is_whole": self.is_whole,
+                "is_whole": self.keeps_all_pairs,
             }
         )
 
-    def resolved(self) -> Iterator[Resolution]:
-        bounds = [row["boundary"] for row in self.rows]
-        for pair, tests in self.tests.items():
-            k, _, one = tests[-1]
-            middle, low, high = None, one.ci_low, None
-            if one.difference is not None and one.std_error:
-                z, unit = one.difference / one.std_error, math.sqrt(self.times[k])
+    def list_resolved(self) -> Iterator[Resolution]:
+        bounds = [row["boundary"] for row in self.look_rows]
+        for pair, tests in self.pair_tests.items():
+            k, _, test = tests[-1]
+            middle, low, high = None, test.ci_low, None
+            if test.difference is not None and test.std_error:
+                z, unit = test.difference / test.std_error, math.sqrt(self.times[k])
                 # A pair does not stop for its Z at looks at which it has none.
-                looks = [at for at, _, test in tests if not test.one_sided]
+                looks = [
+                    look
+                    for look, _, earlier_test in tests
+                    if not earlier_test.one_sided
+                ]
                 drifts = stagewise(
-                    [self.times[at] for at in looks],
-                    [bounds[at] for at in looks[:-1]],
+                    [self.times[look] for look in looks],
+                    [bounds[look] for look in looks[:-1]],
                     z,
                 )
-                middle, low, high = (unit * one.std_error * drift for drift in drifts)
+                middle, low, high = (unit * test.std_error * drift for drift in drifts)
             yield Resolution(
-                dimension=one.dimension,
-                higher=one.higher,
-                lower=one.lower,
+                dimension=test.dimension,
+                higher=test.higher,
+                lower=test.lower,
                 difference=middle,
-                std_error=one.std_error,
+                std_error=test.std_error,
                 ci_low=low,
                 ci_high=high,
-                significant=pair not in self.open,
-                one_sided=one.one_sided,
+                significant=pair not in self.open_pairs,
+                one_sided=test.one_sided,
                 look=k + 1,
-                n_prompts=(one.one_sided and one.n_prompts) or self.reach[pair],
+                n_prompts=(test.one_sided and test.n_prompts)
+                or self.n_prompts_of_pair[pair],
             )
 
 
 # Boundaries by alpha spending, and what may be said after stopping at one
 
 
-def _stopped(
+def _stopping_probabilities(
     times: Sequence[float], bounds: Sequence[float], drift: float = 0.0
 ) -> Iterator[tuple[float, float]]:
     """Yield the probabilities of stopping at each look with a bound: above it, and below."""
-    at, weight, before = np.zeros(1), np.ones(1), 0.0
+    points, weight, previous_time = np.zeros(1), np.ones(1), 0.0
     for t, bound in zip(times, bounds, strict=False):
-        mean, scale = at + drift * (t - before), math.sqrt(t - before)
+        mean, scale = points + drift * (t - previous_time), math.sqrt(t - previous_time)
         end = bound * math.sqrt(t)
         above = weight @ scipy.special.ndtr((mean - end) / scale)
         yield float(above), float(weight @ scipy.special.ndtr((-end - mean) / scale))
-        at = end * _NODES
-        density = np.exp(-(((at[:, None] - mean) / scale) ** 2) / 2) @ weight
+        points = end * _NODES
+        density = np.exp(-(((points[:, None] - mean) / scale) ** 2) / 2) @ weight
         weight = end * _WEIGHTS * density / (scale * math.sqrt(2 * math.pi))
-        before = t
+        previous_time = t
 
 
 def spent(alpha: float, t: float) -> float:
@@ -396,9 +423,15 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
         error = alpha if t == times[-1] else spent(alpha, t)
 
         def excess(bound: float, error: float = error) -> float:
-            return sum(map(sum, _stopped(times, [*bounds, bound]))) - error
+            return (
+                sum(map(sum, _stopping_probabilities(times, [*bounds, bound]))) - error
+            )
 
-        bounds.append(_FAR if excess(_FAR) >= 0 else brentq(excess, 0.0, _FAR))
+        bounds.append(
+            _MAX_BOUNDARY_Z
+            if excess(_MAX_BOUNDARY_Z) >= 0
+            else brentq(excess, 0.0, _MAX_BOUNDARY_Z)
+        )
     return tuple(bounds)
 
 
@@ -432,13 +465,19 @@ def stagewise(
     from scipy.optimize import brentq
 
     def more_extreme(drift: float, p: float) -> float:
-        return sum(above for above, _ in _stopped(times, [*bounds, z], drift)) - p
+        return (
+            sum(
+                above
+                for above, _ in _stopping_probabilities(times, [*bounds, z], drift)
+            )
+            - p
+        )
 
-    plain, width = z / math.sqrt(times[-1]), _FAR / math.sqrt(times[-1])
+    naive, width = z / math.sqrt(times[-1]), _MAX_BOUNDARY_Z / math.sqrt(times[-1])
     # However large, Z may be far from what one that did not stop before makes of it.
-    least, most = min(plain, 0.0) - width, max(plain, 0.0) + width
+    lowest, highest = min(naive, 0.0) - width, max(naive, 0.0) + width
     middle, low, high = (
-        brentq(more_extreme, least, most, args=(p,)) for p in (0.5, 0.025, 0.975)
+        brentq(more_extreme, lowest, highest, args=(p,)) for p in (0.5, 0.025, 0.975)
     )
     return middle, low, high
 
@@ -463,7 +502,9 @@ def expected_share(
         In [0, 1].
     """
     share = power = before = 0.0
-    for t, stopped in zip(times, _stopped(times, bounds, drift), strict=True):
+    for t, probabilities in zip(
+        times, _stopping_probabilities(times, bounds, drift), strict=True
+    ):
         share += (t - before) * (1.0 - power)
-        power, before = power + sum(stopped), t
+        power, before = power + sum(probabilities), t
     return share, power

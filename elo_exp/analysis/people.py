@@ -28,10 +28,10 @@ NUMBERS = (  # of a dimension, that a run of labels logs
     *("leads_confirmed", "leads_contradicted", "leads_open"),
     *("rho", "votes"),  # of the folder of one of several judges
 )
-# Rating points times the root of (labels / entrants): the half width of a difference by labels alone, in simulations
-# of 4 to 10 entrants
-_HALF_WIDTH = 670.0
-_SECONDS = 30.0  # that a label is reckoned to take
+# In rating points, of a difference by labels alone, in simulations of 4 to 10 entrants; it falls with the root of
+# labels / entrants
+_HALF_WIDTH_AT_ONE_LABEL_PER_ENTRANT = 670.0
+_SECONDS_PER_LABEL = 30.0
 
 
 def labels_needed(n_entrants: int, half_width: float) -> int:
@@ -55,7 +55,9 @@ def labels_needed(n_entrants: int, half_width: float) -> int:
     >>> labels_needed(4, 100.0)
     180
     """
-    return math.ceil(n_entrants * (_HALF_WIDTH / half_width) ** 2)
+    return math.ceil(
+        n_entrants * (_HALF_WIDTH_AT_ONE_LABEL_PER_ENTRANT / half_width) ** 2
+    )
 
 
 def minutes(n_labels: int) -> int:
@@ -70,7 +72,7 @@ def minutes(n_labels: int) -> int:
     int
         One or more.
     """
-    return max(1, round(n_labels * _SECONDS / 60.0))
+    return max(1, round(n_labels * _SECONDS_PER_LABEL / 60.0))
 
 
 def agreements(
@@ -95,31 +97,41 @@ def agreements(
         Rows of `agreement.kappa`: the judge with people, people with each other, and of several annotators each
         two, and the judge with each.
     """
-    every = Battles.from_rows([vote for own in votes.values() for vote in own])
-    apart = {annotator: _by_draw(own) for annotator, own in votes.items()}
-    found = [
-        kappa(judge, every, names=(name, PEOPLE), dimension=dimension),
-        mutual_kappa(apart, name=PEOPLE, dimension=dimension),
+    all_votes = Battles.from_rows(
+        [vote for annotator_votes in votes.values() for vote in annotator_votes]
+    )
+    votes_by_annotator = {
+        annotator: _name_draws(annotator_votes)
+        for annotator, annotator_votes in votes.items()
+    }
+    rows = [
+        kappa(judge, all_votes, names=(name, PEOPLE), dimension=dimension),
+        mutual_kappa(votes_by_annotator, name=PEOPLE, dimension=dimension),
     ]
     if len(votes) > 1:
-        found += [
-            kappa(apart[a], apart[b], names=(a, b), dimension=dimension)
+        rows += [
+            kappa(
+                votes_by_annotator[a],
+                votes_by_annotator[b],
+                names=(a, b),
+                dimension=dimension,
+            )
             for a, b in combinations(votes, 2)
         ]
-        found += [
+        rows += [
             kappa(
                 judge,
-                Battles.from_rows(own),
+                Battles.from_rows(annotator_votes),
                 names=(name, annotator),
                 dimension=dimension,
             )
-            for annotator, own in votes.items()
+            for annotator, annotator_votes in votes.items()
         ]
-    return found
+    return rows
 
 
-def _by_draw(votes: Sequence[Battle]) -> Battles:
-    """Battles in which each of several answers of an entrant has a name of its own."""
+def _name_draws(votes: Sequence[Battle]) -> Battles:
+    """Return battles in which each draw of an entrant is a model of its own."""
     return Battles.from_rows(
         [
             dataclasses.replace(
@@ -145,14 +157,14 @@ def first_shown(votes: Battles) -> dict[str, Any]:
     dict
         `share`, its 95 % interval `low` to `high`, and the number of labels `n`; None without any.
     """
-    chosen = ~votes.is_tie()
-    decisive, units = votes.winner[chosen] == 0, votes.units()[chosen]
-    n, share = len(decisive), math.nan
+    is_decisive = ~votes.is_tie()
+    prefers_first, units = votes.winner[is_decisive] == 0, votes.units()[is_decisive]
+    n, share = len(prefers_first), math.nan
     low = high = math.nan
     if n:
-        share = float(decisive.mean())
+        share = float(prefers_first.mean())
         low, high = interval_by_prompt(
-            decisive.astype(np.float64), units.astype(np.int64)
+            prefers_first.astype(np.float64), units.astype(np.int64)
         )
     return one_row(share=share, low=low, high=high, n=n)
 
@@ -174,11 +186,11 @@ def leads(
     list of tuple of Difference and Difference or None
         Of the judge, and of people; None where labels do not link the two.
     """
-    tested = {
+    people_differences = {
         frozenset((d.higher, d.lower)): d for d in of_people if d.dimension == dimension
     }
     return [
-        (lead, tested.get(frozenset((lead.higher, lead.lower))))
+        (lead, people_differences.get(frozenset((lead.higher, lead.lower))))
         for lead in of_judge
         if lead.dimension == dimension and lead.significant
     ]
@@ -209,21 +221,25 @@ def count_skipped(
         Those that are then not significant say so, with the larger p value.
     """
     p_values = []
-    for one in tested:
-        p_value = math.nan if one.p_value is None else one.p_value
-        lacking = skipped.get(one.dimension, ())
-        if one.significant and lacking:
-            own = battles[one.dimension]
-            pair = worst_case(own, lacking, one.higher, one.lower, method)
-            counts = counted(own, lacking, one.higher, one.lower)
+    for difference in tested:
+        p_value = math.nan if difference.p_value is None else difference.p_value
+        missing_labels = skipped.get(difference.dimension, ())
+        if difference.significant and missing_labels:
+            labels = battles[difference.dimension]
+            pair = worst_case(
+                labels, missing_labels, difference.higher, difference.lower, method
+            )
+            counts = counted(
+                labels, missing_labels, difference.higher, difference.lower
+            )
             p_value = max(p_value, with_test(counts, pair).p_value or 0.0)
         p_values.append(p_value)
-    adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
+    p_holms = holm(np.array(p_values, dtype=np.float64)).tolist()
     return [
-        dataclasses.replace(one, significant=False, p_holm=p_holm)
-        if one.significant and p_holm > ALPHA
-        else one
-        for one, p_holm in zip(tested, adjusted, strict=True)
+        dataclasses.replace(difference, significant=False, p_holm=p_holm)
+        if difference.significant and p_holm > ALPHA
+        else difference
+        for difference, p_holm in zip(tested, p_holms, strict=True)
     ]
 
 
@@ -275,26 +291,26 @@ def _contrary_labels(
 ) -> Iterator[Battle]:
     """Yield a label for each skipped comparison, for the answer that the judge did not prefer."""
 
-    def key_of(one: Battle | MissingBattle) -> tuple[str | None, frozenset[Any]]:
-        sides = (one.model_a, one.draw_a), (one.model_b, one.draw_b)
-        return one.question_id, frozenset(sides)
+    def identify(battle: Battle | MissingBattle) -> tuple[str | None, frozenset[Any]]:
+        sides = (battle.model_a, battle.draw_a), (battle.model_b, battle.draw_b)
+        return battle.question_id, frozenset(sides)
 
-    preferred = {
-        key_of(row): {"model_a": row.model_a, "model_b": row.model_b}.get(row.winner)
+    preferred_models = {
+        identify(row): {"model_a": row.model_a, "model_b": row.model_b}.get(row.winner)
         for row in judge.rows()
     }
-    for one in skipped:
-        is_of_a = preferred.get(key_of(one)) == one.model_a
+    for battle in skipped:
+        prefers_a = preferred_models.get(identify(battle)) == battle.model_a
         yield Battle(
-            model_a=one.model_a,
-            model_b=one.model_b,
-            winner="model_b" if is_of_a else "model_a",
-            question_id=one.question_id,
-            judge_model=one.judge_model,
+            model_a=battle.model_a,
+            model_b=battle.model_b,
+            winner="model_b" if prefers_a else "model_a",
+            question_id=battle.question_id,
+            judge_model=battle.judge_model,
             source="human",
-            dimension=one.dimension,
-            draw_a=one.draw_a,
-            draw_b=one.draw_b,
+            dimension=battle.dimension,
+            draw_a=battle.draw_a,
+            draw_b=battle.draw_b,
         )
 
 
@@ -346,5 +362,5 @@ def labels_more(
         return None
     difference = max(abs(people.difference or 0.0), half_width)
     sigma = people.std_error * math.sqrt(n_labels)
-    needed = prompts_needed(sigma, difference, alpha=ALPHA / max(n_tests, 1))
-    return max(needed - n_labels, 0)
+    n_needed = prompts_needed(sigma, difference, alpha=ALPHA / max(n_tests, 1))
+    return max(n_needed - n_labels, 0)

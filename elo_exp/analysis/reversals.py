@@ -15,7 +15,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom
 
 
 def rivals_ahead(
-    parts: Mapping[str, Battles], boards: Mapping[str, Leaderboard], leader: str
+    battles: Mapping[str, Battles], boards: Mapping[str, Leaderboard], leader: str
 ) -> list[dict[str, Any]]:
     """Test on each stratum whether another model is ahead of the leader.
 
@@ -26,7 +26,7 @@ def rivals_ahead(
 
     Parameters
     ----------
-    parts : mapping of str to Battles
+    battles : mapping of str to Battles
         By stratum.
     boards : mapping of str to Leaderboard
         By stratum: the ratings of these battles.
@@ -44,12 +44,15 @@ def rivals_ahead(
     """
     rows = []
     for stratum, board in boards.items():
-        whole = with_one_sided(board, parts[stratum], orders="both")
-        counts = _counts(whole, whole.n_prompts), _counts(whole, whole.n_effective)
-        for pair in differences({stratum: whole}):
+        complete_board = with_one_sided(board, battles[stratum], orders="both")
+        counts = (
+            _count_prompts(complete_board, complete_board.n_prompts),
+            _count_prompts(complete_board, complete_board.n_effective),
+        )
+        for pair in differences({stratum: complete_board}):
             if leader in (pair.higher, pair.lower):
-                rows.append(_row(pair, stratum, leader, counts))
-    tested = np.array(
+                rows.append(_make_row(pair, stratum, leader, counts))
+    p_values = np.array(
         [
             math.nan
             if row["p_value"] is None or row["n_effective"] < MIN_PROMPTS
@@ -57,30 +60,34 @@ def rivals_ahead(
             for row in rows
         ]
     )
-    for row, p_holm in zip(rows, holm(tested).tolist(), strict=True):
+    for row, p_holm in zip(rows, holm(p_values).tolist(), strict=True):
         row["p_holm"] = None if math.isnan(p_holm) else p_holm
         row["reverses"] = row["is_ahead"] and p_holm <= ALPHA
         row["n_prompts"] = int(row["n_prompts"])
-    ahead = [row for row in rows if row.pop("is_ahead")]
-    return sorted(ahead, key=lambda row: -(row["lead"] or row["ci_low"] or 0.0))
+    rows_ahead = [row for row in rows if row.pop("is_ahead")]
+    return sorted(rows_ahead, key=lambda row: -(row["lead"] or row["ci_low"] or 0.0))
 
 
-def _counts(board: Leaderboard, known: Array | None) -> dict[str, float]:
-    """Count the prompts of each model; those of all models where a model's own are not known."""
-    column = np.full(len(board.models), np.nan) if known is None else known
+def _count_prompts(board: Leaderboard, model_counts: Array | None) -> dict[str, float]:
+    """Return the number of prompts of each model; of all models if a model's own number is not known."""
+    column = (
+        np.full(len(board.models), np.nan) if model_counts is None else model_counts
+    )
     n_of_all = float(board.n_clusters or 0)
     counts = np.where(np.isfinite(column), column, n_of_all)
     return dict(zip(board.models, counts.tolist(), strict=True))
 
 
-def _row(
+def _make_row(
     pair: Difference,
     stratum: str,
     leader: str,
     counts: tuple[Mapping[str, float], Mapping[str, float]],
 ) -> dict[str, Any]:
     is_ahead = pair.higher != leader and (pair.one_sided or bool(pair.difference))
-    n_prompts, n_effective = (min(of[pair.higher], of[pair.lower]) for of in counts)
+    n_prompts, n_effective = (
+        min(n_by_model[pair.higher], n_by_model[pair.lower]) for n_by_model in counts
+    )
     if pair.one_sided:
         n_prompts = n_effective = pair.n_prompts or 0
     return {

@@ -19,15 +19,16 @@ from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
 
 PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
-_SPREADS = np.geomspace(1.0, 1000.0, 60)  # rating points
+_SPREADS_IN_POINTS = np.geomspace(1.0, 1000.0, 60)
 _N_DRAWS = 20_000
-_N_DRAWS_OF_MANY = 5_000  # of more than 100 models
-_SEED = 20260425
-_NO_ERROR = 1e-3  # rating points: those of closer ratings need no error
+_N_DRAWS_WITH_MANY_MODELS = 5_000
+_DRAWS_SEED = 20260425
+# The difference of closer ratings needs no error
+_MIN_DISTANCE_IN_POINTS = 1e-3
 
 
 def with_p_best(board: Leaderboard) -> Leaderboard:
-    """Add each model's chance of being best: 0 of those whose rank set leaves 1 out.
+    """Add each model's probability of being best. It is 0 if the model's rank set excludes rank 1.
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
     ratings from their normal posterior, widened by Student's t.
@@ -47,27 +48,27 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
     n_ranked = np.count_nonzero(board.ranks())
     if board.rank_low is None or n_ranked < 2:
         return board
-    may_be = board.rank_low == 1
+    may_be_best = board.rank_low == 1
     p_best = np.where(np.isfinite(board.rank_low), 0.0, np.nan)
-    if may_be.sum() == 1:
-        p_best[may_be] = 1.0
-    elif not np.isfinite(board.rating[may_be]).all():
-        p_best[may_be] = np.nan
+    if may_be_best.sum() == 1:
+        p_best[may_be_best] = 1.0
+    elif not np.isfinite(board.rating[may_be_best]).all():
+        p_best[may_be_best] = np.nan
     else:
-        models = rated(board, may_be)
-        if (chances := _chances(models)) is None:
+        models = rated(board, may_be_best)
+        if (chances := _estimate_chances(models)) is None:
             return board
         p_best[models.place] = chances
     return dataclasses.replace(board, p_best=p_best)
 
 
-def _chances(models: Rated) -> Array | None:
-    """Each one's chance (m,) of being best; None where errors are not known."""
+def _estimate_chances(models: Rated) -> Array | None:
+    """Estimate each model's probability (m,) of being best; None if errors are not known."""
     m = len(models.names)
-    n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_OF_MANY
+    n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_WITH_MANY_MODELS
     # Of two models that differ without an error, a draw would be certain.
-    apart = np.abs(models.rating[:, None] - models.rating) > _NO_ERROR
-    is_known = np.isfinite(models.std_error[apart]).all()
+    is_apart = np.abs(models.rating[:, None] - models.rating) > _MIN_DISTANCE_IN_POINTS
+    is_known = np.isfinite(models.std_error[is_apart]).all()
     if not (is_known and np.isfinite(models.covariance).all()):
         return None
     n = models.df_of_all + 1.0  # prompts
@@ -78,19 +79,22 @@ def _chances(models: Rated) -> Array | None:
     variance = np.maximum(variance, 0.0)
     to_ratings = contrasts @ axes
     estimate = to_ratings.T @ models.rating
-    rng = np.random.default_rng(_SEED)
-    total = variance + _SPREADS[:, None] ** 2
+    rng = np.random.default_rng(_DRAWS_SEED)
+    total = variance + _SPREADS_IN_POINTS[:, None] ** 2
     log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
-    prior = _SPREADS / (1.0 + (_SPREADS / PRIOR_SCALE) ** 2)  # on a logarithmic grid
+    # on a logarithmic grid
+    prior = _SPREADS_IN_POINTS / (1.0 + (_SPREADS_IN_POINTS / PRIOR_SCALE) ** 2)
     weight = prior * np.exp(log_weight - log_weight.max())
-    scale = rng.choice(_SPREADS, size=n_draws, p=weight / weight.sum())[:, None]
-    kept = scale**2 / (scale**2 + variance)
+    scale = rng.choice(_SPREADS_IN_POINTS, size=n_draws, p=weight / weight.sum())[
+        :, None
+    ]
+    shrinkage = scale**2 / (scale**2 + variance)
     # By the symmetric root, which depends neither on signs nor on the order of the axes.
     noise = rng.standard_normal((n_draws, m)) @ to_ratings
     if math.isfinite(models.df_of_all):
         chi_square = rng.chisquare(models.df_of_all, (n_draws, 1))
         noise *= np.sqrt(models.df_of_all / chi_square)
-    contrast = kept * estimate + np.sqrt(kept * variance) * noise
+    contrast = shrinkage * estimate + np.sqrt(shrinkage * variance) * noise
     draws = contrast @ to_ratings.T  # (s, m), around their mean
     return np.asarray(np.bincount(draws.argmax(axis=1), minlength=m) / n_draws)
 
@@ -117,6 +121,6 @@ def steadied(covariance: Array, n_prompts: float) -> Array:
     if math.isinf(n_prompts):
         return covariance
     share = (m - 1) / (n_prompts + m - 2)
-    centred = np.eye(m) - 1.0 / m
-    level = float(np.trace(centred @ covariance)) / (m - 1)
-    return (1.0 - share) * covariance + share * level * centred
+    centering = np.eye(m) - 1.0 / m
+    level = float(np.trace(centering @ covariance)) / (m - 1)
+    return (1.0 - share) * covariance + share * level * centering

@@ -296,10 +296,10 @@ def of_scores(
             method: differences(boards) for method, boards in by_method.items()
         },
     )
-    return _count_missing_scores(standings, rows, scales)
+    return _test_with_missing_scores(standings, rows, scales)
 
 
-def _count_missing_scores(
+def _test_with_missing_scores(
     standings: Standings, rows: Sequence[Score], scales: Mapping[str, Scale | None]
 ) -> Standings:
     """Test the leader of each dimension again on all items, with missing scores counted against it."""
@@ -675,10 +675,10 @@ def leaders(standings: Standings) -> dict[str, str]:
     dict of str to str
     """
     return {
-        name: first.model
+        name: leader.model
         for name in standings.dimensions
         if (board := standings.board(name))
-        and (first := first_of(board, standings.pairs(name)))
+        and (leader := first_of(board, standings.pairs(name)))
     }
 
 

@@ -16,10 +16,11 @@ from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.arrays import Index, Mask
 from elo_exp.data.battles import Battles, Codes
 
-_SHARE = 0.5  # of all comparisons: whoever has judged so many is a judge
-# names: as few are judges with fewer comparisons, too, on MIN_PROMPTS prompts
-_FEW = 12
-_VOTE = "human"  # the source of votes
+# Whoever has judged so many is a judge
+_MIN_SHARE_OF_COMPARISONS = 0.5
+# So few are judges with fewer comparisons, too, on MIN_PROMPTS prompts
+_MAX_FEW_NAMES = 12
+_VOTE_SOURCE = "human"
 _PEOPLE, _VOTERS, _UNNAMED = "people", "voters", "unnamed"
 
 
@@ -50,12 +51,12 @@ class Repeats:
     of: int
 
 
-def are_judges(who: Index, prompt: Index, comparison: Index, n_names: int) -> Mask:
+def are_judges(rater: Index, prompt: Index, comparison: Index, n_names: int) -> Mask:
     """Tell judges from voters, by how much each has judged.
 
     Parameters
     ----------
-    who, prompt, comparison : Index, shape (n,)
+    rater, prompt, comparison : Index, shape (n,)
         Of each verdict: whose it is, below `n_names`; its prompt; and its prompt and models.
     n_names : int
 
@@ -69,22 +70,22 @@ def are_judges(who: Index, prompt: Index, comparison: Index, n_names: int) -> Ma
     --------
     Two judges of all, and ten people of whom each has judged one comparison of ten.
 
-    >>> who = np.append(np.repeat([0, 1], 10), np.arange(2, 12))
+    >>> rater = np.append(np.repeat([0, 1], 10), np.arange(2, 12))
     >>> comparison = np.tile(np.arange(10), 3)
-    >>> np.flatnonzero(are_judges(who, comparison, comparison, 12)).tolist()
+    >>> np.flatnonzero(are_judges(rater, comparison, comparison, 12)).tolist()
     [0, 1]
     """
-    n_compared = _n_distinct(who, comparison, n_names)
-    is_judge = n_compared >= _SHARE * len(np.unique(comparison))
-    if n_names <= _FEW:
-        is_judge |= _n_distinct(who, prompt, n_names) >= MIN_PROMPTS
+    n_compared = _count_distinct(rater, comparison, n_names)
+    is_judge = n_compared >= _MIN_SHARE_OF_COMPARISONS * len(np.unique(comparison))
+    if n_names <= _MAX_FEW_NAMES:
+        is_judge |= _count_distinct(rater, prompt, n_names) >= MIN_PROMPTS
     return np.asarray(is_judge & (n_compared > 0))
 
 
-def _n_distinct(who: Index, codes: Index, n_names: int) -> Index:
-    """Count the different codes (n_names,) of each."""
-    _, place = np.unique(codes, return_inverse=True)
-    pairs = np.unique(who.astype(np.int64) * len(codes) + place)
+def _count_distinct(rater: Index, codes: Index, n_names: int) -> Index:
+    """Count the different codes of each rater: (n_names,)."""
+    _, number = np.unique(codes, return_inverse=True)
+    pairs = np.unique(rater.astype(np.int64) * len(codes) + number)
     return np.bincount(pairs // len(codes), minlength=n_names)
 
 
@@ -104,52 +105,63 @@ def parties(battles: Battles, *, says_votes: bool) -> dict[str, Party]:
         By the judge's name; then the others: `voters`, who are named and have judged too little for a leaderboard each;
         `people` who voted; and `unnamed`. Of a single one of these the name is that in the file.
     """
-    of_people = np.array([name == _VOTE for name in battles.sources], dtype=np.bool_)
-    is_vote = of_people[battles.source]
+    is_people_source = np.array(
+        [name == _VOTE_SOURCE for name in battles.sources], dtype=np.bool_
+    )
+    is_vote = is_people_source[battles.source]
     is_named = (battles.judge >= 0) & ~is_vote
-    is_judge = is_named & _judged_by_judges(battles, is_named)
-    found = dict[str, Party]()
-    for code in _by_appearance(battles.judge[is_judge]):
-        own = battles.select(is_judge & (battles.judge == code))
+    is_judge = is_named & _is_by_judge(battles, is_named)
+    party_by_name = dict[str, Party]()
+    for code in _sort_by_appearance(battles.judge[is_judge]):
+        party_battles = battles.select(is_judge & (battles.judge == code))
         name = battles.judges[code]
-        found[name] = Party(battles=own, names=(name,), is_population=False)
-    others = {
+        party_by_name[name] = Party(
+            battles=party_battles, names=(name,), is_population=False
+        )
+    groups = {
         _VOTERS: is_named & ~is_judge,
         _PEOPLE: is_vote if says_votes else is_vote & (battles.judge >= 0),
     }
-    others[_UNNAMED] = ~np.any([is_judge, *others.values()], axis=0)
-    for label, chosen in others.items():
-        if chosen.any():
-            own = battles.select(chosen)
-            names = tuple(battles.judges[code] for code in _by_appearance(own.judge))
+    groups[_UNNAMED] = ~np.any([is_judge, *groups.values()], axis=0)
+    for label, is_in_group in groups.items():
+        if is_in_group.any():
+            party_battles = battles.select(is_in_group)
+            names = tuple(
+                battles.judges[code]
+                for code in _sort_by_appearance(party_battles.judge)
+            )
             name = names[0] if len(names) == 1 else label
-            name = f"{name} (votes)" if name in found else name
+            name = f"{name} (votes)" if name in party_by_name else name
             is_single = label == _VOTERS and len(names) == 1
-            found[name] = Party(battles=own, names=names, is_population=not is_single)
-    return found
+            party_by_name[name] = Party(
+                battles=party_battles, names=names, is_population=not is_single
+            )
+    return party_by_name
 
 
-def are_apart(found: Mapping[str, Party]) -> bool:
+def are_apart(party_by_name: Mapping[str, Party]) -> bool:
     """Return whether two parties have judged one dimension, a judge among them: verdicts that are no one sample.
 
     Whoever is unnamed may be one of the others.
 
     Parameters
     ----------
-    found : mapping of str to Party
+    party_by_name : mapping of str to Party
         As `parties` returns it.
 
     Returns
     -------
     bool
     """
-    judged = [
+    dimensions = [
         {*np.unique(party.battles.dimension).tolist()}
-        for name, party in found.items()
+        for name, party in party_by_name.items()
         if party.names or name != _UNNAMED
     ]
-    is_shared = any(one & other for one, other in combinations(judged, 2))
-    return is_shared and not all(party.is_population for party in found.values())
+    is_shared = any(a & b for a, b in combinations(dimensions, 2))
+    return is_shared and not all(
+        party.is_population for party in party_by_name.values()
+    )
 
 
 def repeats(battles: Battles) -> Repeats | None:
@@ -174,31 +186,43 @@ def repeats(battles: Battles) -> Repeats | None:
     >>> repeats(Battles.from_rows([row, other, row]))
     Repeats(judges=('gpt-4',), n=1, of=2)
     """
-    of_people = np.array([name == _VOTE for name in battles.sources], dtype=np.bool_)
+    is_people_source = np.array(
+        [name == _VOTE_SOURCE for name in battles.sources], dtype=np.bool_
+    )
     is_named = battles.question < len(battles.questions)
-    some = battles.select((battles.judge >= 0) & is_named & ~of_people[battles.source])
-    if not len(some):
+    judge_battles = battles.select(
+        (battles.judge >= 0) & is_named & ~is_people_source[battles.source]
+    )
+    if not len(judge_battles):
         return None
-    sides = np.stack((some.model_a, some.model_b, *some.draws()))
-    is_turned = some.model_a > some.model_b
+    sides = np.stack(
+        (judge_battles.model_a, judge_battles.model_b, *judge_battles.draws())
+    )
+    is_turned = judge_battles.model_a > judge_battles.model_b
     sides[:, is_turned] = sides[[1, 0, 3, 2]][:, is_turned]
-    is_both = (some.verdict_ab >= 0) & (some.verdict_ba >= 0)
-    is_ba = (some.verdict_ba >= 0) & ~is_both
-    shown = np.where(is_both, 2, is_ba ^ is_turned)
-    keys = (*sides, shown, some.question, some.dimension, some.judge)
+    is_both = (judge_battles.verdict_ab >= 0) & (judge_battles.verdict_ba >= 0)
+    is_ba = (judge_battles.verdict_ba >= 0) & ~is_both
+    order_shown = np.where(is_both, 2, is_ba ^ is_turned)
+    keys = (
+        *sides,
+        order_shown,
+        judge_battles.question,
+        judge_battles.dimension,
+        judge_battles.judge,
+    )
     order = np.lexsort(keys)
-    is_new = np.ones(len(some), dtype=np.bool_)
+    is_new = np.ones(len(judge_battles), dtype=np.bool_)
     is_new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
-    n_times = np.diff(np.append(np.flatnonzero(is_new), len(some)))
-    who = some.judge[order][is_new]
-    n_each = np.bincount(who[n_times > 1], minlength=len(some.judges))
-    if not n_each.any():
+    n_times = np.diff(np.append(np.flatnonzero(is_new), len(judge_battles)))
+    judge = judge_battles.judge[order][is_new]
+    n_repeated = np.bincount(judge[n_times > 1], minlength=len(judge_battles.judges))
+    if not n_repeated.any():
         return None
-    judges = np.flatnonzero(n_each)
+    judges = np.flatnonzero(n_repeated)
     return Repeats(
-        judges=tuple(some.judges[i] for i in judges.tolist()),
-        n=int(n_each.sum()),
-        of=int(np.isin(who, judges).sum()),
+        judges=tuple(judge_battles.judges[i] for i in judges.tolist()),
+        n=int(n_repeated.sum()),
+        of=int(np.isin(judge, judges).sum()),
     )
 
 
@@ -213,29 +237,33 @@ def have_met(battles: Battles) -> bool:
     -------
     bool
     """
-    named = battles.select(battles.judge >= 0)
-    who = np.unique(np.stack((named.dimension, named.judge)), axis=1)
-    return bool(len(np.unique(who[0])) < who.shape[1])
+    named_battles = battles.select(battles.judge >= 0)
+    dimension_judges = np.unique(
+        np.stack((named_battles.dimension, named_battles.judge)), axis=1
+    )
+    return bool(len(np.unique(dimension_judges[0])) < dimension_judges.shape[1])
 
 
-def _judged_by_judges(battles: Battles, is_named: Mask) -> Mask:
-    """Whether each verdict (n,) is by somebody named who is a judge, and no voter."""
+def _is_by_judge(battles: Battles, is_named: Mask) -> Mask:
+    """Return whether each verdict (n,) is by somebody named who is a judge, and no voter."""
     if not is_named.any():
         return is_named
-    some = battles.select(is_named)
+    named_battles = battles.select(is_named)
     m = len(battles.models)
-    sides = np.sort(np.stack((some.model_a, some.model_b)), axis=0).astype(np.int64)
-    _, prompt = np.unique(some.question, return_inverse=True)
+    sides = np.sort(
+        np.stack((named_battles.model_a, named_battles.model_b)), axis=0
+    ).astype(np.int64)
+    _, prompt = np.unique(named_battles.question, return_inverse=True)
     n_dimensions = len(battles.dimensions) + 1
-    compared = (prompt * n_dimensions + some.dimension + 1) * m * m
-    compared += sides[0] * m + sides[1]
-    names, who = np.unique(some.judge, return_inverse=True)
+    comparison = (prompt * n_dimensions + named_battles.dimension + 1) * m * m
+    comparison += sides[0] * m + sides[1]
+    names, rater = np.unique(named_battles.judge, return_inverse=True)
     is_judge = np.zeros(len(battles.judges) + 1, dtype=np.bool_)
-    is_judge[names] = are_judges(who, prompt, compared, len(names))
+    is_judge[names] = are_judges(rater, prompt, comparison, len(names))
     return np.asarray(is_judge[battles.judge])
 
 
-def _by_appearance(codes: Codes) -> list[int]:
-    """The codes from 0 on, each once."""
-    values, first = np.unique(codes, return_index=True)
-    return [code for code in values[np.argsort(first)].tolist() if code >= 0]
+def _sort_by_appearance(codes: Codes) -> list[int]:
+    """Return the codes from 0 on, each once, in the order in which they first occur."""
+    values, first_index = np.unique(codes, return_index=True)
+    return [code for code in values[np.argsort(first_index)].tolist() if code >= 0]

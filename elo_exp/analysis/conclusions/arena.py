@@ -42,19 +42,19 @@ def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion
     scope
         The judge, the arena as source, and the prompts on which the model was judged.
     """
-    ordered = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
-    if {reason.name for reason in ordered} & {*REFUSALS}:
+    sorted_reasons = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    if {reason.name for reason in sorted_reasons} & {*REFUSALS}:
         state = "refused"
     elif row.rating is None:
         state = "unrated"
     elif row.ci_low is None:
         state = "no_interval"
     else:
-        state = "caution" if ordered else "placed"
+        state = "caution" if sorted_reasons else "placed"
     return Conclusion(
         state=state,
         subject=row.model,
         effect=Effect(value=row.rating, low=row.ci_low, high=row.ci_high),
-        reasons=tuple(ordered),
+        reasons=tuple(sorted_reasons),
         scope=scope,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 
-_WORST_FIRST = ("biased", "cannot tell", "not audited", "ok")  # of several judges
+_STATES_WORST_FIRST = ("biased", "cannot tell", "not audited", "ok")
 
 
 def audit_conclusion(
@@ -24,7 +24,7 @@ def audit_conclusion(
     """
     verdicts = [row["verdict"] for row in results]
     reasons = [
-        _reason(row)
+        _make_reason(row)
         for verdict in ("biased", "cannot tell")
         for row in results
         if row["verdict"] == verdict
@@ -43,35 +43,40 @@ def audit_conclusion(
     )
 
 
-def of_several(own: Mapping[str, Conclusion], failed: Sequence[str]) -> Conclusion:
+def of_several(by_judge: Mapping[str, Conclusion], failed: Sequence[str]) -> Conclusion:
     """Return what audits say of several judges on one dimension: the state of the worst of them.
 
     Reasons are the judges that are not ok, by the state of each; `others` are those that are.
 
-    own     each judge's, by its name, in order
-    failed  judges that could not be audited
+    by_judge  each judge's, by its name, in order
+    failed    judges that could not be audited
     """
-    found = {name: one.state for name, one in own.items()} | dict.fromkeys(
-        failed, "not audited"
-    )
-    states = [state for state in _WORST_FIRST if state in found.values()]
-    some = next(iter(own.values())).scope
+    state_by_judge = {
+        name: conclusion.state for name, conclusion in by_judge.items()
+    } | dict.fromkeys(failed, "not audited")
+    present_states = [
+        state for state in _STATES_WORST_FIRST if state in state_by_judge.values()
+    ]
+    scope = next(iter(by_judge.values())).scope
     return Conclusion(
-        state=states[0],
-        others=tuple(name for name, state in found.items() if state == "ok"),
+        state=present_states[0],
+        others=tuple(name for name, state in state_by_judge.items() if state == "ok"),
         reasons=tuple(
             Reason(name=state, about={"judge": name}, judges=True)
-            for name, state in found.items()
+            for name, state in state_by_judge.items()
             if state != "ok"
         ),
-        is_checked=all(one.is_checked for one in own.values()) and not failed,
+        is_checked=all(conclusion.is_checked for conclusion in by_judge.values())
+        and not failed,
         scope=Scope(
-            judge=", ".join(found), dimension=some.dimension, n_prompts=some.n_prompts
+            judge=", ".join(state_by_judge),
+            dimension=scope.dimension,
+            n_prompts=scope.n_prompts,
         ),
     )
 
 
-def _reason(row: Mapping[str, Any]) -> Reason:
+def _make_reason(row: Mapping[str, Any]) -> Reason:
     about = {
         key: row[key] for key in ("verdict", "kind", "bound", "low", "high", "need")
     }

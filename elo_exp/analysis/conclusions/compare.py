@@ -20,7 +20,8 @@ from elo_exp.analysis.conclusions.sweep import SweepConclusion
 from elo_exp.records import Record
 
 STATES = ("none", "untested", "nested", "refitted", "same", "unmoved", "moved")
-_ROUNDING = 0.01  # rating points: smaller shifts are none
+# A smaller shift is rounding
+_MIN_SHIFT_IN_POINTS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +74,8 @@ def conclude(
     name, column = "model", "shift"
     if dimension is None:
         name, column = "policy", "difference"
-    changed = [row for row in rows if row[column] is not None]
-    tested = [row for row in changed if row[f"{column}_p_holm"] is not None]
+    known_rows = [row for row in rows if row[column] is not None]
+    tested_rows = [row for row in known_rows if row[f"{column}_p_holm"] is not None]
     changes = [
         Change(
             name=row[name],
@@ -87,34 +88,34 @@ def conclude(
                 p_value=row[f"{column}_p_holm"],
             ),
         )
-        for row in sorted(tested, key=lambda row: -abs(row[column]))
+        for row in sorted(tested_rows, key=lambda row: -abs(row[column]))
         if row[f"{column}_p_holm"] <= ALPHA
     ]
     names = list(dict.fromkeys(change.name for change in changes))
     if changes:
         state = "moved"
-    elif tested:
+    elif tested_rows:
         state = "unmoved"
     else:
-        state = _untested([abs(row[column]) for row in changed], relations)
+        state = _untested_state([abs(row[column]) for row in known_rows], relations)
     return CompareConclusion(
         state=state,
         subject=names[0] if names else None,
         effect=changes[0].effect if changes else None,
         others=tuple(names[1:]),
         scope=Scope(dimension=dimension),
-        n_tested=len(tested),
+        n_tested=len(tested_rows),
         changes=tuple(changes),
         firsts=firsts,
     )
 
 
-def _untested(shifts: Sequence[float], relations: Sequence[str]) -> str:
-    """The state where no change is tested."""
+def _untested_state(shifts: Sequence[float], relations: Sequence[str]) -> str:
+    """Return the state if no change is tested."""
     if not shifts:
         return "none"
     if not relations or "other" in relations:
         return "untested"
     if "nested" in relations:
         return "nested"
-    return "refitted" if max(shifts) > _ROUNDING else "same"
+    return "refitted" if max(shifts) > _MIN_SHIFT_IN_POINTS else "same"

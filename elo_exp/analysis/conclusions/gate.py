@@ -10,9 +10,9 @@ from elo_exp.analysis.gate_checks import blocking_checks
 from elo_exp.analysis.repeated_gates import EarlierGates
 
 # Checks that a judge fails only if it cannot have seen a worse candidate: reasons before all numbers
-_BLIND = ("same_verdict", "control")
+_CHECKS_OF_A_BLIND_JUDGE = ("same_verdict", "control")
 # Checks that weaken a fail but do not stop it: a wrong fail costs a second look at the answers, a wrong pass a merge
-_CAUTIONS_OF_FAIL = ("length", "responses")
+_CHECKS_CAUTIONING_A_FAIL = ("length", "responses")
 
 
 def gate_conclusion(
@@ -67,83 +67,117 @@ def gate_conclusion(
     is_whole = not any(share.n_invalid for share in shares)
     bounds = decide(shares, margin)
     blocking = [  # the baseline's own answers take no judge
-        _check_reason(check, dimension if len(shares) > 1 else None)
+        _make_check_reason(check, dimension if len(shares) > 1 else None)
         for dimension in [share.dimension for share in shares]
         for check in blocking_checks(checks.get(dimension, ()))
         if not is_same
     ]
     has_several = len(shares) > 1
-    blocking += [*_looked(earlier, alpha, "pass", has_several=has_several)]
-    worse = [one.dimension for one in shares if one.high is not None and one.high < 0.5]
-    favouring = {
+    blocking += [*_list_used_looks(earlier, alpha, "pass", has_several=has_several)]
+    worse_dimensions = [
+        share.dimension
+        for share in shares
+        if share.high is not None and share.high < 0.5
+    ]
+    reasons_against_fail = {
         name: [
-            _check_reason(check, name if len(shares) > 1 else None, favours="baseline")
+            _make_check_reason(
+                check, name if len(shares) > 1 else None, favours="baseline"
+            )
             for check in (checks_of_fail or {}).get(name, ())
             if check.blocks("leads")
         ]
         + [
             reason
-            for reason in _looked(earlier, alpha, "fail", has_several=has_several)
+            for reason in _list_used_looks(
+                earlier, alpha, "fail", has_several=has_several
+            )
             if reason.about["of"] == name
         ]
-        for name in worse
+        for name in worse_dimensions
     }
-    worse = [
+    worse_dimensions = [
         name
-        for name in worse
-        if all(reason.name in _CAUTIONS_OF_FAIL for reason in favouring[name])
+        for name in worse_dimensions
+        if all(
+            reason.name in _CHECKS_CAUTIONING_A_FAIL
+            for reason in reasons_against_fail[name]
+        )
     ]
-    worse = [name for name in worse if not favouring[name]] or worse
+    worse_dimensions = [
+        name for name in worse_dimensions if not reasons_against_fail[name]
+    ] or worse_dimensions
     state, reasons = bounds, tuple[Reason, ...]()
     if is_same and is_whole:
         state = "same answers"
-    elif bounds == "fail" and not worse:
+    elif bounds == "fail" and not worse_dimensions:
         state = "cannot tell"
-        reasons = tuple(reason for some in favouring.values() for reason in some)
+        reasons = tuple(
+            reason
+            for dimension_reasons in reasons_against_fail.values()
+            for reason in dimension_reasons
+        )
     elif bounds == "fail":
-        reasons = tuple(reason for name in worse for reason in favouring[name])
+        reasons = tuple(
+            reason for name in worse_dimensions for reason in reasons_against_fail[name]
+        )
     else:
-        blind = [reason for reason in blocking if reason.name in _BLIND]
-        others = [reason for reason in blocking if reason.name not in _BLIND]
-        if few := _few(shares):
-            reasons = (few,)
+        blind_reasons = [
+            reason for reason in blocking if reason.name in _CHECKS_OF_A_BLIND_JUDGE
+        ]
+        other_reasons = [
+            reason for reason in blocking if reason.name not in _CHECKS_OF_A_BLIND_JUDGE
+        ]
+        if few_reason := _find_few_prompts(shares):
+            reasons = (few_reason,)
         elif bounds == "pass":
-            reasons = (*blind, *others)
-        elif any(reason.about["state"] == "failed" for reason in blind):
-            reasons = tuple(blind)
+            reasons = (*blind_reasons, *other_reasons)
+        elif any(reason.about["state"] == "failed" for reason in blind_reasons):
+            reasons = tuple(blind_reasons)
         else:
-            numeric = _numeric(shares, margin, others)
-            reasons = (*blind, *(_with_advice(one, earlier, alpha) for one in numeric))
+            bound_reasons = _explain_bounds(shares, margin, other_reasons)
+            reasons = (
+                *blind_reasons,
+                *(_add_next_alpha(reason, earlier, alpha) for reason in bound_reasons),
+            )
         state = "cannot tell" if reasons else "pass"
-    failing = [one for one in shares if one.dimension in worse]
-    deciding = (
-        _least(failing, by="high") if state == "fail" else _least(shares, by="low")
+    failing_shares = [share for share in shares if share.dimension in worse_dimensions]
+    deciding_share = (
+        _find_lowest(failing_shares, bound="high")
+        if state == "fail"
+        else _find_lowest(shares, bound="low")
     )
     return Conclusion(
         state=state,
         subject=candidate,
         rival=baseline,
         effect=Effect(
-            value=deciding.share, low=deciding.low, high=deciding.high, unit="share"
+            value=deciding_share.share,
+            low=deciding_share.low,
+            high=deciding_share.high,
+            unit="share",
         ),
-        others=tuple(worse) if state == "fail" else (),
+        others=tuple(worse_dimensions) if state == "fail" else (),
         reasons=reasons,
         is_checked=is_checked,
         scope=scope
         if len(shares) == 1
-        else replace(scope, dimension=deciding.dimension),
+        else replace(scope, dimension=deciding_share.dimension),
     )
 
 
-def _least(shares: Sequence[Share], *, by: str) -> Share:
-    """The share whose bound is lowest; one without it goes before all."""
+def _find_lowest(shares: Sequence[Share], *, bound: str) -> Share:
+    """Return the share whose bound is lowest; one without a bound goes before all."""
     return min(
-        shares, key=lambda one: -1.0 if getattr(one, by) is None else getattr(one, by)
+        shares,
+        key=lambda share: (
+            -1.0 if getattr(share, bound) is None else getattr(share, bound)
+        ),
     )
 
 
-def _few(shares: Sequence[Share]) -> Reason | None:
-    fewest = min(shares, key=lambda one: one.n_units)
+def _find_few_prompts(shares: Sequence[Share]) -> Reason | None:
+    fewest = min(shares, key=lambda share: share.n_units)
     if fewest.n_units >= MIN_PROMPTS:
         return None
     return Reason(
@@ -151,22 +185,28 @@ def _few(shares: Sequence[Share]) -> Reason | None:
     )
 
 
-def _numeric(
-    shares: Sequence[Share], margin: float, others: Sequence[Reason]
+def _explain_bounds(
+    shares: Sequence[Share], margin: float, other_reasons: Sequence[Reason]
 ) -> Iterator[Reason]:
-    """Why the bounds do not pass, and the checks that would stand against a pass all the same."""
-    would = decide([one.of_valid() for one in shares], margin)
-    invalid = [one for one in shares if one.n_invalid]
-    hopeless = [one for one in invalid if one.n_needed is None]
-    unmeasured = [reason for reason in others if reason.name == "flips"]
-    if would == "pass":
-        yield _invalid(_least(invalid, by="low"), would)
-    elif would == "fail":
-        yield _invalid(_least(invalid, by="high_of_valid"), would)
-    elif unmeasured:
-        yield unmeasured[0]
-    elif lost := [one for one in shares if one.n_lost and one.n_needed is None]:
-        worst = _least(lost, by="low")
+    """Yield why the bounds do not pass."""
+    state_if_valid = decide([share.of_valid() for share in shares], margin)
+    invalid_shares = [share for share in shares if share.n_invalid]
+    hopeless_shares = [share for share in invalid_shares if share.n_needed is None]
+    flips = [reason for reason in other_reasons if reason.name == "flips"]
+    if state_if_valid == "pass":
+        yield _make_invalid_reason(
+            _find_lowest(invalid_shares, bound="low"), state_if_valid
+        )
+    elif state_if_valid == "fail":
+        yield _make_invalid_reason(
+            _find_lowest(invalid_shares, bound="high_of_valid"), state_if_valid
+        )
+    elif flips:
+        yield flips[0]
+    elif lost_shares := [
+        share for share in shares if share.n_lost and share.n_needed is None
+    ]:
+        worst = _find_lowest(lost_shares, bound="low")
         about = {
             "dimension": worst.dimension,
             "n_lost": worst.n_lost,
@@ -174,20 +214,20 @@ def _numeric(
             "low": worst.low,
         }
         yield Reason(name="lost", value=worst.n_lost / worst.n_prompts, about=about)
-    elif hopeless:
-        yield _invalid(_least(hopeless, by="low"), None)
+    elif hopeless_shares:
+        yield _make_invalid_reason(_find_lowest(hopeless_shares, bound="low"), None)
     else:
-        yield _power(shares, margin)
+        yield _explain_power(shares, margin)
 
 
-def _looked(
+def _list_used_looks(
     earlier: Mapping[str, EarlierGates],
     alpha: float,
     would: str,
     *,
     has_several: bool,
 ) -> Iterator[Reason]:
-    """Yield the dimensions of which earlier results have used all of alpha."""
+    """Yield a reason for each dimension whose earlier results have used all of alpha."""
     for name, looks in earlier.items():
         if looks.n_looks and not looks.level(would, alpha):
             about = {
@@ -200,7 +240,7 @@ def _looked(
             yield Reason(name="looked", value=float(looks.n_looks), about=about)
 
 
-def _with_advice(
+def _add_next_alpha(
     reason: Reason, earlier: Mapping[str, EarlierGates], alpha: float
 ) -> Reason:
     """Add which alpha a gate with more prompts needs, if results are counted."""
@@ -210,47 +250,50 @@ def _with_advice(
 
 
 def _next_alpha(earlier: Mapping[str, EarlierGates], alpha: float, claim: str) -> float:
-    """The alpha of all results with which a further one is tested at the level of this one."""
-    spent = max((one.spent.get(claim, 0.0) for one in earlier.values()), default=0.0)
+    """Return the alpha of all results at which a further one is tested at the level of this one."""
+    spent = max(
+        (gates.spent.get(claim, 0.0) for gates in earlier.values()), default=0.0
+    )
     level = alpha - spent if alpha > spent else alpha
     return round(max(alpha, spent) + level, 9)
 
 
-def _power(shares: Sequence[Share], margin: float) -> Reason:
-    """What more prompts would do."""
-    needed = [one.n_needed for one in shares]
-    most = max((n for n in needed if n is not None), default=None)
-    if decide([one.of_points() for one in shares], margin) == "pass":
-        deciding = _least(shares, by="low")
+def _explain_power(shares: Sequence[Share], margin: float) -> Reason:
+    """Return what more prompts would change, or that the judge's disagreement alone prevents a pass."""
+    n_needed = [share.n_needed for share in shares]
+    max_needed = max((n for n in n_needed if n is not None), default=None)
+    if decide([share.of_points() for share in shares], margin) == "pass":
+        deciding_share = _find_lowest(shares, bound="low")
         about = {
-            "dimension": deciding.dimension,
-            "low": deciding.low,
-            "low_of_points": deciding.low_of_points,
-            "n_needed": None if None in needed else most,
+            "dimension": deciding_share.dimension,
+            "low": deciding_share.low,
+            "low_of_points": deciding_share.low_of_points,
+            "n_needed": None if None in n_needed else max_needed,
         }
         return Reason(name="flips", about=about, judges=True)
     if any(
-        n is None or n > one.n_prompts for n, one in zip(needed, shares, strict=True)
+        n is None or n > share.n_prompts
+        for n, share in zip(n_needed, shares, strict=True)
     ):
-        return Reason(name="power", value=None if None in needed else most)
+        return Reason(name="power", value=None if None in n_needed else max_needed)
     return Reason(name="close")
 
 
-def _invalid(one: Share, would: str | None) -> Reason:
-    """Invalid verdicts on a dimension. would: the state without them, if they hide one."""
+def _make_invalid_reason(share: Share, would: str | None) -> Reason:
+    """Make the reason of invalid verdicts on a dimension. would: the state without them, if they hide one."""
     about = {
-        "dimension": one.dimension,
-        "n_invalid": one.n_invalid,
-        "n_prompts": one.n_prompts,
-        "low": one.low,
-        "high": one.high,
+        "dimension": share.dimension,
+        "n_invalid": share.n_invalid,
+        "n_prompts": share.n_prompts,
+        "low": share.low,
+        "high": share.high,
         "would": would,
     }
-    share = one.n_invalid / one.n_prompts
-    return Reason(name="invalid", value=share, about=about, judges=True)
+    invalid_share = share.n_invalid / share.n_prompts
+    return Reason(name="invalid", value=invalid_share, about=about, judges=True)
 
 
-def _check_reason(
+def _make_check_reason(
     check: Check, dimension: str | None, *, favours: str = "candidate"
 ) -> Reason:
     about = {

@@ -24,7 +24,8 @@ from elo_exp.ratings.leaderboard import Leaderboard
 STATES = (
     *("none", "few", "disagree", "undecided", "words", "caution", "agree", "leads"),
 )
-_AHEAD = ("words", "caution", "unchecked", "leads")  # a judge's own, that name a first
+# States of one judge's own conclusion
+_STATES_NAMING_A_LEADER = ("words", "caution", "unchecked", "leads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,93 +79,110 @@ def opinions(
     jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
     dimensions = next(iter(by_judge.values())).dimensions
-    voted = [name for name in by_judge if name in populations]
-    judging = {name: one for name, one in by_judge.items() if name not in voted}
+    voters = [name for name in by_judge if name in populations]
+    judge_standings = {
+        name: standings for name, standings in by_judge.items() if name not in voters
+    }
     panels = {
-        name: _panel(
-            {judge: one.battles[name] for judge, one in judging.items()},
+        name: _fit_panel(
+            {
+                judge: standings.battles[name]
+                for judge, standings in judge_standings.items()
+            },
             orders=orders,
         )
         if jointly
         else Reason(name="method")
         for name in dimensions
     }
-    joint = {
-        name: one
-        for name, one in panels.items()
-        if isinstance(one, Panel) and one.has_joint
+    joint_panels = {
+        name: panel
+        for name, panel in panels.items()
+        if isinstance(panel, Panel) and panel.has_joint
     }
-    tested = judges.differences(joint)
-    cases = _worst_cases(judging, joint, tested, orders=orders)
-    found = []
+    tested = judges.differences(joint_panels)
+    cases = _test_worst_cases(judge_standings, joint_panels, tested, orders=orders)
+    all_opinions = []
     for name, panel in panels.items():
         pairs = [pair for pair in tested if pair.dimension == name]
         board = None
-        if name in joint:
-            board = judges.leaderboard(joint[name], initial_rating=initial_rating)
-            each = [_n_battles(one.battles[name], board) for one in judging.values()]
-            board = dataclasses.replace(
-                _with_ranks(board, pairs), n_battles=np.sum(each, axis=0)
+        if name in joint_panels:
+            board = judges.leaderboard(
+                joint_panels[name], initial_rating=initial_rating
             )
-            place = {row.model: i for i, row in enumerate(board.ratings)}
-            pairs.sort(key=lambda pair: (place[pair.higher], place[pair.lower]))
-        own = {judge: one.conclusions[name] for judge, one in by_judge.items()}
-        counts = [one.n_prompts(name) for one in judging.values()]
+            battle_counts = [
+                _count_battles(standings.battles[name], board)
+                for standings in judge_standings.values()
+            ]
+            board = dataclasses.replace(
+                _add_ranks(board, pairs), n_battles=np.sum(battle_counts, axis=0)
+            )
+            index = {row.model: i for i, row in enumerate(board.ratings)}
+            pairs.sort(key=lambda pair: (index[pair.higher], index[pair.lower]))
+        own_conclusions = {
+            judge: standings.conclusions[name] for judge, standings in by_judge.items()
+        }
+        counts = [standings.n_prompts(name) for standings in judge_standings.values()]
         n_prompts = max((n for n in counts if n is not None), default=None)
-        against = judges.disagreements(
-            {judge: one.pairs(name) for judge, one in by_judge.items()}
+        disagreements = judges.disagreements(
+            {judge: standings.pairs(name) for judge, standings in by_judge.items()}
         )
-        first = first_of(board, pairs) if board else None
+        leader = first_of(board, pairs) if board else None
         conclusion = conclude(
-            own if board is None else {judge: own[judge] for judge in judging},
-            first,
-            against,
+            own_conclusions
+            if board is None
+            else {judge: own_conclusions[judge] for judge in judge_standings},
+            leader,
+            disagreements,
             [
-                (vote, pair.higher)
-                for vote in voted
-                for pair in by_judge[vote].pairs(name)
-                if first and pair.significant and pair.lower == first.model
+                (voter, pair.higher)
+                for voter in voters
+                for pair in by_judge[voter].pairs(name)
+                if leader and pair.significant and pair.lower == leader.model
             ],
             n_prompts=n_prompts,
             has_joint=board is not None,
             cases=cases.get(name, ()),
         )
-        found.append(
+        all_opinions.append(
             Opinion(
                 dimension=name,
                 n_prompts=n_prompts,
-                own=own,
+                own=own_conclusions,
                 boards={
-                    judge: shown
-                    for judge, one in by_judge.items()
-                    if (shown := one.board(name)) is not None
+                    judge: judge_board
+                    for judge, standings in by_judge.items()
+                    if (judge_board := standings.board(name)) is not None
                 },
-                populations=voted,
+                populations=voters,
                 conclusion=conclusion,
                 panel=panel if isinstance(panel, Panel) else None,
                 refusal=panel if isinstance(panel, Reason) else None,
                 board=board,
                 differences=pairs,
                 kappas=pairwise_kappa(
-                    {judge: one.battles[name] for judge, one in by_judge.items()},
+                    {
+                        judge: standings.battles[name]
+                        for judge, standings in by_judge.items()
+                    },
                     dimension=name,
                 ),
-                disagreements=against,
+                disagreements=disagreements,
             )
         )
-    return found
+    return all_opinions
 
 
-def _panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
-    """The judges of a dimension; of one alone there is no spread."""
+def _fit_panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
+    """Fit the judges of a dimension; one alone has no spread."""
     if len(battles) < 2:
         return Reason(name="one_judge", about={"judge": next(iter(battles))})
     return Panel.of(battles, orders=orders)
 
 
-def _worst_cases(
-    judging: Mapping[str, Standings],
-    joint: Mapping[str, Panel],
+def _test_worst_cases(
+    judge_standings: Mapping[str, Standings],
+    joint_panels: Mapping[str, Panel],
     tested: Sequence[Difference],
     *,
     orders: str,
@@ -173,63 +191,76 @@ def _worst_cases(
 
     The p values take the place of those of the answered comparisons in Holm's adjustment.
 
-    judging  standings by judge
-    joint    panels with a joint leaderboard, by dimension
-    tested   all differences on these
+    judge_standings  by judge
+    joint_panels     panels with a joint leaderboard, by dimension
+    tested           all differences on these
     """
-    found = dict[tuple[str, str, str], WorstCase]()
+    case_by_claim = dict[tuple[str, str, str], WorstCase]()
     in_both = orders == "both"
-    for name, panel in joint.items():
-        missing = {judge: one.missing.get(name, ()) for judge, one in judging.items()}
+    for name, panel in joint_panels.items():
+        missing = {
+            judge: standings.missing.get(name, ())
+            for judge, standings in judge_standings.items()
+        }
         pairs = [pair for pair in tested if pair.dimension == name]
         board = judges.leaderboard(panel, initial_rating=0.0)
-        first = first_of(_with_ranks(board, pairs), pairs)
-        battles = {judge: one.battles[name] for judge, one in judging.items()}
+        leader = first_of(_add_ranks(board, pairs), pairs)
+        battles = {
+            judge: standings.battles[name]
+            for judge, standings in judge_standings.items()
+        }
         is_complete = not any(missing.values()) and not (
             in_both and any(map(_lacks_order, battles.values()))
         )
-        if first is None or is_complete:
+        if leader is None or is_complete:
             continue
         n_battles = sum(map(len, battles.values()))
-        for leader, rival in missing_answers.claims(
-            first.model, first.below, pairs, n_battles
+        for higher, lower in missing_answers.claims(
+            leader.model, leader.below, pairs, n_battles
         ):
-            claim = {leader: 1.0, rival: -1.0}
-            against = {
+            claim = {higher: 1.0, lower: -1.0}
+            counted_battles = {
                 judge: missing_answers.count_against(
-                    some,
+                    judge_battles,
                     missing[judge],
-                    missing_answers.influence_of(some, claim),
+                    missing_answers.influence_of(judge_battles, claim),
                     in_both_orders=in_both,
                 )
-                for judge, some in battles.items()
+                for judge, judge_battles in battles.items()
             }
-            other = Panel.of(against, orders=orders)
+            worst_panel = Panel.of(counted_battles, orders=orders)
             pair = None
-            if isinstance(other, Panel) and other.has_joint:
+            if isinstance(worst_panel, Panel) and worst_panel.has_joint:
                 pair = next(
-                    one
-                    for one in judges.differences({name: other})
-                    if {one.higher, one.lower} == {leader, rival}
+                    difference
+                    for difference in judges.differences({name: worst_panel})
+                    if {difference.higher, difference.lower} == {higher, lower}
                 )
-            some, *more = battles.values()
-            every = [one for lacking in missing.values() for one in lacking]
+            first_battles, *other_battles = battles.values()
+            all_missing = [battle for lacking in missing.values() for battle in lacking]
             counts = missing_answers.counted(
-                some.concatenate(*more), every, leader, rival, in_both_orders=in_both
+                first_battles.concatenate(*other_battles),
+                all_missing,
+                higher,
+                lower,
+                in_both_orders=in_both,
             )
             case = missing_answers.with_test(counts, pair)
-            found[name, leader, rival] = case
-    keys = [(one.dimension, one.higher, one.lower) for one in tested]
+            case_by_claim[name, higher, lower] = case
+    keys = [
+        (difference.dimension, difference.higher, difference.lower)
+        for difference in tested
+    ]
     p_values = [
-        found[key].p_value if key in found else one.p_value
-        for key, one in zip(keys, tested, strict=True)
+        case_by_claim[key].p_value if key in case_by_claim else difference.p_value
+        for key, difference in zip(keys, tested, strict=True)
     ]
     cases = dict[str, list[WorstCase]]()
     adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
     for key, p_holm in zip(keys, adjusted, strict=True):
-        if key in found:
+        if key in case_by_claim:
             holds = missing_answers.is_significant(p_holm)
-            case = dataclasses.replace(found[key], p_holm=p_holm, holds=holds)
+            case = dataclasses.replace(case_by_claim[key], p_holm=p_holm, holds=holds)
             cases.setdefault(key[0], []).append(case)
     return cases
 
@@ -238,17 +269,17 @@ def _lacks_order(battles: Battles) -> bool:
     return bool(missing_answers.lacking_order(battles).any())
 
 
-def _n_battles(battles: Battles, board: Leaderboard) -> list[int]:
+def _count_battles(battles: Battles, board: Leaderboard) -> list[int]:
     """Count a judge's battles of each entrant."""
     counts = dict(zip(battles.models, battles.n_battles().tolist(), strict=True))
     return [counts[name] for name in board.models]
 
 
-def _with_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
+def _add_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
     """Add rank sets: a rank counts the entrants that are better by Holm's tests, which hold at once."""
-    ahead = [pair for pair in pairs if pair.significant]
-    n_better = Counter(pair.lower for pair in ahead)
-    n_worse = Counter(pair.higher for pair in ahead)
+    significant_pairs = [pair for pair in pairs if pair.significant]
+    n_better = Counter(pair.lower for pair in significant_pairs)
+    n_worse = Counter(pair.higher for pair in significant_pairs)
     better = np.array([n_better[name] for name in board.models])
     worse = np.array([n_worse[name] for name in board.models])
     return dataclasses.replace(
@@ -257,8 +288,8 @@ def _with_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
 
 
 def conclude(
-    own: Mapping[str, Conclusion],
-    first: First | None,
+    own_conclusions: Mapping[str, Conclusion],
+    leader: First | None,
     disagreements: Sequence[tuple[str, str, str, str]],
     votes: Sequence[tuple[str, str]] = (),
     *,
@@ -268,69 +299,78 @@ def conclude(
 ) -> Conclusion:
     """Decide what may be said of all judges together, by the table that docs/files.md describes.
 
-    own            each judge's conclusion by itself
-    first          of the joint board
-    disagreements  rows of `judges.disagreements`
-    votes          populations, with an entrant that they have significantly ahead of the first of the joint board
-    has_joint      whether there is a joint board
-    cases          the tests on which a joint lead rests, if what is missing counts against it; none if nothing is
+    own_conclusions  each judge's conclusion by itself
+    leader           of the joint board
+    disagreements    rows of `judges.disagreements`
+    votes            populations, with an entrant that they have significantly ahead of the first of the joint board
+    has_joint        whether there is a joint board
+    cases            the tests on which a joint lead rests, if what is missing counts against it; none if nothing is
     """
-    some = next(iter(own.values())).scope
-    is_words = all(one.scope.kind == "words" for one in own.values())
-    scope = Scope(
-        judge=", ".join(own),
-        kind="words" if is_words else "model",
-        dimension=some.dimension,
-        n_prompts=n_prompts,
-        source=some.source,
+    first_scope = next(iter(own_conclusions.values())).scope
+    is_words = all(
+        conclusion.scope.kind == "words" for conclusion in own_conclusions.values()
     )
-    doubted = [
+    scope = Scope(
+        judge=", ".join(own_conclusions),
+        kind="words" if is_words else "model",
+        dimension=first_scope.dimension,
+        n_prompts=n_prompts,
+        source=first_scope.source,
+    )
+    doubted_judges = [
         name
-        for name, one in own.items()
-        if one.state in ("unchecked", "no_result")
-        or one.scope.kind == "words"
-        or any(reason.judges for reason in one.reasons)
+        for name, conclusion in own_conclusions.items()
+        if conclusion.state in ("unchecked", "no_result")
+        or conclusion.scope.kind == "words"
+        or any(reason.judges for reason in conclusion.reasons)
     ]
-    against = [
+    opposing_judges = [
         name
-        for name, one in own.items()
-        if (one.state == "caution" or (has_joint and _was_shown(one)))
-        and name not in doubted
+        for name, conclusion in own_conclusions.items()
+        if (conclusion.state == "caution" or (has_joint and _was_shown(conclusion)))
+        and name not in doubted_judges
     ]
-    subjects = {one.subject for one in own.values() if one.state in _AHEAD}
-    are_ahead = all(one.state in _AHEAD for one in own.values())
+    subjects = {
+        conclusion.subject
+        for conclusion in own_conclusions.values()
+        if conclusion.state in _STATES_NAMING_A_LEADER
+    }
+    are_ahead = all(
+        conclusion.state in _STATES_NAMING_A_LEADER
+        for conclusion in own_conclusions.values()
+    )
     reasons = []
-    if has_joint and first is None:
+    if has_joint and leader is None:
         state = "none"
     elif n_prompts is None or n_prompts < MIN_PROMPTS:
         state = "few"
     elif not has_joint and disagreements:
         state = "disagree"
         reasons = [Reason(name="disagree", about={"pairs": [*disagreements]})]
-    elif has_joint and first and (first.rivals or first.level):
+    elif has_joint and leader and (leader.rivals or leader.level):
         state = "undecided"
-        reasons = [Reason(name="rivals", about={"models": [*first.rivals]})]
-    elif lost := [*of_missing(first, cases)]:
+        reasons = [Reason(name="rivals", about={"models": [*leader.rivals]})]
+    elif lost := [*of_missing(leader, cases)]:
         state, reasons = "undecided", lost
     elif not has_joint and not (are_ahead and len(subjects) == 1):
         state = "undecided"
-        reasons = [_why_apart(own)]
+        reasons = [_explain_indecision(own_conclusions)]
     elif is_words:
         state = "words"
     elif votes:
         state = "caution"
-        who, other = votes[0]
-        about = {"judges": [who], "model": other}
+        population, entrant = votes[0]
+        about = {"judges": [population], "model": entrant}
         reasons = [Reason(name="votes", about=about, judges=True)]
-    elif doubted:
+    elif doubted_judges:
         state = "caution"
-        reasons = [Reason(name="checks", about={"judges": doubted}, judges=True)]
-    elif against:
+        reasons = [Reason(name="checks", about={"judges": doubted_judges}, judges=True)]
+    elif opposing_judges:
         state = "caution"
-        reasons = [Reason(name="against", about={"judges": against})]
+        reasons = [Reason(name="against", about={"judges": opposing_judges})]
     else:
         state = "leads" if has_joint else "agree"
-    lead = first.lead if first else None
+    lead = leader.lead if leader else None
     effect = None
     if lead is not None:
         effect = Effect(
@@ -340,19 +380,19 @@ def conclude(
             p_value=lead.p_holm,
             significant=lead.significant,
         )
-    leaders = {_leader(one) for one in own.values()}
+    leaders = {_leader(conclusion) for conclusion in own_conclusions.values()}
     subject = next(iter(leaders)) if len(leaders) == 1 else None
-    rivals = {one.rival for one in own.values()}
+    rivals = {conclusion.rival for conclusion in own_conclusions.values()}
     rival = next(iter(rivals)) if subject and len(rivals) == 1 else None
     return Conclusion(
         state=state,
-        subject=first.model if first else subject,
-        rival=first.second if first else rival,
+        subject=leader.model if leader else subject,
+        rival=leader.second if leader else rival,
         effect=effect,
         reasons=tuple(reasons),
-        is_checked=not doubted,
+        is_checked=not doubted_judges,
         scope=scope,
-        worst_case=worst_case(first, cases),
+        worst_case=worst_case(leader, cases),
     )
 
 
@@ -365,7 +405,7 @@ def _was_shown(conclusion: Conclusion) -> bool:
 
 def _leader(conclusion: Conclusion) -> str | None:
     """Return the entrant that a judge has ahead, significantly or not; None if it has none ahead."""
-    if conclusion.state in _AHEAD:
+    if conclusion.state in _STATES_NAMING_A_LEADER:
         return conclusion.subject
     effect = conclusion.effect
     is_level = effect is not None and effect.value == 0
@@ -373,7 +413,7 @@ def _leader(conclusion: Conclusion) -> str | None:
     return conclusion.subject if is_compared and not is_level else None
 
 
-def _why_apart(own: Mapping[str, Conclusion]) -> Reason:
+def _explain_indecision(own_conclusions: Mapping[str, Conclusion]) -> Reason:
     """Return why judges without a joint leaderboard decide nothing together.
 
     no_leader          a judge has no entrant ahead
@@ -381,18 +421,28 @@ def _why_apart(own: Mapping[str, Conclusion]) -> Reason:
     not_significant    they have, but not every judge significantly
     failures           they have, but a lead is lost if what is missing counts against it, and no other is open
     """
-    leaders = {judge: _leader(one) for judge, one in own.items()}
-    without = [judge for judge, leader in leaders.items() if leader is None]
-    if without:
-        return Reason(name="no_leader", about={"judges": without})
+    leaders = {
+        judge: _leader(conclusion) for judge, conclusion in own_conclusions.items()
+    }
+    without_leader = [judge for judge, leader in leaders.items() if leader is None]
+    if without_leader:
+        return Reason(name="no_leader", about={"judges": without_leader})
     if len({*leaders.values()}) > 1:
         return Reason(
             name="different_leaders", about={"leaders": [*map(list, leaders.items())]}
         )
-    not_significant = [judge for judge, one in own.items() if one.state not in _AHEAD]
-    lost = [judge for judge in not_significant if _is_lost_to_failures(own[judge])]
-    if lost == not_significant:
-        return Reason(name="failures", about={"judges": lost})
+    not_significant = [
+        judge
+        for judge, conclusion in own_conclusions.items()
+        if conclusion.state not in _STATES_NAMING_A_LEADER
+    ]
+    lost_leads = [
+        judge
+        for judge in not_significant
+        if _is_lost_to_failures(own_conclusions[judge])
+    ]
+    if lost_leads == not_significant:
+        return Reason(name="failures", about={"judges": lost_leads})
     return Reason(name="not_significant", about={"judges": not_significant})
 
 

@@ -90,14 +90,14 @@ def choice(
        the best", Annals of Statistics 12(3), 1136-1144.
     """
     rivals = tuple(name for name in possible_best if name != ranked[0])
-    first = None
+    effect = None
     if most_lost is not None:
-        first = Effect(value=most_lost, low=0.0, high=most_lost, unit="score")
+        effect = Effect(value=most_lost, low=0.0, high=most_lost, unit="score")
     conclusion = Conclusion(
         state="nobody",
         subject=ranked[0] if ranked else None,
         rival=rivals[0] if rivals else None,
-        effect=first,
+        effect=effect,
         others=tuple(unknown) or tuple(untold) or rivals,
         reasons=(Reason(name="sample", about={"policies": list(selected)}),)
         * bool(selected),

@@ -11,7 +11,7 @@ from elo_exp.ratings.games import MIN_ANNOTATORS
 
 # The first that applies
 STATES = ("contradicted", "confirmed", "open")
-_UNDONE = ("leads", "caution", "unchecked", "words")  # states that name a first
+_STATES_NAMING_A_LEADER = ("leads", "caution", "unchecked", "words")
 
 
 def of_lead(
@@ -39,7 +39,7 @@ def of_lead(
     effect, state = None, "open"
     if people is not None:
         is_same = people.higher == lead.higher
-        effect = _effect(people, is_same=is_same)
+        effect = _make_effect(people, is_same=is_same)
         if people.significant and n_annotators >= MIN_ANNOTATORS:
             state = "confirmed" if is_same else "contradicted"
     reason = Reason(name="few_labels", value=n_more)
@@ -58,8 +58,8 @@ def of_lead(
     )
 
 
-def _effect(people: Difference, *, is_same: bool) -> Effect:
-    """People's difference, of the judge's first over its second."""
+def _make_effect(people: Difference, *, is_same: bool) -> Effect:
+    """Return people's difference of the judge's leader over its second."""
     value, low, high = people.difference, people.ci_low, people.ci_high
     if not is_same:
         value, low, high = (None if end is None else -end for end in (value, high, low))
@@ -96,18 +96,24 @@ def of_judge(
     agreement  of the judge with people, a row of `agreement.kappa`
     n_hiding  skipped comparisons, if they may hide that people disagree
     """
-    against = [
+    contradicted_leads = [
         lead
         for lead in leads
         if lead.state == "contradicted" and lead.subject == row.get("first")
     ]
     is_chance = agreement is not None and bool(is_at_chance(agreement))
-    if row["state"] not in _UNDONE or not (against or is_chance or n_hiding):
+    if row["state"] not in _STATES_NAMING_A_LEADER or not (
+        contradicted_leads or is_chance or n_hiding
+    ):
         return None
     is_words = row["state"] == "words"
     reasons = []
-    if against:
-        reasons.append(_contradiction(min(against, key=_by_people), is_words=is_words))
+    if contradicted_leads:
+        reasons.append(
+            _make_contradiction_reason(
+                min(contradicted_leads, key=_difference_by_people), is_words=is_words
+            )
+        )
     if agreement is not None and is_chance:
         about = {
             name: agreement[name] for name in ("ci_low", "ci_high", "n_comparisons")
@@ -121,8 +127,10 @@ def of_judge(
             )
         )
     if not reasons:
-        skipped = Reason(name="skipped", value=float(n_hiding), judges=not is_words)
-        reasons.append(skipped)
+        skipped_reason = Reason(
+            name="skipped", value=float(n_hiding), judges=not is_words
+        )
+        reasons.append(skipped_reason)
     dimension = leads[0].scope.dimension if leads else None
     return Conclusion(
         state=row["state"] if row["state"] in ("words", "unchecked") else "caution",
@@ -148,7 +156,7 @@ def of_judge(
     )
 
 
-def _contradiction(worst: Conclusion, *, is_words: bool) -> Reason:
+def _make_contradiction_reason(worst: Conclusion, *, is_words: bool) -> Reason:
     effect = worst.effect
     assert effect is not None
     about = {
@@ -163,8 +171,8 @@ def _contradiction(worst: Conclusion, *, is_words: bool) -> Reason:
     return Reason(name="people", value=value, about=about, judges=not is_words)
 
 
-def _by_people(lead: Conclusion) -> float:
-    """The difference that people see, or the end of it that is known."""
+def _difference_by_people(lead: Conclusion) -> float:
+    """Return the difference by people, or the end of it that is known."""
     effect = lead.effect
     assert effect is not None
     return min(x for x in (effect.value, effect.low, effect.high) if x is not None)

@@ -21,7 +21,8 @@ from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.records import Record
 
 STATES = ("none", "differs", "some", "ahead", "leads")  # each says more
-_ROUNDING = 1e-9  # rating points: smaller differences are none
+# A smaller difference is rounding
+_MIN_DIFFERENCE_IN_POINTS = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +93,10 @@ class SweepConclusion(Conclusion):
     @property
     def adjusted(self) -> Mapping[str, int]:
         """By the features that ratings hold equal, the number of ranking jobs that do so."""
-        found = Counter[str]()
+        counts = Counter[str]()
         for lead in self.leads:
-            found.update(lead.adjusted)
-        return dict(found)
+            counts.update(lead.adjusted)
+        return dict(counts)
 
     @property
     def share_same(self) -> float | None:
@@ -123,22 +124,25 @@ def conclude(
     unit
         Of the ratings: points, or score.
     """
-    by_first: dict[tuple[str, ...], list[JobLead]] = {}
+    leads_by_models: dict[tuple[str, ...], list[JobLead]] = {}
     for lead in leads:
         if lead and lead.gap is not None:
-            by_first.setdefault(lead.models, []).append(lead)
-    shared = sorted(
-        (_shared(models, some) for models, some in by_first.items()),
+            leads_by_models.setdefault(lead.models, []).append(lead)
+    shared_leads = sorted(
+        (
+            _combine_leads(models, job_leads)
+            for models, job_leads in leads_by_models.items()
+        ),
         key=lambda lead: -len(lead.jobs),
     )
-    models = shared[0].models if len(shared) == 1 else ()
+    models = shared_leads[0].models if len(shared_leads) == 1 else ()
     return SweepConclusion(
-        state=_state(shared, len(leads)),
+        state=_decide_state(shared_leads, len(leads)),
         subject=models[0] if len(models) == 1 else None,
         scope=Scope(dimension=dimension),
         n_jobs=len(leads),
         is_same=is_same,
-        leads=tuple(shared),
+        leads=tuple(shared_leads),
         unit=unit,
     )
 
@@ -159,17 +163,17 @@ def same_leader(conclusions: Sequence[SweepConclusion]) -> float | None:
     return len(jobs) / max(conclusion.n_jobs for conclusion in ranked)
 
 
-def _state(shared: Sequence[SharedLead], n_jobs: int) -> str:
-    if not shared:
+def _decide_state(shared_leads: Sequence[SharedLead], n_jobs: int) -> str:
+    if not shared_leads:
         return "none"
-    if len(shared) > 1:
+    if len(shared_leads) > 1:
         return "differs"
-    if len(shared[0].jobs) < n_jobs:
+    if len(shared_leads[0].jobs) < n_jobs:
         return "some"
-    return "leads" if [*shared[0].states] == ["leads"] else "ahead"
+    return "leads" if [*shared_leads[0].states] == ["leads"] else "ahead"
 
 
-def _shared(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
+def _combine_leads(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedLead:
     gaps = [lead.gap for lead in leads if lead.gap is not None]
     raw_gaps = [lead.raw_gap for lead in leads if lead.raw_gap is not None]
     return SharedLead(
@@ -209,23 +213,23 @@ def job_lead(
     """
     state = conclusion["state"] if conclusion else None
     adjusted_for = tuple((conclusion or {}).get("adjusted_for") or ())
-    rated = [row for row in rows if row[value] is not None]
-    rated.sort(key=lambda row: -row[value])
-    ratings = [row[value] for row in rated]
-    if value == "rating" and (unbeaten := _unbeaten(rows)):
+    rated_rows = [row for row in rows if row[value] is not None]
+    rated_rows.sort(key=lambda row: -row[value])
+    ratings = [row[value] for row in rated_rows]
+    if value == "rating" and (unbeaten_rows := _list_unbeaten(rows)):
         gap = conclusion["ci_low"] if conclusion else None
-        low = unbeaten[0]["ci_low"] if len(unbeaten) == 1 else None
+        low = unbeaten_rows[0]["ci_low"] if len(unbeaten_rows) == 1 else None
         if gap is None and ratings and low is not None:
             gap = low - ratings[0]
         second = conclusion.get("second") if conclusion else None
         return JobLead(
             job=job,
-            models=tuple(row["model"] for row in unbeaten),
+            models=tuple(row["model"] for row in unbeaten_rows),
             rating=None,
             gap=gap,
             one_sided=True,
             state=state,
-            second=second or (rated[0]["model"] if rated else None),
+            second=second or (rated_rows[0]["model"] if rated_rows else None),
             adjusted_for=adjusted_for,
         )
     if not ratings:
@@ -234,20 +238,22 @@ def job_lead(
         job=job,
         models=tuple(
             sorted(
-                row["model"] for row in rated if ratings[0] - row[value] <= _ROUNDING
+                row["model"]
+                for row in rated_rows
+                if ratings[0] - row[value] <= _MIN_DIFFERENCE_IN_POINTS
             )
         ),
         rating=ratings[0],
         gap=ratings[0] - ratings[1] if ratings[1:] else None,
         state=state,
-        second=rated[1]["model"] if rated[1:] else None,
+        second=rated_rows[1]["model"] if rated_rows[1:] else None,
         adjusted_for=adjusted_for,
-        raw_gap=_raw_gap(conclusion, [row["model"] for row in rated[:2]]),
+        raw_gap=_raw_gap(conclusion, [row["model"] for row in rated_rows[:2]]),
     )
 
 
 def _raw_gap(conclusion: Mapping[str, Any] | None, pair: Sequence[str]) -> float | None:
-    """The lead of the first over the second without the control, if the conclusion of the job is about these two."""
+    """Return the lead over the second without the control, if the conclusion of the job is about these two."""
     if conclusion is None or not conclusion.get("adjusted_for"):
         return None
     if [conclusion.get("first"), conclusion.get("second")] != [*pair]:
@@ -256,8 +262,8 @@ def _raw_gap(conclusion: Mapping[str, Any] | None, pair: Sequence[str]) -> float
     return raw
 
 
-def _unbeaten(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the first rank whose rating has a lower end alone."""
+def _list_unbeaten(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """List the rows of the first rank whose rating has only a lower end."""
     return [row for row in rows if row["rank"] == 1 and row["rating"] is None]
 
 
@@ -269,19 +275,19 @@ def same_ratings(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
     jobs
         The rows of each, of one dimension: `method`, `model`, `rating`, `ci_low`, `ci_high`.
     """
-    first, *others = [{row["model"]: row for row in rows} for rows in jobs]
-    return bool(others) and all(
-        first.keys() == other.keys()
-        and all(_same(first[model], other[model]) for model in first)
-        for other in others
+    first_job, *other_jobs = [{row["model"]: row for row in rows} for rows in jobs]
+    return bool(other_jobs) and all(
+        first_job.keys() == job.keys()
+        and all(_has_same_rating(first_job[model], job[model]) for model in first_job)
+        for job in other_jobs
     )
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    pairs = [(one[name], other[name]) for name in ("rating", "ci_low", "ci_high")]
-    return one["method"] == other["method"] and all(
+def _has_same_rating(row_a: Mapping[str, Any], row_b: Mapping[str, Any]) -> bool:
+    pairs = [(row_a[name], row_b[name]) for name in ("rating", "ci_low", "ci_high")]
+    return row_a["method"] == row_b["method"] and all(
         a == b
         if a is None or b is None
-        else math.isclose(a, b, rel_tol=0, abs_tol=_ROUNDING)
+        else math.isclose(a, b, rel_tol=0, abs_tol=_MIN_DIFFERENCE_IN_POINTS)
         for a, b in pairs
     )

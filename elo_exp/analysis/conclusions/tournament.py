@@ -42,9 +42,9 @@ OTHERS = (
 )
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
 LEVEL_MARGIN = 0.10
-_NOT_JUDGED = ("people", "scores")  # there is nothing of a judge to check
-# Of a check, the name of its reason where it is another
-_OF_CHECKS = {"audit": "obeys", "responses": "answers"}
+_KINDS_WITHOUT_JUDGE = ("people", "scores")
+# All other reasons have the name of their check
+_REASON_BY_CHECK = {"audit": "obeys", "responses": "answers"}
 
 
 def with_conclusions(
@@ -56,59 +56,78 @@ def with_conclusions(
     quality  of the judgments, a row for each dimension; empty where they are not known
     n_seen   verdicts that had been looked at under another design
     """
-    checked, found = with_checks(standings, quality), {}
-    for name in checked.dimensions:
-        board, checks = checked.board(name), checked.checks[name]
-        first = first_of(board, checked.pairs(name)) if board else None
-        n_prompts, n_effective = prompts_of_pair(checked, name, first)
-        strata = checked.diagnoses.get(name, {}).get("strata", {})
-        pairs = checked.diagnoses.get(name, {}).get("equal_answers", ())
-        reasons = [*of_equal_answers(first, pairs)]
-        same = [model for reason in reasons for model in reason.about["models"]]
-        if first and checked.n_prompts(name) is None and not checked.is_of_scores:
-            reasons += [*of_unnamed_prompts(checked.battles[name].total())]
-        level_ends = checked.level_ends.get(name)
-        reasons += [*of_test(first, board, checks, same, level_ends)]
+    checked_standings, conclusions = with_checks(standings, quality), {}
+    for name in checked_standings.dimensions:
+        board, checks = checked_standings.board(name), checked_standings.checks[name]
+        leader = first_of(board, checked_standings.pairs(name)) if board else None
+        n_prompts, n_effective = prompts_of_pair(checked_standings, name, leader)
+        strata = checked_standings.diagnoses.get(name, {}).get("strata", {})
+        pairs = checked_standings.diagnoses.get(name, {}).get("equal_answers", ())
+        reasons = [*of_equal_answers(leader, pairs)]
+        identical_models = [
+            model for reason in reasons for model in reason.about["models"]
+        ]
+        if (
+            leader
+            and checked_standings.n_prompts(name) is None
+            and not checked_standings.is_of_scores
+        ):
+            reasons += [*of_unnamed_prompts(checked_standings.battles[name].total())]
+        level_ends = checked_standings.level_ends.get(name)
+        reasons += [*of_test(leader, board, checks, identical_models, level_ends)]
         reasons += [*of_earlier_looks(n_seen)]
-        if scope.kind not in _NOT_JUDGED:
+        if scope.kind not in _KINDS_WITHOUT_JUDGE:
             reasons += [*of_one_verdict(checks)]
-        cases = checked.worst_cases.get(name, ())
-        reasons += [*of_missing(first, cases)]
-        if board and checked.is_of_scores:
+        cases = checked_standings.worst_cases.get(name, ())
+        reasons += [*of_missing(leader, cases)]
+        if board and checked_standings.is_of_scores:
             reasons += [*of_scale(board)]
-        if first and scope.kind == "people":
-            reasons += [*of_annotators(checked.battles[name])]
-        if first:
-            reasons += [*of_checks(checks, first.model)]
-            reasons += [*of_strata(strata, first.model)]
-            looks = checked.diagnoses.get(name, {}).get("earlier_looks", ())
-            reasons += [*of_unplanned_looks(looks, first.model)]
-            reasons += [*of_support(checked.battles[name], first, checked.controlled)]
-        adjusted = None
-        if first and board and name in checked.raw:
-            adjusted = adjustment(
-                checked.raw[name], first, checked.controlled, board.unit
+        if leader and scope.kind == "people":
+            reasons += [*of_annotators(checked_standings.battles[name])]
+        if leader:
+            reasons += [*of_checks(checks, leader.model)]
+            reasons += [*of_strata(strata, leader.model)]
+            looks = checked_standings.diagnoses.get(name, {}).get("earlier_looks", ())
+            reasons += [*of_unplanned_looks(looks, leader.model)]
+            reasons += [
+                *of_support(
+                    checked_standings.battles[name],
+                    leader,
+                    checked_standings.controlled,
+                )
+            ]
+        leader_adjustment = None
+        if leader and board and name in checked_standings.raw:
+            leader_adjustment = adjustment(
+                checked_standings.raw[name],
+                leader,
+                checked_standings.controlled,
+                board.unit,
             )
         conclusion = conclude(
-            first,
+            leader,
             reasons,
             dataclasses.replace(
                 scope,
                 dimension=name,
                 n_prompts=n_prompts,
                 n_effective=n_effective,
-                gold=Gold.of(checked.diagnoses.get(name, {}).get("audit", {})),
+                gold=Gold.of(
+                    checked_standings.diagnoses.get(name, {}).get("audit", {})
+                ),
             ),
             is_measured=is_measured(checks),
             unit=board.unit if board else "points",
-            worst_case=worst_case(first, cases),
+            worst_case=worst_case(leader, cases),
         )
-        found[name] = dataclasses.replace(conclusion, adjustment=adjusted)
-    return dataclasses.replace(checked, conclusions=found)
+        conclusions[name] = dataclasses.replace(
+            conclusion, adjustment=leader_adjustment
+        )
+    return dataclasses.replace(checked_standings, conclusions=conclusions)
 
 
 def conclude(
-    first: First | None,
+    leader: First | None,
     reasons: Sequence[Reason],
     scope: Scope,
     *,
@@ -120,8 +139,8 @@ def conclude(
 
     Parameters
     ----------
-    first
-        What the tests say of it; None where fewer than two are ranked.
+    leader
+        What the tests say of the first; None if fewer than two are ranked.
     reasons
         Any of NO_RESULT, UNKNOWN, UNDECIDED, OF_JUDGE and OTHERS, in any order.
     scope
@@ -134,9 +153,9 @@ def conclude(
     worst_case
         The lead of the first if what is missing counts against it; None if nothing is.
     """
-    ordered = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
-    names = {reason.name for reason in ordered}
-    if first is None:
+    sorted_reasons = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    names = {reason.name for reason in sorted_reasons}
+    if leader is None:
         state = "none"
     elif "same" in names:
         state = "same"
@@ -148,7 +167,7 @@ def conclude(
         state = "undecided"
     elif scope.kind == "words":
         state = "words"
-    elif not is_measured and scope.kind not in _NOT_JUDGED:
+    elif not is_measured and scope.kind not in _KINDS_WITHOUT_JUDGE:
         state = "unchecked"
     elif names:
         state = "caution"
@@ -156,18 +175,18 @@ def conclude(
         state = "leads"
     return Conclusion(
         state=state,
-        subject=first.model if first else None,
-        rival=first.second if first else None,
-        effect=_effect(first, unit) if first else None,
-        reasons=tuple(ordered),
-        is_checked=is_measured or scope.kind in _NOT_JUDGED,
+        subject=leader.model if leader else None,
+        rival=leader.second if leader else None,
+        effect=_make_effect(leader, unit) if leader else None,
+        reasons=tuple(sorted_reasons),
+        is_checked=is_measured or scope.kind in _KINDS_WITHOUT_JUDGE,
         scope=scope,
         worst_case=worst_case,
     )
 
 
 def prompts_of_pair(
-    standings: Standings, dimension: str, first: First | None
+    standings: Standings, dimension: str, leader: First | None
 ) -> tuple[int | None, float | None]:
     """Count the prompts on which the first and the second were compared, with each other or with others.
 
@@ -180,22 +199,24 @@ def prompts_of_pair(
         How many of equal size would tell as much; None if that is not less.
     """
     n_prompts, board = standings.n_prompts(dimension), standings.board(dimension)
-    if n_prompts is None or board is None or first is None:
+    if n_prompts is None or board is None or leader is None:
         return n_prompts, None
-    if first.lead and first.lead.one_sided:
-        return first.lead.n_prompts, None
-    place = [board.models.index(model) for model in (first.model, first.second)]
+    if leader.lead and leader.lead.one_sided:
+        return leader.lead.n_prompts, None
+    indices = [board.models.index(model) for model in (leader.model, leader.second)]
     n_effective = board.n_effective_clusters
     if standings.is_of_scores:  # items, of which several may be one cluster
         n_effective = n_effective or n_prompts
         n_prompts = int(board.parameters["n_common"] or n_prompts)
-    if board.n_prompts is not None and np.isfinite(board.n_prompts[place]).all():
-        n_units = board.n_prompts[place].min()
+    if board.n_prompts is not None and np.isfinite(board.n_prompts[indices]).all():
+        n_units = board.n_prompts[indices].min()
         n_effective, battles = float(n_units), standings.battles[dimension]
-        of_each = (battles.among_any([model]) for model in (first.model, first.second))
-        n_prompts = min(some.n_prompts() for some in of_each)
+        battles_of_each = (
+            battles.among_any([model]) for model in (leader.model, leader.second)
+        )
+        n_prompts = min(model_battles.n_prompts() for model_battles in battles_of_each)
         if board.n_effective is not None:
-            n_effective = float(board.n_effective[place].min())
+            n_effective = float(board.n_effective[indices].min())
     is_less = n_effective is not None and n_effective < n_prompts
     return n_prompts, n_effective if is_less else None
 
@@ -206,8 +227,8 @@ _WEIGHT = {
 }
 
 
-def _effect(first: First, unit: str) -> Effect | None:
-    lead = first.lead
+def _make_effect(leader: First, unit: str) -> Effect | None:
+    lead = leader.lead
     if lead is None:
         return None
     return Effect(
@@ -227,95 +248,95 @@ def _effect(first: First, unit: str) -> Effect | None:
 
 
 def of_equal_answers(
-    first: First | None, pairs: Sequence[Mapping[str, Any]]
+    leader: First | None, pairs: Sequence[Mapping[str, Any]]
 ) -> Iterator[Reason]:
-    """Yield that others gave the first's answers to all prompts: no judge can tell them apart.
+    """Yield a reason if other entrants gave exactly the leader's answers to every prompt.
 
     pairs  rows of `EqualAnswers`
     """
-    if first is None:
+    if leader is None:
         return
     n_prompts = {
         model: pair["n_prompts"]
         for pair in pairs
-        for model in {pair["first"], pair["second"]} - {first.model}
-        if first.model in (pair["first"], pair["second"])
+        for model in {pair["first"], pair["second"]} - {leader.model}
+        if leader.model in (pair["first"], pair["second"])
         and pair["n_equal"] == pair["n_prompts"]
     }
     if n_prompts:
-        others = {first.second, *first.below, *first.rivals, *first.not_met}
+        other_models = {leader.second, *leader.below, *leader.rivals, *leader.not_met}
         about = {
             "models": [*n_prompts],
             "n_prompts": max(n_prompts.values()),
-            "has_others": bool(others - n_prompts.keys()),
+            "has_others": bool(other_models - n_prompts.keys()),
         }
         yield Reason(name="same", about=about)
 
 
 def of_test(
-    first: First | None,
+    leader: First | None,
     board: Leaderboard | None,
     checks: Sequence[Check],
-    same: Collection[str] = (),
+    identical_models: Collection[str] = (),
     level_ends: tuple[float, float] | None = None,
 ) -> Iterator[Reason]:
     """Yield why the test does not decide who is first.
 
-    same        models that gave the first's answers, of which no test says anything
-    level_ends  the interval of a difference of zero, whichever of the two missing results count against; None if
-                nothing is missing
+    identical_models  that gave the leader's answers, of which no test says anything
+    level_ends        the interval of a difference of zero, whichever of the two missing results count against; None if
+                      nothing is missing
     """
-    if first is None or board is None:
+    if leader is None or board is None:
         return
-    level = [model for model in first.level if model not in same]
-    rivals = [model for model in first.rivals if model not in same]
-    has_no_error = first.lead is None or first.lead.significant is None
+    level = [model for model in leader.level if model not in identical_models]
+    rivals = [model for model in leader.rivals if model not in identical_models]
+    has_no_error = leader.lead is None or leader.lead.significant is None
     if level:
         yield Reason(
             name="level",
-            about={"models": level, **_equivalence(first, checks, level_ends)},
+            about={"models": level, **_test_equivalence(leader, checks, level_ends)},
         )
-    elif has_no_error and first.second not in same:
+    elif has_no_error and leader.second not in identical_models:
         yield Reason(name="no_error")
     elif rivals:
         yield Reason(name="rivals", about={"models": rivals})
-    if _is_undone(checks, board, first):
+    if _is_undone_by_invalid(checks, board, leader):
         yield Reason(name="undone")
-    if first.not_met:
-        yield Reason(name="not_met", about={"models": [*first.not_met]})
+    if leader.not_met:
+        yield Reason(name="not_met", about={"models": [*leader.not_met]})
 
 
-def _equivalence(
-    first: First,
+def _test_equivalence(
+    leader: First,
     checks: Sequence[Check],
     level_ends: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """Whether a test shows that entrants with one rating are level, within `margin` rating points.
+    """Test whether entrants with one rating are level, within `margin` rating points.
 
     Two one-sided tests: the 95 % interval that is printed is inside the margin (so each is at 2.5 %), and so is the one
     with missing results counted against either of the two. A check that stands against "level", as of a judge that
     flips, leaves it open.
     """
     margin = 400.0 * math.log10((0.5 + LEVEL_MARGIN) / (0.5 - LEVEL_MARGIN))
-    lead, is_equivalent = first.lead, False
+    lead, is_equivalent = leader.lead, False
     low, high = (lead.ci_low, lead.ci_high) if lead else (None, None)
-    if len(first.level) == 1 and low is not None and high is not None:
+    if len(leader.level) == 1 and low is not None and high is not None:
         intervals = [(low, high), level_ends or (low, high)]
         is_inside = all(-margin < a < b < margin for a, b in intervals)
         is_equivalent = is_inside and not any(c.blocks("level") for c in checks)
     return {"is_equivalent": is_equivalent, "margin": margin}
 
 
-def of_missing(first: First | None, cases: Sequence[WorstCase]) -> Iterator[Reason]:
+def of_missing(leader: First | None, cases: Sequence[WorstCase]) -> Iterator[Reason]:
     """Yield that a lead is lost if failures to answer, and unknown verdicts, count against the first.
 
     cases  the tests on which the lead rests, with what is missing counted so; empty if nothing is missing
     """
-    if first is None or not cases:
+    if leader is None or not cases:
         return
-    holds = missing_answers.holding(first.model, cases)
-    if lost := [model for model in first.below if model not in holds]:
-        case = _case_of(first, cases, lost)
+    holds = missing_answers.holding(leader.model, cases)
+    if lost := [model for model in leader.below if model not in holds]:
+        case = _find_case(leader, cases, lost)
         about = {"models": lost, **(case.to_dict() if case else {})}
         value = float(case.n_missing) if case else None
         yield Reason(name="failures", value=value, about=about)
@@ -327,32 +348,34 @@ def of_scale(board: Leaderboard) -> Iterator[Reason]:
         yield Reason(name="no_scale")
 
 
-def worst_case(first: First | None, cases: Sequence[WorstCase]) -> WorstCase | None:
+def worst_case(leader: First | None, cases: Sequence[WorstCase]) -> WorstCase | None:
     """Return the lead over the rival that the sentence names, or over the first that is lost, if something is missing."""
-    if first is None or not cases:
+    if leader is None or not cases:
         return None
-    holds = missing_answers.holding(first.model, cases)
-    lost = [model for model in first.below if model not in holds]
-    case = _case_of(first, cases, lost or [first.second])
+    holds = missing_answers.holding(leader.model, cases)
+    lost = [model for model in leader.below if model not in holds]
+    case = _find_case(leader, cases, lost or [leader.second])
     return case if case and case.n_missing else None
 
 
-def _case_of(
-    first: First, cases: Sequence[WorstCase], models: Sequence[str]
+def _find_case(
+    leader: First, cases: Sequence[WorstCase], models: Sequence[str]
 ) -> WorstCase | None:
-    """The test of the first against the rival of the sentence, if it is one of these, or against the first of these."""
-    by_rival = {case.rival: case for case in cases if case.leader == first.model}
-    wanted = [first.second] * (first.second in models) + [*models]
-    return next((by_rival[model] for model in wanted if model in by_rival), None)
+    """Find the leader's test against the rival of the sentence, if it is among the models, else against the first model."""
+    by_rival = {case.rival: case for case in cases if case.leader == leader.model}
+    wanted_models = [leader.second] * (leader.second in models) + [*models]
+    return next((by_rival[model] for model in wanted_models if model in by_rival), None)
 
 
-def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> bool:
-    """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
-    best, second = board.row(first.model).rating, board.row(first.second).rating
+def _is_undone_by_invalid(
+    checks: Sequence[Check], board: Leaderboard, leader: First
+) -> bool:
+    """Return whether another entrant may be as good, by the bounds of what invalid verdicts hide."""
+    best, second = board.row(leader.model).rating, board.row(leader.second).rating
     for check in checks:
         for row in (check.about or {}).get("differing", ()):
             low, high = row["bound_low"], row["bound_high"]
-            if row["model"] == first.model:
+            if row["model"] == leader.model:
                 is_undone = None not in (low, second) and low <= second
             else:
                 is_undone = None not in (high, best) and high >= best
@@ -361,7 +384,7 @@ def _is_undone(checks: Sequence[Check], board: Leaderboard, first: First) -> boo
     return False
 
 
-def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
+def of_checks(checks: Sequence[Check], leader: str) -> Iterator[Reason]:
     """Yield a reason for each check that blocks a lead of the first, by `checks.BLOCKS`."""
     for check in checks:
         if not check.blocks("leads"):
@@ -374,12 +397,12 @@ def of_checks(checks: Sequence[Check], first: str) -> Iterator[Reason]:
             biased = [row["probe"] for row in results if row["verdict"] == "biased"]
             about, value = {"probes": biased}, None
         elif name == "responses":
-            flags = about["flagged"][first]
+            flags = about["flagged"][leader]
             kind = max(flags, key=flags.__getitem__)
             about, value = {"kind": kind}, flags[kind]
         elif name == "length":
             value = about["gap_at_equal_length"]
-        name = _OF_CHECKS.get(name, name)
+        name = _REASON_BY_CHECK.get(name, name)
         yield Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
 
 
@@ -391,12 +414,12 @@ def of_one_verdict(checks: Sequence[Check]) -> Iterator[Reason]:
             yield Reason(name="no_result", value=check.value, about=about, judges=True)
 
 
-def of_strata(strata: Mapping[str, Any], first: str) -> Iterator[Reason]:
+def of_strata(strata: Mapping[str, Any], leader: str) -> Iterator[Reason]:
     """Yield the widest lead over the first that a stratum's own test shows (Holm over strata and entrants).
 
     strata  of `Standings.diagnoses`: who is ahead of the first on which stratum
     """
-    if strata.get("leader") != first:
+    if strata.get("leader") != leader:
         return
     for row in strata["ahead"]:
         if row["reverses"]:
@@ -415,11 +438,13 @@ def of_annotators(battles: Battles) -> Iterator[Reason]:
 
     If nobody is named, any number of votes may be by one person.
     """
-    who = battles.annotators()
-    if who is None:
+    annotators = battles.annotators()
+    if annotators is None:
         yield Reason(name="unnamed_people", value=float(battles.total()))
         return
-    names = [battles.judges[code] for code in np.unique(who[who >= 0]).tolist()]
+    names = [
+        battles.judges[code] for code in np.unique(annotators[annotators >= 0]).tolist()
+    ]
     if len(names) < MIN_ANNOTATORS:
         yield Reason(name="annotators", value=float(len(names)), about={"names": names})
 
@@ -436,7 +461,7 @@ def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
 
 
 def of_unplanned_looks(
-    looks: Sequence[Mapping[str, Any]], first: str
+    looks: Sequence[Mapping[str, Any]], leader: str
 ) -> Iterator[Reason]:
     """Yield that a result of the first was shown before verdicts were added to it.
 
@@ -449,7 +474,7 @@ def of_unplanned_looks(
         (
             row["n_looks"]
             for row in looks
-            if first in (row["first"], row["second"]) and row["first_leader"] != first
+            if leader in (row["first"], row["second"]) and row["first_leader"] != leader
         ),
         default=0,
     )
@@ -463,5 +488,5 @@ def is_measured(checks: Sequence[Check]) -> bool:
     If comparisons were judged in one order alone, there are no flips to measure: that is a reason by
     itself.
     """
-    known = {c.name for c in checks if c.value is not None or c.is_one_order}
-    return {"flips", "first_shown"} <= known
+    measured_checks = {c.name for c in checks if c.value is not None or c.is_one_order}
+    return {"flips", "first_shown"} <= measured_checks
