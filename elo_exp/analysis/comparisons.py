@@ -157,8 +157,8 @@ def holm(p_values: Array) -> Array:
     >>> holm(np.array([0.04, 0.01, np.nan, 0.03])).tolist()
     [0.06, 0.03, nan, 0.06]
     """
-    tested = np.flatnonzero(np.isfinite(p_values))
-    order = tested[np.argsort(p_values[tested], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(p_values))
+    order = finite[np.argsort(p_values[finite], kind="stable")]
     multiplied = np.minimum(1.0, p_values[order] * np.arange(len(order), 0, -1))
     adjusted = np.full(len(p_values), np.nan)
     adjusted[order] = np.maximum.accumulate(multiplied)

@@ -328,9 +328,11 @@ def share_of_points(
     if n_groups < MIN_PROMPTS:
         return share
 
-    def means(values: Sequence[float | None], of: Any = slice(None)) -> Array:
+    def means(values: Sequence[float | None], selection: Any = slice(None)) -> Array:
         """The mean of each group; not finite if a value is None."""
-        return _average_groups(np.array(values, dtype=np.float64)[of], group[of])
+        return _average_groups(
+            np.array(values, dtype=np.float64)[selection], group[selection]
+        )
 
     def bound_below(values: Array) -> float | None:
         is_known = np.isfinite(values).all()
@@ -348,10 +350,12 @@ def share_of_points(
     if share.low is not None:
         cost = float(means([row.cost for row in rows]).mean())
         sd = float(np.std(values, ddof=1))
-        needed = prompts_to_pass(sd, margin - cost, alpha, floor)
+        n_groups_needed = prompts_to_pass(sd, margin - cost, alpha, floor)
         share = replace(
             share,
-            n_needed=None if needed is None else math.ceil(needed * n / n_groups),
+            n_needed=None
+            if n_groups_needed is None
+            else math.ceil(n_groups_needed * n / n_groups),
         )
     if not is_valid.any():
         return share
@@ -430,8 +434,8 @@ def pass_probability(
         return 0.0
     if sd == 0.0:
         return 1.0
-    df, left = n_prompts - 1, margin - (0.5 - floor) / (n_prompts + 1)
-    distance = left * math.sqrt(n_prompts) / sd
+    df, usable_margin = n_prompts - 1, margin - (0.5 - floor) / (n_prompts + 1)
+    distance = usable_margin * math.sqrt(n_prompts) / sd
     return 1.0 - float(
         scipy.special.nctdtr(df, distance, scipy.special.stdtrit(df, 1 - alpha))
     )
@@ -485,17 +489,26 @@ def worst_prompts(
         Five at most, the worst first; none on which it won as much as it lost.
     """
     known_points = {
-        name: {q: least for q, (least, most) in by.items() if least == most}
-        for name, by in points.items()
+        name: {
+            q: least for q, (least, most) in points_by_prompt.items() if least == most
+        }
+        for name, points_by_prompt in points.items()
     }
     lead = {
-        q: sum(by.get(q, 0.5) - 0.5 for by in known_points.values()) for q in questions
+        q: sum(
+            points_by_prompt.get(q, 0.5) - 0.5
+            for points_by_prompt in known_points.values()
+        )
+        for q in questions
     }
     return [
         WorstPrompt(
             prompt_id=q,
             question=questions[q],
-            points={name: by.get(q) for name, by in known_points.items()},
+            points={
+                name: points_by_prompt.get(q)
+                for name, points_by_prompt in known_points.items()
+            },
         )
         for q in sorted(lead, key=lead.__getitem__)[:_N_WORST]
         if lead[q] < 0

@@ -150,11 +150,13 @@ def order_checks(quality: Mapping[str, Any]) -> list[Check]:
     ]
 
 
-def _check_share(name: str, n: int, of: int) -> Check:
-    if not of:
-        return Check(name=name, state=NOT_DONE, n=n, of=of)
-    low, high = exact_interval(n / of, of)
-    return Check(name=name, state=PASSED, value=n / of, low=low, high=high, n=n, of=of)
+def _check_share(name: str, n: int, n_all: int) -> Check:
+    if not n_all:
+        return Check(name=name, state=NOT_DONE, n=n, of=n_all)
+    low, high = exact_interval(n / n_all, n_all)
+    return Check(
+        name=name, state=PASSED, value=n / n_all, low=low, high=high, n=n, of=n_all
+    )
 
 
 def length_check(

@@ -98,8 +98,10 @@ def transitivity(
     chi_square = p_value = None
     if p <= _MAX_TESTED_PAIRS:
         sensitivity = slope[:, None] * design.toarray()
-        shared = by_ability @ sensitivity.T
-        covariance = (by_prompt.T @ by_prompt).toarray() - shared - shared.T
+        cross_covariance = by_ability @ sensitivity.T
+        covariance = (
+            (by_prompt.T @ by_prompt).toarray() - cross_covariance - cross_covariance.T
+        )
         covariance += sensitivity @ covariance_of_abilities @ sensitivity.T
         chi_square, p_value = score_test(residual, covariance, df=df, n_prompts=n)
     test = {
@@ -348,8 +350,10 @@ def heterogeneity(
         for s in range(len(names)):
             n_games = played.select(stratum[played.cluster] == s).sums()
             n_games += n_games.T
-            shared = inverse @ information(fit.theta, n_games)
-            parts.append(np.where(stratum[:, None] == s, scores, 0.0) - scores @ shared)
+            projection = inverse @ information(fit.theta, n_games)
+            parts.append(
+                np.where(stratum[:, None] == s, scores, 0.0) - scores @ projection
+            )
             n_groups, _ = scipy.sparse.csgraph.connected_components(
                 n_games, directed=False
             )
@@ -390,7 +394,7 @@ def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
         for stratum, board in boards.items()
     }
     models = sorted({model for by_model in ratings.values() for model in by_model})
-    varied, most_varied = 0.0, None
+    widest_spread, most_varied = 0.0, None
     for a, b in combinations(models, 2):
         gaps = {
             stratum: by_model[a] - by_model[b]
@@ -398,7 +402,10 @@ def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
             if a in by_model and b in by_model
         }
         spread = max(gaps.values()) - min(gaps.values()) if gaps else 0.0
-        if spread > varied:
+        if spread > widest_spread:
             rows = [{"stratum": s, "gap": gap} for s, gap in gaps.items()]
-            varied, most_varied = spread, {"model_a": a, "model_b": b, "gaps": rows}
+            widest_spread, most_varied = (
+                spread,
+                {"model_a": a, "model_b": b, "gaps": rows},
+            )
     return most_varied

@@ -199,13 +199,14 @@ class Panel:
         tastes = (
             np.maximum(squares * self.mean_square - own_variance, 0.0) / n_judges_after
         )
-        shared = (
+        variance_of_prompts = (
             np.maximum(variance_of_mean - own_variance / n_judges, 0.0)
             if more_judges
             else variance_of_mean
         )
         prompts = (
-            shared + (own_variance / n_judges_after if more_judges else 0.0)
+            variance_of_prompts
+            + (own_variance / n_judges_after if more_judges else 0.0)
         ) / times_prompts
         variance = tastes + prompts
         df = variance**2 / (

@@ -501,10 +501,10 @@ def expected_share(
     share, power : float
         In [0, 1].
     """
-    share = power = before = 0.0
+    share = power = previous_time = 0.0
     for t, probabilities in zip(
         times, _stopping_probabilities(times, bounds, drift), strict=True
     ):
-        share += (t - before) * (1.0 - power)
-        power, before = power + sum(probabilities), t
+        share += (t - previous_time) * (1.0 - power)
+        power, previous_time = power + sum(probabilities), t
     return share, power

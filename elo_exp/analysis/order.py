@@ -81,8 +81,8 @@ def order(standings: Standings, dimension: str) -> dict[str, float]:
         numbers["distance"] = _rms(
             np.array([mean[model] - convergence.limit[model] for model in models])
         )
-        if (at := convergence.by_k.get(standings.k)) is not None:
-            numbers |= {"convergence": at.convergence, "slowest": at.slowest_share}
+        if (at_k := convergence.by_k.get(standings.k)) is not None:
+            numbers |= {"convergence": at_k.convergence, "slowest": at_k.slowest_share}
     return {name: float(numbers[name]) for name in NUMBERS if name in numbers}
 
 

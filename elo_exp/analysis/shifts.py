@@ -198,13 +198,16 @@ def _are_all_among(rows: Verdicts, other_rows: Verdicts) -> bool:
     for row in rows:
         is_among = False
         for cells, candidates in by_cells.items():
-            shared = tuple(n for n in _known_cells(row) if n in cells)
-            key = (*shared, -1, *cells)
+            shared_cells = tuple(n for n in _known_cells(row) if n in cells)
+            key = (*shared_cells, -1, *cells)
             if key not in known_rows:
                 known_rows[key] = {
-                    tuple(candidate[n] for n in shared) for candidate in candidates
+                    tuple(candidate[n] for n in shared_cells)
+                    for candidate in candidates
                 }
-            is_among = is_among or tuple(row[n] for n in shared) in known_rows[key]
+            is_among = (
+                is_among or tuple(row[n] for n in shared_cells) in known_rows[key]
+            )
         if not is_among:
             return False
     return True
@@ -239,8 +242,8 @@ def shifts(
     shared_models = [model for model in before if model in after]
     if len(shared_models) < 2:
         return []
-    moved = np.array([after[model] - before[model] for model in shared_models])
-    moved -= moved.mean()
+    changes = np.array([after[model] - before[model] for model in shared_models])
+    changes -= changes.mean()
     std_error, half_width, p_value = np.full((3, len(shared_models)), np.nan)
     if fits is not None:
         parts = _moving_parts(shared_models, *fits)
@@ -249,14 +252,14 @@ def shifts(
         std_error += _error_of_unnamed(shared_models, *fits)
         std_error[std_error < _MIN_ERROR_IN_POINTS] = np.nan
         half_width = t_quantile(df) * std_error
-        p_value = 2.0 * scipy.special.stdtr(df, -np.abs(moved / std_error))
+        p_value = 2.0 * scipy.special.stdtr(df, -np.abs(changes / std_error))
     return records(
         Shift,
         model=shared_models,
-        shift=moved,
+        shift=changes,
         std_error=std_error,
-        ci_low=moved - half_width,
-        ci_high=moved + half_width,
+        ci_low=changes - half_width,
+        ci_high=changes + half_width,
         p_value=p_value,
     )
 

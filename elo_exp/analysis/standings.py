@@ -602,22 +602,24 @@ def with_missing(
     level_ends = dict[str, tuple[float, float]]()
     for dimension, battles in standings.battles.items():
         board, pairs = standings.board(dimension), standings.pairs(dimension)
-        lacking = missing.get(dimension, ())
+        missing_battles = missing.get(dimension, ())
         leader = first_of(board, pairs) if board else None
         if not leader or not is_incomplete[dimension]:
             continue
         for higher, lower in missing_answers.claims(
             leader.model, leader.below, pairs, len(battles)
         ):
-            pair = missing_answers.worst_case(battles, lacking, higher, lower, method)
+            pair = missing_answers.worst_case(
+                battles, missing_battles, higher, lower, method
+            )
             counts = missing_answers.counted(
-                battles, lacking, higher, lower, in_both_orders=in_both
+                battles, missing_battles, higher, lower, in_both_orders=in_both
             )
             cases.append((dimension, missing_answers.with_test(counts, pair)))
         if len(leader.level) == 1:
             level_model = leader.level[0]
             level_ends[dimension] = missing_answers.ends_of_level(
-                battles, lacking, (leader.model, level_model), method
+                battles, missing_battles, (leader.model, level_model), method
             )
     with_level_ends = dataclasses.replace(
         standings, missing=missing, level_ends=level_ends

@@ -76,10 +76,10 @@ class Variance(Record):
     @property
     def floor(self) -> float | None:
         """The share of an error that is left however many draws there are of these prompts."""
-        now = self.of_mean(self.n, self.k)
-        if not now or self.prompts is None:
+        current_variance = self.of_mean(self.n, self.k)
+        if not current_variance or self.prompts is None:
             return None
-        return math.sqrt(max(self.prompts, 0.0) / self.n / now)
+        return math.sqrt(max(self.prompts, 0.0) / self.n / current_variance)
 
 
 def split(outcomes: Array) -> Variance:

@@ -100,11 +100,13 @@ def opinions(
         for name, panel in panels.items()
         if isinstance(panel, Panel) and panel.has_joint
     }
-    tested = judges.differences(joint_panels)
-    cases = _test_worst_cases(judge_standings, joint_panels, tested, orders=orders)
+    all_differences = judges.differences(joint_panels)
+    cases = _test_worst_cases(
+        judge_standings, joint_panels, all_differences, orders=orders
+    )
     all_opinions = []
     for name, panel in panels.items():
-        pairs = [pair for pair in tested if pair.dimension == name]
+        pairs = [pair for pair in all_differences if pair.dimension == name]
         board = None
         if name in joint_panels:
             board = judges.leaderboard(
@@ -183,7 +185,7 @@ def _fit_panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason
 def _test_worst_cases(
     judge_standings: Mapping[str, Standings],
     joint_panels: Mapping[str, Panel],
-    tested: Sequence[Difference],
+    all_differences: Sequence[Difference],
     *,
     orders: str,
 ) -> dict[str, list[WorstCase]]:
@@ -193,7 +195,7 @@ def _test_worst_cases(
 
     judge_standings  by judge
     joint_panels     panels with a joint leaderboard, by dimension
-    tested           all differences on these
+    all_differences  on these
     """
     case_by_claim = dict[tuple[str, str, str], WorstCase]()
     in_both = orders == "both"
@@ -202,7 +204,7 @@ def _test_worst_cases(
             judge: standings.missing.get(name, ())
             for judge, standings in judge_standings.items()
         }
-        pairs = [pair for pair in tested if pair.dimension == name]
+        pairs = [pair for pair in all_differences if pair.dimension == name]
         board = judges.leaderboard(panel, initial_rating=0.0)
         leader = first_of(_add_ranks(board, pairs), pairs)
         battles = {
@@ -237,7 +239,9 @@ def _test_worst_cases(
                     if {difference.higher, difference.lower} == {higher, lower}
                 )
             first_battles, *other_battles = battles.values()
-            all_missing = [battle for lacking in missing.values() for battle in lacking]
+            all_missing = [
+                battle for judge_missing in missing.values() for battle in judge_missing
+            ]
             counts = missing_answers.counted(
                 first_battles.concatenate(*other_battles),
                 all_missing,
@@ -249,11 +253,11 @@ def _test_worst_cases(
             case_by_claim[name, higher, lower] = case
     keys = [
         (difference.dimension, difference.higher, difference.lower)
-        for difference in tested
+        for difference in all_differences
     ]
     p_values = [
         case_by_claim[key].p_value if key in case_by_claim else difference.p_value
-        for key, difference in zip(keys, tested, strict=True)
+        for key, difference in zip(keys, all_differences, strict=True)
     ]
     cases = dict[str, list[WorstCase]]()
     adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
