@@ -204,7 +204,7 @@ MUTANTS = [
     ),
     Mutant(
         name="votes of judges that err together count as independent ones",
-        where="analysis/effective_votes:_votes",
+        where="analysis/effective_votes:_compute_votes",
         change=Change("(A - 1) * B", "B"),
         seen_by="test_effective_votes.py::test_a_known_rho_is_recovered",
     ),
@@ -473,7 +473,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what the leader lacks counts for it",
-        where="analysis/missing_answers:_assumed",
+        where="analysis/missing_answers:_assume_points",
         change=Change("(A, B) if C > 0 else (B, A)", "(A, B) if C < 0 else (B, A)"),
         seen_by="test_missing_answers.py::test_failures_of_the_leader_are_losses",
     ),
@@ -506,7 +506,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a lead needs one of two tests",
-        where="analysis/comparisons:_pair_tests",
+        where="analysis/comparisons:_test_pairs",
         change=Change("np.fmax", "np.fmin"),
         seen_by="test_bounded_tests.py::test_by_hand_a_little_better_on_all_prompts_is_no_lead",
     ),
@@ -617,7 +617,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rank sets test each pair as if it were the only one",
-        where="analysis/comparisons:_critical_t",
+        where="analysis/comparisons:_compute_critical_t",
         change=Change("np.where(A < B, F(A, level=C), D)", "F(A)"),
         seen_by="test_comparisons.py::test_a_worked_example_of_ranks",
     ),
@@ -670,7 +670,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any letters of a name tell the family",
-        where="analysis/families:_has",
+        where="analysis/families:_contains_part",
         change=Change('f"(?<!{A}){B}(?!{A})"', "B"),
         seen_by="test_families.py::test_a_part_between_anything_but_letters_tells_the_family",
     ),
@@ -780,13 +780,13 @@ MUTANTS = [
     # Kin of the judge
     Mutant(
         name="a part of a name is found inside a word",
-        where="analysis/families:_has",
+        where="analysis/families:_contains_part",
         change=Change('f"(?<!{A}){B}(?!{A})"', 'f"{B}"'),
         seen_by="test_families.py::test_a_part_between_anything_but_letters_tells_the_family",
     ),
     Mutant(
         name="a lead of the judge's family is no reason for caution",
-        where="analysis/checks:_of_family",
+        where="analysis/checks:_check_family",
         change=Change("A and not B and not C", "False and not B and not C"),
         seen_by="test_families.py::test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own",
     ),
@@ -860,7 +860,7 @@ MUTANTS = [
     # Who took every point, and who is probably the best
     Mutant(
         name="the end of a one-sided interval leaves 5 % beyond it",
-        where="analysis/separated:_TAIL",
+        where="analysis/separated:_ALPHA_PER_TAIL",
         change=Change("0.025", "0.05"),
         seen_by="test_separated.py::test_bounds_by_hand",
     ),
@@ -896,13 +896,13 @@ MUTANTS = [
     ),
     Mutant(
         name="an unbeaten entrant is over the weakest that it met",
-        where="analysis/separated:_ends",
+        where="analysis/separated:_find_lower_ends",
         change=Change("min(A)[1]", "max(A)[1]"),
         seen_by="test_separated.py::test_an_unbeaten_entrant_is_first",
     ),
     Mutant(
         name="a look at which a pair had no error counts as one that did not stop it",
-        where="analysis/looks:_Dimension.resolved",
+        where="analysis/looks:_DimensionState.list_resolved",
         change=Change("for A, B, C in D if not C.E", "for A, B, C in D"),
         seen_by="test_looks.py::test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_it",
     ),
@@ -914,7 +914,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a covariance of few prompts is not steadied",
-        where="analysis/shrinkage:_chances",
+        where="analysis/shrinkage:_estimate_chances",
         change=Change("A @ F(B, C) @ D", "A @ B @ D"),
         seen_by="test_shrinkage.py::test_few_prompts_leave_an_improbable_certainty_open",
     ),
@@ -1004,7 +1004,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a flip hides nothing in a gate",
-        where="analysis/gate:_least_counted",
+        where="analysis/gate:_count_least_points",
         change=Change("A - B * (max(C) - min(C))", "A"),
         seen_by="test_gate.py::test_orders_that_disagree_count_as_much_as_the_margin_leaves",
     ),
@@ -1176,7 +1176,7 @@ MUTANTS = [
     ),
     Mutant(
         name="k draws are taken with replacement",
-        where="analysis/mean_scores:_all",
+        where="analysis/mean_scores:_chance_that_all_are_right",
         change=Change(
             "np.maximum(A - B, 0.0), C - B", "np.maximum(A + 0 * B, 0.0), C + 0 * B"
         ),
@@ -1184,7 +1184,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an item with fewer draws than k has a pass rate",
-        where="analysis/mean_scores:_refuse_few",
+        where="analysis/mean_scores:_refuse_few_draws",
         change=Change("A < B", "A < 0"),
         seen_by="test_scores.py::test_pass_rates_need_k_draws_of_zeros_and_ones",
     ),
