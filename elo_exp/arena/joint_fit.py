@@ -30,16 +30,17 @@ from elo_exp.ratings.fit import POINTS, logistic
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Z95, Leaderboard, t_quantile, with_intervals
 
-_FLAT = 10.0  # log-odds: the prior's standard deviation of a placed model
-_RIDGE = 0.05  # keeps the separate fits finite where a model won or lost everything
-_RIDGE_OF_POSITION = 1e-3
-_LEAST_DESIGN_EFFECT = 0.25
-_START = (1.0, math.log(0.4), math.log(0.5))
-_LOWEST = (-6.0, math.log(0.03), math.log(0.05))
-_HIGHEST = (10.0, math.log(4.0), math.log(4.0))
-_STEPS = np.array([0.05, 0.1, 0.1])  # of second derivatives by z
-_SEED = 20260425  # of the draws behind rank sets
-MIN_ANCHORS = 4  # from which a judge can be calibrated
+_PLACED_PRIOR_SD_LOG_ODDS = 10.0
+# Keeps the separate fits finite if a model won or lost everything
+_RIDGE = 0.05
+_POSITION_RIDGE = 1e-3
+_MIN_DESIGN_EFFECT = 0.25
+_START_Z = (1.0, math.log(0.4), math.log(0.5))
+_MIN_Z = (-6.0, math.log(0.03), math.log(0.05))
+_MAX_Z = (10.0, math.log(4.0), math.log(4.0))
+_DERIVATIVE_STEPS = np.array([0.05, 0.1, 0.1])
+_RANK_DRAWS_SEED = 20260425
+MIN_ANCHORS = 4  # needed to calibrate a judge
 MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
 
 
@@ -109,31 +110,31 @@ class JointFit:
             return Reason(name="few_anchors", value=self.n_anchors, about=about)
         z = self.s / self.s_std_error
         # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
-        least = self.t / math.sqrt(self.df + self.t**2)
+        min_correlation = self.t / math.sqrt(self.df + self.t**2)
         if z <= self.t:
             about = {"s": self.s, "s_std_error": self.s_std_error, "needed": self.t}
             return Reason(name="distances", value=z, about=about)
-        if self.correlation <= least:
-            about = {"needed": least}
+        if self.correlation <= min_correlation:
+            about = {"needed": min_correlation}
             return Reason(name="correlation", value=self.correlation, about=about)
         return None
 
     def cautions(self, model: str) -> list[Reason]:
         """Return why the rating of a placed model needs care."""
-        place, anchors = self.models.index(model), self.theta[self.is_anchor]
-        half_width = self.t * self.covariance[place, place] ** 0.5
+        index, anchors = self.models.index(model), self.theta[self.is_anchor]
+        half_width = self.t * self.covariance[index, index] ** 0.5
         n_prompts = min(self.n_prompts["calibration"], self.n_prompts[model])
-        is_within = anchors.min() <= self.theta[place] <= anchors.max()
-        is_kin = bool(self.is_kin[place])
-        found = {
+        is_within = anchors.min() <= self.theta[index] <= anchors.max()
+        is_kin = bool(self.is_kin[index])
+        checks = {
             "no_kin_anchor": (is_kin and not self.n_kin_anchors, 0),
             "wide": (half_width >= 1.96 * self.omega, POINTS * half_width),
-            "beyond": (not is_within, POINTS * self.theta[place]),
+            "beyond": (not is_within, POINTS * self.theta[index]),
             "few_prompts": (n_prompts < MIN_PROMPTS, n_prompts),
         }
         return [
             Reason(name=name, value=float(value))
-            for name, (holds, value) in found.items()
+            for name, (holds, value) in checks.items()
             if holds
         ]
 
@@ -157,14 +158,14 @@ def fit(
     priors that keep tau off 0, which would deny taste. Rows of one prompt are dependent: their
     log-likelihoods are divided by the design effect of separate fits.
     """
-    every = votes.concatenate(calibrating).concatenate(judged)
-    models, m = np.array(every.models), len(every.models)
+    all_battles = votes.concatenate(calibrating).concatenate(judged)
+    models, m = np.array(all_battles.models), len(all_battles.models)
     is_anchor, is_kin = ~np.isin(models, placed), np.isin(models, list(kin))
     n_parameters = 2 * m + 1 + bool(is_kin.any())
     kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
     for number, name in enumerate(placed, start=2):
-        kind[(kind >= 2) & (models[every.model_a] == name)] = number
-    played = games(every, orders="both")
+        kind[(kind >= 2) & (models[all_battles.model_a] == name)] = number
+    played = games(all_battles, orders="both")
     kind = kind[played.battle]
 
     # A row is 1 at theta, or phi, of the first, -1 at that of the second, and x at b.
@@ -172,7 +173,7 @@ def fit(
     columns = [played.first + shift, played.second + shift, played.shown]
     unique, row = np.unique(columns, axis=1, return_inverse=True)
     ones = np.ones(unique.shape[1])
-    place = np.column_stack([*unique[:2], 2 * m * ones]).astype(np.intp)
+    indices = np.column_stack([*unique[:2], 2 * m * ones]).astype(np.intp)
     entry = np.column_stack([ones, -ones, unique[2]])
 
     def mode(
@@ -180,36 +181,41 @@ def fit(
     ) -> tuple[Array, Array, float]:
         count = np.bincount(row, weight).astype(np.float64)
         wins = np.bincount(row, weight * played.score).astype(np.float64)
-        return logistic(place, entry, count, wins, precision, start)
+        return logistic(indices, entry, count, wins, precision, start)
 
     separate, _, _ = mode(
         np.ones(len(row)), _RIDGE * np.eye(n_parameters), np.zeros(n_parameters)
     )
-    p = scipy.special.expit((entry * separate[place]).sum(axis=1))[row]
+    p = scipy.special.expit((entry * separate[indices]).sum(axis=1))[row]
     effects, n_prompts = dict[str, float](), dict[str, int]()
     for number, name in enumerate(("votes", "calibration", *placed)):
-        own, chosen = kind == number, models == name if number > 1 else models != ""
-        n = n_prompts[name] = len(np.unique(played.cluster[own]))
-        scores = played.by_cluster(own * (played.score - p))
-        clustered = scores.power(2).sum(axis=0)[chosen].sum() * n / max(n - 1, 1)
-        variance = played.sums(own * p * (1.0 - p))
-        independent = (variance + variance.T).sum(axis=0)[chosen].sum()
-        effects[name] = max(float(clustered / independent), _LEAST_DESIGN_EFFECT)
+        in_kind, is_target = (
+            kind == number,
+            models == name if number > 1 else models != "",
+        )
+        n = n_prompts[name] = len(np.unique(played.cluster[in_kind]))
+        scores = played.by_cluster(in_kind * (played.score - p))
+        clustered = scores.power(2).sum(axis=0)[is_target].sum() * n / max(n - 1, 1)
+        variance = played.sums(in_kind * p * (1.0 - p))
+        independent = (variance + variance.T).sum(axis=0)[is_target].sum()
+        effects[name] = max(float(clustered / independent), _MIN_DESIGN_EFFECT)
     weight = 1.0 / np.array([*effects.values()])[kind]
 
     def laplace(z: Array) -> tuple[Array, Array, float]:
         s, tau, omega = z[0], *np.exp(z[1:])
-        of_taste = np.outer([-s, 1.0], [-s, 1.0]) / tau**2
+        taste_precision = np.outer([-s, 1.0], [-s, 1.0]) / tau**2
         precision = scipy.linalg.block_diag(
-            np.kron(of_taste, np.eye(m)), _RIDGE_OF_POSITION
+            np.kron(taste_precision, np.eye(m)), _POSITION_RIDGE
         )
-        precision[:m, :m] += np.diag(np.where(is_anchor, omega, _FLAT) ** -2.0)
+        precision[:m, :m] += np.diag(
+            np.where(is_anchor, omega, _PLACED_PRIOR_SD_LOG_ODDS) ** -2.0
+        )
         if is_kin.any():
             precision = scipy.linalg.block_diag(
                 precision, is_kin.sum() / tau**2 + kin_sd**-2.0
             )
-            of_kin = np.kron([s, -1.0], is_kin) / tau**2
-            precision[-1, : 2 * m] = precision[: 2 * m, -1] = of_kin
+            kin_precision = np.kron([s, -1.0], is_kin) / tau**2
+            precision[-1, : 2 * m] = precision[: 2 * m, -1] = kin_precision
         x, curvature, value = mode(weight, precision, separate)
         determinants = np.linalg.slogdet(np.stack([precision, curvature]))[1]
         value += determinants @ [0.5, -0.5] + z[1] - (tau**2 + omega**2) / 8.0
@@ -217,27 +223,31 @@ def fit(
 
     z = scipy.optimize.minimize(
         lambda z: -laplace(z)[2],
-        _START,
+        _START_Z,
         method="L-BFGS-B",
-        bounds=scipy.optimize.Bounds(_LOWEST, _HIGHEST),
+        bounds=scipy.optimize.Bounds(_MIN_Z, _MAX_Z),
         jac="3-point",
         options={"ftol": 1e-12},
     ).x
-    of_z = _covariance(lambda z: laplace(z)[2], z)
+    z_covariance = _estimate_covariance(lambda z: laplace(z)[2], z)
     # The law of total variance, over the six points of a cubature of the normal posterior of z.
-    root = math.sqrt(3.0) * np.linalg.cholesky(of_z).T
-    points = [laplace(np.clip(z + d, _LOWEST, _HIGHEST)) for d in (*root, *-root)]
-    given_z = np.mean([np.linalg.inv(point[1])[:m, :m] for point in points], axis=0)
-    across_z = np.cov([point[0][:m] for point in points], rowvar=False, bias=True)
+    root = math.sqrt(3.0) * np.linalg.cholesky(z_covariance).T
+    points = [laplace(np.clip(z + d, _MIN_Z, _MAX_Z)) for d in (*root, *-root)]
+    mean_covariance = np.mean(
+        [np.linalg.inv(point[1])[:m, :m] for point in points], axis=0
+    )
+    covariance_of_means = np.cov(
+        [point[0][:m] for point in points], rowvar=False, bias=True
+    )
     x, centre = laplace(z)[0], np.eye(m) - is_anchor / is_anchor.sum()
     return JointFit(
-        models=every.models,
+        models=all_battles.models,
         is_anchor=is_anchor,
         theta=centre @ x[:m],
         correlation=float(np.corrcoef(x[:m][is_anchor], x[m : 2 * m][is_anchor])[0, 1]),
-        covariance=centre @ (given_z + across_z) @ centre.T,
+        covariance=centre @ (mean_covariance + covariance_of_means) @ centre.T,
         s=float(z[0]),
-        s_std_error=math.sqrt(of_z[0, 0]),
+        s_std_error=math.sqrt(z_covariance[0, 0]),
         tau=math.exp(z[1]),
         omega=math.exp(z[2]),
         position=float(x[2 * m]),
@@ -249,7 +259,7 @@ def fit(
 
 
 def leaderboard(
-    found: JointFit,
+    joint_fit: JointFit,
     n_battles: Index,
     *,
     level: float,
@@ -260,15 +270,15 @@ def leaderboard(
 
     n_battles  (m,)
     level      rating of the baseline, or the mean rating of the anchors
-    unrated    by place, why a model has no rating
+    unrated    by index, why a model has no rating
     """
-    m = len(found.models)
-    change = POINTS * (np.eye(m) - (np.array(found.models) == baseline))
-    rating = level + change @ found.theta
-    covariance = change @ found.covariance @ change.T
-    scaled = covariance * (found.t / Z95) ** 2  # draws are as wide as the intervals
+    m = len(joint_fit.models)
+    change = POINTS * (np.eye(m) - (np.array(joint_fit.models) == baseline))
+    rating = level + change @ joint_fit.theta
+    covariance = change @ joint_fit.covariance @ change.T
+    scaled = covariance * (joint_fit.t / Z95) ** 2  # draws are as wide as the intervals
     rating[list(unrated)] = -np.inf
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(_RANK_DRAWS_SEED)
     values, vectors = np.linalg.eigh(scaled)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T  # has no sign
     draws = rating + rng.standard_normal((N_DRAWS, m)) @ root
@@ -277,7 +287,7 @@ def leaderboard(
     board = Leaderboard(
         label="Calibrated",
         interval="joint fit of votes and verdicts",
-        models=found.models,
+        models=joint_fit.models,
         rating=rating,
         covariance=scaled,
         n_battles=n_battles,
@@ -285,13 +295,13 @@ def leaderboard(
         p_best=p_best,
     )
     std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    board = with_intervals(board, std_error, np.full(m, found.df + 1.0))
+    board = with_intervals(board, std_error, np.full(m, joint_fit.df + 1.0))
     return with_ranks(board, rng)
 
 
-def _covariance(value: Callable[[Array], float], z: Array) -> Array:
+def _estimate_covariance(value: Callable[[Array], float], z: Array) -> Array:
     """Invert minus the second derivative (3, 3); its diagonal, where it is not definite."""
-    steps = np.diag(_STEPS)
+    steps = np.diag(_DERIVATIVE_STEPS)
     differences = [
         [
             value(z + a + b) - value(z + a - b) - value(z - a + b) + value(z - a - b)
@@ -299,7 +309,9 @@ def _covariance(value: Callable[[Array], float], z: Array) -> Array:
         ]
         for a in steps
     ]
-    curvature = np.array(differences) / (-4.0 * np.outer(_STEPS, _STEPS))
+    curvature = np.array(differences) / (
+        -4.0 * np.outer(_DERIVATIVE_STEPS, _DERIVATIVE_STEPS)
+    )
     if np.linalg.eigvalsh(curvature)[0] <= 0.0:
         curvature = np.diag(np.maximum(np.diag(curvature), 1e-6))
     return np.asarray(np.linalg.inv(curvature))

@@ -30,9 +30,10 @@ from elo_exp.records import Battle, Judgment, Record, UserError
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.
-_NEAR = 78.0
-_MIN_BATTLES = 10  # from which a temperature is estimated
-_MAX_TEMPERATURE = 10.0  # chances are then within .00005 of 1
+_NEARBY_POINTS = 78.0
+_MIN_BATTLES_FOR_TEMPERATURE = 10
+# At this temperature the chances are within .00005 of 1
+_MAX_TEMPERATURE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +80,12 @@ class MissingResults(Record):
     def reasons(self, row: Rating) -> list[Reason]:
         """Return a reason if the missing results could move a rating by more than its interval allows for."""
         ends = [end.rating if end else None for end in (self.low, self.high)]
-        half = None
+        half_width = None
         if row.ci_low is not None and row.ci_high is not None:
-            half = (row.ci_high - row.ci_low) / 2.0
-        if row.rating is not None and half is not None and None not in ends:
+            half_width = (row.ci_high - row.ci_low) / 2.0
+        if row.rating is not None and half_width is not None and None not in ends:
             shift = max(abs((end or 0.0) - row.rating) for end in ends)
-            if shift <= MAX_MISSING_SHIFT * half:
+            if shift <= MAX_MISSING_SHIFT * half_width:
                 return []
         about = {"of": self.n_battles, "low": ends[0], "high": ends[1]}
         return [Reason(name="failures", value=float(self.n_missing), about=about)]
@@ -156,16 +157,16 @@ class Placement:
 def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
     """List the models with so many human battles, sorted. Raises UserError for too few."""
     models, counts = np.array(arena.battles.models), arena.battles.n_battles()
-    found: list[str] = models[counts >= min_battles].tolist()
-    if len(found) < n_least:
-        most = int(counts.argmax())
+    names: list[str] = models[counts >= min_battles].tolist()
+    if len(names) < n_least:
+        busiest = int(counts.argmax())
         raise UserError(
-            f"arena.min_battles: {len(found)} models of {arena.name} have {min_battles} human "
-            f"battles or more (most: {models[most]} with {counts[most]}). A placement needs "
+            f"arena.min_battles: {len(names)} models of {arena.name} have {min_battles} human "
+            f"battles or more (most: {models[busiest]} with {counts[busiest]}). A placement needs "
             f"{n_least} anchors at least. Lower arena.min_battles"
-            f"{', or take arena.placement=raw' if len(found) > 1 else ''}."
+            f"{', or take arena.placement=raw' if len(names) > 1 else ''}."
         )
-    return found
+    return names
 
 
 def draws(
@@ -188,7 +189,7 @@ def draws(
     coin = rng.integers(2, size=len(battles)).tolist()
     is_anchor = np.isin(battles.models, list(anchors))
     eligible = is_anchor[battles.model_a] & is_anchor[battles.model_b]
-    found: dict[tuple[str, str], Draw] = {}
+    unique_draws: dict[tuple[str, str], Draw] = {}
     n_drawn: Counter[str | None] = Counter()
     for i in order[eligible[order]].tolist():
         if max_per_language is not None:
@@ -203,26 +204,26 @@ def draws(
                 models=(battles.models[a], battles.models[b]),
                 side=side,
             )
-            found.setdefault((draw.question_id, draw.opponent), draw)
-    return list(found.values())
+            unique_draws.setdefault((draw.question_id, draw.opponent), draw)
+    return list(unique_draws.values())
 
 
 def first(
-    candidates: Sequence[Draw], n: int, taken: Collection[Draw] = ()
+    candidates: Sequence[Draw], n: int, previous: Collection[Draw] = ()
 ) -> list[Draw]:
     """Return the first n, one of each human battle, of battles that are not taken yet."""
-    used = {draw.at for draw in taken}
-    found: dict[At, Draw] = {}
+    used = {draw.at for draw in previous}
+    draw_by_location: dict[At, Draw] = {}
     for draw in candidates:
-        if len(found) < n and draw.at not in used:
-            found.setdefault(draw.at, draw)
-    return list(found.values())
+        if len(draw_by_location) < n and draw.at not in used:
+            draw_by_location.setdefault(draw.at, draw)
+    return list(draw_by_location.values())
 
 
 def adaptive(
     candidates: Sequence[Draw],
     n: int,
-    taken: Collection[Draw],
+    previous: Collection[Draw],
     battles: Battles,
     model: str,
 ) -> list[Draw]:
@@ -236,16 +237,16 @@ def adaptive(
     points: list[float] = (POINTS * fit.theta).tolist()
     rating = dict(zip(names, points, strict=True))
     if not rating:
-        return first(candidates, n, taken)
+        return first(candidates, n, previous)
     is_winless = not fit.wins[battles.models.index(model)].any()
     end = min(rating.values()) if is_winless else max(rating.values())
-    place = rating.get(model, end)
+    model_rating = rating.get(model, end)
 
     def distance(draw: Draw) -> float:
-        return max(_NEAR, abs(rating[draw.opponent] - place))
+        return max(_NEARBY_POINTS, abs(rating[draw.opponent] - model_rating))
 
-    known = [draw for draw in candidates if draw.opponent in rating]
-    return first(sorted(known, key=distance), n, taken)
+    rated_candidates = [draw for draw in candidates if draw.opponent in rating]
+    return first(sorted(rated_candidates, key=distance), n, previous)
 
 
 def opponents(
@@ -257,7 +258,7 @@ def opponents(
     """
     rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     rows = []
-    for pair, won in shares(judged).items():
+    for pair, win_rate in shares(judged).items():
         is_first = pair[0] in placed
         model, opponent = pair if is_first else pair[::-1]
         predicted = float(
@@ -266,9 +267,9 @@ def opponents(
         row = {
             "model": model,
             "opponent": opponent,
-            "n_battles": won.n_prompts,
-            "n_games": won.n_games,
-            "observed": won.share if is_first else 1.0 - won.share,
+            "n_battles": win_rate.n_prompts,
+            "n_games": win_rate.n_games,
+            "observed": win_rate.share if is_first else 1.0 - win_rate.share,
             "predicted": predicted,
         }
         if not math.isnan(predicted):
@@ -289,18 +290,18 @@ def temperature(human: Battles, judged: Battles) -> float | None:
     human, judged = in_name_order(human), in_name_order(judged)
     played = games(judged, orders="both")
     score = np.bincount(played.battle, played.score) / np.bincount(played.battle)
-    (voted, answered), _ = comparison_codes([human, judged])
-    vote, verdict = np.nonzero(voted[:, None] == answered)
-    agreed = (2.0 * human.scores()[vote] - 1.0) * (2.0 * score[verdict] - 1.0)
-    agreed = agreed[agreed != 0.0]
-    if len(agreed) < _MIN_BATTLES:
+    (vote_codes, verdict_codes), _ = comparison_codes([human, judged])
+    vote, verdict = np.nonzero(vote_codes[:, None] == verdict_codes)
+    agreement = (2.0 * human.scores()[vote] - 1.0) * (2.0 * score[verdict] - 1.0)
+    agreement = agreement[agreement != 0.0]
+    if len(agreement) < _MIN_BATTLES_FOR_TEMPERATURE:
         return None
-    found = scipy.optimize.minimize_scalar(
-        lambda t: np.logaddexp(0.0, -t * agreed).sum(),
+    optimum = scipy.optimize.minimize_scalar(
+        lambda t: np.logaddexp(0.0, -t * agreement).sum(),
         bounds=(0.0, _MAX_TEMPERATURE),
         options={"xatol": 1e-9},
     )
-    return round(float(found.x), 6)  # to the ends of the range, which are not tried
+    return round(float(optimum.x), 6)  # to the ends of the range, which are not tried
 
 
 def soft_elo(
@@ -319,40 +320,42 @@ def soft_elo(
     soft       T; or calibrated: by the likelihood of untied human battles
     Returns the leaderboard on the judge's scale; None where too few battles calibrate T.
     """
-    judged, again = (
-        _scored([j for j in judgments if (j.entrant_a in placed) == is_placed])
+    judged, recalibration = (
+        _build_score_battles(
+            [j for j in judgments if (j.entrant_a in placed) == is_placed]
+        )
         for is_placed in (True, False)
     )
-    t = temperature(human, again) if isinstance(soft, str) else soft
+    t = temperature(human, recalibration) if isinstance(soft, str) else soft
     if t is None or not len(judged):
         return None
     share = scipy.special.expit(t * (2.0 * judged.score - 1.0))
-    every = replace(judged, score=share).concatenate(human)
-    fit = Fit.of(games(every, orders="reconciled"))
+    all_battles = replace(judged, score=share).concatenate(human)
+    fit = Fit.of(games(all_battles, orders="reconciled"))
     return leaderboard(
         replace(fit, parameters={"temperature": t}),
-        every,
+        all_battles,
         label="Soft Elo",
         interval="prompt-clustered",
         initial_rating=initial_rating,
     )
 
 
-def _scored(judgments: Sequence[Judgment]) -> Battles:
-    """Each order with scores as a battle; the margin, 2 score - 1, is how far they are apart."""
+def _build_score_battles(judgments: Sequence[Judgment]) -> Battles:
+    """Make a battle of each order with scores; its margin, 2 score - 1, is how far these are apart."""
     rows = []
     for judgment in judgments:
         for verdict in judgment.orders:
             if verdict.scores is not None:
-                first, second = verdict.scores
-                shown = judgment.entrant_a, judgment.entrant_b
-                a, b = shown[::-1] if verdict.position_swap else shown
+                first_score, second_score = verdict.scores
+                entrants = judgment.entrant_a, judgment.entrant_b
+                a, b = entrants[::-1] if verdict.position_swap else entrants
                 row = Battle(
                     model_a=a,
                     model_b=b,
                     winner="tie",
                     question_id=judgment.prompt_id,
-                    score=(1.0 + first - second) / 2.0,
+                    score=(1.0 + first_score - second_score) / 2.0,
                 )
                 rows.append(row)
     return Battles.from_rows(rows)

@@ -25,17 +25,20 @@ from elo_exp.records import Prompt
 from elo_exp.types import Count, Natural
 
 # Shares of the reference that the anchors give, as it is or hedged
-_ANCHORS: dict[Style, tuple[float, ...]] = {
+_ANCHOR_SHARES_BY_STYLE: dict[Style, tuple[float, ...]] = {
     "reference": (1.0, 0.8, 0.6, 0.45, 0.3, 0.15),
     "hedged": (0.9, 0.7, 0.5, 0.35, 0.2),
 }
-_LAPSE_RATE = 0.1  # share of prompts on which an anchor gives another one's
-_HEDGE_COST = 0.15  # of an answer's worth, which is at most 1
-_DECISIVENESS = 2.2  # log-odds of preferring an answer for each unit of worth
-_LIKING = 0.5  # standard deviation of an answer's log-odds beyond its worth
-_MOST_TIES = 0.3
-_TIES = 1.8  # ties for each vote against the favourite
-_NODES = 21
+# Share of prompts on which an anchor gives the answer to another prompt
+_LAPSE_RATE = 0.1
+# Subtracted from the worth of a hedged answer; a worth is at most 1
+_HEDGE_COST = 0.15
+_LOG_ODDS_PER_WORTH = 2.2
+# How much voters like an answer beyond its worth
+_LIKING_SD_LOG_ODDS = 0.5
+_MAX_TIE_RATE = 0.3
+_TIES_PER_UPSET = 1.8
+_N_QUADRATURE_NODES = 21
 
 
 @dataclass(kw_only=True)
@@ -61,7 +64,7 @@ class Simulated:
                 lapse_rate=_LAPSE_RATE,
                 bank_path=self.bank_path,
             )
-            for style, shares in _ANCHORS.items()
+            for style, shares in _ANCHOR_SHARES_BY_STYLE.items()
             for keep in shares
         ]
 
@@ -70,15 +73,21 @@ class Simulated:
         """Rows of an arena of one's own, with the texts."""
         rng = np.random.default_rng(self.seed)
         worth = self._worth(self._anchors)
-        appeal = _DECISIVENESS * worth + rng.normal(0.0, _LIKING, worth.shape)
+        appeal = _LOG_ODDS_PER_WORTH * worth + rng.normal(
+            0.0, _LIKING_SD_LOG_ODDS, worth.shape
+        )
         rows = []
         for _ in range(self.n_votes):
             i, j = rng.choice(len(appeal), 2, replace=False)
-            at = rng.integers(len(self._prompts))
-            p = scipy.special.expit(appeal[i, at] - appeal[j, at])
-            tied = min(_MOST_TIES, _TIES * min(p, 1.0 - p))
-            chances = (p - tied / 2, tied, 1.0 - p - tied / 2)
-            a, b, prompt = self._anchors[i], self._anchors[j], self._prompts[at]
+            prompt_index = rng.integers(len(self._prompts))
+            p = scipy.special.expit(appeal[i, prompt_index] - appeal[j, prompt_index])
+            tie_rate = min(_MAX_TIE_RATE, _TIES_PER_UPSET * min(p, 1.0 - p))
+            chances = (p - tie_rate / 2, tie_rate, 1.0 - p - tie_rate / 2)
+            a, b, prompt = (
+                self._anchors[i],
+                self._anchors[j],
+                self._prompts[prompt_index],
+            )
             row = {
                 "question_id": prompt.prompt_id,
                 "model_a": a.entrant_id,
@@ -114,10 +123,13 @@ class Simulated:
 
         rows = []
         for prompt in self._prompts:
-            wanted = content_words(prompt.gold_answer or "")
+            reference_words = content_words(prompt.gold_answer or "")
             answers = [probe.answer(prompt) for probe in probes]
-            shown = [content_words(without_hedges(answer)) for answer in answers]
-            shares = [len(wanted & words) / len(wanted) for words in shown]
+            answer_words = [content_words(without_hedges(answer)) for answer in answers]
+            shares = [
+                len(reference_words & words) / len(reference_words)
+                for words in answer_words
+            ]
             rows.append(
                 np.subtract(shares, _HEDGE_COST * np.array([*map(is_hedged, answers)]))
             )
@@ -148,15 +160,15 @@ class Assumed(Simulated):
                     "model_a": f"assumed {i}",
                     "model_b": f"assumed {j}",
                     "winner": ("model_a", "model_b")[n % 2],
-                    "prompt": _filler(f"question {n}", self.prompt),
-                    "response_a": _filler(f"answer {n} of {i}", self.response),
-                    "response_b": _filler(f"answer {n} of {j}", self.response),
+                    "prompt": _make_filler(f"question {n}", self.prompt),
+                    "response_a": _make_filler(f"answer {n} of {i}", self.response),
+                    "response_b": _make_filler(f"answer {n} of {j}", self.response),
                 }
             )
         return rows
 
 
-def _filler(name: str, n_chars: int) -> str:
+def _make_filler(name: str, n_chars: int) -> str:
     """Return a text of so many characters, which a tokenizer cuts as it cuts English."""
     sentence = f"{name}: the quick brown fox jumps over the lazy dog. "
     return (sentence * (n_chars // len(sentence) + 1))[:n_chars]
@@ -169,9 +181,9 @@ def true_abilities(worth: Array) -> Array:
     The likings of the two answers are integrated out by Gauss-Hermite quadrature, so that no draw
     enters. Ties are half a win, and shift no expected score.
     """
-    node, weight = np.polynomial.hermite_e.hermegauss(_NODES)
-    gap = _DECISIVENESS * (worth[:, None] - worth)
-    liking = math.sqrt(2.0) * _LIKING * node
+    node, weight = np.polynomial.hermite_e.hermegauss(_N_QUADRATURE_NODES)
+    gap = _LOG_ODDS_PER_WORTH * (worth[:, None] - worth)
+    liking = math.sqrt(2.0) * _LIKING_SD_LOG_ODDS * node
     expected = scipy.special.expit(gap[..., None] + liking) @ (weight / weight.sum())
     wins = expected.mean(axis=2)
     np.fill_diagonal(wins, 0.0)

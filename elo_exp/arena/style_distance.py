@@ -98,17 +98,21 @@ def measure_style_distance(
         Of the mean logarithms of 1 + count. The standard deviation between anchors is less what single answers add
         to it, so that few answers do not hide a distance.
     """
-    known = [anchor for anchor in anchors if styles.get(anchor)]
-    own = styles.get(model, ())
+    anchors_with_style = [anchor for anchor in anchors if styles.get(anchor)]
+    model_answers = styles.get(model, ())
     distance: dict[StyleFeature, float] = {}
-    if own and len(known) >= MIN_ANCHORS_WITH_STYLE:
-        logs = [_log_counts(styles[anchor]) for anchor in known]
+    if model_answers and len(anchors_with_style) >= MIN_ANCHORS_WITH_STYLE:
+        logs = [_log_counts(styles[anchor]) for anchor in anchors_with_style]
         means = np.array([of_anchor.mean(axis=0) for of_anchor in logs])
         between = means.var(axis=0, ddof=1) - _error_variance(logs)
         sd = np.sqrt(np.maximum(between, MIN_STYLE_SD**2))
-        gap = _log_counts(own).mean(axis=0) - means.mean(axis=0)
+        gap = _log_counts(model_answers).mean(axis=0) - means.mean(axis=0)
         distance = dict(zip(STYLE_FEATURES, (gap / sd).tolist(), strict=True))
-    return StyleDistance(distance=distance, n_answers=len(own), n_anchors=len(known))
+    return StyleDistance(
+        distance=distance,
+        n_answers=len(model_answers),
+        n_anchors=len(anchors_with_style),
+    )
 
 
 def _log_counts(answers: Sequence[tuple[int, ...]]) -> Array:
