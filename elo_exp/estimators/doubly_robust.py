@@ -33,8 +33,9 @@ from elo_exp.oracle.weights import effective_sample_size, minimum_variance_mixtu
 Weights = Literal["raw", "simcal"]
 Omega = Literal["w", "w2", "snips"]  # weight in an outcome model: w, w^2 or (w - 1)^2
 _MIN_OMEGA = 1e-8
-_EDGE = 1e-3  # probabilities are clipped to [edge, 1 - edge] before their logit
-_STACKING_RIDGE = 1e-8  # relative to the trace
+# Probabilities are clipped to [minimum, 1 - minimum] before their logit
+_MIN_PROBABILITY = 1e-3
+_STACKING_RIDGE_PER_TRACE = 1e-8
 
 
 @dataclass(kw_only=True)
@@ -48,8 +49,8 @@ class DrCpo:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        used = RAW_WEIGHTS if self.weights == "raw" else CALIBRATED_WEIGHTS
-        return (used, FRESH_DRAWS)
+        weights = RAW_WEIGHTS if self.weights == "raw" else CALIBRATED_WEIGHTS
+        return (weights, FRESH_DRAWS)
 
     def weight(self, evidence: Evidence) -> Array:
         return evidence.cut if self.weights == "raw" else evidence.calibrated
@@ -61,18 +62,18 @@ class DrCpo:
     def estimate(self, evidence: Evidence) -> Estimate:
         logged, fresh = self.model(evidence)
         weight = self.weight(evidence)
-        on_residual = evidence.residual_weights(weight)
+        residual_weight = evidence.residual_weights(weight)
         influence: Array | float = 0.0
         if self.weights == "simcal":
             # Of estimating the weights: zero on average where the model fits at each score.
             per_label = evidence.logged.label_weights
             scale = weight.sum() / (weight * per_label)[evidence.labelled].sum()
-            residual = centred_residual(logged, on_residual) * scale * per_label
+            residual = centred_residual(logged, residual_weight) * scale * per_label
             influence = evidence.weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
         return evidence.linear(
-            (logged, 0.0, on_residual),
+            (logged, 0.0, residual_weight),
             (fresh, evidence.draw_weights, 0.0),
             extra_influence=influence,
             ess=effective_sample_size(weight),
@@ -109,15 +110,15 @@ class Tmle(DrCpo):
             (values[labelled] - scale.low) / scale.width
             for values in (logged.value, evidence.logged.label)
         )
-        epsilon = fit_epsilon(values, label, w.value[labelled], edge=_EDGE)
+        epsilon = fit_epsilon(values, label, w.value[labelled], edge=_MIN_PROBABILITY)
 
-        def updated(at: Reading, weight: Array) -> Reading:
+        def update(at: Reading, weight: Array) -> Reading:
             share = (at.value - scale.low) / scale.width
-            value = tmle_update(share, epsilon * weight, edge=_EDGE)
+            value = tmle_update(share, epsilon * weight, edge=_MIN_PROBABILITY)
             return replace(at, value=scale.low + scale.width * value)
 
-        fresh = updated(evidence.at_fresh, w.fit(evidence.fresh).value)
-        return updated(logged, w.value), fresh
+        fresh = update(evidence.at_fresh, w.fit(evidence.fresh).value)
+        return update(logged, w.value), fresh
 
 
 @dataclass(kw_only=True)
@@ -128,22 +129,24 @@ class StackedDr(DrCpo):
 
     def estimate(self, evidence: Evidence) -> Estimate:
         mrdr = Mrdr(weights=self.weights, omega=self.omega)
-        three = (DrCpo(weights=self.weights), Tmle(weights=self.weights), mrdr)
-        parts = [evidence.estimate(part) for part in three]
-        influences = np.stack([part.influence for part in parts])
+        estimators = (DrCpo(weights=self.weights), Tmle(weights=self.weights), mrdr)
+        estimates = [evidence.estimate(estimate) for estimate in estimators]
+        influences = np.stack([estimate.influence for estimate in estimates])
         covariance = np.cov(influences)
         mixture = minimum_variance_mixture(
-            covariance, ridge=_STACKING_RIDGE * float(np.trace(covariance))
+            covariance, ridge=_STACKING_RIDGE_PER_TRACE * float(np.trace(covariance))
         )
         influence = mixture @ influences
         std_error, degrees_of_freedom = clustered_error(
             influence, (influences != 0).any(axis=0)
         )
         return replace(
-            parts[0],
-            value=float(mixture @ [part.value for part in parts]),
+            estimates[0],
+            value=float(mixture @ [estimate.value for estimate in estimates]),
             std_error=std_error,
             degrees_of_freedom=degrees_of_freedom,
             influence=influence,
-            std_error_labels=float(mixture @ [part.std_error_labels for part in parts]),
+            std_error_labels=float(
+                mixture @ [estimate.std_error_labels for estimate in estimates]
+            ),
         )

@@ -37,8 +37,11 @@ class Ips:
     def estimate(self, evidence: Evidence) -> Estimate:
         raw = weights.raw_weights(evidence.log_ratio)
         u, low = raw / len(raw), evidence.data.scale.low
-        found = weighted_mean(evidence, u, centre=low)
-        return replace(found, value=found.value + low * (1.0 - float(u.sum())))
+        centred_estimate = weighted_mean(evidence, u, centre=low)
+        return replace(
+            centred_estimate,
+            value=centred_estimate.value + low * (1.0 - float(u.sum())),
+        )
 
 
 @dataclass(kw_only=True)
@@ -52,8 +55,8 @@ class Snips:
     requires: ClassVar = (RAW_WEIGHTS,)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        cut = weights.clipped(evidence.hajek, self.clip_weight)
-        return weighted_mean(evidence, cut / cut.sum())
+        clipped_weights = weights.clipped(evidence.hajek, self.clip_weight)
+        return weighted_mean(evidence, clipped_weights / clipped_weights.sum())
 
 
 @dataclass(kw_only=True)
@@ -64,8 +67,8 @@ class CalibratedIps:
 
     def estimate(self, evidence: Evidence) -> Estimate:
         u = evidence.calibrated / evidence.calibrated.sum()
-        at = evidence.at_logged
-        outcome = at.value + at.residual * evidence.per_label
+        reading = evidence.at_logged
+        outcome = reading.value + reading.residual * evidence.per_label
         influence = evidence.weight_influence(outcome - float(u @ outcome))
         return weighted_mean(evidence, u, extra_influence=influence)
 
@@ -75,6 +78,8 @@ def weighted_mean(evidence: Evidence, u: Array, **options: Any) -> Estimate:
 
     options  of Evidence.linear
     """
-    on_residual = np.where(evidence.labelled, u * evidence.per_label, 0.0)
+    residual_weights = np.where(evidence.labelled, u * evidence.per_label, 0.0)
     ess = weights.effective_sample_size(u)
-    return evidence.linear((evidence.at_logged, u, on_residual), ess=ess, **options)
+    return evidence.linear(
+        (evidence.at_logged, u, residual_weights), ess=ess, **options
+    )
