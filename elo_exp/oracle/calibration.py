@@ -16,9 +16,9 @@ from elo_exp.arrays import Array, Index
 from elo_exp.oracle.data import MIN_LABELS, N_FOLDS, Rows
 from elo_exp.records import UserError
 
-_MAX_STEPS = 100
+_MAX_BACKFIT_STEPS = 100
 _TOLERANCE = 1e-9
-_ROUNDING = 1e-15  # of the largest place
+_RELATIVE_ROUNDING = 1e-15
 _MAX_EPSILON = 250.0
 
 
@@ -53,7 +53,9 @@ def fit_isotonic(
     weight = np.ones(len(x)) if weight is None else weight
     knots, knot = np.unique(x, return_inverse=True)
     # Calibrated scores of two folds' curves may be equal but for the last digit
-    is_new = np.append(True, np.diff(knots) >= _ROUNDING * np.abs(knots).max(initial=0))
+    is_new = np.append(
+        True, np.diff(knots) >= _RELATIVE_ROUNDING * np.abs(knots).max(initial=0)
+    )
     knots, knot = knots[is_new], (np.cumsum(is_new) - 1)[knot]
     total = np.bincount(knot, weight)
     mean = np.bincount(knot, weight * y) / total
@@ -80,20 +82,20 @@ class CrossFit:
         """Evaluate each row by the curves that were fitted without its prompt."""
         start, parts = 0, []
         for fold, curve in self.curves:
-            place, n_knots = np.flatnonzero(rows.fold == fold), len(curve.knots)
-            x = curve.index(rows)[place]
+            row_index, n_knots = np.flatnonzero(rows.fold == fold), len(curve.knots)
+            x = curve.index(rows)[row_index]
             position = np.interp(x, curve.knots, np.arange(n_knots))
             left = position.astype(np.intp)
-            parts.append((place, start + left, position - left))
+            parts.append((row_index, start + left, position - left))
             start += n_knots
-        place, left, right = map(np.concatenate, zip(*parts, strict=True))
+        row_index, left, right = map(np.concatenate, zip(*parts, strict=True))
         levels = np.append(self.joined[0], 0.0)
         # Where the curve is flat exactly its level: scores of one block stay ties in what is fitted to them
         value = levels[left] + right * (levels[left + 1] - levels[left])
-        value = np.bincount(place, value, len(rows)).astype(float)
+        value = np.bincount(row_index, value, len(rows)).astype(float)
         value[rows.fold < 0] = np.nan
         return Reading(
-            rows=rows, fit=self, value=value, place=place, left=left, right=right
+            rows=rows, fit=self, value=value, place=row_index, left=left, right=right
         )
 
     @cached_property
@@ -138,12 +140,12 @@ class Reading:
         It is what an error in each of them does to an estimate: values are linear in y while the
         pooled blocks stay as they are, and u . values = gradient . y.
         """
-        _, knot_block, block, share, place = self.fit.joined
+        _, knot_block, block, share, row_index = self.fit.joined
         n, to_right = len(knot_block), u[self.place] * self.right
         by_knot = np.bincount(self.left, u[self.place] - to_right, n + 1)
         by_knot += np.bincount(self.left + 1, to_right, n + 1)
         by_block = np.bincount(knot_block, by_knot[:n], n)
-        total = np.bincount(place, by_block[block] * share, len(self.fit.rows))
+        total = np.bincount(row_index, by_block[block] * share, len(self.fit.rows))
         return total.astype(float)
 
 
@@ -199,12 +201,12 @@ def _fit_curve(rows: Rows, weight: Array) -> Curve:
     centre = np.average(rows.covariates, axis=0, weights=weight)
     centred, root = rows.covariates - centre, np.sqrt(weight)
     effect = np.zeros(len(rows))
-    for _ in range(_MAX_STEPS):
+    for _ in range(_MAX_BACKFIT_STEPS):
         monotone = fit_isotonic(rows.score, rows.label - effect, weight)
         residual = rows.label - monotone(rows.score)
         slopes = np.linalg.lstsq(centred * root[:, None], residual * root)[0]
-        before, effect = effect, centred @ slopes
-        if np.abs(effect - before).max() < _TOLERANCE:
+        previous_effect, effect = effect, centred @ slopes
+        if np.abs(effect - previous_effect).max() < _TOLERANCE:
             break
 
     def index(rows: Rows) -> Array:

@@ -35,11 +35,13 @@ from elo_exp.oracle.evidence import (
 )
 
 SEED = 42
-_OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
-_MAX_SD = 1.0  # of calibrated weights of mean one
+_WEIGHT_FOLDS_SEED = 1042
+# Largest standard deviation of calibrated weights, whose mean is one
+_MAX_WEIGHT_SD = 1.0
 _MIN_WEIGHT = 1e-9
 _MIN_OMEGA = 1e-8
-_EDGE = 1e-7  # probabilities are clipped to [edge, 1 - edge] before their logit
+# Probabilities are clipped to [minimum, 1 - minimum] before their logit
+_MIN_PROBABILITY = 1e-7
 _STACKING_RIDGE = 1e-4
 
 
@@ -87,8 +89,8 @@ class Published(Evidence):
 
     def held_out_means(self) -> Array:
         """(k,) mean calibrated score of the fresh draws by the curves fitted without each fold."""
-        every = self.held_out(self.fresh)
-        return np.array([self.by_prompt(value).mean() for value in every])
+        curve_values = self.held_out(self.fresh)
+        return np.array([self.by_prompt(value).mean() for value in curve_values])
 
     @cached_property
     def dr_weights(self) -> Array:
@@ -98,29 +100,33 @@ class Published(Evidence):
     def calibrated_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
         hajek, index, inner = self.hajek, self.at_logged.value, self.logged.fold
-        found = np.empty(len(hajek))
+        row_weights = np.empty(len(hajek))
         for k in np.unique(outer):
             test, train = outer == k, outer != k
             raw = hajek[train] / hajek[train].mean()
             curves = weights.rising_and_falling(index[train], raw)
-            candidates = _candidates(curves, index[train])
-            covariance = np.cov(_influences(candidates, index[train], inner[train]))
+            candidates = _evaluate_candidates(curves, index[train])
+            covariance = np.cov(
+                _compute_influences(candidates, index[train], inner[train])
+            )
             ridge = weights.RIDGE * float(np.trace(covariance)) / len(curves)
             mixture = weights.minimum_variance_mixture(covariance, ridge=ridge)
-            mixed = mixture @ _candidates(curves, index[test]) - 1.0
-            mixed *= _MAX_SD / max(_MAX_SD, float(np.std(mixture @ candidates)))
-            mixed = np.maximum(1.0 + mixed, _MIN_WEIGHT)
-            found[test] = mixed / mixed.mean()
-        return np.asarray(found / found.mean())
+            mixed_weights = mixture @ _evaluate_candidates(curves, index[test]) - 1.0
+            mixed_weights *= _MAX_WEIGHT_SD / max(
+                _MAX_WEIGHT_SD, float(np.std(mixture @ candidates))
+            )
+            mixed_weights = np.maximum(1.0 + mixed_weights, _MIN_WEIGHT)
+            row_weights[test] = mixed_weights / mixed_weights.mean()
+        return np.asarray(row_weights / row_weights.mean())
 
 
-def _candidates(curves: tuple[Curve, ...], index: Array) -> Array:
-    """(c, n), each of mean one on these rows."""
+def _evaluate_candidates(curves: tuple[Curve, ...], index: Array) -> Array:
+    """Evaluate the curves (c, n), each scaled to mean one on these rows."""
     values = np.stack([np.maximum(curve(index), _MIN_WEIGHT) for curve in curves])
     return np.asarray(values / values.mean(axis=1, keepdims=True))
 
 
-def _influences(candidates: Array, rewards: Array, inner: Index) -> Array:
+def _compute_influences(candidates: Array, rewards: Array, inner: Index) -> Array:
     """(c, n) w (r - v) - v (w - mean w), v being the value of the other folds."""
     folds, fold_of = np.unique(inner, return_inverse=True)
     outside = fold_of[:, None] != np.arange(len(folds))
@@ -166,7 +172,7 @@ class Formula:
             policy=evidence.policy,
             calibration=evidence.calibration,
         )
-        value, influence, used, clusters, held_out = FORMULAS[self.name][0](p)
+        value, influence, row_weights, clusters, held_out = FORMULAS[self.name][0](p)
         n = len(influence)
         _, cluster = np.unique(
             np.arange(n) if clusters is None else clusters, return_inverse=True
@@ -187,7 +193,9 @@ class Formula:
             influence_labels=np.zeros(n),
             std_error_labels=math.sqrt(from_labels),
             n_labels=len(p.calibration.rows),
-            ess=None if used is None else weights.effective_sample_size(used),
+            ess=None
+            if row_weights is None
+            else weights.effective_sample_size(row_weights),
         )
 
 
@@ -206,57 +214,62 @@ def snips(p: Published) -> _Parts:
 def calibrated_ips(p: Published) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
     prompts = [p.data.prompts[i] for i in p.logged.prompt]
-    outer = np.array([fold(prompt, seed=_OUTER_SEED) for prompt in prompts])
-    calibrated, index = p.calibrated_weights(outer), p.at_logged.value
+    outer = np.array([fold(prompt, seed=_WEIGHT_FOLDS_SEED) for prompt in prompts])
+    row_weights, index = p.calibrated_weights(outer), p.at_logged.value
     outcome = p.rewards if p.is_complete else index
-    influence = np.zeros(len(calibrated))
+    influence = np.zeros(len(row_weights))
     for k in np.unique(outer):
         test, train = outer == k, outer != k
         raw = p.hajek[train]
         value = raw @ index[train] / raw.sum()
-        influence[test] = calibrated[test] * (outcome[test] - value) / raw.mean()
-    value = float(calibrated @ p.rewards / calibrated.sum())
-    held_out = p.held_out(p.logged) @ calibrated / len(calibrated)
-    return _Parts(value, influence, calibrated, outer, held_out)
+        influence[test] = row_weights[test] * (outcome[test] - value) / raw.mean()
+    value = float(row_weights @ p.rewards / row_weights.sum())
+    held_out = p.held_out(p.logged) @ row_weights / len(row_weights)
+    return _Parts(value, influence, row_weights, outer, held_out)
 
 
 def dr_cpo(p: Published) -> _Parts:
     """dr-cpo: the outcome model is the cross-fitted calibration."""
-    return _corrected(p, p.at_logged.value, p.at_fresh.value)
+    return _correct_mean(p, p.at_logged.value, p.at_fresh.value)
 
 
 def mrdr(p: Published) -> _Parts:
     """mrdr with rows weighted by (w - 1)^2, as the library's factory sets it."""
-    return _mrdr(p, (p.dr_weights - 1.0) ** 2)
+    return _estimate_mrdr(p, (p.dr_weights - 1.0) ** 2)
 
 
 def tmle(p: Published) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
-    known, rows = p.data.logged[np.any(p.known, axis=0)], (p.logged, p.fresh)
-    model = _outcome_model(p, known, np.ones(len(known)), known.fold)
-    by_score = [np.empty(len(some)) for some in rows]
+    rows_with_logprob, row_sets = (
+        p.data.logged[np.any(p.known, axis=0)],
+        (p.logged, p.fresh),
+    )
+    model = _fit_outcome_model(
+        p, rows_with_logprob, np.ones(len(rows_with_logprob)), rows_with_logprob.fold
+    )
+    weights_by_set = [np.empty(len(rows)) for rows in row_sets]
     for k in np.unique(p.logged.fold):
         in_fold = p.logged.fold == k
         score, row = np.unique(p.logged.score[in_fold], return_inverse=True)
         mean = np.bincount(row, p.dr_weights[in_fold]) / np.bincount(row)
-        for weight, some in zip(by_score, rows, strict=True):
-            weight[some.fold == k] = np.interp(some.score[some.fold == k], score, mean)
-    epsilon = fit_epsilon(model[0], p.rewards, by_score[0], edge=_EDGE)
+        for weight, rows in zip(weights_by_set, row_sets, strict=True):
+            weight[rows.fold == k] = np.interp(rows.score[rows.fold == k], score, mean)
+    epsilon = fit_epsilon(model[0], p.rewards, weights_by_set[0], edge=_MIN_PROBABILITY)
     logged, fresh = (
-        tmle_update(value, epsilon * weight, edge=_EDGE)
-        for value, weight in zip(model, by_score, strict=True)
+        tmle_update(value, epsilon * weight, edge=_MIN_PROBABILITY)
+        for value, weight in zip(model, weights_by_set, strict=True)
     )
-    return _corrected(p, logged, fresh, initial=model[0])
+    return _correct_mean(p, logged, fresh, initial=model[0])
 
 
 def stacked_dr(p: Published) -> _Parts:
     """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
-    three = [dr_cpo(p), tmle(p), _mrdr(p, p.dr_weights)]
-    values, influences, _, _, held_out = zip(*three, strict=True)
+    estimates = [dr_cpo(p), tmle(p), _estimate_mrdr(p, p.dr_weights)]
+    values, influences, _, _, held_out = zip(*estimates, strict=True)
     mixture = weights.minimum_variance_mixture(
         np.cov(influences), ridge=_STACKING_RIDGE
     )
-    return three[0]._replace(
+    return estimates[0]._replace(
         value=float(mixture @ values),
         influence=mixture @ influences,
         held_out=mixture @ held_out,
@@ -265,9 +278,9 @@ def stacked_dr(p: Published) -> _Parts:
 
 def direct(p: Published) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    by_row = p.by_prompt(p.calibration.full(p.fresh.score))
-    value = float(by_row.mean())
-    return _Parts(value, by_row - value, None, p.logged.prompt, p.held_out_means())
+    row_rewards = p.by_prompt(p.calibration.full(p.fresh.score))
+    value = float(row_rewards.mean())
+    return _Parts(value, row_rewards - value, None, p.logged.prompt, p.held_out_means())
 
 
 # And what each requires; the doubly robust ones use weights by the score
@@ -283,15 +296,15 @@ FORMULAS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def _mrdr(p: Published, omega: Array) -> _Parts:
+def _estimate_mrdr(p: Published, omega: Array) -> _Parts:
     folds = np.empty(len(omega), dtype=np.intp)  # as scikit-learn's KFold draws them
     order = np.random.RandomState(SEED).permutation(len(omega))
     folds[order] = np.sort(np.arange(len(omega)) % N_FOLDS)
-    model = _outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
-    return _corrected(p, *model)._replace(clusters=folds)
+    model = _fit_outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
+    return _correct_mean(p, *model)._replace(clusters=folds)
 
 
-def _outcome_model(
+def _fit_outcome_model(
     p: Published, rows: Rows, omega: Array, folds: Index
 ) -> tuple[Array, Array]:
     """Fit isotonic regression of the rewards on the score, cross-fitted over the folds of `rows`.
@@ -303,18 +316,18 @@ def _outcome_model(
     fold_of_prompt[rows.prompt] = folds
     model = fit_calibration(replace(rows, fold=folds, label=p.reward(rows)), omega)
     logged, fresh = (
-        model(replace(some, fold=fold_of_prompt[some.prompt])).value
-        for some in (p.logged, p.fresh)
+        model(replace(row_set, fold=fold_of_prompt[row_set.prompt])).value
+        for row_set in (p.logged, p.fresh)
     )
     return logged, fresh
 
 
-def _corrected(
+def _correct_mean(
     p: Published, logged: Array, fresh: Array, *, initial: Array | None = None
 ) -> _Parts:
-    """Mean over fresh draws plus weighted residual of the rewards; `initial`: before targeting."""
+    """Add the weighted residual of the rewards to the mean over fresh draws; `initial`: before targeting."""
     total = p.by_prompt(fresh) + p.dr_weights * (p.rewards - logged)
-    off = p.held_out(p.logged) - (logged if initial is None else initial)
-    held_out = p.held_out_means() + off @ p.dr_weights / len(logged)
+    shift = p.held_out(p.logged) - (logged if initial is None else initial)
+    held_out = p.held_out_means() + shift @ p.dr_weights / len(logged)
     value = float(total.mean())
     return _Parts(value, total - value, p.dr_weights, p.logged.fold, held_out)

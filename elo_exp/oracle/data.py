@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 N_FOLDS = 5  # of the prompts
 MIN_LABELS = 10  # two in each fold
 LENGTH = "response_length"  # the covariate log(1 + characters)
-_HINT = (
+_ROW_HINT = (
     " Expected a number (target_logps: one by policy), or null for a label or a log-probability, "
     "the sum over the tokens in nats, that is not known. Covariates are numbers in every row."
 )
@@ -70,11 +70,11 @@ class Scale:
         """Return values, the nearest end in place of each that lies beyond it."""
         return [min(max(value, self.low), self.high) for value in values]
 
-    def check(self, where: str, value: float | None) -> None:
+    def check(self, location: str, value: float | None) -> None:
         """Raise UserError for a value off the scale."""
         if value is not None and not self.low <= value <= self.high:
             raise UserError(
-                f"{where}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
+                f"{location}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
                 "Declare another scale with oracle.scale=[0, 10]."
             )
 
@@ -127,7 +127,7 @@ class Truth(Record):
     ] = None
 
 
-Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their places
+Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their locations
 
 
 @files.foreign
@@ -137,18 +137,18 @@ def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
     Warns of those without a standard error, which are taken to be exact.
     """
     hint = ' Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
-    kind, read = dict[str, Truth], files.read_json(path)
-    found: dict[str, Truth] = files.checked(kind, read, path, hint)
-    for policy, truth in found.items():
+    kind, content = dict[str, Truth], files.read_json(path)
+    truths: dict[str, Truth] = files.checked(kind, content, path, hint)
+    for policy, truth in truths.items():
         scale.check(f"{path}: {policy}", truth.mean)
-    exact = [policy for policy, truth in found.items() if truth.std_error is None]
+    exact = [policy for policy, truth in truths.items() if truth.std_error is None]
     if exact:
         logger.warning(
             "warning: %s: no std_error of %s, whose truth is taken to be exact",
             path,
             ", ".join(exact),
         )
-    return found
+    return truths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +168,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.prompt)
 
-    def __getitem__(self, chosen: Mask | Index | slice) -> Rows:
-        return Rows(**{name: getattr(self, name)[chosen] for name in _COLUMNS})
+    def __getitem__(self, index: Mask | Index | slice) -> Rows:
+        return Rows(**{name: getattr(self, name)[index] for name in _COLUMNS})
 
     @cached_property
     def labelled(self) -> Mask:
@@ -197,8 +197,10 @@ class Rows:
 
     @staticmethod
     def join(parts: Sequence[Rows]) -> Rows:
-        columns = {name: [getattr(part, name) for part in parts] for name in _COLUMNS}
-        return Rows(**{name: np.concatenate(some) for name, some in columns.items()})
+        columns = {name: [getattr(rows, name) for rows in parts] for name in _COLUMNS}
+        return Rows(
+            **{name: np.concatenate(arrays) for name, arrays in columns.items()}
+        )
 
 
 _COLUMNS = [column.name for column in dataclasses.fields(Rows)]
@@ -226,14 +228,17 @@ class Dataset:
     @property
     def lenders(self) -> list[str]:
         """Policies whose labels the calibration is fitted to, the logging policy first."""
-        first = [self.logging_policy] if self.logging_policy else []
-        return [*first, *(p for p, rows in self.fresh.items() if rows.labelled.any())]
+        logging_policies = [self.logging_policy] if self.logging_policy else []
+        return [
+            *logging_policies,
+            *(p for p, rows in self.fresh.items() if rows.labelled.any()),
+        ]
 
     @cached_property
     def pool(self) -> Rows:
         """All answers of sets that have labels: the logged ones, and draws of a policy."""
-        drawn = [rows for rows in self.fresh.values() if rows.labelled.any()]
-        return Rows.join([self.logged, *drawn])
+        labelled_draws = [rows for rows in self.fresh.values() if rows.labelled.any()]
+        return Rows.join([self.logged, *labelled_draws])
 
     def log_ratio(self, policy: str) -> Array:
         """(n,) target minus logging log-probability in nats; NaN where either is not known."""
@@ -265,90 +270,98 @@ def read_dataset(
     Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
     draws, for too few labels, and for files that have no prompt in common.
     """
-    read = partial(_read, scale=scale, covariates=covariates)
+    read_answers = partial(_read_answers, scale=scale, covariates=covariates)
     rows: list[LoggedSample] = []
     if logged is not None:
-        rows = read(_lines(Path(logged)), LoggedSample)
+        rows = read_answers(_read_lines(Path(logged)), LoggedSample)
     with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
-    fresh_lines, probe_lines = _draws(fresh_dir), _draws(probe_dir)
-    chosen = list(dict.fromkeys(policies or with_logprobs or fresh_lines))
-    for policy in chosen:
+    fresh_lines, probe_lines = _read_draws(fresh_dir), _read_draws(probe_dir)
+    target_policies = list(dict.fromkeys(policies or with_logprobs or fresh_lines))
+    for policy in target_policies:
         files.one_of("oracle.policies", policy, {**with_logprobs, **fresh_lines})
         if fresh_dir is not None and policy not in fresh_lines:
-            kept = ",".join(name for name in chosen if name in fresh_lines)
+            remaining = ",".join(
+                name for name in target_policies if name in fresh_lines
+            )
             raise UserError(
                 f"{fresh_dir}: found no draws of {policy!r}, but of "
                 f"{', '.join(fresh_lines) or 'nobody'}. Add {policy}.jsonl, or leave the policy "
-                f"out: oracle.policies=[{kept}]."
+                f"out: oracle.policies=[{remaining}]."
             )
     fresh, probe = (
         {
-            policy: read(lines, FreshDraw, policy)
+            policy: read_answers(lines, FreshDraw, policy)
             for policy, lines in by_policy.items()
-            if policy in chosen or not rows  # all draws may have labels
+            if policy in target_policies or not rows  # all draws may have labels
         }
         for by_policy in (fresh_lines, probe_lines)
     )
-    every = [*itertools.chain(rows, *fresh.values(), *probe.values())]
-    cluster_of = _clusters(every) if with_clusters else {}
-    number: dict[str, int] = {}
-    question: dict[str, int] = {}
-    for row in every:
-        question.setdefault(row.prompt_id, len(question))
-        number.setdefault(cluster_of.get(row.prompt_id, row.prompt_id), len(number))
-    folds = np.array([fold(prompt, seed=seed) for prompt in number])
+    all_answers = [*itertools.chain(rows, *fresh.values(), *probe.values())]
+    cluster_of = _find_clusters(all_answers) if with_clusters else {}
+    prompt_numbers: dict[str, int] = {}
+    question_numbers: dict[str, int] = {}
+    for row in all_answers:
+        question_numbers.setdefault(row.prompt_id, len(question_numbers))
+        prompt_numbers.setdefault(
+            cluster_of.get(row.prompt_id, row.prompt_id), len(prompt_numbers)
+        )
+    folds = np.array([fold(prompt, seed=seed) for prompt in prompt_numbers])
 
-    def columns(answers: Sequence[FreshDraw]) -> Rows:
+    def make_rows(answers: Sequence[FreshDraw]) -> Rows:
         names = [row.prompt_id for row in answers]
-        numbers = [number[cluster_of.get(name, name)] for name in names]
+        numbers = [prompt_numbers[cluster_of.get(name, name)] for name in names]
         prompt = np.array(numbers, dtype=np.intp)
-        known = [list(row.covariates.values()) for row in answers]
+        covariate_values = [list(row.covariates.values()) for row in answers]
         return Rows(
             prompt=prompt,
-            question=np.array([question[name] for name in names], dtype=np.intp),
+            question=np.array(
+                [question_numbers[name] for name in names], dtype=np.intp
+            ),
             fold=folds[prompt],
-            score=_column(row.judge_score for row in answers),
-            variance=_column(row.judge_score_variance for row in answers),
-            label=_column(row.oracle_label for row in answers),
-            chars=_column(row.response_chars for row in answers),
-            chance=_column(row.label_chance for row in answers),
-            covariates=np.array(known, float).reshape(len(prompt), len(covariates)),
+            score=_make_column(row.judge_score for row in answers),
+            variance=_make_column(row.judge_score_variance for row in answers),
+            label=_make_column(row.oracle_label for row in answers),
+            chars=_make_column(row.response_chars for row in answers),
+            chance=_make_column(row.label_chance for row in answers),
+            covariates=np.array(covariate_values, float).reshape(
+                len(prompt), len(covariates)
+            ),
         )
 
     data = Dataset(
         logging_policy=rows[0].policy if rows else None,
-        policies=tuple(chosen),
+        policies=tuple(target_policies),
         scale=scale,
         covariates=tuple(covariates),
-        prompts=tuple(number),
-        logged=columns(rows),
-        logging_logprob=_column(row.total_logprob for row in rows),
+        prompts=tuple(prompt_numbers),
+        logged=make_rows(rows),
+        logging_logprob=_make_column(row.total_logprob for row in rows),
         target_logprob={
-            policy: _column(row.target_logps.get(policy) for row in rows)
+            policy: _make_column(row.target_logps.get(policy) for row in rows)
             for policy in with_logprobs
         },
-        fresh={policy: columns(answers) for policy, answers in fresh.items()},
-        probe={policy: columns(answers) for policy, answers in probe.items()},
+        fresh={policy: make_rows(answers) for policy, answers in fresh.items()},
+        probe={policy: make_rows(answers) for policy, answers in probe.items()},
     )
-    _check(data)
+    _check_dataset(data)
     return data
 
 
-def _clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
-    """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text."""
-    named, prompts = dict[str, str](), dict[str, Prompt]()
+def _find_clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
+    """Return the cluster of each prompt that belongs with others, by prompt_id: by its name, or by its text."""
+    cluster_by_prompt, prompts = dict[str, str](), dict[str, Prompt]()
     for row in answers:
         name, text = row.prompt_id, row.prompt_text
         if row.cluster is not None:
             cluster = f"cluster {row.cluster}"
-            if named.setdefault(name, cluster) != cluster:
+            if cluster_by_prompt.setdefault(name, cluster) != cluster:
                 raise UserError(
-                    f"cluster: prompt {name!r} is in {named[name][8:]!r} and in {row.cluster!r}. Expected one "
+                    f"cluster: prompt {name!r} is in {cluster_by_prompt[name][8:]!r} and in {row.cluster!r}. Expected one "
                     "cluster of each prompt, the same in every file."
                 )
         if text and name not in prompts:
             prompts[name] = Prompt(prompt_id=name, text=text, source="", subject="")
-    return bank.clusters(list(prompts.values()), named)
+    return bank.clusters(list(prompts.values()), cluster_by_prompt)
 
 
 def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
@@ -372,20 +385,22 @@ def sample(
     is_kept[rng.permutation(len(data.prompts))[:n]] = True
     number = is_kept.cumsum() - 1
 
-    def some(rows: Rows) -> Rows:
-        chosen = rows[is_kept[rows.prompt]]
-        return dataclasses.replace(chosen, prompt=number[chosen.prompt])
+    def keep_rows(rows: Rows) -> Rows:
+        sampled_rows = rows[is_kept[rows.prompt]]
+        return dataclasses.replace(sampled_rows, prompt=number[sampled_rows.prompt])
 
-    drawn, logged = changed(data, some), is_kept[data.logged.prompt]
-    label, labelled = drawn.logged.label.copy(), np.flatnonzero(drawn.logged.labelled)
+    subset, is_logged_kept = changed(data, keep_rows), is_kept[data.logged.prompt]
+    label, labelled = subset.logged.label.copy(), np.flatnonzero(subset.logged.labelled)
     order = rng.permutation(len(labelled))
     label[labelled[order >= round(label_share * len(order))]] = np.nan
     return dataclasses.replace(
-        drawn,
+        subset,
         prompts=tuple(itertools.compress(data.prompts, is_kept)),
-        logged=dataclasses.replace(drawn.logged, label=label),
-        logging_logprob=data.logging_logprob[logged],
-        target_logprob={p: logps[logged] for p, logps in data.target_logprob.items()},
+        logged=dataclasses.replace(subset.logged, label=label),
+        logging_logprob=data.logging_logprob[is_logged_kept],
+        target_logprob={
+            p: logps[is_logged_kept] for p, logps in data.target_logprob.items()
+        },
     )
 
 
@@ -408,40 +423,40 @@ def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
             )
         mean = float(labelled.prompt_weights @ labelled.label)
         truth[policy] = Truth(mean=mean, n=len(labelled), std_error=0.0)
-    hidden = {
+    draws_without_labels = {
         policy: dataclasses.replace(rows, label=np.full(len(rows), np.nan))
         for policy, rows in data.fresh.items()
     }
-    return dataclasses.replace(data, fresh=hidden, probe={}), truth
+    return dataclasses.replace(data, fresh=draws_without_labels, probe={}), truth
 
 
-def _lines(path: Path) -> Lines:
-    place = None
-    for place, row in files.read_jsonl(path):
-        yield place, row
-    if place is None:
+def _read_lines(path: Path) -> Lines:
+    location = None
+    for location, row in files.read_jsonl(path):
+        yield location, row
+    if location is None:
         raise UserError(f"{path}: is empty. Expected one answer a line.")
 
 
-def _draws(source: str | Path | None) -> dict[str, Lines]:
-    """Rows by policy: of one file that names it in every row, or of the files of a folder, sorted;
-    where a policy has several, of that with the shortest name."""
-    found: dict[str, Any] = {}
+def _read_draws(source: str | Path | None) -> dict[str, Lines]:
+    """Group rows by policy, from one file that names it in every row or from a folder, sorted;
+    if a policy has several files there, from the file with the shortest name."""
+    lines_by_policy: dict[str, Any] = {}
     if source is None:
-        return found
+        return lines_by_policy
     if (folder := Path(source)).is_dir():
         for path in sorted(folder.glob("*.jsonl*"), reverse=True):
             if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
-                found[name[1]] = _lines(path)
-        return dict(sorted(found.items()))
-    for place, row in _lines(folder):
+                lines_by_policy[name[1]] = _read_lines(path)
+        return dict(sorted(lines_by_policy.items()))
+    for location, row in _read_lines(folder):
         if not row.get("policy"):
-            raise UserError(f"{place}: names no policy. Expected one in every row.")
-        found.setdefault(str(row["policy"]), []).append((place, row))
-    return found
+            raise UserError(f"{location}: names no policy. Expected one in every row.")
+        lines_by_policy.setdefault(str(row["policy"]), []).append((location, row))
+    return lines_by_policy
 
 
-def _read(
+def _read_answers(
     lines: Lines,
     kind: type[FreshDraw],
     policy: str | None = None,
@@ -451,53 +466,53 @@ def _read(
 ) -> list[Any]:
     """Read the answers of one policy, by default that of the first row."""
     samples = []
-    seen: dict[tuple[str, int], str] = {}
-    for place, row in lines:
-        found = str(row.get("policy") or policy or "base")
-        policy = policy or found
-        if found != policy:
+    locations: dict[tuple[str, int], str] = {}
+    for location, row in lines:
+        row_policy = str(row.get("policy") or policy or "base")
+        policy = policy or row_policy
+        if row_policy != policy:
             raise UserError(
-                f"{place}: policy is {found!r}. Expected {policy!r}, as in all of this file; move "
+                f"{location}: policy is {row_policy!r}. Expected {policy!r}, as in all of this file; move "
                 "the line to that policy's own."
             )
-        values = {**row, "prompt_id": _prompt_id(place, row), "policy": policy}
+        values = {**row, "prompt_id": _read_prompt_id(location, row), "policy": policy}
         text, cluster = row.get("prompt"), row.get("cluster")
         values["prompt_text"] = text if isinstance(text, str) else None
         values["cluster"] = None if cluster is None else str(cluster)
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
-        known, chars = {**row, LENGTH: None}, values.get("response_chars")
+        covariate_values, chars = {**row, LENGTH: None}, values.get("response_chars")
         if isinstance(chars, int | float) and 0 <= chars <= sys.float_info.max:
-            known[LENGTH] = math.log1p(chars)
-        values["covariates"] = {name: known.get(name) for name in covariates}
-        sample = files.checked(kind, values, place, _HINT)
-        scale.check(f"{place}: judge_score", sample.judge_score)
-        scale.check(f"{place}: oracle_label", sample.oracle_label)
+            covariate_values[LENGTH] = math.log1p(chars)
+        values["covariates"] = {name: covariate_values.get(name) for name in covariates}
+        sample = files.checked(kind, values, location, _ROW_HINT)
+        scale.check(f"{location}: judge_score", sample.judge_score)
+        scale.check(f"{location}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
-        if (first := seen.setdefault(key, place)) != place:
+        if (first_location := locations.setdefault(key, location)) != location:
             raise UserError(
-                f"{place}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first}. Remove one of "
+                f"{location}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first_location}. Remove one of "
                 "the two, or number several answers to one prompt with draw_idx."
             )
         samples.append(sample)
-    _check_chances(samples, seen)
+    _check_chances(samples, locations)
     return samples
 
 
 def _check_chances(
-    samples: Sequence[FreshDraw], places: Mapping[tuple[str, int], str]
+    samples: Sequence[FreshDraw], locations: Mapping[tuple[str, int], str]
 ) -> None:
-    """Raise UserError for a set of which some answers alone have a label_chance."""
-    without = [sample for sample in samples if sample.label_chance is None]
-    if without and len(without) < len(samples):
-        place = places[without[0].prompt_id, without[0].draw_idx]
+    """Raise UserError if only some answers of a set have a label_chance."""
+    without_chance = [sample for sample in samples if sample.label_chance is None]
+    if without_chance and len(without_chance) < len(samples):
+        location = locations[without_chance[0].prompt_id, without_chance[0].draw_idx]
         raise UserError(
-            f"{place}: has no label_chance, and {len(samples) - len(without):,} other answers of "
-            f"{without[0].policy!r} have one. Expected one in every row of a policy, labelled or not."
+            f"{location}: has no label_chance, and {len(samples) - len(without_chance):,} other answers of "
+            f"{without_chance[0].policy!r} have one. Expected one in every row of a policy, labelled or not."
         )
 
 
-def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
+def _read_prompt_id(location: str, row: Mapping[str, Any]) -> str:
     metadata = row.get("metadata")
     fallback = metadata.get("prompt_id") if isinstance(metadata, Mapping) else None
     prompt_id = row.get("prompt_id", fallback)
@@ -505,7 +520,9 @@ def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
         return str(prompt_id)
     if isinstance(row.get("prompt"), str):
         return fingerprint(row["prompt"])
-    raise UserError(f"{place}: has neither prompt_id nor prompt. Expected one of them.")
+    raise UserError(
+        f"{location}: has neither prompt_id nor prompt. Expected one of them."
+    )
 
 
 def fold(prompt_id: str, *, seed: int) -> int:
@@ -516,11 +533,11 @@ def fold(prompt_id: str, *, seed: int) -> int:
     return int.from_bytes(digest, "big") % N_FOLDS
 
 
-def _column(values: Iterable[float | None]) -> Array:
+def _make_column(values: Iterable[float | None]) -> Array:
     return np.array([*values], dtype=float)  # None becomes NaN
 
 
-def _check(data: Dataset) -> None:
+def _check_dataset(data: Dataset) -> None:
     labelled = np.unique(data.pool.prompt[data.pool.labelled])
     if len(labelled) < MIN_LABELS:
         raise UserError(

@@ -53,9 +53,11 @@ from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
 HEADLINE = "anchored"
-_N_DRAWS = 5_000  # of the largest |t| of all pairs
-_POWER = 0.8  # that a round of labels ends the search
-_MIN_GROWTH = 1.25  # of the labels there are, so that rounds end
+_N_MAX_T_DRAWS = 5_000
+# Power with which a round of labels ends the search
+_LABELLING_ROUND_POWER = 0.8
+# So that rounds of labelling come to an end
+_MIN_LABEL_GROWTH = 1.25
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
 REQUIRES = {  # what a headline that rests on this requires, as an estimator does
     OWN: (FRESH_DRAWS,),
@@ -87,24 +89,24 @@ def anchored(checked: Checked) -> Anchored:
     stand alone, and so they do without logged answers, where the curve is through them, too. Raises
     NotEstimableError without fresh draws or labels at their scores.
     """
-    (own, weight), labelled = checked.own, checked.logged.labelled
-    n_own, anchors = len(own.rows), {}
+    (own_reading, weight), labelled = checked.own, checked.logged.labelled
+    n_own, anchors = len(own_reading.rows), {}
     if checked.n_own_prompts >= MIN_AUDIT:
-        anchors[OWN] = checked.corrected_mean(own, weight, n_own=n_own)
+        anchors[OWN] = checked.corrected_mean(own_reading, weight, n_own=n_own)
     why = "there are no weights"
     if checked.weights and labelled.any():
         raw = (checked.cut * checked.logged.label_weights)[labelled]
-        at = checked.calibration(checked.logged[labelled])
+        reading = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
-        few = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
+        reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
         gates = [
             *raw_weight_gates(checked.weights),
-            ("labels", False, n_effective < MIN_LABELS, few),
+            ("labels", False, n_effective < MIN_LABELS, reason),
         ]
-        if refused := [words for _, _, is_refused, words in gates if is_refused]:
-            why = f"the logs tell too little ({refused[0]})"
+        if refusals := [words for _, _, is_refused, words in gates if is_refused]:
+            why = f"the logs tell too little ({refusals[0]})"
         else:
-            anchors[WEIGHTS] = checked.corrected_mean(at, raw)
+            anchors[WEIGHTS] = checked.corrected_mean(reading, raw)
     is_alone = checked.overlap.refuses or checked.data.logging_policy is None
     is_alone = is_alone or checked.selected_labels(is_own=False) is not None
     if is_alone and OWN in anchors:
@@ -126,17 +128,19 @@ def anchored(checked: Checked) -> Anchored:
 
     rests_on = min(anchors, key=preference)
     anchor = anchors[rests_on]
-    off = difference(anchor, base)
-    share = off.value**2 / (off.value**2 + off.std_error**2) if off.value else 0.0
+    gap = difference(anchor, base)
+    share = gap.value**2 / (gap.value**2 + gap.std_error**2) if gap.value else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
-    squared = kappa * base.half_length**2 + (1 - kappa) * anchor.half_width**2
-    std_error = squared**0.5 / float(t_quantile(anchor.degrees_of_freedom))
+    squared_half_width = (
+        kappa * base.half_length**2 + (1 - kappa) * anchor.half_width**2
+    )
+    std_error = squared_half_width**0.5 / float(t_quantile(anchor.degrees_of_freedom))
     from_labels = std_error
     if anchor.std_error > 0:
         from_labels *= anchor.std_error_labels / anchor.std_error
     estimate = replace(
         anchor,
-        value=base.value + share * off.value,
+        value=base.value + share * gap.value,
         std_error=std_error,
         std_error_labels=from_labels,
     )
@@ -248,29 +252,43 @@ def compare(
     selected   policies whose labels are no random sample
     tolerance  a loss that does not matter
     """
-    ranked = dict(sorted(headlines.items(), key=lambda item: -item[1].anchor.value))
-    policy, n = np.array(list(ranked), dtype=object), len(ranked)
-    pairs = _pairs([one.anchor for one in ranked.values()], scale.width)
+    ranked_headlines = dict(
+        sorted(headlines.items(), key=lambda item: -item[1].anchor.value)
+    )
+    policy, n = np.array(list(ranked_headlines), dtype=object), len(ranked_headlines)
+    pairs = _compare_pairs(
+        [headline.anchor for headline in ranked_headlines.values()], scale.width
+    )
     i, j = np.triu_indices(n, k=1)
     is_above = pairs.value > pairs.below  # certainly, of the first over the second
     rank_low = 1 + np.bincount(j[is_above], minlength=n)
     ranking = rows(
         policy=policy,
-        value=np.array(scale.cut(*(one.anchor.value for one in ranked.values()))),
+        value=np.array(
+            scale.cut(
+                *(headline.anchor.value for headline in ranked_headlines.values())
+            )
+        ),
         rank_low=rank_low,
         rank_high=n - np.bincount(i[is_above], minlength=n),
         possible_best=rank_low == 1,
-        rests_on=[one.rests_on for one in ranked.values()],
+        rests_on=[headline.rests_on for headline in ranked_headlines.values()],
     )
     best = tuple(policy[rank_low == 1])
-    borrowed = {name for name, one in ranked.items() if one.rests_on == BORROWED}
-    unsure = [name for name in labelled if name not in ranked or name in borrowed]
+    borrowers = {
+        name
+        for name, headline in ranked_headlines.items()
+        if headline.rests_on == BORROWED
+    }
+    unsure = [
+        name for name in labelled if name not in ranked_headlines or name in borrowers
+    ]
     most_lost = None
     if n > 1:
-        lost = float((pairs.below - pairs.value)[: n - 1].max())
-        most_lost = min(max(lost, 0.0), scale.width)
+        max_loss = float((pairs.below - pairs.value)[: n - 1].max())
+        most_lost = min(max(max_loss, 0.0), scale.width)
     conclusion = choice(
-        list(ranked),
+        list(ranked_headlines),
         possible_best=best,
         unknown=[name for name in unsure if not labelled[name].is_whole],
         untold=[name for name in unsure if labelled[name].is_whole],
@@ -280,50 +298,55 @@ def compare(
         is_labelled=all(labelled[name].is_whole for name in best),
         scope=scope,
     )
-    by_t = pairs.times * np.nan_to_num(pairs.std_error)
-    is_bounded = np.isfinite(by_t) | np.isfinite(pairs.below)  # else neither bounds it
-    beyond = np.subtract(pairs.below, by_t, out=np.zeros_like(by_t), where=is_bounded)
+    t_half_width = pairs.times * np.nan_to_num(pairs.std_error)
+    # Otherwise neither bounds it
+    is_bounded = np.isfinite(t_half_width) | np.isfinite(pairs.below)
+    beyond = np.subtract(
+        pairs.below, t_half_width, out=np.zeros_like(t_half_width), where=is_bounded
+    )
     columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(beyond, 0.0))
     rivals = [
         Rival(gap, float(times), float(farther))
         for name, gap, times, farther in zip(*columns, strict=False)
         if name in best
     ]
-    step, now = _next_step(conclusion, best, rivals, labelled, tolerance)
-    differences = _difference_rows(policy, pairs, ranked.values())
-    return PolicyComparison(differences, ranking, conclusion, step, now)
+    step, n_labels_now = _plan_next_step(conclusion, best, rivals, labelled, tolerance)
+    differences = _make_difference_rows(policy, pairs, ranked_headlines.values())
+    return PolicyComparison(differences, ranking, conclusion, step, n_labels_now)
 
 
-def _pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
+def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
     """Subtract anchors pair by pair; simultaneous intervals are by the largest |t| under normal
     multipliers of the influences, and by Bonferroni where a difference has no spread.
 
     width  of the scale
     """
     n = len(anchors)
-    gaps = [_unlike(*pair, width=width) for pair in combinations(anchors, 2)]
+    gaps = [_subtract_bounded(*pair, width=width) for pair in combinations(anchors, 2)]
     numbers = [(gap.value, gap.std_error, gap.degrees_of_freedom) for gap in gaps]
     value, std_error, df = np.reshape(numbers, (-1, 3)).T
     std_error = np.where(std_error > 0, std_error, np.nan)
     if not gaps:
-        none = np.empty(0)
+        empty = np.empty(0)
         alone = np.empty((0, 2))
-        return Pairs(gaps, none, none, none, none, none, none, alone, none)
+        return Pairs(gaps, empty, empty, empty, empty, empty, empty, alone, empty)
     between = np.full((n, n), np.nan)
     i, j = np.triu_indices(n, k=1)
     between[i, j] = between[j, i] = std_error
     influence = np.stack([anchor.influence for anchor in anchors])
     rng = np.random.default_rng(0)
-    noise = influence @ rng.standard_normal((influence.shape[1], _N_DRAWS))
+    noise = influence @ rng.standard_normal((influence.shape[1], _N_MAX_T_DRAWS))
     level = 1.0 - 2.0 * float(scipy.special.ndtr(-max_t_quantile(noise, between)))
     # At one pair and more; the largest |t| is simulated
     level = max(level, 1.0 - ALPHA / (len(gaps) if np.isnan(std_error).any() else 1))
-    bounded = LabelMean.reaches([gap.labels for gap in gaps if gap.labels])
-    bounds = iter(bounded)
-    of_labels = [next(bounds) if gap.labels else None for gap in gaps]
-    every = list(zip(gaps, of_labels, strict=True))
-    at_once = [gap.reach(labels, (1.0 - level) / 2) for gap, labels in every]
-    below, above = np.array(at_once).T
+    reaches = LabelMean.reaches([gap.labels for gap in gaps if gap.labels])
+    bounds = iter(reaches)
+    label_reaches = [next(bounds) if gap.labels else None for gap in gaps]
+    gaps_with_reaches = list(zip(gaps, label_reaches, strict=True))
+    simultaneous = [
+        gap.reach(labels, (1.0 - level) / 2) for gap, labels in gaps_with_reaches
+    ]
+    below, above = np.array(simultaneous).T
     return Pairs(
         gaps=gaps,
         value=value,
@@ -332,28 +355,30 @@ def _pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
         times=t_quantile(df, level=level),
         below=below,
         above=above,
-        alone=np.array([gap.reach(labels, ALPHA / 2) for gap, labels in every]),
-        p_value=np.array([gap.p_value(labels) for gap, labels in every]),
+        alone=np.array(
+            [gap.reach(labels, ALPHA / 2) for gap, labels in gaps_with_reaches]
+        ),
+        p_value=np.array([gap.p_value(labels) for gap, labels in gaps_with_reaches]),
     )
 
 
-def _unlike(a: Estimate, b: Estimate, *, width: float) -> Estimate:
-    """Subtract, and where that leaves no error at all give the labels that of a bounded mean."""
+def _subtract_bounded(a: Estimate, b: Estimate, *, width: float) -> Estimate:
+    """Subtract, and if that leaves no error at all, give the labels the error of a bounded mean."""
     gap = difference(a, b)
     n = min(a.effective_labels or a.n_labels, b.effective_labels or b.n_labels)
     if gap.std_error > 0 or gap.labels or not n:
         return gap
     labelled = np.zeros(len(gap.influence), dtype=bool)
     labelled[: math.ceil(n)] = True
-    none = np.zeros(len(gap.influence))
+    zeros = np.zeros(len(gap.influence))
     labels = LabelMean(
-        influence=none, labelled=labelled, lowest=-width / n, highest=width / n
+        influence=zeros, labelled=labelled, lowest=-width / n, highest=width / n
     )
     return replace(gap, labels=labels)
 
 
-def _difference_rows(
-    policy: NDArray[np.object_], pairs: Pairs, ranked: Iterable[Anchored]
+def _make_difference_rows(
+    policy: NDArray[np.object_], pairs: Pairs, headlines: Iterable[Anchored]
 ) -> list[dict[str, Any]]:
     """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
     i, j = np.triu_indices(len(policy), k=1)
@@ -363,32 +388,32 @@ def _difference_rows(
         b=policy[j],
         value=value,
         std_error=pairs.std_error,
-        half_width=_finite((below + above) / 2),
-        ci_low=_finite(value - below),
-        ci_high=_finite(value + above),
+        half_width=_mask_infinite((below + above) / 2),
+        ci_low=_mask_infinite(value - below),
+        ci_high=_mask_infinite(value + above),
         p_value=pairs.p_value,
         p_holm=holm(pairs.p_value),
-        low=_finite(value - pairs.below),  # of all at once
-        high=_finite(value + pairs.above),
+        low=_mask_infinite(value - pairs.below),  # of all at once
+        high=_mask_infinite(value + pairs.above),
         rests_on=[
             BORROWED if BORROWED in pair else ", ".join(dict.fromkeys(pair))
-            for pair in combinations([one.rests_on for one in ranked], 2)
+            for pair in combinations([headline.rests_on for headline in headlines], 2)
         ],
     )
 
 
-def _finite(values: Array) -> Array:
+def _mask_infinite(values: Array) -> Array:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _next_step(
+def _plan_next_step(
     conclusion: Conclusion,
     best: tuple[str, ...],
     rivals: Sequence[Rival],
     labelled: Mapping[str, Labelled],
     tolerance: float,
 ) -> tuple[NextStep, int]:
-    """Return the policy to take or the labels to buy, and how many labels there are of each now.
+    """Return the policy to take or the labels to buy, and how many labels each policy has now.
 
     rivals  of the first, among those that may be best
     """
@@ -402,16 +427,18 @@ def _next_step(
     )
     if conclusion.state not in ("unknown", "labels"):
         return step, 0
-    asked = best if conclusion.state == "labels" else conclusion.others
-    open_ones = [labelled[name] for name in asked if not labelled[name].is_whole]
-    now = min(answers.n for answers in open_ones)
+    policies = best if conclusion.state == "labels" else conclusion.others
+    open_counts = [labelled[name] for name in policies if not labelled[name].is_whole]
+    n_now = min(answers.n for answers in open_counts)
     if conclusion.state == "unknown":
-        n_labels = 2 * now if now >= MIN_AUDIT else MIN_AUDIT
+        n_labels = 2 * n_now if n_now >= MIN_AUDIT else MIN_AUDIT
     else:
         needed = labels_for_choice(rivals, tolerance)
-        least = max(MIN_AUDIT, _MIN_GROWTH * now)
-        n_labels = math.ceil(min(max(needed, least), max(a.of for a in open_ones)))
-    return replace(step, policies=asked, n_labels=n_labels), now
+        min_labels = max(MIN_AUDIT, _MIN_LABEL_GROWTH * n_now)
+        n_labels = math.ceil(
+            min(max(needed, min_labels), max(a.of for a in open_counts))
+        )
+    return replace(step, policies=policies, n_labels=n_labels), n_now
 
 
 def labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
@@ -422,7 +449,7 @@ def labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
     the interval reaches, and b / n farther by the bounds of a bounded mean. z is the normal quantile at
     1 - .2 / rivals.
     """
-    z = float(scipy.special.ndtri(1.0 - (1.0 - _POWER) / len(rivals)))
+    z = float(scipy.special.ndtri(1.0 - (1.0 - _LABELLING_ROUND_POWER) / len(rivals)))
     return max(
         rival.lead.labels_for_reach(
             max(rival.lead.value, 0.0) + tolerance, rival.times + z, rival.beyond
@@ -494,7 +521,7 @@ class Analysis:
     def comparison(self) -> PolicyComparison:
         return compare(
             self.headlines,
-            {policy: _labelled(checked) for policy, checked in self.checks.items()},
+            {policy: _count_labels(checked) for policy, checked in self.checks.items()},
             scale=self.data.scale,
             selected=[
                 policy
@@ -512,7 +539,7 @@ class Analysis:
         )
 
 
-def _labelled(checked: Checked) -> Labelled:
+def _count_labels(checked: Checked) -> Labelled:
     """Count labels and answers of a policy; those of the logging policy are the logged ones, too."""
     n, of = len(checked.own[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
@@ -531,40 +558,42 @@ def analyse(
     if compat:
         estimators = {name: cje.Formula(name=name) for name in estimators}
         scale = Scale(-math.inf, math.inf)
-    found = Analysis(data=data, options=options, calibration=calibration)
+    analysis = Analysis(data=data, options=options, calibration=calibration)
     for policy in data.policies:
-        checked = found.checks[policy] = Checked(
+        checked = analysis.checks[policy] = Checked(
             data=data,
             policy=policy,
             calibration=calibration,
             max_residual=options.max_residual,
         )
-        of_policy, has_headline = [], not compat and len(checked.fresh) > 0
+        policy_rows, has_headline = [], not compat and len(checked.fresh) > 0
         gates = dict[str, list[tuple[str, str]]]()
         for name in [HEADLINE] * has_headline + list(estimators):
             row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
                 if name == HEADLINE:
-                    lead = anchored(checked)
-                    estimate, requires = lead.estimate, REQUIRES[lead.rests_on]
-                    row = replace(row, rests_on=lead.rests_on)
+                    headline = anchored(checked)
+                    estimate, requires = headline.estimate, REQUIRES[headline.rests_on]
+                    row = replace(row, rests_on=headline.rests_on)
                 else:
                     estimate = checked.estimate(estimators[name])
                     requires = estimators[name].requires
             except NotEstimableError as error:
                 gates[name] = [("data", str(error))]
-                of_policy.append(replace(row, reason=str(error)))
+                policy_rows.append(replace(row, reason=str(error)))
                 continue
-            found.unfiltered[policy, name] = estimate
-            headline = lead.estimate if policy in found.headlines else None
+            analysis.unfiltered[policy, name] = estimate
+            headline_estimate = (
+                headline.estimate if policy in analysis.headlines else None
+            )
             status, gates[name] = decide(
-                checked, estimate, requires, headline, compat=compat
+                checked, estimate, requires, headline_estimate, compat=compat
             )
             if status != REFUSE and name == HEADLINE:
-                found.headlines[policy] = lead
-                if lead.why:
+                analysis.headlines[policy] = headline
+                if headline.why:
                     gate, words = gates[name][-1]
-                    gates[name][-1] = gate, f"{words}: {lead.why}"
+                    gates[name][-1] = gate, f"{words}: {headline.why}"
             reason = "; ".join(words for _, words in gates[name])
             numbers: dict[str, Any] = {
                 "n": estimate.n,
@@ -587,19 +616,28 @@ def analyse(
                     "std_error_labels": estimate.std_error_labels,
                     "degrees_of_freedom": df if math.isfinite(df) else None,
                 }
-            of_policy.append(replace(row, status=status, reason=reason, **numbers))
+            policy_rows.append(replace(row, status=status, reason=reason, **numbers))
         if not compat:
-            best = min(of_policy, key=lambda row: STATUSES.index(row.status))
-            first = of_policy[0] if has_headline else best
-            of_policy = [replace(row, headline=row is first) for row in of_policy]
+            best = min(policy_rows, key=lambda row: STATUSES.index(row.status))
+            headline_row = policy_rows[0] if has_headline else best
+            policy_rows = [
+                replace(row, headline=row is headline_row) for row in policy_rows
+            ]
             effect = Effect(
-                value=first.value, low=first.ci_low, high=first.ci_high, unit="score"
+                value=headline_row.value,
+                low=headline_row.ci_low,
+                high=headline_row.ci_high,
+                unit="score",
             )
-            found.conclusions[policy] = conclude(
-                policy, first.status, effect, gates[first.estimator], found.scope
+            analysis.conclusions[policy] = conclude(
+                policy,
+                headline_row.status,
+                effect,
+                gates[headline_row.estimator],
+                analysis.scope,
             )
-        found.estimates += of_policy
-    return found
+        analysis.estimates += policy_rows
+    return analysis
 
 
 def label_budget(
@@ -610,14 +648,16 @@ def label_budget(
     Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
     None for more than max_labels.
     """
-    needed = {f"{h:g}": estimate.labels_needed(h) for h in half_widths}
-    at_best = float(t_quantile(math.inf)) * math.sqrt(estimate.variance_of_prompts)
+    labels_by_half_width = {f"{h:g}": estimate.labels_needed(h) for h in half_widths}
+    min_half_width = float(t_quantile(math.inf)) * math.sqrt(
+        estimate.variance_of_prompts
+    )
     return {
         "n_labels": estimate.n_labels,
         "half_width": estimate.half_length,
-        "half_width_at_best": at_best,
+        "half_width_at_best": min_half_width,
         "labels_for": {
             half_width: math.ceil(n) if n <= max_labels else None
-            for half_width, n in needed.items()
+            for half_width, n in labels_by_half_width.items()
         },
     }

@@ -40,11 +40,14 @@ from elo_exp.oracle.weights import (
 )
 from elo_exp.ratings.leaderboard import t_quantile
 
-_MAX_BINS, _LABELS_PER_BIN = 20, 5
-_N_DIGITS = 12  # of residuals that are told apart
-_P_ERROR = 1e-3  # relative, of a p value by bounds
-_NO_SPREAD = 1e-9  # of the scale: labels whose error is smaller are all alike
-_MAX_EXACT = 500  # labels whose residuals are not rounded, by a 500th of the scale, before their bounds
+_MAX_BINS, _MIN_LABELS_PER_BIN = 20, 5
+# Residuals that agree in these decimals count as equal
+_RESIDUAL_DECIMALS = 12
+_MAX_RELATIVE_P_VALUE_ERROR = 1e-3
+# Relative to the scale: labels whose error is smaller are all alike
+_MIN_RELATIVE_SPREAD = 1e-9
+# The residuals of more labels are rounded, by a 500th of the scale, before their bounds
+_MAX_EXACT_LABELS = 500
 # A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
 Term = tuple[Reading, Array | float, Array | float]
 # A one-sided level, to how far below and above the truth may be
@@ -93,19 +96,22 @@ class LabelMean:
     @staticmethod
     def reaches(means: Sequence[LabelMean]) -> list[Reach]:
         """Return how far the truth may be from each mean; of means of the same prompts at once."""
-        found: dict[int, Reach] = {}
-        alike: dict[bytes, list[int]] = {}
+        reach_by_index: dict[int, Reach] = {}
+        groups: dict[bytes, list[int]] = {}
         for i, mean in enumerate(means):
-            alike.setdefault(mean.labelled.tobytes(), []).append(i)
-        for some in alike.values():
-            n = int(means[some[0]].labelled.sum())
+            groups.setdefault(mean.labelled.tobytes(), []).append(i)
+        for indices in groups.values():
+            n = int(means[indices[0]].labelled.sum())
             tables = bound_tables(
-                n * np.stack([means[i].influence[means[i].labelled] for i in some]).T,
-                least=[n * means[i].lowest for i in some],
-                most=[n * means[i].highest for i in some],
+                n
+                * np.stack([means[i].influence[means[i].labelled] for i in indices]).T,
+                least=[n * means[i].lowest for i in indices],
+                most=[n * means[i].highest for i in indices],
             )
-            found |= {i: table.reach for i, table in zip(some, tables, strict=True)}
-        return [found[i] for i in range(len(means))]
+            reach_by_index |= {
+                i: table.reach for i, table in zip(indices, tables, strict=True)
+            }
+        return [reach_by_index[i] for i in range(len(means))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +187,8 @@ class Estimate:
     @property
     def error_beside_labels(self) -> tuple[float, float]:
         """Standard error and degrees of freedom of what bounds of the labels' mean do not cover."""
-        others = self.influence_beside_labels
-        return clustered_error(others, others != 0)
+        influence = self.influence_beside_labels
+        return clustered_error(influence, influence != 0)
 
     def reach(self, labels: Reach | None, alpha: float) -> tuple[float, float]:
         """Return how far below and above the value the truth may be, each side with error alpha.
@@ -193,13 +199,15 @@ class Estimate:
         labels  the bounds of `self.labels`, None where it has none
         """
         level = 1.0 - 2.0 * alpha
-        by_t = float(t_quantile(self.degrees_of_freedom, level=level)) * self.std_error
+        t_half_width = (
+            float(t_quantile(self.degrees_of_freedom, level=level)) * self.std_error
+        )
         if labels is None:
-            by_t = math.inf if not by_t > 0.0 else by_t
-            return by_t, by_t
+            t_half_width = math.inf if not t_half_width > 0.0 else t_half_width
+            return t_half_width, t_half_width
         below, above = self.add_to_labels(labels(alpha), level)
-        by_t = float(np.nan_to_num(by_t))
-        return max(by_t, below), max(by_t, above)
+        t_half_width = float(np.nan_to_num(t_half_width))
+        return max(t_half_width, below), max(t_half_width, above)
 
     def p_value(self, labels: Reach | None) -> float:
         """Return the two-sided p value of zero, by the intervals of `reach`; NaN where no error is known."""
@@ -211,24 +219,24 @@ class Estimate:
             p_value = 2.0 * float(stdtr(df, -size / self.std_error))
         if labels is None:
             return p_value
-        side, least, most = int(self.value < 0), MIN_LEVEL, 0.5
-        if self.reach(labels, least)[side] <= size:
-            return 2.0 * least
-        while most > (1.0 + _P_ERROR) * least:
-            middle = math.sqrt(least * most)
+        side, lower, upper = int(self.value < 0), MIN_LEVEL, 0.5
+        if self.reach(labels, lower)[side] <= size:
+            return 2.0 * lower
+        while upper > (1.0 + _MAX_RELATIVE_P_VALUE_ERROR) * lower:
+            middle = math.sqrt(lower * upper)
             if self.reach(labels, middle)[side] <= size:
-                most = middle
+                upper = middle
             else:
-                least = middle
-        return 2.0 * most
+                lower = middle
+        return 2.0 * upper
 
     def add_to_labels(
-        self, of_labels: tuple[float, float], level: float
+        self, label_bounds: tuple[float, float], level: float
     ) -> tuple[float, float]:
         """Add the error of all but the labels to bounds of theirs."""
         std_error, df = self.error_beside_labels
         half_width = float(t_quantile(df, level=level) * np.nan_to_num(std_error))
-        below, above = np.hypot(of_labels, half_width).tolist()
+        below, above = np.hypot(label_bounds, half_width).tolist()
         return below, above
 
     @property
@@ -247,15 +255,15 @@ class Estimate:
         The labels' part of the variance is extrapolated as 1 / n_labels, and so is `beyond`, how much
         farther the bounds of a bounded mean reach now; the rest stays as it is.
         """
-        allowed = reach**2 - times**2 * self.variance_of_prompts
-        if not allowed > 0 or not math.isfinite(beyond):
+        allowed_variance = reach**2 - times**2 * self.variance_of_prompts
+        if not allowed_variance > 0 or not math.isfinite(beyond):
             return math.inf
-        farther = self.n_labels * beyond
+        excess = self.n_labels * beyond
         linear = (
-            2 * reach * farther + self.n_labels * (times * self.std_error_labels) ** 2
+            2 * reach * excess + self.n_labels * (times * self.std_error_labels) ** 2
         )
-        root = math.sqrt(max(linear**2 - 4 * farther**2 * allowed, 0.0))
-        return (linear + root) / (2 * allowed)
+        root = math.sqrt(max(linear**2 - 4 * excess**2 * allowed_variance, 0.0))
+        return (linear + root) / (2 * allowed_variance)
 
 
 @runtime_checkable
@@ -285,11 +293,13 @@ class Evidence:
 
         Raises NotEstimableError where the policy lacks what the estimator requires.
         """
-        for known, estimate in self._estimates:
-            if known == estimator:
+        for previous, estimate in self._estimates:
+            if previous == estimator:
                 return estimate
-        weighted = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(estimator.requires)
-        if weighted and not np.isfinite(self.log_ratio).any():
+        weight_kinds = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(
+            estimator.requires
+        )
+        if weight_kinds and not np.isfinite(self.log_ratio).any():
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
             raise NotEstimableError("no fresh draws")
@@ -403,7 +413,7 @@ class Evidence:
     def residual_weights(self, weight: Array) -> Array:
         """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
         weight = weight * self.logged.label_weights
-        return _normalized(np.where(self.labelled, weight, 0.0))
+        return _normalize(np.where(self.labelled, weight, 0.0))
 
     @cached_property
     def per_label(self) -> Array:
@@ -418,7 +428,7 @@ class Evidence:
         In bins of equally many labels, at most 20 and of at least 5 labels each. Sum to one.
         """
         score = self.calibration.rows.score
-        n_bins = max(1, min(_MAX_BINS, len(score) // _LABELS_PER_BIN))
+        n_bins = max(1, min(_MAX_BINS, len(score) // _MIN_LABELS_PER_BIN))
         edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
         bins = np.searchsorted(edges, score, side="right")
         draw_bins = np.searchsorted(edges, self.fresh.score, side="right")
@@ -426,25 +436,27 @@ class Evidence:
         per_label = self.calibration.rows.label_weights
         in_bin = np.bincount(bins, per_label, len(edges) + 1)
         in_bin[in_bin == 0.0] = 1.0
-        return _normalized((share / in_bin)[bins] * per_label)
+        return _normalize((share / in_bin)[bins] * per_label)
 
-    def corrected_mean(self, at: Reading, weight: Array, *, n_own: int = 0) -> Estimate:
+    def corrected_mean(
+        self, reading: Reading, weight: Array, *, n_own: int = 0
+    ) -> Estimate:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
 
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
         n_own   labels among them of the policy's own answers, by whose bounds the ends are
         """
-        is_probe = at is not self.at_fresh and self.policy in self.data.probe
+        is_probe = reading is not self.at_fresh and self.policy in self.data.probe
         estimate = self.linear(
             (self.at_fresh, self.draw_weights, 0.0),
-            (at, 0.0, weight / weight.sum()),
+            (reading, 0.0, weight / weight.sum()),
             n_own=n_own,
             n_probe=n_own if is_probe else 0,
-            labels=self.label_mean(at, weight) if n_own else None,
+            labels=self.label_mean(reading, weight) if n_own else None,
         )
         if estimate.labels is None:
             return self.with_ends(estimate)
-        reach = self._exact_reach(estimate.labels)
+        reach = self._compute_exact_reach(estimate.labels)
         below, above = estimate.add_to_labels(reach, 0.95)
         return replace(estimate, ends=(estimate.value - below, estimate.value + above))
 
@@ -456,7 +468,7 @@ class Evidence:
         level  of a mean residual, the mean calibrated score of its labels
         """
         n, scale = estimate.effective_labels, self.data.scale
-        is_alike = estimate.std_error_labels <= _NO_SPREAD * scale.width
+        is_alike = estimate.std_error_labels <= _MIN_RELATIVE_SPREAD * scale.width
         if estimate.n_own or not n or not is_alike:
             return estimate
         labelled = np.zeros(self.n_prompts, dtype=bool)
@@ -467,20 +479,22 @@ class Evidence:
             lowest=min(scale.low - level - estimate.value, 0.0) / n,
             highest=max(scale.high - level - estimate.value, 0.0) / n,
         )
-        (of_labels,) = LabelMean.reaches([labels])
+        (reach,) = LabelMean.reaches([labels])
         estimate = replace(estimate, labels=labels)
-        below, above = estimate.reach(of_labels, 0.025)
+        below, above = estimate.reach(reach, 0.025)
         return replace(estimate, ends=(estimate.value - below, estimate.value + above))
 
-    def label_mean(self, at: Reading, weight: Array) -> LabelMean:
+    def label_mean(self, reading: Reading, weight: Array) -> LabelMean:
         """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
-        total = np.bincount(at.rows.prompt, weight, self.n_prompts)
-        by_prompt = np.bincount(at.rows.prompt, weight * at.residual, self.n_prompts)
+        total = np.bincount(reading.rows.prompt, weight, self.n_prompts)
+        by_prompt = np.bincount(
+            reading.rows.prompt, weight * reading.residual, self.n_prompts
+        )
         mean = float(by_prompt.sum() / total.sum())
-        level, scale = float(np.average(at.value, weights=weight)), self.data.scale
+        level, scale = float(np.average(reading.value, weights=weight)), self.data.scale
         largest = float(total.max() / total.sum())
-        if (answers := self._labelled_set(at)).has_chances:
-            largest *= answers.label_weights.max() / at.rows.label_weights.max()
+        if (answers := self._find_labelled_set(reading)).has_chances:
+            largest *= answers.label_weights.max() / reading.rows.label_weights.max()
         return LabelMean(
             influence=(by_prompt - mean * total) / total.sum(),
             labelled=total > 0,
@@ -488,25 +502,27 @@ class Evidence:
             highest=largest * (scale.high - level - mean),
         )
 
-    def _labelled_set(self, at: Reading) -> Rows:
-        """All answers of the set that labels are of: the draws, or the probe."""
-        if at is self.at_fresh or self.policy not in self.data.probe:
+    def _find_labelled_set(self, reading: Reading) -> Rows:
+        """Return all answers of the set that the labels belong to: the draws, or the probe."""
+        if reading is self.at_fresh or self.policy not in self.data.probe:
             return self.fresh
         return self.data.probe[self.policy]
 
-    def _exact_reach(self, labels: LabelMean) -> tuple[float, float]:
-        """How far below and above the mean residual of labels the true one may lie, with 95 %.
+    def _compute_exact_reach(self, labels: LabelMean) -> tuple[float, float]:
+        """Return how far below and above the mean residual of labels the true one may lie, with 95 %.
 
         Ends of a mean of bounded values, one label at each end of the scale being added at the mean
         calibrated score: labels that are nearly all alike tell less than their spread says.
         """
         n = int(labels.labelled.sum())
         # Equal residuals are equal values, whatever their weights have been scaled by
-        values = np.round(n * labels.influence[labels.labelled], _N_DIGITS)
-        step = 0.0 if n <= _MAX_EXACT else self.data.scale.width / _MAX_EXACT
+        values = np.round(n * labels.influence[labels.labelled], _RESIDUAL_DECIMALS)
+        step = (
+            0.0 if n <= _MAX_EXACT_LABELS else self.data.scale.width / _MAX_EXACT_LABELS
+        )
         low, high = n * labels.lowest, n * labels.highest
-        below = lower_bound(_rounded(values, step), alpha=0.025, least=low)
-        above = upper_bound(-_rounded(-values, step), alpha=0.025, most=high)
+        below = lower_bound(_round_down(values, step), alpha=0.025, least=low)
+        above = upper_bound(-_round_down(-values, step), alpha=0.025, most=high)
         return values.mean() - below, above - values.mean()
 
     @cached_property
@@ -530,48 +546,59 @@ class Evidence:
         n_probe          labels that take part, and that the calibration was not fitted to
         numbers          n_own and ess, of the Estimate
         """
-        value = float(sum(np.sum(u * at.value + w * at.residual) for at, u, w in terms))
+        value = float(
+            sum(
+                np.sum(u * reading.value + w * reading.residual)
+                for reading, u, w in terms
+            )
+        )
         g, at_labels = self.n_prompts, terms[0][0].fit.at_labels
-        by_score, by_label = np.zeros(g) + extra_influence, np.zeros(g)
+        score_influence, label_influence = np.zeros(g) + extra_influence, np.zeros(g)
         gradient = np.zeros(len(at_labels.rows))
         present = np.zeros(g, dtype=bool)
         present[at_labels.rows.prompt] = True
         weights = []
-        for at, on_score, on_residual in terms:
-            prompt = at.rows.prompt
-            deviation = at.value - (value if centre is None else centre)
-            by_score += np.bincount(prompt, on_score * deviation, g)
-            residual = on_residual * centred_residual(at, on_residual)
-            by_label += np.bincount(prompt, residual, g)
-            gradient += at.gradient(np.subtract(on_score, on_residual))
+        for reading, score_weight, residual_weight in terms:
+            prompt = reading.rows.prompt
+            deviation = reading.value - (value if centre is None else centre)
+            score_influence += np.bincount(prompt, score_weight * deviation, g)
+            residual = residual_weight * centred_residual(reading, residual_weight)
+            label_influence += np.bincount(prompt, residual, g)
+            gradient += reading.gradient(np.subtract(score_weight, residual_weight))
             present[prompt] = True
-            weights.append(np.broadcast_to(on_residual, len(prompt)))
-        by_label += np.bincount(at_labels.rows.prompt, gradient * at_labels.residual, g)
-        used = np.concatenate(weights)
+            weights.append(np.broadcast_to(residual_weight, len(prompt)))
+        label_influence += np.bincount(
+            at_labels.rows.prompt, gradient * at_labels.residual, g
+        )
+        all_weights = np.concatenate(weights)
         return Estimate.by_prompt(
             value,
-            by_score + by_label,
-            by_label,
+            score_influence + label_influence,
+            label_influence,
             present,
             n=len(terms[0][0].rows),
             n_labels=len(at_labels.rows) + n_probe,
-            effective_labels=effective_sample_size(used) if used.any() else None,
+            effective_labels=effective_sample_size(all_weights)
+            if all_weights.any()
+            else None,
             **numbers,
         )
 
 
-def centred_residual(at: Reading, weight: Array | float) -> Array:
+def centred_residual(reading: Reading, weight: Array | float) -> Array:
     """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
     total = np.sum(weight)
-    return at.residual - (np.sum(weight * at.residual) / total if total else 0.0)
+    return reading.residual - (
+        np.sum(weight * reading.residual) / total if total else 0.0
+    )
 
 
-def _rounded(values: Array, step: float) -> Array:
+def _round_down(values: Array, step: float) -> Array:
     """Round down to multiples of a step, so that many values are few different ones."""
     return np.floor(values / step) * step if step else values
 
 
-def _normalized(weight: Array) -> Array:
+def _normalize(weight: Array) -> Array:
     if weight.sum() <= 0:
         raise NotEstimableError("no labels at scores that it has")
     return np.asarray(weight / weight.sum())

@@ -185,16 +185,19 @@ class Checked(Evidence):
             rows, source = self.logged, "weights"
             share = self.hajek / self.hajek.sum()
         labelled, curve = self.calibration.rows.score, self.calibration.full
-        others = self.data.logged if self.data.logging_policy else self.data.pool
-        outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
+        reference = self.data.logged if self.data.logging_policy else self.data.pool
+        is_outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
         value, (low, high) = curve(curve.index(rows)), curve.levels[[0, -1]]
         margin = 0.05 * (high - low)
-        saturated = (value <= low + margin) | (value >= high - margin)
-        out_of_range, saturation = float(share @ outside), float(share @ saturated)
+        is_saturated = (value <= low + margin) | (value >= high - margin)
+        out_of_range, saturation = (
+            float(share @ is_outside),
+            float(share @ is_saturated),
+        )
         card = CAUTION if saturation >= 0.20 else "ok"
         return ScoreOverlap(
             policy=self.policy,
-            affinity=weights.score_affinity(others.score, rows.score, share),
+            affinity=weights.score_affinity(reference.score, rows.score, share),
             source=source,
             out_of_range=out_of_range,
             saturation=saturation,
@@ -208,15 +211,15 @@ class Checked(Evidence):
         The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
         None without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
         """
-        (at, weight), labelled = self.own, self.logged.labelled
-        if len(at.rows):
-            return "probe", (at, 0.0, weight / weight.sum())
+        (reading, weight), labelled = self.own, self.logged.labelled
+        if len(reading.rows):
+            return "probe", (reading, 0.0, weight / weight.sum())
         if labelled.any():
             weight = (self.cut * self.logged.label_weights)[labelled]
             share = weights.effective_sample_size(self.hajek) / len(labelled)
             if weights.effective_sample_size(weight) >= MIN_LABELS and share >= MIN_ESS:
-                at = self.calibration(self.logged[labelled])
-                return "weights", (at, 0.0, weight / weight.sum())
+                reading = self.calibration(self.logged[labelled])
+                return "weights", (reading, 0.0, weight / weight.sum())
         return "none", None
 
     @cached_property
@@ -237,9 +240,9 @@ class Checked(Evidence):
         if labels is None or len(np.unique(labels[0].rows.prompt)) < MIN_AUDIT:
             return audit
         mean = self.mean_residual(labels)
-        (of_labels,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
-        below, above = mean.reach(of_labels, 0.05)
-        wide_below, wide_above = mean.reach(of_labels, 0.025)
+        (reach,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach(reach, 0.05)
+        wide_below, wide_above = mean.reach(reach, 0.025)
         low, high = mean.value - wide_below, mean.value + wide_above
         status = CANNOT_TELL
         if mean.value - below > -margin and mean.value + above < margin:
@@ -248,8 +251,8 @@ class Checked(Evidence):
             status = FAILED
         beyond = max(below, above) - mean.half_width_at(0.90)
         # For 80 % power of the two one-sided tests where the mean residual is 0.
-        alone = replace(mean, std_error_labels=mean.std_error, n_labels=n)
-        needed = alone.labels_for_reach(margin, Z_POWER, max(beyond, 0.0))
+        labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
+        n_needed = labels_only.labels_for_reach(margin, Z_POWER, max(beyond, 0.0))
         return replace(
             audit,
             status=status,
@@ -258,22 +261,22 @@ class Checked(Evidence):
             half_width=(high - low) / 2,
             ci_low=low,
             ci_high=high,
-            n_needed=math.ceil(needed) if math.isfinite(needed) else None,
+            n_needed=math.ceil(n_needed) if math.isfinite(n_needed) else None,
         )
 
-    def mean_residual(self, labels: Term, *others: Term) -> Estimate:
+    def mean_residual(self, labels: Term, *corrections: Term) -> Estimate:
         """Return the mean residual of a policy's labels, plus others, with bounds of its labels' mean."""
-        mean = self.linear(labels, *others, centre=0.0)
-        at, _, weight = labels
-        if at is self.own[0]:
-            return replace(mean, labels=self.label_mean(at, np.asarray(weight)))
-        return self.with_ends(mean, float(np.average(at.value, weights=weight)))
+        mean = self.linear(labels, *corrections, centre=0.0)
+        reading, _, weight = labels
+        if reading is self.own[0]:
+            return replace(mean, labels=self.label_mean(reading, np.asarray(weight)))
+        return self.with_ends(mean, float(np.average(reading.value, weights=weight)))
 
     @staticmethod
     def around(mean: Estimate, alpha: float) -> tuple[float, float]:
         """Return the ends of an interval by t and by bounds of its labels' mean, each with error alpha."""
-        (of_labels,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
-        below, above = mean.reach(of_labels, alpha)
+        (reach,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach(reach, alpha)
         return mean.value - below, mean.value + above
 
 
@@ -292,26 +295,28 @@ def decide(
     compat  refuse nothing, and leave out what cje-eval 0.3 does not know: borrowed calibration,
             labels and scale
     """
-    gates = [] if estimate.n_own else _support_gates(checked, estimate, requires)
+    gates = [] if estimate.n_own else _check_support(checked, estimate, requires)
     if not compat:
-        gates += _sample_gates(checked, estimate)
-        gates += _precision_gates(checked, estimate, requires)
+        gates += _check_sample(checked, estimate)
+        gates += _check_precision(checked, estimate, requires)
     if headline:
-        off, decimals = estimate.value - headline.value, checked.data.scale.decimals
+        shift, decimals = estimate.value - headline.value, checked.data.scale.decimals
         pairs = ((estimate, headline), (headline, estimate))
         is_apart = any(not a.interval[0] <= b.value <= a.interval[1] for a, b in pairs)
-        words = f"differs from the headline by {off:+.{decimals}f}"
+        words = f"differs from the headline by {shift:+.{decimals}f}"
         gates.append(("headline", is_apart, False, words))
-    if refused := [(name, words) for name, _, refuses, words in gates if refuses]:
-        return CAUTION if compat else REFUSE, refused
-    if cautions := [(name, words) for name, calls, _, words in gates if calls]:
+    if refusals := [(name, words) for name, _, refuses, words in gates if refuses]:
+        return CAUTION if compat else REFUSE, refusals
+    if cautions := [
+        (name, words) for name, is_caution, _, words in gates if is_caution
+    ]:
         return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
     is_checked = is_checked or checked.audit.status != NOT_DONE
     return REPORT, [] if is_checked else [("transport", "transport check: not done")]
 
 
-def _support_gates(
+def _check_support(
     checked: Checked, estimate: Estimate, requires: Sequence[str]
 ) -> list[Gate]:
     """Check overlap, transport and weights.
@@ -320,15 +325,15 @@ def _support_gates(
     """
     overlap, raw, scale = checked.overlap, checked.weights, checked.data.scale
     by_raw, by_score = (kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS))
-    affinity, outside = overlap.affinity, _percent(overlap.out_of_range)
-    others = "logged" if checked.data.logging_policy else "labelled"
-    at_end = _percent(overlap.saturation)
+    affinity, outside = overlap.affinity, _format_percent(overlap.out_of_range)
+    reference = "logged" if checked.data.logging_policy else "labelled"
+    at_end = _format_percent(overlap.saturation)
     gates = [
         (
             "overlap",
             affinity < 0.85,
             affinity < MIN_AFFINITY,
-            f"scores overlap too little with the {others} ones (A_B {affinity:.2f})",
+            f"scores overlap too little with the {reference} ones (A_B {affinity:.2f})",
         ),
         (
             "range",
@@ -348,50 +353,55 @@ def _support_gates(
     elif checked.audit.status != NOT_DONE:
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
-            bias = _uncorrected(checked, by_score)
-            gates.append(_bias_gate("bias", bias, estimate, words, scale))
+            bias = _measure_uncorrected_bias(checked, by_score)
+            gates.append(_check_bias("bias", bias, estimate, words, scale))
     if raw is None or FRESH_DRAWS in requires:
         return gates
-    if (covered := raw.target_coverage) is not None:
-        typical = f"only {_percent(covered)} of the logged answers are typical of it"
-        gates.append(("typical", covered < 0.70, covered < 0.30, typical))
+    if (coverage := raw.target_coverage) is not None:
+        coverage_reason = (
+            f"only {_format_percent(coverage)} of the logged answers are typical of it"
+        )
+        gates.append(("typical", coverage < 0.70, coverage < 0.30, coverage_reason))
     if by_score:
         calibrated = checked.calibrated
-        gates += _concentration_gates(
+        gates += _check_concentration(
             (estimate.ess or 0.0) / len(calibrated),
             weights.top_share(calibrated),
             float(calibrated.std() / calibrated.mean()),
             raw.share_near_zero,
         )
         # With fewer rows, intervals of calibrated weights undercover
-        few = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
-        gates.append(("weights", False, raw.ess < 30, few))
+        weight_reason = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
+        gates.append(("weights", False, raw.ess < 30, weight_reason))
         if (tail := raw.tail_index) is not None:
-            heavy = f"raw weights without a mean (tail index {tail:.2f})"
-            gates.append(("tail", tail < 1, False, heavy))
+            tail_reason = f"raw weights without a mean (tail index {tail:.2f})"
+            gates.append(("tail", tail < 1, False, tail_reason))
         if len(checked.fresh):
             words = "weights miss the scores of its fresh draws by"
-            bias = _imbalance(checked)
-            gates.append(_bias_gate("balance", bias, estimate, words, scale))
+            bias = _measure_imbalance(checked)
+            gates.append(_check_bias("balance", bias, estimate, words, scale))
     return gates
 
 
-def _uncorrected(checked: Checked, by_weights: bool) -> Estimate:
-    """Mean residual of a policy's labels minus the correction an estimate makes already.
+def _measure_uncorrected_bias(checked: Checked, by_weights: bool) -> Estimate:
+    """Return the mean residual of a policy's labels minus the correction an estimate makes already.
 
     by_weights  the correction is that of doubly robust estimates, else that of the direct one
     """
     _, labels = checked.target_labels
     assert labels is not None
     if by_weights:
-        at, weight = checked.at_logged, checked.residual_weights(checked.calibrated)
+        reading, weight = (
+            checked.at_logged,
+            checked.residual_weights(checked.calibrated),
+        )
     else:
-        at, weight = checked.calibration.at_labels, checked.balancing_weights
-    return checked.mean_residual(labels, (at, 0.0, -weight))
+        reading, weight = checked.calibration.at_labels, checked.balancing_weights
+    return checked.mean_residual(labels, (reading, 0.0, -weight))
 
 
-def _imbalance(evidence: Evidence) -> Estimate:
-    """Mean calibrated score of the logged rows by calibrated weights, minus that of the draws.
+def _measure_imbalance(evidence: Evidence) -> Estimate:
+    """Return the mean calibrated score of the logged rows, by calibrated weights, minus the draws' mean.
 
     Zero on average where the weights are right as a function of the score.
     """
@@ -409,7 +419,7 @@ def _imbalance(evidence: Evidence) -> Estimate:
 def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
     """Return the gates of estimates by raw weights."""
     share, variation = raw.ess / raw.n, raw.coefficient_of_variation
-    gates = _concentration_gates(share, raw.top_share, variation, raw.share_near_zero)
+    gates = _check_concentration(share, raw.top_share, variation, raw.share_near_zero)
     if (tail := raw.tail_index) is not None:
         lacks = "variance" if tail >= 1 else "mean"
         words = f"weights without a {lacks} (tail index {tail:.2f})"
@@ -417,21 +427,21 @@ def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
     return gates
 
 
-def _concentration_gates(
+def _check_concentration(
     effective_share: float, top: float, variation: float, near_zero: float
 ) -> list[Gate]:
-    effective, needed = _percent(effective_share), _percent(MIN_ESS)
-    few = f"effective sample {effective} of the rows ({needed} needed)"
-    zero = f"{_percent(near_zero)} of the raw weights are nearly zero"
-    heavy = f"5 % of the rows hold {_percent(top)} of the weight"
+    effective, needed = _format_percent(effective_share), _format_percent(MIN_ESS)
+    size_reason = f"effective sample {effective} of the rows ({needed} needed)"
+    zero_reason = f"{_format_percent(near_zero)} of the raw weights are nearly zero"
+    top_reason = f"5 % of the rows hold {_format_percent(top)} of the weight"
     return [
-        ("weights", False, effective_share < MIN_ESS, few),
-        ("weights", False, near_zero > 0.85, zero),
-        ("weights", False, top > 0.30 and variation > 2, heavy),
+        ("weights", False, effective_share < MIN_ESS, size_reason),
+        ("weights", False, near_zero > 0.85, zero_reason),
+        ("weights", False, top > 0.30 and variation > 2, top_reason),
     ]
 
 
-def _precision_gates(
+def _check_precision(
     checked: Checked, estimate: Estimate, requires: Sequence[str]
 ) -> list[Gate]:
     """Check value, interval and labels, and whether the calibration is borrowed.
@@ -441,12 +451,12 @@ def _precision_gates(
     sqrt(n) with an sd of at most 1/2, and their intervals undercover.
     """
     data = checked.data
-    scale, largest = data.scale, 0.25 * data.scale.width
+    scale, max_half_width = data.scale, 0.25 * data.scale.width
     low, high = estimate.interval
     half_width = (high - low) / 2
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
-    known = data.pool.label[data.pool.labelled]
-    needed = 62 if np.isin(known, (scale.low, scale.high)).all() else 30
+    label_values = data.pool.label[data.pool.labelled]
+    needed = 62 if np.isin(label_values, (scale.low, scale.high)).all() else 30
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
     return [
         (
@@ -467,12 +477,12 @@ def _precision_gates(
         (
             "width",
             False,
-            not half_width <= largest,  # or NaN
-            f"its interval is wider than ± {largest:g}",
+            not half_width <= max_half_width,  # or NaN
+            f"its interval is wider than ± {max_half_width:g}",
         ),
         (
             "width",
-            half_width > largest / 2,
+            half_width > max_half_width / 2,
             False,
             f"its interval is wide (± {half_width:.{scale.decimals}f})",
         ),
@@ -485,7 +495,7 @@ def _precision_gates(
     ]
 
 
-def _sample_gates(checked: Checked, estimate: Estimate) -> list[Gate]:
+def _check_sample(checked: Checked, estimate: Estimate) -> list[Gate]:
     """Check whether the labels that it rests on are a random sample."""
     if (sample := checked.selected_labels(is_own=estimate.n_own > 0)) is None:
         return []
@@ -498,7 +508,7 @@ def _sample_gates(checked: Checked, estimate: Estimate) -> list[Gate]:
     return [("sample", False, True, words)]
 
 
-def _bias_gate(
+def _check_bias(
     name: str, bias: Estimate, estimate: Estimate, words: str, scale: Scale
 ) -> Gate:
     """Check whether a bias is significant, and more than half of the half-width."""
@@ -514,5 +524,5 @@ def _bias_gate(
     return name, is_significant, refuses, words
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else "all"

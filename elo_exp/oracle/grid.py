@@ -43,9 +43,10 @@ logger = logging.getLogger(__name__)
 # monotone: by the score; two_stage: by oracle.covariates, too; judge: its scores for labels
 Calibration = Literal["monotone", "two_stage", "judge"]
 FIELDS = ("status", "value", "half_width")
-_SIZES = (250, 500, 1000, 2000, 3000, 5000)  # prompts
-_SEEDS, _SMALL_SEEDS = 50, 10  # the latter for files of fewer prompts
-_CHUNK = 8  # cells that a process is handed at once
+_DEFAULT_PROMPT_COUNTS = (250, 500, 1000, 2000, 3000, 5000)
+_N_SEEDS, _N_SEEDS_OF_SMALL_FILES = 50, 10
+# How many cells a process is handed at once
+_CELLS_PER_CHUNK = 8
 
 
 @dataclass(kw_only=True)
@@ -61,28 +62,32 @@ class GridSettings:
     def cells(self, n_prompts: int) -> list[Cell]:
         """Return the cells of a file. Raises UserError for a sample larger than that."""
         if (sizes := self.sizes) is None:
-            sizes = [size for size in _SIZES if size <= n_prompts]
+            sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
             sizes = sizes or [n_prompts // n for n in (8, 4, 2, 1)]
         if max(sizes) > n_prompts:
             raise UserError(
                 f"grid.sizes: found {max(sizes):,}, but the file has {n_prompts:,} prompts. "
                 "Expected sizes up to that."
             )
-        seeds = self.seeds or (_SEEDS if n_prompts >= _SIZES[0] else _SMALL_SEEDS)
+        seeds = self.seeds or (
+            _N_SEEDS
+            if n_prompts >= _DEFAULT_PROMPT_COUNTS[0]
+            else _N_SEEDS_OF_SMALL_FILES
+        )
         axes = product(sizes, self.label_shares, range(seeds))
         return [Cell(*cell) for cell in axes]
 
     def estimators(self, chosen: Mapping[str, Estimator]) -> dict[str, Estimator]:
         """Return the estimators, those that correct by weights once by each kind of weights."""
-        found: dict[str, Estimator] = {}
+        estimator_by_name: dict[str, Estimator] = {}
         for name, estimator in chosen.items():
             if hasattr(estimator, "weights"):
                 for kind in self.weights:
-                    part = replace(estimator, weights=kind)  # type: ignore[type-var]
-                    found[f"{name} {kind}"] = part
+                    variant = replace(estimator, weights=kind)  # type: ignore[type-var]
+                    estimator_by_name[f"{name} {kind}"] = variant
             else:
-                found[name] = estimator
-        return found
+                estimator_by_name[name] = estimator
+        return estimator_by_name
 
 
 class Cell(NamedTuple):
@@ -135,10 +140,10 @@ class Grid:
         )
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(None, spawn, _end_with_parent) as pool:
-            done = map(self.write, todo)
-            if len(todo) > _CHUNK:
-                done = pool.map(self.write, todo, chunksize=_CHUNK)  # type: ignore[assignment]
-            for _ in track(done, label="grid: draws", total=len(todo)):
+            paths = map(self.write, todo)
+            if len(todo) > _CELLS_PER_CHUNK:
+                paths = pool.map(self.write, todo, chunksize=_CELLS_PER_CHUNK)  # type: ignore[assignment]
+            for _ in track(paths, label="grid: draws", total=len(todo)):
                 pass
 
     def write(self, cell: Cell) -> Path:
@@ -149,30 +154,30 @@ class Grid:
 
     def estimate(self, cell: Cell) -> Array:
         """Return (c, p, k, f); all is refused where a curve cannot be fitted to the labels."""
-        drawn, policies = cell.draw(self.data), self.data.policies
+        sampled_data, policies = cell.draw(self.data), self.data.policies
         shape = len(self.calibrations), len(policies), len(self.names), len(FIELDS)
-        found = np.full(shape, np.nan)
-        found[..., 0] = STATUSES.index(REFUSE)
+        results = np.full(shape, np.nan)
+        results[..., 0] = STATUSES.index(REFUSE)
         for i, calibration in enumerate(self.calibrations):
-            data, least = drawn, 0
+            data, min_status = sampled_data, 0
             if calibration != "two_stage":
                 data = changed(
                     data, lambda r: replace(r, covariates=r.covariates[:, :0])
                 )
             if calibration == JUDGE:
                 data = changed(data, lambda r: replace(r, label=r.score))
-                least = STATUSES.index(CAUTION)
+                min_status = STATUSES.index(CAUTION)
             try:
                 analysis = analyse(data, self.estimators, self.options)
             except UserError:  # too few labels, or all in one fold
                 continue
             for row in analysis.estimates:
-                at = i, policies.index(row.policy), self.names.index(row.estimator)
-                found[at][0] = max(STATUSES.index(row.status), least)
-                known = analysis.unfiltered.get((row.policy, row.estimator))
-                if known is not None:
-                    found[at][1:] = known.value, known.half_length
-        return found
+                index = i, policies.index(row.policy), self.names.index(row.estimator)
+                results[index][0] = max(STATUSES.index(row.status), min_status)
+                raw_estimate = analysis.unfiltered.get((row.policy, row.estimator))
+                if raw_estimate is not None:
+                    results[index][1:] = raw_estimate.value, raw_estimate.half_length
+        return results
 
 
 def _end_with_parent() -> None:
@@ -193,7 +198,8 @@ Row = dict[str, Any]  # of grid.csv
 
 GIVEN, ALL = "given", "all policies"  # not refused; of the column `policy`
 JUDGE = "judge"  # the calibration that takes scores for labels
-_MISS = 40.0  # 2 / .05, of a 95 % interval
+# 2 / alpha in the interval score of a 95% interval
+_MISS_PENALTY = 40.0
 
 
 def score(grid: Grid) -> list[Row]:
@@ -211,34 +217,36 @@ def score(grid: Grid) -> list[Row]:
     groups = {ALL: slice(None)}
     groups |= {policy: slice(p, p + 1) for p, policy in enumerate(grid.truth)}
     for (size, label_share), cells in groupby(grid.cells, lambda cell: cell[:2]):
-        found = np.stack([np.load(grid.folder / cell.file) for cell in cells])
-        judge = np.full((len(found), len(truth)), np.nan)
+        results = np.stack([np.load(grid.folder / cell.file) for cell in cells])
+        judge = np.full((len(results), len(truth)), np.nan)
         if JUDGE in grid.calibrations and "direct" in grid.names:
             i, j = grid.calibrations.index(JUDGE), grid.names.index("direct")
-            judge = found[:, i, :, j, 1] - truth
-        for (i, calibration), (j, name), (policy, own), label in product(
+            judge = results[:, i, :, j, 1] - truth
+        for (i, calibration), (j, name), (policy, policy_slice), label in product(
             enumerate(grid.calibrations),
             enumerate(grid.names),
             groups.items(),
             (GIVEN, *STATUSES),
         ):
-            status, value, half_width = np.moveaxis(found[:, i, own, j], -1, 0)
+            status, value, half_width = np.moveaxis(
+                results[:, i, policy_slice, j], -1, 0
+            )
             if label == GIVEN:
-                chosen = status < STATUSES.index(REFUSE)
-            elif not (chosen := status == STATUSES.index(label)).any():
+                has_status = status < STATUSES.index(REFUSE)
+            elif not (has_status := status == STATUSES.index(label)).any():
                 continue
-            error = value - truth[own]
-            known = chosen & np.isfinite(error)
-            scored = known & (2 * size <= len(grid.data.prompts))
-            wide, off = half_width[scored], error[known]
-            beyond = np.maximum(np.abs(error[scored]) - wide, 0.0)
-            coverage = _mean(beyond == 0)
+            error = value - truth[policy_slice]
+            is_used = has_status & np.isfinite(error)
+            is_scored = is_used & (2 * size <= len(grid.data.prompts))
+            scored_half_width, used_error = half_width[is_scored], error[is_used]
+            miss = np.maximum(np.abs(error[is_scored]) - scored_half_width, 0.0)
+            coverage = _mean_or_nan(miss == 0)
             # Of as many draws, as policies share their prompts
-            n_draws = max(1, int(scored.any(axis=1).sum()))
+            n_draws = max(1, int(is_scored.any(axis=1).sum()))
             low, high = share_interval(coverage, n_draws)
             accuracy, tau, top_1 = math.nan, math.nan, math.nan
             if (policy, label) == (ALL, GIVEN):
-                accuracy, tau, top_1 = _ranking(value, chosen, truth)
+                accuracy, tau, top_1 = _compare_rankings(value, has_status, truth)
             estimator, _, weights = name.partition(" ")
             row = one_row(
                 size=size,
@@ -248,14 +256,16 @@ def score(grid: Grid) -> list[Row]:
                 weights=weights,
                 policy=policy,
                 status=label,
-                n=chosen.sum(),
-                n_draws=chosen.any(axis=1).sum(),
-                share=chosen.mean(),
-                bias=_mean(off),
-                rmse=np.sqrt(_mean(off**2)),
-                mae=_mean(np.abs(off)),
-                rmse_judge=np.sqrt(_mean(judge[:, own][known] ** 2)),
-                interval_score=_mean(2 * wide + _MISS * beyond),
+                n=has_status.sum(),
+                n_draws=has_status.any(axis=1).sum(),
+                share=has_status.mean(),
+                bias=_mean_or_nan(used_error),
+                rmse=np.sqrt(_mean_or_nan(used_error**2)),
+                mae=_mean_or_nan(np.abs(used_error)),
+                rmse_judge=np.sqrt(_mean_or_nan(judge[:, policy_slice][is_used] ** 2)),
+                interval_score=_mean_or_nan(
+                    2 * scored_half_width + _MISS_PENALTY * miss
+                ),
                 coverage=coverage,
                 coverage_low=low,
                 coverage_high=high,
@@ -267,26 +277,28 @@ def score(grid: Grid) -> list[Row]:
     return rows
 
 
-def _mean(values: Array | Mask) -> float:
+def _mean_or_nan(values: Array | Mask) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
-def _ranking(value: Array, given: Mask, truth: Array) -> tuple[float, float, float]:
-    """Compare the order of the policies that are given in a draw with the true one.
+def _compare_rankings(
+    value: Array, is_given: Mask, truth: Array
+) -> tuple[float, float, float]:
+    """Compare the order of the policies that are not refused in a draw with their true order.
 
     Pairwise accuracy and Kendall's tau-b are means over the draws that have a pair; the best policy
     is top 1 where its value is the highest, and missed where it is refused.
     """
     a, b = np.triu_indices(len(truth), k=1)
-    known = given[:, a] & given[:, b] & (truth[a] != truth[b])
-    found = np.where(known, np.sign(value[:, a] - value[:, b]), 0.0)
-    has_pair = (found != 0).any(axis=1)
-    agrees = (found * np.sign(truth[a] - truth[b]))[has_pair]
-    n_pairs, n_untied = (some[has_pair].sum(axis=1) for some in (known, found != 0))
-    best = np.where(given, value, -np.inf).argmax(axis=1)
-    is_best = given[np.arange(len(given)), best] & (truth[best] == truth.max())
+    has_order = is_given[:, a] & is_given[:, b] & (truth[a] != truth[b])
+    order = np.where(has_order, np.sign(value[:, a] - value[:, b]), 0.0)
+    has_pair = (order != 0).any(axis=1)
+    agrees = (order * np.sign(truth[a] - truth[b]))[has_pair]
+    n_pairs, n_untied = (mask[has_pair].sum(axis=1) for mask in (has_order, order != 0))
+    best = np.where(is_given, value, -np.inf).argmax(axis=1)
+    is_best = is_given[np.arange(len(is_given)), best] & (truth[best] == truth.max())
     return (
-        _mean((agrees > 0).sum(axis=1) / n_pairs),
-        _mean(agrees.sum(axis=1) / np.sqrt(n_pairs * n_untied)),
-        _mean(is_best),
+        _mean_or_nan((agrees > 0).sum(axis=1) / n_pairs),
+        _mean_or_nan(agrees.sum(axis=1) / np.sqrt(n_pairs * n_untied)),
+        _mean_or_nan(is_best),
     )

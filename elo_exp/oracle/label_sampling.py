@@ -88,13 +88,13 @@ def selection_p_value(
     """
     if np.isnan(chance).all() and len(np.unique(prompt)) == len(prompt):
         return _two_sample_p_value(score[labelled], score[~labelled])
-    distinct, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    distinct, index, count = np.unique(score, return_inverse=True, return_counts=True)
     if len(distinct) < 2:
         return None
-    rank = (np.cumsum(count) - (count - 1) / 2.0)[place]
+    rank = (np.cumsum(count) - (count - 1) / 2.0)[index]
     from_middle = np.abs(rank - rank.mean())
-    known = np.where(np.isnan(chance), labelled.mean(), chance)
-    excess = labelled / known - 1.0
+    label_chance = np.where(np.isnan(chance), labelled.mean(), chance)
+    excess = labelled / label_chance - 1.0
     p_values = [1.0]
     for value in (rank, from_middle):
         shares = excess * (value - value.mean())
@@ -107,31 +107,31 @@ def selection_p_value(
     return min(p_values)
 
 
-def _two_sample_p_value(labelled: Array, others: Array) -> float | None:
+def _two_sample_p_value(labelled: Array, unlabelled: Array) -> float | None:
     from scipy.stats import ks_2samp, mannwhitneyu
 
-    both = np.concatenate([labelled, others])
-    if both.min() == both.max():
+    all_scores = np.concatenate([labelled, unlabelled])
+    if all_scores.min() == all_scores.max():
         return None
     return min(
-        float(mannwhitneyu(labelled, others).pvalue),
-        float(ks_2samp(labelled, others, method="asymp").pvalue),
+        float(mannwhitneyu(labelled, unlabelled).pvalue),
+        float(ks_2samp(labelled, unlabelled, method="asymp").pvalue),
     )
 
 
 def label_samples(data: Dataset) -> list[LabelSample]:
     """Check the logged answers, the draws of each policy and the probes."""
-    found = []
+    samples = []
     if data.logging_policy is not None:
         logged = check_label_sample(
             data.logged, policy=data.logging_policy, source="logged"
         )
-        found.append(logged)
+        samples.append(logged)
     for policy, rows in data.fresh.items():
-        found.append(check_label_sample(rows, policy=policy, source="fresh"))
+        samples.append(check_label_sample(rows, policy=policy, source="fresh"))
     for policy, rows in data.probe.items():
-        found.append(_check_probe(rows, data.fresh.get(policy), policy))
-    return [sample for sample in found if sample.n_labelled]
+        samples.append(_check_probe(rows, data.fresh.get(policy), policy))
+    return [sample for sample in samples if sample.n_labelled]
 
 
 def _check_probe(probe: Rows, fresh: Rows | None, policy: str) -> LabelSample:
@@ -139,8 +139,10 @@ def _check_probe(probe: Rows, fresh: Rows | None, policy: str) -> LabelSample:
     probe = probe[probe.labelled]
     if fresh is None or not len(probe):
         return check_label_sample(probe, policy=policy, source="probe")
-    others = ~np.isin(fresh.prompt, probe.prompt)
-    if not others.any() and len(probe) < len(fresh):
-        others = ~others
-    rest = fresh[others].without_labels
-    return check_label_sample(Rows.join([probe, rest]), policy=policy, source="probe")
+    is_compared = ~np.isin(fresh.prompt, probe.prompt)
+    if not is_compared.any() and len(probe) < len(fresh):
+        is_compared = ~is_compared
+    compared_draws = fresh[is_compared].without_labels
+    return check_label_sample(
+        Rows.join([probe, compared_draws]), policy=policy, source="probe"
+    )

@@ -23,9 +23,9 @@ from elo_exp.files import write_json, write_jsonl
 from elo_exp.judges.lexical import letter_similarity, overlap, specificity
 from elo_exp.records import Item, Prompt
 
-_STYLES: tuple[Style, ...] = ("reference", "hedged", "partial", "swapped")
+_PROBE_STYLES: tuple[Style, ...] = ("reference", "hedged", "partial", "swapped")
 # Shares of reference, hedged, partial, swapped, the question and a refusal. The first one logs.
-_SHARES = {
+_ANSWER_SHARES_BY_POLICY = {
     "base": (0.25, 0.25, 0.22, 0.20, 0.05, 0.03),
     "clone": (0.25, 0.25, 0.22, 0.20, 0.05, 0.03),
     "tuned": (0.36, 0.26, 0.20, 0.13, 0.03, 0.02),
@@ -33,9 +33,10 @@ _SHARES = {
     "poser": (0.10, 0.10, 0.08, 0.15, 0.56, 0.01),  # flatters the judge
     "shrug": (0.005, 0.005, 0.005, 0.005, 0.01, 0.97),
 }
-_TILT = 0.4  # standard deviation of the log odds of an answer between prompts
-_N_DRAWS = 7  # answers to each prompt
-_LABELLED = 0.25  # of the logged answers
+# Between prompts
+_TILT_SD_LOG_ODDS = 0.4
+_N_DRAWS_PER_PROMPT = 7
+_LABEL_SHARE_OF_LOGGED = 0.25
 _SCORE_STEP = 0.02
 
 
@@ -48,37 +49,37 @@ def write(
     Returns the arguments of `read_dataset` and the path of the true values, `truth`.
     """
     prompts = bank.texts(Path(bank_path), "oracle")
-    answer, score, label = _answers(prompts, bank_path)
+    answer, score, label = _make_answers(prompts, bank_path)
     rng = np.random.default_rng(seed)
-    tilt = rng.normal(0.0, _TILT, label.shape)
+    tilt = rng.normal(0.0, _TILT_SD_LOG_ODDS, label.shape)
     logp = {  # (prompts, answers); a policy of one answer alone is never tilted
         name: scipy.special.log_softmax(
             np.log(shares) + tilt * (max(shares) < 0.9), axis=1
         )
-        for name, shares in _SHARES.items()
+        for name, shares in _ANSWER_SHARES_BY_POLICY.items()
     }
-    prompt = np.repeat(np.arange(len(prompts)), _N_DRAWS)
-    logging_policy, *targets = _SHARES
-    for name in _SHARES:
+    prompt = np.repeat(np.arange(len(prompts)), _N_DRAWS_PER_PROMPT)
+    logging_policy, *targets = _ANSWER_SHARES_BY_POLICY
+    for name in _ANSWER_SHARES_BY_POLICY:
         chances = np.exp(logp[name][prompt]).cumsum(axis=1)
-        chosen = (chances < rng.random((len(prompt), 1))).sum(axis=1)
-        at = prompt, np.minimum(chosen, label.shape[1] - 1)
+        answer_index = (chances < rng.random((len(prompt), 1))).sum(axis=1)
+        index = prompt, np.minimum(answer_index, label.shape[1] - 1)
         file, logprobs = f"fresh/{name}.jsonl", {}
         labelled = np.full(len(prompt), all_labelled)
         if name == logging_policy:
             file = "logged.jsonl"
-            labelled |= rng.random(len(prompt)) < _LABELLED
-            by_policy = {target: logp[target][at] for target in targets}
-            logprobs["total_logprob"] = logp[name][at]
-            logprobs["target_logps"] = arrays.rows(**by_policy)
+            labelled |= rng.random(len(prompt)) < _LABEL_SHARE_OF_LOGGED
+            logp_by_target = {target: logp[target][index] for target in targets}
+            logprobs["total_logprob"] = logp[name][index]
+            logprobs["target_logps"] = arrays.rows(**logp_by_target)
         rows = arrays.rows(
             prompt_id=[prompts[i].prompt_id for i in prompt],
             prompt=[prompts[i].text for i in prompt],
-            response=answer[at],
+            response=answer[index],
             policy=name,
-            judge_score=np.round(np.round(score[at] / _SCORE_STEP) * _SCORE_STEP, 2),
-            draw_idx=np.arange(len(prompt)) % _N_DRAWS,
-            oracle_label=np.where(labelled, label[at], np.nan),
+            judge_score=np.round(np.round(score[index] / _SCORE_STEP) * _SCORE_STEP, 2),
+            draw_idx=np.arange(len(prompt)) % _N_DRAWS_PER_PROMPT,
+            oracle_label=np.where(labelled, label[index], np.nan),
             **logprobs,
         )
         write_jsonl(folder / file, rows)
@@ -93,10 +94,10 @@ def write(
     }
 
 
-def _answers(
+def _make_answers(
     prompts: Sequence[Prompt], bank_path: str
 ) -> tuple[NDArray[np.object_], Array, Array]:
-    """(prompts, answers) texts, scores and labels in [0, 1].
+    """Return texts, scores and labels in [0, 1], each (prompts, answers).
 
     The answers are those of the probes, the question and a refusal; judge and oracle compare words,
     as `lexical` does.
@@ -109,12 +110,12 @@ def _answers(
             lapse_rate=0.0,
             bank_path=bank_path,
         )
-        for style in _STYLES
+        for style in _PROBE_STYLES
     ]
     rows = []
     for prompt in prompts:
         texts = [probe.answer(prompt) for probe in probes]
-        seen = Item(
+        item = Item(
             prompt_id=prompt.prompt_id,
             dimension="factuality",
             source=prompt.source,
@@ -122,12 +123,16 @@ def _answers(
             entrant_id="",
             response_text="",
         )
-        known = replace(seen, gold_answer=prompt.gold_answer)
+        item_with_gold = replace(item, gold_answer=prompt.gold_answer)
         rows += [
             (
                 text,
-                (specificity(seen, text) + letter_similarity(seen, text)) / 2,
-                (overlap(known, text) + letter_similarity(known, text)) / 2,
+                (specificity(item, text) + letter_similarity(item, text)) / 2,
+                (
+                    overlap(item_with_gold, text)
+                    + letter_similarity(item_with_gold, text)
+                )
+                / 2,
             )
             for text in (*texts, f"Certainly. {prompt.text}", "I cannot say.")
         ]

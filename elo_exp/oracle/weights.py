@@ -16,7 +16,7 @@ MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
 TOP = 0.05  # share of the rows whose weights are called the largest
 EXTREME = 5.0  # a weight above this, or below its inverse
 RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
-_BINS = 20
+_N_SCORE_BINS = 20
 
 
 def raw_weights(log_ratio: Array) -> Array:
@@ -32,8 +32,8 @@ def hajek_weights(log_ratio: Array) -> Array:
 
 def clipped(weights: Array, largest: float) -> Array:
     """Clip weights of mean one, and scale them to mean one again."""
-    cut = np.minimum(weights, largest)
-    return np.asarray(cut / cut.mean())
+    clipped_weights = np.minimum(weights, largest)
+    return np.asarray(clipped_weights / clipped_weights.mean())
 
 
 def effective_sample_size(weights: Array) -> float:
@@ -68,8 +68,8 @@ def score_affinity(logged: Array, target: Array, weights: Array) -> float:
 
     1 for equal distributions, 0 for disjoint ones. weights  of `target`
     """
-    both = np.concatenate([logged, target])
-    edges = np.linspace(both.min(), both.max(), _BINS + 1)
+    all_scores = np.concatenate([logged, target])
+    edges = np.linspace(all_scores.min(), all_scores.max(), _N_SCORE_BINS + 1)
     if edges[0] == edges[-1]:
         return 1.0
     p = np.histogram(logged, edges)[0]
@@ -108,8 +108,8 @@ def calibrate_weights(hajek: Array, rows: Rows) -> CrossFit:
         for fit, p in zip(
             fits, minimum_variance_mixture(squares, ridge=ridge), strict=True
         ):
-            part = replace(fit, levels=p * fit.levels, share=p * fit.share)
-            curves.append((fold, part))
+            mixed_fit = replace(fit, levels=p * fit.levels, share=p * fit.share)
+            curves.append((fold, mixed_fit))
     return CrossFit(rows=rows, curves=tuple(curves))
 
 
