@@ -158,7 +158,7 @@ def _compared(first: Path, other: Path, out: Path) -> object:
     """All that `experiment=compare` makes but figures."""
     compared = _comparison(first, other)
     _ = compared.opening
-    found = compare(compared._read[0])
+    found = compare(compared._readable_runs[0])
     shown = compare_page(found)
     metrics(found, shown)
     write_json(out / "compare.json", {**found, "conclusions": shown.conclusion_rows()})

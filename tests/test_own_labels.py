@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elo_exp.arrays import Array
-from elo_exp.experiments.compare import _difference
+from elo_exp.experiments.compare import _subtract_estimates
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import PolicyEstimate
 from elo_exp.report.oracle_files import documents
@@ -92,12 +92,12 @@ def test_two_runs_with_20_of_20_right_may_still_differ():
         found = documents(analysed(drawn({"one": labelled(np.ones(20))}), ["direct"]))
         runs.append((found["estimates.json"][0], found["influences.json"]["one"]))
     (before, a), (after, b) = runs
-    row = _difference(before, after, a, b)
+    row = _subtract_estimates(before, after, a, b)
     assert (row["difference"], row["difference_p_value"]) == (0.0, 1.0)
     ends = row["difference_ci_low"], row["difference_ci_high"]
     assert ends == pytest.approx((-0.17, 0.17), abs=0.01)
     without = {**a, "labels": None}, {**b, "labels": None}
-    assert _difference(before, after, *without)["difference_p_value"] is None
+    assert _subtract_estimates(before, after, *without)["difference_p_value"] is None
 
 
 # Simulated

@@ -120,7 +120,7 @@ def test_the_queries_of_the_medical_study_have_the_keys_they_always_had(
     tmp_path: Path, words: tuple[str, ...], expected: str
 ):
     with opened(tmp_path, *words) as (job, context):
-        keys = job.experiment._plan(context.store).keys  # type: ignore[attr-defined]
+        keys = job.experiment._make_plan(context.store).keys  # type: ignore[attr-defined]
     assert (len(keys), digest(keys)) == (4548, expected)
 
 

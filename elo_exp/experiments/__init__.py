@@ -128,28 +128,28 @@ class NamesNumbers(Protocol):
 
 def parts_of(experiment: object) -> dict[str, Any]:
     """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     assert is_dataclass(experiment)
-    for name in (one.name for one in fields(experiment) if one.init):
+    for name in (setting.name for setting in fields(experiment) if setting.init):
         value = getattr(experiment, name)
         if isinstance(value, dict):
-            found |= {f"{name}.{key}": part for key, part in value.items()}
+            parts |= {f"{name}.{key}": part for key, part in value.items()}
         else:
-            found[name] = value
-    return found
+            parts[name] = value
+    return parts
 
 
 def input_files(experiment: object) -> dict[str, Path]:
     """All files that decide what the experiment concludes, by part and role: "rubric factuality system"."""
-    found = dict(experiment.input_files) if isinstance(experiment, ReadsFiles) else {}
+    files = dict(experiment.input_files) if isinstance(experiment, ReadsFiles) else {}
     for name, part in parts_of(experiment).items():
         if isinstance(part, ReadsFiles):
             label = name.replace(".", " ", 1)
-            found |= {
+            files |= {
                 f"{label} {role}".rstrip(): path
                 for role, path in part.input_files.items()
             }
-    return found
+    return files
 
 
 def recorded_answers(experiment: object) -> dict[str, Path]:
@@ -183,13 +183,13 @@ def judged_as(experiment: object) -> dict[str, Any]:
 def labels(experiment: object) -> dict[str, str]:
     """By which a tracker groups runs, whatever their parts are made of."""
     judge = getattr(experiment, "judge", None)
-    asked = getattr(experiment, "judges", None)
-    judges = asked if isinstance(asked, Mapping) else {}
-    found = {
+    judges_setting = getattr(experiment, "judges", None)
+    judges = judges_setting if isinstance(judges_setting, Mapping) else {}
+    label_by_name = {
         "entrants": ", ".join(getattr(experiment, "entrant", ())),
         "dimensions": ", ".join(
             r.dimension for r in getattr(experiment, "rubric", {}).values()
         ),
         "judge_model": ", ".join(judges) or (judge.model if judge else ""),
     }
-    return {name: label for name, label in found.items() if label}
+    return {name: label for name, label in label_by_name.items() if label}

@@ -31,49 +31,56 @@ class Answer(Pairwise):
             raise UserError(
                 "entrant: none is chosen. Choose those that answer: 'entrant=[mine]'."
             )
-        self._say_answers()
-        asked = self._asked()
+        self._log_answers()
+        prompts = self._select_shard_prompts()
         if self.plan:
-            return self._counts(asked, context.store)
+            return self._describe_plan(prompts, context.store)
         for entrant in self.entrant.values():
             if isinstance(entrant, ModelEntrant):
-                entrant.cache_key(asked[0])  # looks for the model
-        preflight(asked, self.entrant, None, context.store, stored_only=False)
+                entrant.cache_key(prompts[0])  # looks for the model
+        preflight(prompts, self.entrant, None, context.store, stored_only=False)
         return None
 
     def run(self, context: Context) -> Report:
-        asked, usage = self._asked(), context.store.usage
+        prompts, usage = self._select_shard_prompts(), context.store.usage
         pipeline.generate(
-            asked,
+            prompts,
             self.entrant,
             context.store,
             allow_missing=self.allow_missing,
             canary=self.judging.canary,
         )
-        made, stored = usage.responses_generated, usage.responses_stored
-        there = f", {stored} were there" if stored else ""
-        what = "answers" if self.shard is None else f"shard {self.shard}"
+        n_made, n_stored = usage.responses_generated, usage.responses_stored
+        stored_note = f", {n_stored} were there" if n_stored else ""
+        subject = "answers" if self.shard is None else f"shard {self.shard}"
         return Report(
             headline=math.nan,
-            text=f"{what}: {made} responses made{there}; experiment=tournament judges them",
-            facts={"entrants": list(self.entrant), "selected_prompt_count": len(asked)},
+            text=f"{subject}: {n_made} responses made{stored_note}; experiment=tournament judges them",
+            facts={
+                "entrants": list(self.entrant),
+                "selected_prompt_count": len(prompts),
+            },
         )
 
-    def _asked(self) -> Sequence[Prompt]:
+    def _select_shard_prompts(self) -> Sequence[Prompt]:
         """The prompts of this share, each as often as it is drawn. Raises UserError for none."""
-        ids = {prompt.prompt_id for prompt in share_of(self._prompts(), self.shard)}
-        asked = [prompt for prompt in self._drawn_prompts() if prompt.prompt_id in ids]
-        if not asked:
+        ids = {
+            prompt.prompt_id for prompt in share_of(self._select_prompts(), self.shard)
+        }
+        prompts = [
+            prompt for prompt in self._repeat_prompts() if prompt.prompt_id in ids
+        ]
+        if not prompts:
             raise UserError(
-                f"shard: found {self.shard}, which holds none of {len(self._prompts())} prompts. "
+                f"shard: found {self.shard}, which holds none of {len(self._select_prompts())} prompts. "
                 "Expected fewer shares."
             )
-        return asked
+        return prompts
 
-    def _counts(self, asked: Sequence[Prompt], store: Store) -> str:
-        known = pipeline.known_responses(asked, self.entrant, store)
+    def _describe_plan(self, prompts: Sequence[Prompt], store: Store) -> str:
+        known_responses = pipeline.known_responses(prompts, self.entrant, store)
         lines = [
-            f"  {name}: {len(known[name])} of {len(asked)} are there"
+            f"  {name}: {len(known_responses[name])} of {len(prompts)} are there"
             for name in self.entrant
         ]
         return "\n".join(["plan: answers to make, and nothing to judge", *lines])

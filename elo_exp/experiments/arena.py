@@ -58,15 +58,29 @@ from elo_exp.report.words import arena as words
 from elo_exp.report.words.judge import plan_of_equal_answers
 from elo_exp.store.store import Store
 
-_OF_FIT = (
+_FIT_FIELDS = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
     *("kin", "n_kin_anchors"),
 )
-_OF_HUMANS = ("agreement", "kappa", "temperature", *_OF_FIT[:4])
-_NUMBERS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
-_METRICS = (*_NUMBERS, "status", "reason")
-_OTHER_SCALES = ("by_judge", "soft")
-_SAID = ("state", "sentence", "rating", "ci_low", "ci_high")  # of a conclusion
+_HUMAN_METRICS = ("agreement", "kappa", "temperature", *_FIT_FIELDS[:4])
+_RATING_FIELDS = (
+    "rating",
+    "std_error",
+    "ci_low",
+    "ci_high",
+    "rank",
+    "rank_low",
+    "rank_high",
+)
+_MODEL_FIELDS = (*_RATING_FIELDS, "status", "reason")
+_OTHER_BOARDS = ("by_judge", "soft")
+_CONCLUSION_FIELDS = (
+    "state",
+    "sentence",
+    "rating",
+    "ci_low",
+    "ci_high",
+)
 
 
 @dataclass(kw_only=True)
@@ -78,16 +92,16 @@ class Arena(Pairwise):
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        of_models = (*_NUMBERS, "n_judged", *_OTHER_SCALES, "error")
+        model_numbers = (*_RATING_FIELDS, "n_judged", *_OTHER_BOARDS, "error")
         names = {
             name.partition("/")[0] for name in self.entrant
         }  # a repository has two parts
         return {
             "arena_mean": ("error",),
-            "human": (*_OF_HUMANS, "mae"),
+            "human": (*_HUMAN_METRICS, "mae"),
             "judge": RATES,
             "usage": (),
-            **dict.fromkeys(sorted(names), of_models),
+            **dict.fromkeys(sorted(names), model_numbers),
         }
 
     @property
@@ -99,32 +113,34 @@ class Arena(Pairwise):
 
         The plan of adaptive opponents is that of as many random ones.
         """
-        self._say_answers()
+        self._log_answers()
         self.check(context.overrides)
         if not self.shard:
-            refuse_unchosen(self.judge, partial(self._plans, store=context.store))
+            refuse_unchosen(
+                self.judge, partial(self._plan_placements, store=context.store)
+            )
         if not self.plan:
             return None
         stand_in = sources.assumed(self.arena, n_models=MIN_ANCHORS)
-        one = replace(self, arena=stand_in) if stand_in else self
-        run = one.placement(context.store)
-        entered = run.random(run.n_battles)
-        plan, n = run.plan(entered), len(run.to_recalibrate(entered))
+        experiment = replace(self, arena=stand_in) if stand_in else self
+        run = experiment.placement(context.store)
+        draws = run.random(run.n_battles)
+        plan, n = run.plan(draws), len(run.to_recalibrate(draws))
         return "\n".join(
             [
                 pipeline.plan_table(plan),
                 *words.plan_of_calibration(plan, n),
                 *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
-                *self._plan_of_kin(run.kin),
-                *plan_of_equal_answers(run.known_equal(entered)),
+                *self._plan_kin(run.kin),
+                *plan_of_equal_answers(run.known_equal(draws)),
             ]
         )
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
-        return self._plans([self.judge], store=store)
+        return self._plan_placements([self.judge], store=store)
 
-    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+    def _plan_placements(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """What each judge would be asked, and cost."""
         runs = [replace(self, judge=judge).placement(store) for judge in judges]
         return [run.plan(run.random(run.n_battles)) for run in runs]
@@ -137,9 +153,9 @@ class Arena(Pairwise):
         run.run()
         return report(self, run, place(self, run), context)
 
-    def _lines_of_answers(self) -> list[str]:
+    def _describe_answers(self) -> list[str]:
         """Only what was read: the prompts are those of the arena."""
-        return [one.line() for one in joining.entrants(self._files).values()]
+        return [entrant.line() for entrant in joining.entrants(self._files).values()]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -152,14 +168,14 @@ class Arena(Pairwise):
                 f"prompts.cluster: found {self.prompts.cluster!r}. The prompts are those of the arena, and each counts "
                 "by itself. Leave it out."
             )
-        chosen = self.arena
+        arena_settings = self.arena
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given
-        if not self.entrant or (is_default and not chosen.simulated):
+        if not self.entrant or (is_default and not arena_settings.simulated):
             raise UserError(
                 "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
             )
-        sources.check(chosen)
+        sources.check(arena_settings)
         rubrics = self._rubrics
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
@@ -169,7 +185,7 @@ class Arena(Pairwise):
             )
         scores = isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
         scores &= '"score_a"' in rubrics[0].schema
-        soft = chosen.soft
+        soft = arena_settings.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
             raise UserError(
                 f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
@@ -180,13 +196,16 @@ class Arena(Pairwise):
                 f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
                 "API, or judge=lexical."
             )
-        if chosen.placement == "calibrated" and chosen.n_calibration == 0:
+        if (
+            arena_settings.placement == "calibrated"
+            and arena_settings.n_calibration == 0
+        ):
             raise UserError(
                 "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
                 "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
                 "arena.placement=raw."
             )
-        if chosen.placement == "calibrated" and needs_style(self.rating):
+        if arena_settings.placement == "calibrated" and needs_style(self.rating):
             raise UserError(
                 "rating.bradley_terry.style: the calibrated fit has no style. Add "
                 "arena.placement=raw, or leave it out."
@@ -201,7 +220,7 @@ class Arena(Pairwise):
             raise UserError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
-        if self.shard is not None and chosen.opponents == "adaptive":
+        if self.shard is not None and arena_settings.opponents == "adaptive":
             raise UserError(
                 "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
             )
@@ -232,10 +251,10 @@ class Arena(Pairwise):
 def place(experiment: Arena, run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
     human, placed = run.human, tuple(run.drawn)
-    chosen, judge_model = experiment.arena, experiment.judge.model
+    arena_settings, judge_model = experiment.arena, experiment.judge.model
     battles = run.battles()
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
-    again = Battles.from_rows([b for b in battles if b.model_a not in placed])
+    recalibration = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in sorted({*placed}.difference(judged.models)):
         n_drawn, n_answered = len(run.usable(run.drawn[name])), len(run.responses[name])
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
@@ -245,10 +264,10 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "
             "the stored verdicts with experiment=store."
         )
-    every = judged.concatenate(human)
-    board = experiment.rate(every)
+    all_battles = judged.concatenate(human)
+    board = experiment.rate(all_battles)
     flags = {model: board.row(model).flag for model in placed}
-    found = Placement(
+    placement = Placement(
         arena=run.arena.name,
         judge_model=judge_model,
         placed=placed,
@@ -265,68 +284,92 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
     (method,) = experiment.rating.values()
     level = float(experiment.elo.initial_rating)
     baseline = getattr(method, "baseline_model", None)
-    if len(again):
-        voted = human.select(np.isin(human.questions, again.questions)[human.question])
-        found.agreement = agreement.kappa(
-            voted,
-            again,
+    if len(recalibration):
+        votes = human.select(
+            np.isin(human.questions, recalibration.questions)[human.question]
+        )
+        placement.agreement = agreement.kappa(
+            votes,
+            recalibration,
             names=("humans", judge_model),
             dimension=run.rubric.dimension,
         )
-        found.temperature = temperature(voted, again)
-        found.fit = joint_fit.fit(
-            human, again, judged, placed, found.kin.models, kin_sd=chosen.kin_sd
+        placement.temperature = temperature(votes, recalibration)
+        placement.fit = joint_fit.fit(
+            human,
+            recalibration,
+            judged,
+            placed,
+            placement.kin.models,
+            kin_sd=arena_settings.kin_sd,
         )
-    if chosen.placement == "calibrated":
-        fit, place_of = found.fit, every.models.index
-        found.refusal = fit.refusal if fit else Reason(name="not_calibrated")
-        if fit is None or found.refusal:
+    if arena_settings.placement == "calibrated":
+        fit, index_of = placement.fit, all_battles.models.index
+        placement.refusal = fit.refusal if fit else Reason(name="not_calibrated")
+        if fit is None or placement.refusal:
             # Placed models keep their rows, without a rating.
-            board = experiment.rate(every.select(np.arange(len(judged), len(every))))
-            refused = {place_of(model): "refused" for model in placed}
-            found.board = replace(board, flags={**board.flags, **refused})
+            board = experiment.rate(
+                all_battles.select(np.arange(len(judged), len(all_battles)))
+            )
+            refused_flags = {index_of(model): "refused" for model in placed}
+            placement.board = replace(board, flags={**board.flags, **refused_flags})
         else:
-            found.by_judge = replace(board, label="Judge's scale")
-            found.board = joint_fit.leaderboard(
+            placement.by_judge = replace(board, label="Judge's scale")
+            placement.board = joint_fit.leaderboard(
                 fit,
-                every.n_battles(),
+                all_battles.n_battles(),
                 level=level,
                 baseline=baseline,
-                unrated={place_of(m): flag for m, flag in flags.items() if flag},
+                unrated={index_of(m): flag for m, flag in flags.items() if flag},
             )
-    if chosen.soft is not None and not found.refusal:
-        rated = [model for model in placed if not flags[model]]
-        found.soft = soft_elo(
-            run.judgments, human, rated, soft=chosen.soft, initial_rating=level
+    if arena_settings.soft is not None and not placement.refusal:
+        rated_models = [model for model in placed if not flags[model]]
+        placement.soft = soft_elo(
+            run.judgments,
+            human,
+            rated_models,
+            soft=arena_settings.soft,
+            initial_rating=level,
         )
-    if chosen.simulated:
-        graded = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
-        found.truth = chosen.simulated.truth(graded, level=level, baseline=baseline)
-    if chosen.placement == "raw" and needs_style(experiment.rating):
-        name, controlling = next(iter(experiment.rating.items()))
-        plain: Any = controlling
-        found.adjusted_for = (*plain.style,)
-        without = replace(experiment, rating={name: replace(plain, style=())})
-        found.uncontrolled = without.rate(every)
+    if arena_settings.simulated:
+        probes = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
+        placement.truth = arena_settings.simulated.truth(
+            probes, level=level, baseline=baseline
+        )
+    if arena_settings.placement == "raw" and needs_style(experiment.rating):
+        name, style_method = next(iter(experiment.rating.items()))
+        untyped_method: Any = style_method
+        placement.adjusted_for = (*untyped_method.style,)
+        uncontrolled_experiment = replace(
+            experiment, rating={name: replace(untyped_method, style=())}
+        )
+        placement.uncontrolled = uncontrolled_experiment.rate(all_battles)
     styles = styles_of(run.comparisons)
-    found.style = {
+    placement.style = {
         model: measure_style_distance(styles, model, run.anchors) for model in placed
     }
-    if not found.refusal:
-        found.missing = _missing_results(
-            experiment, found, again, run.missing(), level=level, baseline=baseline
+    if not placement.refusal:
+        placement.missing = _rate_missing_results(
+            experiment,
+            placement,
+            recalibration,
+            run.missing(),
+            level=level,
+            baseline=baseline,
         )
-    found.reasons = {
-        model: _reasons(found, model, flag, is_kin_allowed=experiment.allows_kin)
+    placement.reasons = {
+        model: _list_reasons(
+            placement, model, flag, is_kin_allowed=experiment.allows_kin
+        )
         for model, flag in flags.items()
     }
-    return found
+    return placement
 
 
-def _missing_results(
+def _rate_missing_results(
     experiment: Arena,
-    found: Placement,
-    again: Battles,
+    placement: Placement,
+    recalibration: Battles,
     missing: Mapping[str, Sequence[MissingBattle]],
     *,
     level: float,
@@ -334,152 +377,167 @@ def _missing_results(
 ) -> dict[str, MissingResults]:
     """Rate the placed models once more as if they had lost what is missing, and as if they had won it.
 
-    again    verdicts on human battles
-    missing  by placed model
+    recalibration  verdicts on human battles
+    missing        by placed model
     """
     if not any(missing.values()):
         return {}
     boards = list[Leaderboard | None]()
     for wins in (False, True):
-        judged = found.judged
-        for model, lacking in missing.items():
-            judged = count_for_one(judged, lacking, model, wins=wins)
-        every = judged.concatenate(found.human)
-        board: Leaderboard | None = experiment.rate(every)
-        if found.by_judge and board:
-            flags = {model: board.row(model).flag for model in found.placed}
+        judged = placement.judged
+        for model, missing_battles in missing.items():
+            judged = count_for_one(judged, missing_battles, model, wins=wins)
+        all_battles = judged.concatenate(placement.human)
+        board: Leaderboard | None = experiment.rate(all_battles)
+        if placement.by_judge and board:
+            flags = {model: board.row(model).flag for model in placement.placed}
             fit = joint_fit.fit(
-                found.human,
-                again,
+                placement.human,
+                recalibration,
                 judged,
-                found.placed,
-                found.kin.models,
+                placement.placed,
+                placement.kin.models,
                 kin_sd=experiment.arena.kin_sd,
             )
             board = None
             if not fit.refusal:
                 board = joint_fit.leaderboard(
                     fit,
-                    every.n_battles(),
+                    all_battles.n_battles(),
                     level=level,
                     baseline=baseline,
                     unrated={
-                        every.models.index(m): flag for m, flag in flags.items() if flag
+                        all_battles.models.index(m): flag
+                        for m, flag in flags.items()
+                        if flag
                     },
                 )
         boards.append(board)
     results = {}
-    for model, lacking in missing.items():
-        if not lacking:
+    for model, missing_battles in missing.items():
+        if not missing_battles:
             continue
         low, high = (board.row(model) if board else None for board in boards)
-        n_lacks = sum(model in one.lacking for one in lacking)
-        n_answered = found.n_judged(model) - sum(one.is_judged for one in lacking)
+        n_lacks = sum(model in battle.lacking for battle in missing_battles)
+        n_answered = placement.n_judged(model) - sum(
+            battle.is_judged for battle in missing_battles
+        )
         results[model] = MissingResults(
-            n_battles=n_answered + len(lacking),
+            n_battles=n_answered + len(missing_battles),
             n_lacks=n_lacks,
-            n_failed=sum(model in one.failed for one in lacking),
-            n_unjudged=len(lacking) - n_lacks,
+            n_failed=sum(model in battle.failed for battle in missing_battles),
+            n_unjudged=len(missing_battles) - n_lacks,
             low=low,
             high=high,
         )
     return results
 
 
-def _reasons(
-    found: Placement, model: str, flag: str | None, *, is_kin_allowed: bool
+def _list_reasons(
+    placement: Placement, model: str, flag: str | None, *, is_kin_allowed: bool
 ) -> list[Reason]:
     """Return what stands against the placement of a model, besides the checks of the judge.
 
     flag  why the judge's verdicts give it no rating
     """
-    if found.refusal:
-        return [found.refusal]
+    if placement.refusal:
+        return [placement.refusal]
     if flag:
         return [Reason(name="unrated", about={"flag": flag})]
-    of_style = found.style[model].reasons()
-    if model in found.missing:
-        of_missing = found.missing[model].reasons(found.board.row(model))
-        of_style = [*of_missing, *of_style]
-    if found.by_judge and found.fit:
-        return [*found.fit.cautions(model), *of_style]
-    reasons, kin = [Reason(name="raw"), *of_style], found.kin
+    style_reasons = placement.style[model].reasons()
+    if model in placement.missing:
+        missing_reasons = placement.missing[model].reasons(placement.board.row(model))
+        style_reasons = [*missing_reasons, *style_reasons]
+    if placement.by_judge and placement.fit:
+        return [*placement.fit.cautions(model), *style_reasons]
+    reasons, kin = [Reason(name="raw"), *style_reasons], placement.kin
     if kin.is_unequal and model in kin.models and not is_kin_allowed:
         about = {"family": kin.family}
         reasons.append(Reason(name="kin", about=about, judges=True))
     return reasons
 
 
-def _conclusions(
-    found: Placement, checks: Sequence[Check], kind: str
+def _conclude_placements(
+    placement: Placement, checks: Sequence[Check], kind: str
 ) -> dict[str, Conclusion]:
     """Conclude what may be said of each placed model.
 
     checks, kind  of the judge
     """
-    judged = found.judged
-    concluded = {}
-    for model in found.placed:
-        own = judged.select(judged.model_a == judged.models.index(model))
+    judged = placement.judged
+    conclusions = {}
+    for model in placement.placed:
+        model_battles = judged.select(judged.model_a == judged.models.index(model))
         scope = Scope(
-            judge=found.judge_model,
+            judge=placement.judge_model,
             kind=kind,
-            n_prompts=own.n_prompts(),
-            source=found.arena,
+            n_prompts=model_battles.n_prompts(),
+            source=placement.arena,
         )
-        reasons = [*found.reasons[model], *of_checks(checks, model)]
-        said = conclude(found.board.row(model), reasons, scope)
-        concluded[model] = replace(said, adjustment=_adjustment(found, model))
-    return concluded
+        reasons = [*placement.reasons[model], *of_checks(checks, model)]
+        conclusion = conclude(placement.board.row(model), reasons, scope)
+        conclusions[model] = replace(
+            conclusion, adjustment=_describe_adjustment(placement, model)
+        )
+    return conclusions
 
 
-def _adjustment(found: Placement, model: str) -> Adjustment | None:
+def _describe_adjustment(placement: Placement, model: str) -> Adjustment | None:
     """Return what the rating of a placed model holds equal, with its rating without the control."""
-    if not found.adjusted_for or found.uncontrolled is None:
+    if not placement.adjusted_for or placement.uncontrolled is None:
         return None
-    row = found.uncontrolled.row(model)
+    row = placement.uncontrolled.row(model)
     raw = Effect(value=row.rating, low=row.ci_low, high=row.ci_high)
-    return Adjustment(features=found.adjusted_for, raw=raw)
+    return Adjustment(features=placement.adjusted_for, raw=raw)
 
 
 def report(
-    experiment: Arena, run: PlacementRun, found: Placement, context: Context
+    experiment: Arena, run: PlacementRun, placement: Placement, context: Context
 ) -> Report:
     """Write the artifacts of a placement, and report it."""
     run_dir = context.run_dir
-    chosen, dimension = experiment.arena, run.rubric.dimension
+    arena_settings, dimension = experiment.arena, run.rubric.dimension
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
-    by_humans = replace(found.human_board, label=f"{found.votes.title()} votes alone")
+    by_humans = replace(
+        placement.human_board, label=f"{placement.votes.title()} votes alone"
+    )
     boards = {
-        "calibrated" if found.by_judge else name: found.board,
-        "by_judge": found.by_judge,
-        "soft": found.soft,
-        "truth": found.truth,
+        "calibrated" if placement.by_judge else name: placement.board,
+        "by_judge": placement.by_judge,
+        "soft": placement.soft,
+        "truth": placement.truth,
         "by_humans": by_humans,
     }
-    rated = Standings(
-        models=found.placed,
-        battles={dimension: found.judged},
+    rated_standings = Standings(
+        models=placement.placed,
+        battles={dimension: placement.judged},
         companions={key: {dimension: b} for key, b in boards.items() if b},
-        judges_agreement=[found.agreement] if found.agreement else [],
+        judges_agreement=[placement.agreement] if placement.agreement else [],
         diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
-    if chosen.union:
-        by_arena = {q: q.partition(":")[0] for q in found.human.questions}
-        votes = {dimension: Fitted.of(found.human)}
+    if arena_settings.union:
+        by_arena = {q: q.partition(":")[0] for q in placement.human.questions}
+        votes = {dimension: Fitted.of(placement.human)}
         strata = standings.of_strata(votes, by_arena, method.rate)
-        rated = standings.with_diagnoses(rated, strata)
-    rated = with_checks(rated, [quality])
+        rated_standings = standings.with_diagnoses(rated_standings, strata)
+    rated_standings = with_checks(rated_standings, [quality])
     kind = scope_of(experiment.judge).kind
-    concluded = _conclusions(found, rated.checks[dimension], kind)
-    said = {model: words.as_row(one, found) for model, one in concluded.items()}
-    every_board = artifacts.ratings_json(rated) | {"conclusions": said}
-    of_dimension = every_board["dimensions"][dimension]
+    conclusions = _conclude_placements(
+        placement, rated_standings.checks[dimension], kind
+    )
+    conclusion_rows = {
+        model: words.as_row(conclusion, placement)
+        for model, conclusion in conclusions.items()
+    }
+    all_boards = artifacts.ratings_json(rated_standings) | {
+        "conclusions": conclusion_rows
+    }
+    dimension_boards = all_boards["dimensions"][dimension]
     settings = {"method": name, **vars(method)}
-    ratings = elo_ratings(found, of_dimension, settings, said)
-    written = [
+    ratings = elo_ratings(placement, dimension_boards, settings, conclusion_rows)
+    written_paths = [
         *artifacts.write_judging(
             run_dir,
             responses=run.responses,
@@ -489,47 +547,53 @@ def report(
         artifacts.write_battles(
             run_dir,
             [
-                found.judged.concatenate(found.human)
-                if chosen.inline_human
-                else found.judged
+                placement.judged.concatenate(placement.human)
+                if arena_settings.inline_human
+                else placement.judged
             ],
-            chosen.battles_format,
+            arena_settings.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),
-        write_json(run_dir / "ratings.json", every_board),
+        write_json(run_dir / "ratings.json", all_boards),
         *artifacts.write_bootstraps(
-            run_dir, {dimension: found.by_judge or found.board}
+            run_dir, {dimension: placement.by_judge or placement.board}
         ),
     ]
-    if chosen.simulated:
+    if arena_settings.simulated:
         path = run_dir / "arena.jsonl"
-        written.append(write_jsonl(path, chosen.simulated.votes))
+        written_paths.append(write_jsonl(path, arena_settings.simulated.votes))
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
-    first = concluded[found.placed[0]]
-    why = words.because(found.refusal, first) if found.refusal else None
-    shown = tournament_page.sections(
-        rated,
-        *texts,
-        max_rows=len(found.board.models),
-        noun="arenas",
-        refusal=why,
+    first_conclusion = conclusions[placement.placed[0]]
+    refusal_reason = (
+        words.because(placement.refusal, first_conclusion)
+        if placement.refusal
+        else None
     )
-    headline = found.board.row(found.placed[0]).rating
+    sections = tournament_page.sections(
+        rated_standings,
+        *texts,
+        max_rows=len(placement.board.models),
+        noun="arenas",
+        refusal=refusal_reason,
+    )
+    headline = placement.board.row(placement.placed[0]).rating
 
     def figures() -> Sequence[Plot]:
         from elo_exp.figures import arena
 
-        return arena.plots(found)
+        return arena.plots(placement)
 
     return Report(
         headline=math.nan if headline is None else headline,
-        headline_is=f"{found.placed[0]}/rating",
-        text=arena_page.text(found, concluded, quality, rated.diagnoses),
+        headline_is=f"{placement.placed[0]}/rating",
+        text=arena_page.text(
+            placement, conclusions, quality, rated_standings.diagnoses
+        ),
         follow_up=next_audit(experiment.judge, experiment.rubric, context),
         facts=facts,
-        artifacts=written,
-        metrics=metrics(found, ratings, quality),
+        artifacts=written_paths,
+        metrics=metrics(placement, ratings, quality),
         tables={
             "judge": facts["judge_quality"],
             "verdicts": artifacts.verdict_rows(comparisons, judgments),
@@ -537,65 +601,66 @@ def report(
         figures=figures,
         page=page.maker(
             "arena",
-            shown=arena_page.shown(found, concluded),
+            shown=arena_page.shown(placement, conclusions),
             made=arena_page.made,
-            **shown,
+            **sections,
         ),
     )
 
 
 def elo_ratings(
-    found: Placement,
+    placement: Placement,
     boards: Mapping[str, Any],
     settings: Mapping[str, Any],
-    said: Mapping[str, Mapping[str, Any]],
+    conclusions: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the leaderboard, best first, with what it takes to rate the battles again.
 
-    boards    leaderboards as in ratings.json, the placement's first
-    settings  of the rating method
-    said      the conclusion of each placed model, as words.arena.as_row has it
+    boards       leaderboards as in ratings.json, the placement's first
+    settings     of the rating method
+    conclusions  the conclusion of each placed model, as words.arena.as_row has it
     """
-    of_board = {name: board["ratings"] for name, board in boards.items()}
-    samples = (found.by_judge or found.board).samples
+    rows_by_board = {name: board["ratings"] for name, board in boards.items()}
+    samples = (placement.by_judge or placement.board).samples
     return {
-        "arena": found.arena,
-        "model": found.placed[0],
-        "models": list(found.placed),
-        "judge_model": found.judge_model,
-        "n_judged_battles": len(found.judged),
-        "n_human_battles": len(found.human),
+        "arena": placement.arena,
+        "model": placement.placed[0],
+        "models": list(placement.placed),
+        "judge_model": placement.judge_model,
+        "n_judged_battles": len(placement.judged),
+        "n_human_battles": len(placement.human),
         "n_bootstraps": 0 if samples is None else len(samples),
         "seed": settings.get("seed"),
         "rating_settings": settings,
         "ratings": [
             {
                 **row,
-                "source": found.source(row["model"]),
-                **_status(said.get(row["model"])),
+                "source": placement.source(row["model"]),
+                **_describe_status(conclusions.get(row["model"])),
             }
-            for row in next(iter(of_board.values()))
+            for row in next(iter(rows_by_board.values()))
         ],
-        "conclusions": said,
-        "by_judge": of_board.get("by_judge", []),
-        "soft": found.soft and {**found.soft.parameters, "ratings": of_board["soft"]},
-        "by_humans": of_board["by_humans"],
-        "mae": found.mae,
-        "calibration": found.agreement
+        "conclusions": conclusions,
+        "by_judge": rows_by_board.get("by_judge", []),
+        "soft": placement.soft
+        and {**placement.soft.parameters, "ratings": rows_by_board["soft"]},
+        "by_humans": rows_by_board["by_humans"],
+        "mae": placement.mae,
+        "calibration": placement.agreement
         and {
-            **found.agreement,
-            "temperature": found.temperature,
-            **{name: getattr(found.fit, name) for name in _OF_FIT},
+            **placement.agreement,
+            "temperature": placement.temperature,
+            **{name: getattr(placement.fit, name) for name in _FIT_FIELDS},
         },
     }
 
 
-def _status(said: Mapping[str, Any] | None) -> dict[str, str | None]:
+def _describe_status(conclusion: Mapping[str, Any] | None) -> dict[str, str | None]:
     """Return whether a placement may be published, and what stands against it; nothing of anchors."""
-    if said is None:
+    if conclusion is None:
         return {}
-    reasons = [reason["words"] for reason in said["reasons"]]
-    return {"status": STATUS[said["state"]], "reason": "; ".join(reasons) or None}
+    reasons = [reason["words"] for reason in conclusion["reasons"]]
+    return {"status": STATUS[conclusion["state"]], "reason": "; ".join(reasons) or None}
 
 
 def metrics(
@@ -607,30 +672,35 @@ def metrics(
     ratings  of `elo_ratings`
     """
     calibration = ratings["calibration"] or {}
-    found: dict[str, Any] = {
-        f"human/{name}": calibration.get(name) for name in _OF_HUMANS
+    values: dict[str, Any] = {
+        f"human/{name}": calibration.get(name) for name in _HUMAN_METRICS
     }
-    found["human/mae"] = placement.mae
+    values["human/mae"] = placement.mae
     boards = (placement.by_judge, placement.soft)
-    others = dict(zip(_OTHER_SCALES, boards, strict=True))
+    other_boards = dict(zip(_OTHER_BOARDS, boards, strict=True))
     for row in ratings["ratings"]:
         model, truth = row["model"], placement.truth
         if model not in placement.placed:
             continue
-        own = {name: row.get(name) for name in _METRICS}
-        own |= {"n_judged": placement.n_judged(model)}
-        for name, board in others.items():
+        model_values = {name: row.get(name) for name in _MODEL_FIELDS}
+        model_values |= {"n_judged": placement.n_judged(model)}
+        for name, board in other_boards.items():
             if board and model in board.models:
-                own[name] = board.row(model).rating
+                model_values[name] = board.row(model).rating
         if truth and model in truth.models and row["rating"] is not None:
-            own["error"] = row["rating"] - (truth.row(model).rating or math.nan)
-        found |= {f"{model}/{name}": value for name, value in own.items()}
-        said = ratings["conclusions"][model]
-        found |= {f"conclusion/{model}/{name}": said[name] for name in _SAID}
-    errors = [found.get(f"{model}/error") for model in placement.placed]
+            model_values["error"] = row["rating"] - (
+                truth.row(model).rating or math.nan
+            )
+        values |= {f"{model}/{name}": value for name, value in model_values.items()}
+        conclusion = ratings["conclusions"][model]
+        values |= {
+            f"conclusion/{model}/{name}": conclusion[name]
+            for name in _CONCLUSION_FIELDS
+        }
+    errors = [values.get(f"{model}/error") for model in placement.placed]
     if known_errors := [error for error in errors if error is not None]:
         size = math.hypot(*known_errors) / math.sqrt(len(known_errors))
-        found["arena_mean/error"] = size
+        values["arena_mean/error"] = size
     for name in RATES:
-        found[f"judge/{quality['dimension']}/{name}"] = quality[name]
-    return {name: value for name, value in found.items() if value is not None}
+        values[f"judge/{quality['dimension']}/{name}"] = quality[name]
+    return {name: value for name, value in values.items() if value is not None}

@@ -58,10 +58,14 @@ from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, 
 
 logger = logging.getLogger(__name__)
 
-# Of a probe, by the name that trackers have
-_TRACKED = {"value": "estimate", "low": "low", "high": "high"}
-_WHAT = "audit verdicts"
-_RANKED = {"answer": 3, "hedge": 2, "abstain": 3}  # levels, by expected behaviour
+# The column of a probe's results behind each number that trackers get
+_COLUMN_BY_METRIC = {"value": "estimate", "low": "low", "high": "high"}
+_REQUEST_NOUN = "audit verdicts"
+_N_RANKED_LEVELS_BY_BEHAVIOR = {
+    "answer": 3,
+    "hedge": 2,
+    "abstain": 3,
+}  # levels, by expected behaviour
 
 
 @dataclass(kw_only=True)
@@ -84,7 +88,7 @@ class AuditJudging:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _AuditOutcome:
     """What an audit of a judge has found, of each dimension."""
 
     audited: Sequence[Audited]
@@ -94,9 +98,9 @@ class _Found:
     def rows(self) -> list[dict[str, Any]]:
         """A row for each dimension and probe."""
         return [
-            {"dimension": one.audit["dimension"]} | row
-            for one in self.audited
-            for row in one.audit["results"]
+            {"dimension": dimension_audit.audit["dimension"]} | row
+            for dimension_audit in self.audited
+            for row in dimension_audit.audit["results"]
         ]
 
     @property
@@ -136,7 +140,7 @@ class AuditJudge:
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"audit": ("biased", *_TRACKED), "usage": ()}
+        return {"audit": ("biased", *_COLUMN_BY_METRIC), "usage": ()}
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -147,14 +151,14 @@ class AuditJudge:
         self._check(context)
         if not self.plan:
             return None
-        return f"{self._plan_of_judging(context.store)}\n{self._plan_of_reach()}"
+        return f"{self._plan_judging(context.store)}\n{self._plan_reach()}"
 
     def _check(self, context: Context) -> None:
         """Raise UserError for what cannot be asked."""
         check_dimensions(list(self.rubric.values()))
-        if said := words.of_turns(*self._of_turns):
-            logger.info("audit: %s", said)
-        refuse_unchosen(self.judge, partial(self._plans, store=context.store))
+        if turns_note := words.of_turns(*self._turn_counts):
+            logger.info("audit: %s", turns_note)
+        refuse_unchosen(self.judge, partial(self._make_plans, store=context.store))
         if not self._queries:
             raise UserError(
                 "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
@@ -168,46 +172,46 @@ class AuditJudge:
             context,
         )
 
-    def _plan_of_judging(self, store: Store) -> str:
+    def _plan_judging(self, store: Store) -> str:
         (plan,) = self.plans(store)
         return pipeline.plan_table(plan)
 
-    def _plan_of_reach(self) -> str:
+    def _plan_reach(self) -> str:
         """Say what each probe would find, and call ok."""
         rng, delta = np.random.default_rng(self.audit.seed), self.audit.delta
         rows = []
         for rubric in self.rubric.values():
-            replies = _simulated(self._asked[rubric.dimension], rng)
-            measured = measures(self._judged(rubric, replies), delta)
+            replies = _simulate_replies(self._questions[rubric.dimension], rng)
+            measurements = measures(self._read_judgments(rubric, replies), delta)
             rows += [
                 ReachRow(
                     dimension=rubric.dimension,
                     probe=name,
                     n_prompts=n,
                     effect=effect,
-                    n_needed=needed,
+                    n_needed=n_needed,
                 )
-                for name, n, effect, needed in audit_decisions.in_reach(measured)
+                for name, n, effect, n_needed in audit_decisions.in_reach(measurements)
             ]
         return audit_page.plan_text(rows)
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
-        return self._plans([self.judge], store=store)
+        return self._make_plans([self.judge], store=store)
 
-    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+    def _make_plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """What each judge would be asked, and cost."""
         return [
             pipeline.plan_replies(
-                replace(self, judge=judge)._queries, judge, store, noun=_WHAT
+                replace(self, judge=judge)._queries, judge, store, noun=_REQUEST_NOUN
             )
             for judge in judges
         ]
 
     def run(self, context: Context) -> Report:
-        return self._reported(context, self._found(context.store))
+        return self._write_report(context, self._run_audit(context.store))
 
-    def _found(self, store: Store) -> _Found:
+    def _run_audit(self, store: Store) -> _AuditOutcome:
         """Ask the judge, decide on what it says, and leave the audits where later runs find them."""
         store.usage.flips = None
         replies = pipeline.ask(
@@ -217,28 +221,37 @@ class AuditJudge:
             pipeline.Asking(
                 canary=self.judging.canary, max_invalid=self.judging.max_invalid
             ),
-            reads=self._reads,
-            noun=_WHAT,
+            reads=self._has_verdict,
+            noun=_REQUEST_NOUN,
         )
         judged = {
-            rubric.dimension: self._judged(rubric, replies)
+            rubric.dimension: self._read_judgments(rubric, replies)
             for rubric in self.rubric.values()
         }
-        audited = [
-            self._audited(rubric, judged[rubric.dimension], replies)
+        dimension_audits = [
+            self._decide_audit(rubric, judged[rubric.dimension], replies)
             for rubric in self.rubric.values()
         ]
-        for one in audited:
-            place = one.audit["judge_key"], one.audit["rubric_key"]
-            write_json(audit_decisions.path(store.folder, *place), one.audit)
-        return _Found(audited=audited, judged=judged)
+        for dimension_audit in dimension_audits:
+            keys = (
+                dimension_audit.audit["judge_key"],
+                dimension_audit.audit["rubric_key"],
+            )
+            write_json(audit_decisions.path(store.folder, *keys), dimension_audit.audit)
+        return _AuditOutcome(audited=dimension_audits, judged=judged)
 
-    def _reported(self, context: Context, found: _Found) -> Report:
+    def _write_report(self, context: Context, outcome: _AuditOutcome) -> Report:
         run_dir = context.run_dir
-        sections = [audit_page.section(one, self.probe) for one in found.audited]
-        audits = {one.audit["dimension"]: one.audit for one in found.audited}
-        rows = found.rows
-        n_biased = float(found.n_biased)
+        sections = [
+            audit_page.section(dimension_audit, self.probe)
+            for dimension_audit in outcome.audited
+        ]
+        audits = {
+            dimension_audit.audit["dimension"]: dimension_audit.audit
+            for dimension_audit in outcome.audited
+        }
+        rows = outcome.rows
+        n_biased = float(outcome.n_biased)
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
@@ -249,50 +262,53 @@ class AuditJudge:
                 write_jsonl(
                     run_dir / "verdicts.jsonl",
                     (
-                        asked.comparison.to_dict() | judgment.to_dict()
-                        for pairs in found.judged.values()
-                        for asked, judgment in pairs
+                        asked_question.comparison.to_dict() | judgment.to_dict()
+                        for pairs in outcome.judged.values()
+                        for asked_question, judgment in pairs
                     ),
                 ),
             ],
             metrics={
-                f"conclusion/{dimension}/{name}": one["conclusion"][name]
-                for dimension, one in audits.items()
+                f"conclusion/{dimension}/{name}": audit["conclusion"][name]
+                for dimension, audit in audits.items()
                 for name in ("state", "sentence")
             }
             | {"audit/biased": n_biased}
             | {
                 f"audit/{row['dimension']}/{row['probe']}/{name}": row[column]
                 for row in rows
-                for name, column in _TRACKED.items()
+                for name, column in _COLUMN_BY_METRIC.items()
                 if row[column] is not None
             },
             tables={"audit": rows},
-            figures=lambda: _figures(rows, self.audit.delta),
+            figures=lambda: _draw_figures(rows, self.audit.delta),
             page=page.maker("audit", sections=sections),
         )
 
-    def _reads(self, request: JudgeRequest, reply: JudgeReply) -> bool:
+    def _has_verdict(self, request: JudgeRequest, reply: JudgeReply) -> bool:
         """Whether a reply holds a verdict."""
         rubrics = {rubric.dimension: rubric for rubric in self.rubric.values()}
         rubric = rubrics[request.subject.dimension]
-        found = rubric.parse(request, reply, judge_model=self.judge.model)
-        return found.verdict != "INVALID"
+        verdict = rubric.parse(request, reply, judge_model=self.judge.model)
+        return verdict.verdict != "INVALID"
 
     # Questions
 
     @cached_property
-    def _asked(self) -> dict[str, list[Asked]]:
+    def _questions(self) -> dict[str, list[Asked]]:
         """All questions by dimension."""
         return {
-            rubric.dimension: [*self._of_probes(rubric), *self._of_gold(rubric)]
+            rubric.dimension: [*self._ask_probes(rubric), *self._ask_gold(rubric)]
             for rubric in self.rubric.values()
         }
 
     @property
     def _queries(self) -> list[JudgeRequest]:
         return [
-            q for asked in self._asked.values() for one in asked for q in one.queries
+            q
+            for questions in self._questions.values()
+            for question in questions
+            for q in question.queries
         ]
 
     @cached_property
@@ -304,7 +320,7 @@ class AuditJudge:
         return bank.load(Path(self.prompts.bank_path))
 
     @property
-    def _of_turns(self) -> tuple[int, int]:
+    def _turn_counts(self) -> tuple[int, int]:
         """How many prompts are of several turns, which an audit leaves out, and how many there are."""
         n = sum(conversations.n_turns(prompt) != 1 for prompt in self._bank)
         return n, len(self._bank)
@@ -313,24 +329,24 @@ class AuditJudge:
     def _gold(self) -> list[GoldPair]:
         return gold.read(Path(self.audit.gold)) if self.audit.gold else []
 
-    def _of_probes(self, rubric: Rubric) -> Iterator[Asked]:
+    def _ask_probes(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield the questions of the probes, on a share of the prompts twice; those of a ladder
         under paraphrases, too."""
-        cases = self._cases(rubric)
-        n_again = self.audit.retest_share * len(cases)
+        cases = self._make_cases(rubric)
+        n_retests = self.audit.retest_share * len(cases)
         files = (self.audit.paraphrases or {}).get(rubric.dimension, [])
         for (i, (prompt, case)), name in product(enumerate(cases), self.probe):
             probe = self.probe[name]
             if rubric.dimension in probe.not_for:
                 continue
             paths = files if probe.kind == "floor" else []
-            again = [rubric] if i < n_again or paths else []
-            others = [replace(rubric, path=path) for path in paths]
+            retest = [rubric] if i < n_retests or paths else []
+            paraphrased_rubrics = [replace(rubric, path=path) for path in paths]
             for n, question in enumerate(probe.questions(case)):
-                yield self._ask(
+                yield self._make_question(
                     prompt,
                     f"{name}: {question.form} {n}",
-                    [rubric, *again, *others],
+                    [rubric, *retest, *paraphrased_rubrics],
                     probe=name,
                     kind=probe.kind,
                     bound=self.audit.delta if probe.bound is None else probe.bound,
@@ -338,11 +354,11 @@ class AuditJudge:
                     paraphrases=paths,
                 )
 
-    def _of_gold(self, rubric: Rubric) -> Iterator[Asked]:
+    def _ask_gold(self, rubric: Rubric) -> Iterator[Asked]:
         """Yield labelled pairs; those of equals with one author of the judge's family measure
         whether it prefers its own, which is x."""
         families = self.audit.families
-        own = family(families, self.judge.model)
+        own_family = family(families, self.judge.model)
         for pair in self._gold:
             subset, probe, name = pair.subset or "all", "", "gold"
             prompt = Prompt(
@@ -356,11 +372,11 @@ class AuditJudge:
                 continue
             x, y = pair.response_a, pair.response_b
             authors = pair.author_a or "", pair.author_b or ""
-            is_own = [own == (family(families, a) or "") for a in authors]
+            is_own = [own_family == (family(families, a) or "") for a in authors]
             if pair.label == "tie" and sum(is_own) == 1:
                 probe = name = f"self: {subset}"
                 x, y = (y, x) if is_own[1] else (x, y)
-            yield self._ask(
+            yield self._make_question(
                 prompt,
                 name,
                 [rubric],
@@ -370,14 +386,14 @@ class AuditJudge:
                 question=Question(form=name, x=x, y=y),
             )
 
-    def _ask(
+    def _make_question(
         self, prompt: Prompt, name: str, wordings: Sequence[Rubric], **about: Any
     ) -> Asked:
         """Put a question under each wording of the rubric, which is one of its repeats."""
         question: Question = about["question"]
         x, y, in_turns = question.x, question.y, bool(question.x_tool)
         if in_turns:
-            x = conversations.transcript(_after_a_call(question.x_tool, x))
+            x = conversations.transcript(_add_tool_call(question.x_tool, x))
             y = conversations.transcript([Message(role="assistant", content=y)])
         comparison = wordings[0].compare(
             prompt,
@@ -400,7 +416,7 @@ class AuditJudge:
         ]
         return Asked(comparison=comparison, queries=queries, **about)
 
-    def _cases(self, rubric: Rubric) -> list[tuple[Prompt, Case]]:
+    def _make_cases(self, rubric: Rubric) -> list[tuple[Prompt, Case]]:
         """Return prompts with answers of three qualities, made of references or of behaviours.
 
         The order of behaviours is known where the rubric shows which one is expected; to a prompt
@@ -413,7 +429,9 @@ class AuditJudge:
             levels = tuple(level.answer(prompt) for level in self.levels.values())
             by_reference = bool(prompt.gold_answer)
             n_ranked = (
-                3 if by_reference else _RANKED.get(prompt.expected_behavior or "", 0)
+                3
+                if by_reference
+                else _N_RANKED_LEVELS_BY_BEHAVIOR.get(prompt.expected_behavior or "", 0)
             )
             if by_reference == rubric.shows_expected_behavior:
                 n_ranked = 0
@@ -425,23 +443,27 @@ class AuditJudge:
 
     # Answers
 
-    def _judged(self, rubric: Rubric, replies: Mapping[str, JudgeReply]) -> Judged:
-        judged, model = [], self.judge.model
-        for one in self._asked[rubric.dimension]:
+    def _read_judgments(
+        self, rubric: Rubric, replies: Mapping[str, JudgeReply]
+    ) -> Judged:
+        pairs, model = [], self.judge.model
+        for asked_question in self._questions[rubric.dimension]:
             verdicts = [
                 rubric.parse(query, replies[query.key], judge_model=model)
-                for query in one.queries
+                for query in asked_question.queries
             ]
-            judged.append((one, reconcile(one.comparison, verdicts)))
-        return judged
+            pairs.append(
+                (asked_question, reconcile(asked_question.comparison, verdicts))
+            )
+        return pairs
 
-    def _audited(
+    def _decide_audit(
         self, rubric: Rubric, judged: Judged, replies: Mapping[str, JudgeReply]
     ) -> Audited:
         """Decide on all that was measured on one dimension."""
-        measured = measures(judged, self.audit.delta)
-        results = audit_decisions.decide(measured, self.audit.delta)
-        n_prompts = len(self._cases(rubric))
+        measurements = measures(judged, self.audit.delta)
+        results = audit_decisions.decide(measurements, self.audit.delta)
+        n_prompts = len(self._make_cases(rubric))
         conclusion = audit_conclusion(
             results,
             judge=self.judge.model,
@@ -449,7 +471,11 @@ class AuditJudge:
             n_prompts=n_prompts,
         )
         judgments = [judgment for _, judgment in judged]
-        keys = {query.key for one, _ in judged for query in one.queries}
+        keys = {
+            query.key
+            for asked_question, _ in judged
+            for query in asked_question.queries
+        }
         audit = {
             "schema": 1,
             "date": utc_now(),
@@ -462,8 +488,8 @@ class AuditJudge:
             "probes_version": VERSION,
             "settings": asdict(self.audit),
             "n_prompts": n_prompts,
-            "n_of_turns": self._of_turns[0],
-            "n_bank": self._of_turns[1],
+            "n_of_turns": self._turn_counts[0],
+            "n_bank": self._turn_counts[1],
             "n_questions": len(judged),
             "n_queries": len(keys),
             "n_invalid": sum(judgment.invalid for judgment in judgments),
@@ -473,7 +499,7 @@ class AuditJudge:
             "results": results,
             "gold": gold_results(self._gold, judgments),
         }
-        return Audited(conclusion=conclusion, audit=audit, measures=measured)
+        return Audited(conclusion=conclusion, audit=audit, measures=measurements)
 
 
 @dataclass(kw_only=True)
@@ -492,7 +518,7 @@ class AuditPanel(AuditJudge):
         several.share_budget(self.judges, self.judging.budget_usd)
 
     @cached_property
-    def _each(self) -> dict[str, AuditJudge]:
+    def _audit_by_judge(self) -> dict[str, AuditJudge]:
         """The audit of each judge."""
         return {
             name: several.alone(AuditJudge, self, judge)
@@ -520,15 +546,15 @@ class AuditPanel(AuditJudge):
                 judge.preflight()
         Plan.of_all(plans).check(context.store)
 
-    def _plan_of_judging(self, store: Store) -> str:
+    def _plan_judging(self, store: Store) -> str:
         plans = zip(self.judges, self.plans(store), strict=True)
         return pipeline.plan_of_judges(dict(plans))
 
     def plans(self, store: Store) -> list[Plan]:
-        plans = self._plans([*self.judges.values()], store=store)
+        plans = self._make_plans([*self.judges.values()], store=store)
         return several.told_apart(self.judges, plans)
 
-    def _plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
+    def _make_plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         return [
             plan
             for judge in judges
@@ -536,78 +562,88 @@ class AuditPanel(AuditJudge):
         ]
 
     def run(self, context: Context) -> Report:
-        found, reports = dict[str, _Found](), dict[str, Report]()
-        failed = dict[str, UserError]()
-        for name, one in self._each.items():
-            logger.info("judge %s: %s", name, one.judge.model)
+        outcomes, reports = dict[str, _AuditOutcome](), dict[str, Report]()
+        errors = dict[str, UserError]()
+        for name, audit in self._audit_by_judge.items():
+            logger.info("judge %s: %s", name, audit.judge.model)
             try:
-                found[name] = one._found(context.store)
+                outcomes[name] = audit._run_audit(context.store)
             except UserError as error:
                 logger.warning("warning: judge %s is not audited: %s", name, error)
-                failed[name] = error
+                errors[name] = error
                 continue
-            reports[name] = one._reported(context.of_judge(name), found[name])
-        if not found:
-            raise next(iter(failed.values()))
-        said = [
-            self._side_by_side(rubric.dimension, found, failed)
+            reports[name] = audit._write_report(context.of_judge(name), outcomes[name])
+        if not outcomes:
+            raise next(iter(errors.values()))
+        comparisons = [
+            self._compare_judges(rubric.dimension, outcomes, errors)
             for rubric in self.rubric.values()
         ]
-        pages = {name: judge_page(name) for name in found}
-        n_biased = float(sum(one.n_biased for one in found.values()))
+        pages = {name: judge_page(name) for name in outcomes}
+        n_biased = float(sum(outcome.n_biased for outcome in outcomes.values()))
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
-            text=audits_page.text(said),
+            text=audits_page.text(comparisons),
             facts={
                 "judge_model": ", ".join(self.judges),
-                "judges": {name: one.model for name, one in self.judges.items()},
+                "judges": {name: judge.model for name, judge in self.judges.items()},
             },
             artifacts=[
                 write_json(
                     context.run_dir / "judges.json",
-                    {one.dimension: audits_page.as_json(one) for one in said},
+                    {
+                        comparison.dimension: audits_page.as_json(comparison)
+                        for comparison in comparisons
+                    },
                 )
             ],
-            metrics={"audit/biased": n_biased} | audits_page.metrics(said),
-            page=page.maker("audits", **audits_page.context(said, pages)),
-            exit_code=2 if failed else 0,
+            metrics={"audit/biased": n_biased} | audits_page.metrics(comparisons),
+            page=page.maker("audits", **audits_page.context(comparisons, pages)),
+            exit_code=2 if errors else 0,
             of_judges=reports,
         )
 
-    def _side_by_side(
+    def _compare_judges(
         self,
         dimension: str,
-        found: Mapping[str, _Found],
-        failed: Mapping[str, UserError],
+        outcomes: Mapping[str, _AuditOutcome],
+        errors: Mapping[str, UserError],
     ) -> SideBySide:
-        audited = {
-            name: audit
-            for name, one in found.items()
-            for audit in one.audited
-            if audit.audit["dimension"] == dimension
+        audit_by_judge = {
+            name: dimension_audit
+            for name, outcome in outcomes.items()
+            for dimension_audit in outcome.audited
+            if dimension_audit.audit["dimension"] == dimension
         }
         return SideBySide(
             dimension=dimension,
             conclusion=of_several(
-                {name: one.conclusion for name, one in audited.items()}, [*failed]
+                {
+                    name: dimension_audit.conclusion
+                    for name, dimension_audit in audit_by_judge.items()
+                },
+                [*errors],
             ),
-            own=audited,
-            failed={name: error.line for name, error in failed.items()},
+            own=audit_by_judge,
+            failed={name: error.line for name, error in errors.items()},
             kappas=pairwise_kappa(
-                {name: one.battles(dimension) for name, one in found.items()},
+                {
+                    name: outcome.battles(dimension)
+                    for name, outcome in outcomes.items()
+                },
                 dimension=dimension,
             ),
-            votes=self._votes(dimension, found),
+            votes=self._estimate_votes(dimension, outcomes),
         )
 
-    def _votes(
-        self, dimension: str, found: Mapping[str, _Found]
+    def _estimate_votes(
+        self, dimension: str, outcomes: Mapping[str, _AuditOutcome]
     ) -> EffectiveVotes | None:
         """What the judges are worth together, by labelled pairs; None without any, or of one judge."""
         judgments = {
-            name: [judgment for _, judgment in one.judged[dimension]]
-            for name, one in found.items()
+            name: [judgment for _, judgment in outcome.judged[dimension]]
+            for name, outcome in outcomes.items()
         }
         errors, prompts = gold_errors(self._gold, judgments)
         if not prompts or len(errors) < 2:
@@ -615,18 +651,18 @@ class AuditPanel(AuditJudge):
         return effective_votes(errors, prompts)
 
 
-def _after_a_call(said: str, answer: str) -> list[Message]:
+def _add_tool_call(tool_output: str, answer: str) -> list[Message]:
     """An answer after a call of a tool, and what that said."""
     call = ToolCall(call_id="1", name="search", arguments='{"query": "the question"}')
     return [
         Message(role="assistant", tool_calls=(call,)),
-        Message(role="tool", content=said, tool_call_id="1", name="search"),
+        Message(role="tool", content=tool_output, tool_call_id="1", name="search"),
         Message(role="assistant", content=answer),
     ]
 
 
-def _simulated(
-    asked: Sequence[Asked], rng: np.random.Generator
+def _simulate_replies(
+    questions: Sequence[Asked], rng: np.random.Generator
 ) -> dict[str, JudgeReply]:
     """Judge all answers as equals, without ties: a judge whose audit takes the most prompts.
 
@@ -635,16 +671,18 @@ def _simulated(
     """
     taste: dict[tuple[str, str], float] = defaultdict(rng.standard_normal)
     replies = {}
-    for one in asked:
-        liking = taste[one.comparison.prompt_id, one.probe] + rng.standard_normal()
-        for query in one.queries:
+    for question in questions:
+        liking = (
+            taste[question.comparison.prompt_id, question.probe] + rng.standard_normal()
+        )
+        for query in question.queries:
             is_x = liking + rng.standard_normal() > 0
             letter = "AB"[is_x == query.position_swap]
             replies[query.key] = JudgeReply(key=query.key, text=f"VERDICT: {letter}")
     return replies
 
 
-def _figures(rows: Rows, delta: float) -> list[Plot]:
+def _draw_figures(rows: Rows, delta: float) -> list[Plot]:
     from elo_exp.figures.audit import plots
 
     return plots(rows, delta)

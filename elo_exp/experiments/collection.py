@@ -34,7 +34,7 @@ from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share
 
 logger = logging.getLogger(__name__)
 
-_ENGLISH = ("english", "en", "eng")  # what data sets call it
+_ENGLISH_LABELS = ("english", "en", "eng")
 
 
 @dataclass(kw_only=True)
@@ -56,18 +56,23 @@ class CollectionSettings:
 
         Raises UserError for a logging policy that records none.
         """
-        every = [
+        candidates = [
             name
             for name, entrant in entrants.items()
             if isinstance(entrant, Policy) and entrant.logprobs
         ]
-        first = self.logging_policy or next(iter(every), None)
-        targets = set(self.policies or every).intersection(every) - {first}
-        if first is None or (first in every and not targets):
+        logging_policy = self.logging_policy or next(iter(candidates), None)
+        targets = set(self.policies or candidates).intersection(candidates) - {
+            logging_policy
+        }
+        if logging_policy is None or (logging_policy in candidates and not targets):
             return {}
-        one_of("oracle.logging_policy", first, entrants)
-        chosen = [first, *(name for name in every if name in targets)]
-        return pipeline.as_policies({name: entrants[name] for name in chosen})
+        one_of("oracle.logging_policy", logging_policy, entrants)
+        policy_names = [
+            logging_policy,
+            *(name for name in candidates if name in targets),
+        ]
+        return pipeline.as_policies({name: entrants[name] for name in policy_names})
 
 
 def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
@@ -77,10 +82,10 @@ def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
 
 def sample_bank(prompts: Sequence[Prompt], n: int | None, *, seed: int) -> list[Prompt]:
     """Sample n prompts, or all where there are not more, in their order."""
-    chosen = set(
+    sampled_ids = set(
         shuffled((p.prompt_id for p in prompts), seed=seed, purpose="prompts")[:n]
     )
-    return [prompt for prompt in prompts if prompt.prompt_id in chosen]
+    return [prompt for prompt in prompts if prompt.prompt_id in sampled_ids]
 
 
 def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt]:
@@ -99,7 +104,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
             dropped["empty"] += 1
         elif len(text) > arena.max_chars:
             dropped[f"longer than {arena.max_chars} characters"] += 1
-        elif (language or "").casefold() not in _ENGLISH:
+        elif (language or "").casefold() not in _ENGLISH_LABELS:
             dropped["not in English"] += 1
         else:
             texts[text] = None
@@ -120,7 +125,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
 
 
 def draw_prompts(
-    chosen: CollectionSettings,
+    settings: CollectionSettings,
     rubrics: Sequence[ScoreRubric],
     *,
     arena: ArenaSource,
@@ -128,14 +133,14 @@ def draw_prompts(
     mode: Mode,
 ) -> list[Prompt]:
     """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
-    if chosen.prompts == "arena":
-        found = sample_arena(arena, chosen.n_prompts, seed=chosen.seed)
+    if settings.prompts == "arena":
+        prompts = sample_arena(arena, settings.n_prompts, seed=settings.seed)
     else:
-        found = bank.select(bank.load(bank_path), mode.strata, seed=mode.pilot_seed)
-    usable = [p for p in found if all(rubric.applies_to(p) for rubric in rubrics)]
+        prompts = bank.select(bank.load(bank_path), mode.strata, seed=mode.pilot_seed)
+    usable = [p for p in prompts if all(rubric.applies_to(p) for rubric in rubrics)]
     if not usable:
         raise UserError(
-            f"scoring: none of {len(found)} prompts has a reference answer, which the rubric "
+            f"scoring: none of {len(prompts)} prompts has a reference answer, which the rubric "
             "shows. Choose rubrics without one: scoring=score scoring@oracle_scoring=score."
         )
     for prompt in usable:
@@ -144,11 +149,11 @@ def draw_prompts(
                 f"oracle: prompt {prompt.prompt_id} has {n} open turns. Expected one: a weight is of one "
                 "answer. Put the first answer into messages, and the second is scored."
             )
-    if n_dropped := len(found) - len(usable):
+    if n_dropped := len(prompts) - len(usable):
         logger.info(
-            "%d of %d prompts dropped: no reference answer", n_dropped, len(found)
+            "%d of %d prompts dropped: no reference answer", n_dropped, len(prompts)
         )
-    return sample_bank(usable, chosen.n_prompts, seed=chosen.seed)
+    return sample_bank(usable, settings.n_prompts, seed=settings.seed)
 
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
@@ -182,7 +187,7 @@ class Collection:
 
     def __init__(
         self,
-        chosen: CollectionSettings,
+        settings: CollectionSettings,
         store: Store,
         *,
         prompts: Sequence[Prompt],
@@ -192,28 +197,30 @@ class Collection:
         asking: Asking,
     ) -> None:
         """Draw slices of the prompts. Raises UserError where they would give too few labels."""
-        self.chosen, self.store, self.asking = chosen, store, asking
-        self.prompts, self.policies = prompts, chosen.weighted(entrants)
+        self.chosen, self.store, self.asking = settings, store, asking
+        self.prompts, self.policies = prompts, settings.weighted(entrants)
         ids = [prompt.prompt_id for prompt in self.prompts]
-        first = [*self.policies][:1]
-        names = dict.fromkeys([*first, *(chosen.policies or entrants)])
+        logging_names = [*self.policies][:1]
+        names = dict.fromkeys([*logging_names, *(settings.policies or entrants)])
         self.entrants = {name: entrants[name] for name in names}
-        labelled = {}
+        labelled_ids = {}
         for name in names:
-            is_target = bool(first) and name not in first
-            share = chosen.validation_fraction if is_target else chosen.label_fraction
-            purpose = f"labels of {name if first else 'all'}"
-            order = shuffled(ids, seed=chosen.seed, purpose=purpose)
-            labelled[name] = order[: round(share * len(ids))]
-        if (n := len(next(iter(labelled.values())))) < MIN_LABELS:
+            is_target = bool(logging_names) and name not in logging_names
+            share = (
+                settings.validation_fraction if is_target else settings.label_fraction
+            )
+            purpose = f"labels of {name if logging_names else 'all'}"
+            order = shuffled(ids, seed=settings.seed, purpose=purpose)
+            labelled_ids[name] = order[: round(share * len(ids))]
+        if (n := len(next(iter(labelled_ids.values())))) < MIN_LABELS:
             raise UserError(
-                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} answers are {n} "
+                f"oracle.label_fraction: {settings.label_fraction:g} of {len(ids)} answers are {n} "
                 f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
             )
-        every = dict.fromkeys(names, ids)
+        ids_by_policy = dict.fromkeys(names, ids)
         self.raters = (
-            Rater(*judge, every),
-            Rater(*oracle, labelled),
+            Rater(*judge, ids_by_policy),
+            Rater(*oracle, labelled_ids),
         )
 
     def build(self) -> LoggedData:
@@ -226,17 +233,21 @@ class Collection:
         if not pipeline.all_generated(self.prompts, self.entrants, self.store):
             self._preflight(self.raters)  # before models work for hours
         if pipeline.needs_paid_answers(self.prompts, self.entrants, self.store):
-            assumed, least = (self._assumed(at_least=some) for some in (False, True))
+            assumed_answers, least_answers = (
+                self._assume_responses(at_least=at_least) for at_least in (False, True)
+            )
             for rater in self.raters:
                 pipeline.check_before_answers(
-                    self._plan(rater, assumed), self._plan(rater, least), self.store
+                    self._make_plan(rater, assumed_answers),
+                    self._make_plan(rater, least_answers),
+                    self.store,
                 )
         responses, logprobs, checks = self._answer(self.prompts)
-        plans = [self._plan(rater, responses) for rater in self.raters]
+        plans = [self._make_plan(rater, responses) for rater in self.raters]
         for plan in plans:
             plan.check(self.store)
-        planned = zip(self.raters, plans, strict=True)
-        self._preflight([rater for rater, plan in planned if plan.new])
+        rater_plans = zip(self.raters, plans, strict=True)
+        self._preflight([rater for rater, plan in rater_plans if plan.new])
         scores, labels = (self._rate(rater, responses) for rater in self.raters)
         judge, oracle = self.raters
         data = LoggedData(
@@ -256,10 +267,10 @@ class Collection:
                 },
             },
         )
-        first = data.logging_policy
-        if not data.files or (first and "logged.jsonl" not in data.files):
+        logging_policy = data.logging_policy
+        if not data.files or (logging_policy and "logged.jsonl" not in data.files):
             raise UserError(
-                f"judge: no answer of {first or 'anybody'} has a readable score. See the store's "
+                f"judge: no answer of {logging_policy or 'anybody'} has a readable score. See the store's "
                 "replies."
             )
         return data
@@ -273,10 +284,10 @@ class Collection:
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all, check, then answer with the others."""
-        chosen, store = self.chosen, self.store
+        settings, store = self.chosen, self.store
 
         def generate(entrants: Mapping[str, Entrant]) -> Responses:
-            return _by_prompt(
+            return _index_by_prompt(
                 pipeline.generate(
                     prompts,
                     entrants,
@@ -288,24 +299,26 @@ class Collection:
 
         if not self.policies:
             return generate(self.entrants), {}, []
-        others = dict(self.entrants)
-        first = next(iter(others))
-        logged = generate({first: others.pop(first)})
+        other_entrants = dict(self.entrants)
+        logging_policy = next(iter(other_entrants))
+        logged = generate({logging_policy: other_entrants.pop(logging_policy)})
         logprobs = pipeline.teacher_force(
             prompts,
-            logged[first],
+            logged[logging_policy],
             self.policies,
             store,
-            check_nats=chosen.check_nats,
-            check_answers=chosen.check_answers,
+            check_nats=settings.check_nats,
+            check_answers=settings.check_answers,
         )
         check = pipeline.generation_check(
-            logged[first], logprobs[first], allowed=chosen.check_nats
+            logged[logging_policy],
+            logprobs[logging_policy],
+            allowed=settings.check_nats,
         )
-        return {**logged, **generate(others)}, logprobs, [check]
+        return {**logged, **generate(other_entrants)}, logprobs, [check]
 
-    def _assumed(self, *, at_least: bool = False) -> Responses:
-        return _by_prompt(
+    def _assume_responses(self, *, at_least: bool = False) -> Responses:
+        return _index_by_prompt(
             pipeline.assume_responses(
                 self.prompts,
                 self.entrants,
@@ -315,7 +328,7 @@ class Collection:
             )
         )
 
-    def _queries(
+    def _make_queries(
         self, rater: Rater, responses: Responses
     ) -> tuple[list[Item], ScoreRubric, Judge, Store]:
         """What the stages of scoring are given: the answers to be rated, of those that exist."""
@@ -328,12 +341,12 @@ class Collection:
         ]
         return items, rater.rubric, rater.judge, self.store
 
-    def _plan(self, rater: Rater, responses: Responses) -> Plan:
-        queries = self._queries(rater, responses)
+    def _make_plan(self, rater: Rater, responses: Responses) -> Plan:
+        queries = self._make_queries(rater, responses)
         return pipeline.plan_scores(*queries, self.asking)
 
     def _rate(self, rater: Rater, responses: Responses) -> Scores:
-        queries = self._queries(rater, responses)
+        queries = self._make_queries(rater, responses)
         scores = pipeline.score_responses(*queries, self.asking)
         return {
             policy: {s.prompt_id: s for s in scores if s.policy == policy}
@@ -354,8 +367,8 @@ class Collection:
 
     def plans(self) -> list[Plan]:
         """Return what judge and oracle would be asked, and cost; makes no call."""
-        assumed = self._assumed()
-        return [self._plan(rater, assumed) for rater in self.raters]
+        assumed_answers = self._assume_responses()
+        return [self._make_plan(rater, assumed_answers) for rater in self.raters]
 
     def plan(self) -> str:
         """Tables of the same."""
@@ -364,7 +377,7 @@ class Collection:
 
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
-        responses = _by_prompt(
+        responses = _index_by_prompt(
             pipeline.stored_responses(self.prompts, self.entrants, self.store)
         )
         logged, n = responses[next(iter(self.entrants))], len(self.prompts)
@@ -372,7 +385,7 @@ class Collection:
         done = {}  # by policy: by step, how many of how many
         for policy, answers in responses.items():
             n_scored, n_labelled = (
-                pipeline.n_scored(*self._queries(rater, {policy: answers}))
+                pipeline.n_scored(*self._make_queries(rater, {policy: answers}))
                 for rater in self.raters
             )
             done[policy] = {
@@ -387,11 +400,11 @@ class Collection:
         return oracle_page.status(done)
 
 
-def _by_prompt(responses: pairing.Responses) -> Responses:
+def _index_by_prompt(responses: pairing.Responses) -> Responses:
     """The only answer of each policy to each prompt."""
     return {
-        name: {prompt_id: answer for (prompt_id, _), answer in own.items()}
-        for name, own in responses.items()
+        name: {prompt_id: answer for (prompt_id, _), answer in answers.items()}
+        for name, answers in responses.items()
     }
 
 
@@ -421,7 +434,7 @@ class LoggedData:
         or, without a logging policy, keep it.
         """
         prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
-        found: dict[str, list[dict[str, Any]]] = {}
+        rows_by_file: dict[str, list[dict[str, Any]]] = {}
         for policy, scores in self.scores.items():
             rows = []
             for name, score in scores.items():
@@ -442,23 +455,23 @@ class LoggedData:
                     # Rounding may leave a certain answer slightly above zero.
                     logps = {
                         target: value
-                        if (value := by[name]) is None
+                        if (value := logprobs[name]) is None
                         else min(value, 0.0)
-                        for target, by in self.logprobs.items()
+                        for target, logprobs in self.logprobs.items()
                     }
                     row |= {"total_logprob": logps.pop(policy), "target_logps": logps}
                 if score.judge_score is not None:
                     rows.append(row)
             if policy == self.logging_policy:
-                found["logged.jsonl"] = rows
+                rows_by_file["logged.jsonl"] = rows
             elif self.logging_policy is None:
-                found[f"fresh/{policy}.jsonl"] = rows
+                rows_by_file[f"fresh/{policy}.jsonl"] = rows
             else:
-                hidden = [{**row, "oracle_label": None} for row in rows]
-                labelled = [row for row in rows if row["oracle_label"] is not None]
-                found[f"fresh/{policy}.jsonl"] = hidden
-                found[f"probe/{policy}.jsonl"] = labelled
-        return {name: rows for name, rows in found.items() if rows}
+                rows_without_labels = [{**row, "oracle_label": None} for row in rows]
+                labelled_rows = [row for row in rows if row["oracle_label"] is not None]
+                rows_by_file[f"fresh/{policy}.jsonl"] = rows_without_labels
+                rows_by_file[f"probe/{policy}.jsonl"] = labelled_rows
+        return {name: rows for name, rows in rows_by_file.items() if rows}
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -468,7 +481,7 @@ class LoggedData:
             "n_prompts": len(self.prompts),
             **self.models,
             "checks": [check.to_dict() for check in self.checks],
-            "policies": [self._summary(policy) for policy in self.responses],
+            "policies": [self._summarize(policy) for policy in self.responses],
             "n_rows": {name: len(rows) for name, rows in self.files.items()},
         }
 
@@ -479,46 +492,56 @@ class LoggedData:
         )
         for name, rows in self.files.items():
             write_jsonl(run_dir / name, rows)
-        drawn = [name for name in self.responses if f"fresh/{name}.jsonl" in self.files]
-        for policy in self.responses.keys() - {*drawn, self.logging_policy}:
+        drawn_policies = [
+            name for name in self.responses if f"fresh/{name}.jsonl" in self.files
+        ]
+        for policy in self.responses.keys() - {*drawn_policies, self.logging_policy}:
             logger.warning("warning: %s is left out: it has no readable score", policy)
-        places = {
+        path_by_setting = {
             "logged": run_dir / "logged.jsonl",
             "fresh_dir": run_dir / "fresh",
             "probe_dir": run_dir / "probe",
         }
-        written = {name: path for name, path in places.items() if path.exists()}
-        return {"policies": drawn, **written}
+        existing = {
+            name: path for name, path in path_by_setting.items() if path.exists()
+        }
+        return {"policies": drawn_policies, **existing}
 
-    def _summary(self, policy: str) -> dict[str, Any]:
+    def _summarize(self, policy: str) -> dict[str, Any]:
         """Counts of one policy's answers, and of its log-probabilities of the logged ones."""
         responses = self.responses[policy].values()
         logged = self.responses.get(self.logging_policy or "", {})
         base = self.logprobs.get(self.logging_policy or "", {})
         forced = self.logprobs.get(policy, {})
-        known = [
+        known_logprobs = [
             (value, base[name], logged[name].response_text)
             for name, value in forced.items()
             if value is not None
         ]
-        ratios = [value - other for value, other, _ in known if other is not None]
+        ratios = [
+            value - base_value
+            for value, base_value, _ in known_logprobs
+            if base_value is not None
+        ]
         return {
             "policy": policy,
             "n_responses": len(responses),
             "n_cut_off": sum(r.finish_reason == "length" for r in responses),
-            "n_logprobs": len(known),
-            "n_null": len(forced) - len(known),
-            "n_zero": sum(value == 0 and text != "" for value, _, text in known),
+            "n_logprobs": len(known_logprobs),
+            "n_null": len(forced) - len(known_logprobs),
+            "n_zero": sum(
+                value == 0 and text != "" for value, _, text in known_logprobs
+            ),
             "n_exactly_one": ratios.count(0.0),  # importance weights
             "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
-            "scores": _numbers(self.scores[policy]),
-            "labels": _numbers(self.labels[policy]),
+            "scores": _summarize_scores(self.scores[policy]),
+            "labels": _summarize_scores(self.labels[policy]),
         }
 
 
-def _numbers(scores: Mapping[str, Score]) -> dict[str, Any]:
-    given = [score.judge_score for score in scores.values()]
-    values = [value for value in given if value is not None]
+def _summarize_scores(scores: Mapping[str, Score]) -> dict[str, Any]:
+    judge_scores = [score.judge_score for score in scores.values()]
+    values = [value for value in judge_scores if value is not None]
     return {
         "n": len(values),
         "n_unreadable": len(scores) - len(values),

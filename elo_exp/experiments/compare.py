@@ -50,17 +50,26 @@ from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
 
-_FITTED = "bradley_terry"  # the method whose ratings can be split by prompt
+# Only ratings of this method can be split by prompt
+_REFITTABLE_METHOD = "bradley_terry"
 _NO_BATTLES = Battles.from_rows([])
-_SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
-_OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
-_RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate", "n_one_order")
-_OF_A_DIFFERENCE = (
+# Between a rating of a run and the fit of its battles
+_MAX_REFIT_ERROR_POINTS = 0.01
+_RUN_FIELDS = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
+_JUDGE_RATES = (
+    "flip_rate",
+    "first_shown_rate",
+    "tie_rate",
+    "invalid_rate",
+    "n_one_order",
+)
+_DIFFERENCE_COLUMNS = (
     *("difference", "difference_std_error", "difference_ci_low", "difference_ci_high"),
     *("difference_p_value", "n_shared_prompts"),
 )
-_ROUNDING = 1e-12  # a standard error below is none
-_OF_A_SHIFT = ("std_error", "ci_low", "ci_high", "p_value")
+# A smaller standard error counts as zero
+_MIN_STD_ERROR = 1e-12
+_SHIFT_FIELDS = ("std_error", "ci_low", "ci_high", "p_value")
 
 
 @dataclass(kw_only=True)
@@ -70,8 +79,8 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        found, _ = read_runs(self._folders, with_oracle=True)
-        return {f"run {r.name}": manifest_path(r.folder) for r in found}
+        runs, _ = read_runs(self._folders, with_oracle=True)
+        return {f"run {r.name}": manifest_path(r.folder) for r in runs}
 
     @functools.cached_property
     def _folders(self) -> list[str]:
@@ -79,78 +88,78 @@ class Compare:
         return fetched(self.runs, Path(self.downloads))
 
     @functools.cached_property
-    def _read(self) -> tuple[list[FinishedRun], list[str]]:
+    def _readable_runs(self) -> tuple[list[FinishedRun], list[str]]:
         """The runs, and why others of these folders are left out."""
-        return _read(self._folders)
+        return _read_runs(self._folders)
 
     @property
     def opening(self) -> str:
-        return opening.runs(len(self._read[0]))
+        return opening.runs(len(self._readable_runs[0]))
 
     def dry_run(self, context: Context) -> None:
-        for reason in self._read[1]:
+        for reason in self._readable_runs[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
-        models = [model for r in self._read[0] for _, model in _rated_in(r)]
+        models = [model for r in self._readable_runs[0] for _, model in _list_rated(r)]
         for line in look_alike(models):
             logger.warning("warning: %s", line)
 
     def run(self, context: Context) -> Report:
-        found = compare(self._read[0])
-        shown = compare_page(found)
-        values = metrics(found, shown)
+        comparison = compare(self._readable_runs[0])
+        content = compare_page(comparison)
+        values = metrics(comparison, content)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]
-        rows = found["estimates"] or found["ratings"]
+        rows = comparison["estimates"] or comparison["ratings"]
         return Report(
             headline=max(changes, default=0.0),
-            text=console(shown),
-            facts={"compared": [row["folder"] for row in found["runs"]]},
+            text=console(content),
+            facts={"compared": [row["folder"] for row in comparison["runs"]]},
             artifacts=[
                 write_json(
                     context.run_dir / "compare.json",
-                    {**found, "conclusions": shown.conclusion_rows()},
+                    {**comparison, "conclusions": content.conclusion_rows()},
                 ),
                 write_csv(context.run_dir / "compare.csv", rows),
             ],
             metrics=values,
             tables={"compare": rows},
-            figures=lambda: _figures(found),
-            page=page.maker("compare", compared=shown),
+            figures=lambda: _draw_figures(comparison),
+            page=page.maker("compare", compared=content),
         )
 
 
-def _figures(found: Comparison) -> Sequence[Plot]:
+def _draw_figures(comparison: Comparison) -> Sequence[Plot]:
     from elo_exp.figures import sweep
 
-    names = [row["run"] for row in found["runs"]]
-    if found["estimates"]:
-        return [sweep.estimates(found["estimates"], names)]
-    return sweep.compare_plots(found["ratings"], names, found["method"])
+    names = [row["run"] for row in comparison["runs"]]
+    if comparison["estimates"]:
+        return [sweep.estimates(comparison["estimates"], names)]
+    return sweep.compare_plots(comparison["ratings"], names, comparison["method"])
 
 
-def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
+def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """Raises UserError unless there are two runs, each of which can be compared with the first."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
             "'runs=[DIR/*]'."
         )
-    found, left_out = read_runs(folders, with_oracle=True)
-    if len(found) < 2:
-        there = ", ".join(str(r.folder) for r in found) or "none"
+    runs, left_out = read_runs(folders, with_oracle=True)
+    if len(runs) < 2:
+        run_list = ", ".join(str(r.folder) for r in runs) or "none"
         raise UserError(
-            f"runs: found {there}. Comparing takes two or more finished runs."
+            f"runs: found {run_list}. Comparing takes two or more finished runs."
         )
-    first, *others = map(_rated_in, found)
-    for other, entrants in zip(found[1:], others, strict=True):
-        if first.keys().isdisjoint(entrants):
+    first_rated, *other_rated = map(_list_rated, runs)
+    for run, entrants in zip(runs[1:], other_rated, strict=True):
+        if first_rated.keys().isdisjoint(entrants):
             raise UserError(
-                f"runs: {other.name} shares no entrant on any dimension with {found[0].name}, and "
+                f"runs: {run.name} shares no entrant on any dimension with {runs[0].name}, and "
                 "no policy. Compare runs that share some."
             )
-    return found, left_out
+    return runs, left_out
 
 
-def _rated_in(r: FinishedRun) -> dict[tuple[str, str], None]:
+def _list_rated(r: FinishedRun) -> dict[tuple[str, str], None]:
     """Each policy of a run, and each model by dimension."""
     return dict.fromkeys(
         [
@@ -165,7 +174,7 @@ def _rated_in(r: FinishedRun) -> dict[tuple[str, str], None]:
     )
 
 
-def compare(chosen: Sequence[FinishedRun]) -> Comparison:
+def compare(runs: Sequence[FinishedRun]) -> Comparison:
     """Compare runs with the first of them, and return what compare.json holds.
 
     method        the one that leads, with its `label`, `unit` and the kind of its `interval`
@@ -178,69 +187,71 @@ def compare(chosen: Sequence[FinishedRun]) -> Comparison:
     answers       by run and entrant: how many answers are those of the first run
     differences   settings, versions and SHA-256 of input files that differ, by path and run
     """
-    first = chosen[0]
-    battles = {r.name: r.battles() for r in chosen}
+    baseline = runs[0]
+    battles = {r.name: r.battles() for r in runs}
     _refuse_pooled(battles)
     ratings: list[dict[str, Any]] = []
     judge, overlaps = [], []
-    for dimension in dict.fromkeys(d for r in chosen for d in r.boards):
-        before = battles[first.name].get(dimension, _NO_BATTLES)
-        for r in chosen:
+    for dimension in dict.fromkeys(d for r in runs for d in r.boards):
+        before = battles[baseline.name].get(dimension, _NO_BATTLES)
+        for r in runs:
             if dimension not in r.boards:
                 continue
-            at = {"run": r.name, "dimension": dimension}
-            measured = r.manifest.get("judge_quality", ())
-            quality = {q["dimension"]: q for q in measured}.get(dimension, {})
+            keys = {"run": r.name, "dimension": dimension}
+            qualities = r.manifest.get("judge_quality", ())
+            quality = {q["dimension"]: q for q in qualities}.get(dimension, {})
             elo = r.stored("elo", dimension).get("parameters") or {}
-            rates = {name: quality.get(name) for name in _RATES}
-            judge.append({**at, **rates, "elo_convergence": elo.get("convergence")})
+            rates = {name: quality.get(name) for name in _JUDGE_RATES}
+            judge.append({**keys, **rates, "elo_convergence": elo.get("convergence")})
             fits = None
-            if r is not first and dimension in first.boards:
+            if r is not baseline and dimension in baseline.boards:
                 after = battles[r.name].get(dimension, _NO_BATTLES)
-                shared, fits = _overlap(
-                    (first, before), (r, after), dimension=dimension
+                shared, fits = _measure_overlap(
+                    (baseline, before), (r, after), dimension=dimension
                 )
-                overlaps.append({**at, **shared})
+                overlaps.append({**keys, **shared})
             for method in r.boards[dimension]:
-                moved = {}
-                if r is not first:
-                    found = shifts(
-                        _rated(first, method, dimension),
-                        _rated(r, method, dimension),
-                        fits if method == _FITTED else None,
+                shift_by_model = {}
+                if r is not baseline:
+                    model_shifts = shifts(
+                        _read_ratings(baseline, method, dimension),
+                        _read_ratings(r, method, dimension),
+                        fits if method == _REFITTABLE_METHOD else None,
                     )
-                    if method == _FITTED and fits:
-                        found = count_missing(
-                            found,
+                    if method == _REFITTABLE_METHOD and fits:
+                        model_shifts = count_missing(
+                            model_shifts,
                             *(
-                                _rated_run(one, battles, dimension)
-                                for one in (first, r)
+                                _make_rated_run(run, battles, dimension)
+                                for run in (baseline, r)
                             ),
                         )
-                    moved = {shift.model: shift for shift in found}
+                    shift_by_model = {shift.model: shift for shift in model_shifts}
                 for model, rating in r.board(method, dimension).items():
-                    shift = moved.get(model)
-                    row = {**at, "method": method, **rating.to_dict()}
+                    shift = shift_by_model.get(model)
+                    row = {**keys, "method": method, **rating.to_dict()}
                     row["shift"] = shift and shift.shift
-                    row |= {f"shift_{n}": getattr(shift, n, None) for n in _OF_A_SHIFT}
+                    row |= {
+                        f"shift_{n}": getattr(shift, n, None) for n in _SHIFT_FIELDS
+                    }
                     ratings.append(row)
     _adjust(ratings, "shift_p")
-    dimension = next(iter(first.boards), "")
-    leading = first.primary(dimension)
-    board = first.stored(leading, dimension)
+    dimension = next(iter(baseline.boards), "")
+    leading_method = baseline.primary(dimension)
+    board = baseline.stored(leading_method, dimension)
     return {
-        "method": leading,
-        "label": board.get("label", leading),
+        "method": leading_method,
+        "label": board.get("label", leading_method),
         "interval": board.get("interval"),
         "unit": board.get("unit", "points"),
-        "runs": [_run_row(r, battles[r.name]) for r in chosen],
+        "runs": [_make_run_row(r, battles[r.name]) for r in runs],
         "ratings": ratings,
-        "conclusions_of_runs": {r.name: dict(r.conclusions) for r in chosen},
-        "estimates": _estimate_rows(chosen),
+        "conclusions_of_runs": {r.name: dict(r.conclusions) for r in runs},
+        "estimates": _make_estimate_rows(runs),
         "judge": judge,
         "overlaps": overlaps,
-        "answers": list(_answer_rows(chosen)),
-        "differences": differing(_circumstances(chosen)),
+        "answers": list(_compare_answers(runs)),
+        "differences": differing(_collect_settings(runs)),
     }
 
 
@@ -248,8 +259,8 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
     """Raise UserError where the verdicts of one run are shares, and those of another labels."""
     shares, labels = dict[str, str](), dict[str, str]()  # the first run, by dimension
     for run, by_dimension in battles.items():
-        for dimension, own in by_dimension.items():
-            n_shares, n_labels = own.n_shares()
+        for dimension, dimension_battles in by_dimension.items():
+            n_shares, n_labels = dimension_battles.n_shares()
             if n_shares:
                 shares.setdefault(dimension, run)
             if n_labels:
@@ -271,27 +282,27 @@ def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:
 # Estimates
 
 
-def _estimate_rows(chosen: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+def _make_estimate_rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Differences are paired by prompt where both runs have stored their influences.
 
     A prompt of both runs is one observation; else the two errors are taken to be independent. Bounds of a
     bounded mean hold for labels, as within a run. No test rests on an estimate whose error is zero.
     """
     rows = []
-    before, influences = chosen[0].headlines(), chosen[0].influences()
-    for r in chosen:
-        own = r.influences()
+    first_headlines, influences = runs[0].headlines(), runs[0].influences()
+    for r in runs:
+        run_influences = r.influences()
         for policy, row in r.headlines().items():
-            found = dict.fromkeys(_OF_A_DIFFERENCE)
-            if r is not chosen[0] and policy in before:
-                pair = influences.get(policy), own.get(policy)
-                found |= _difference(before[policy], row, *pair)
-            rows.append({"run": r.name, **row, **found})
+            difference = dict.fromkeys(_DIFFERENCE_COLUMNS)
+            if r is not runs[0] and policy in first_headlines:
+                pair = influences.get(policy), run_influences.get(policy)
+                difference |= _subtract_estimates(first_headlines[policy], row, *pair)
+            rows.append({"run": r.name, **row, **difference})
     _adjust(rows, "difference_p")
     return rows
 
 
-def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
+def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
     if None in (row[n] for row in (before, after) for n in ("value", "std_error")):
         return {}
     n_shared, df = 0, math.inf
@@ -305,12 +316,12 @@ def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
         parts = [
             (a["influence"].get(p, 0.0), b["influence"].get(p, 0.0)) for p in prompts
         ]
-        n_shared = sum(first != 0 and second != 0 for first, second in parts)
+        n_shared = sum(x != 0 and y != 0 for x, y in parts)
         by_prompt = np.array(parts)[:, 1] - np.array(parts)[:, 0]
         value = b["value"] - a["value"]
         error, df = clustered_error(by_prompt, np.ones(len(parts), dtype=bool))
-        if labels := _labels(prompts, a, b):
-            beside = [_beside(side, prompts) for side in (b, a)]
+        if labels := _subtract_label_means(prompts, a, b):
+            uncovered = [_select_uncovered_influence(side, prompts) for side in (b, a)]
             gap = Estimate(
                 value=value,
                 std_error=error,
@@ -318,31 +329,33 @@ def _difference(before: Row, after: Row, a: Row | None, b: Row | None) -> Row:
                 n=len(parts),
                 influence=by_prompt,
                 influence_labels=by_prompt,
-                influence_beside=beside[0] - beside[1],
+                influence_beside=uncovered[0] - uncovered[1],
                 labels=labels,
             )
-            (of_labels,) = LabelMean.reaches([labels])
-            below, above = gap.reach(of_labels, ALPHA / 2)
-            ends = (value - below, value + above, gap.p_value(of_labels))
+            (label_reach,) = LabelMean.reaches([labels])
+            below, above = gap.reach(label_reach, ALPHA / 2)
+            ends = (value - below, value + above, gap.p_value(label_reach))
             return dict(
-                zip(_OF_A_DIFFERENCE, (value, error, *ends, n_shared), strict=True)
+                zip(_DIFFERENCE_COLUMNS, (value, error, *ends, n_shared), strict=True)
             )
     half_width = t_quantile(df) * error
     p_value = None
-    if min(before["std_error"], after["std_error"], error) > _ROUNDING:
+    if min(before["std_error"], after["std_error"], error) > _MIN_STD_ERROR:
         p_value = 2 * float(scipy.special.stdtr(df, -abs(value) / error))
     numbers = (value, error, value - half_width, value + half_width, p_value)
-    return dict(zip(_OF_A_DIFFERENCE, (*numbers, n_shared), strict=True))
+    return dict(zip(_DIFFERENCE_COLUMNS, (*numbers, n_shared), strict=True))
 
 
-def _beside(side: Row, prompts: Mapping[str, Any]) -> Array:
+def _select_uncovered_influence(side: Row, prompts: Mapping[str, Any]) -> Array:
     """(prompts,) the influence that bounds of a side's labels do not cover."""
     labels = side.get("labels")
     influence = labels["beside"] if labels else side["influence"]
     return np.array([influence.get(p, 0.0) for p in prompts])
 
 
-def _labels(prompts: Mapping[str, Any], before: Row, after: Row) -> LabelMean | None:
+def _subtract_label_means(
+    prompts: Mapping[str, Any], before: Row, after: Row
+) -> LabelMean | None:
     """Subtract the mean of the labels of one run from that of another; None where neither has bounds."""
     sides = []
     for side, sign in ((before, -1.0), (after, 1.0)):
@@ -364,30 +377,30 @@ def _labels(prompts: Mapping[str, Any], before: Row, after: Row) -> LabelMean | 
 # Shifts
 
 
-def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
+def _read_ratings(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
     board = r.board(method, dimension).values()
     return {row.model: row.rating for row in board if row.rating is not None}
 
 
-def _rated_run(
+def _make_rated_run(
     r: FinishedRun, battles: Mapping[str, Mapping[str, Battles]], dimension: str
 ) -> RatedRun:
     """The battles of a run on a dimension, those without a result, and the games of each."""
     return RatedRun(
         battles=battles[r.name].get(dimension, _NO_BATTLES),
         missing=r.missing().get(dimension, ()),
-        orders=_orders(r),
+        orders=_read_orders(r),
     )
 
 
-def _orders(r: FinishedRun) -> Orders:
+def _read_orders(r: FinishedRun) -> Orders:
     """Which games of a battle a run's Bradley-Terry fit has."""
-    settings = (r.manifest["config"].get("rating") or {}).get(_FITTED, {})
+    settings = (r.manifest["config"].get("rating") or {}).get(_REFITTABLE_METHOD, {})
     orders: Orders = settings.get("orders", "both")
     return orders
 
 
-def _overlap(
+def _measure_overlap(
     *sides: tuple[FinishedRun, Battles], dimension: str
 ) -> tuple[Row, tuple[Influence, Influence] | None]:
     """Return what two runs share, and their fits where the shifts can be tested.
@@ -396,20 +409,22 @@ def _overlap(
     no_interval  why the shifts have none
     """
     before, after = (battles for _, battles in sides)
-    of_first, of_other = verdicts(before), verdicts(after)
+    verdicts_before, verdicts_after = verdicts(before), verdicts(after)
     relation, reason = "other", None
-    if of_first == of_other and len(before):
+    if verdicts_before == verdicts_after and len(before):
         relation = "same"
-    elif of_first <= of_other or of_other <= of_first:
+    elif verdicts_before <= verdicts_after or verdicts_after <= verdicts_before:
         relation = "nested"
-        what = "draws" if _prompts(before) == _prompts(after) else "prompts"
-        reason = f"all verdicts of one are in the other, so only the {what} differ"
-    elif may_be_nested(of_first, of_other):
+        varying = (
+            "draws" if _list_prompts(before) == _list_prompts(after) else "prompts"
+        )
+        reason = f"all verdicts of one are in the other, so only the {varying} differ"
+    elif may_be_nested(verdicts_before, verdicts_after):
         relation = "nested"
         reason = "but for blank cells, all verdicts of one are in the other"
     fits = []
     for r, battles in sides:
-        if fit := _fit(r, battles, dimension):
+        if fit := _refit_ratings(r, battles, dimension):
             fits.append(fit)
         else:
             file = battles_file(r.folder)
@@ -422,8 +437,8 @@ def _overlap(
             reason = f"the lead of {r.name} is lost if its missing answers and verdicts count against it"
     names = sides[0][0].name, sides[1][0].name
     shared = agreement.kappa(before, after, names=names, dimension=dimension)
-    prompts = [_prompts(battles) for battles in (before, after)]
-    found: Row = {
+    prompts = [_list_prompts(battles) for battles in (before, after)]
+    overlap: Row = {
         "n_prompts_before": len(prompts[0]),
         "n_prompts": len(prompts[1]),
         "n_shared_prompts": len(prompts[0] & prompts[1]),
@@ -431,7 +446,7 @@ def _overlap(
         "agreement": shared,
         "no_interval": reason,
     }
-    return found, None if reason else (fits[0], fits[1])
+    return overlap, None if reason else (fits[0], fits[1])
 
 
 def _is_lost_to_failures(conclusion: Mapping[str, Any] | None) -> bool:
@@ -440,60 +455,76 @@ def _is_lost_to_failures(conclusion: Mapping[str, Any] | None) -> bool:
     return any(reason["name"] == "failures" for reason in reasons)
 
 
-def _prompts(battles: Battles) -> set[str]:
+def _list_prompts(battles: Battles) -> set[str]:
     """The prompts of one dimension, whose battles share a list with those of the others."""
-    named = battles.question[battles.question < len(battles.questions)]
-    return {battles.questions[i] for i in np.unique(named).tolist()}
+    named_questions = battles.question[battles.question < len(battles.questions)]
+    return {battles.questions[i] for i in np.unique(named_questions).tolist()}
 
 
-def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
+def _refit_ratings(
+    r: FinishedRun, battles: Battles, dimension: str
+) -> Influence | None:
     """Split a run's Bradley-Terry ratings by prompt; None where its battles do not give them."""
-    stored = _rated(r, _FITTED, dimension)
-    if not stored or not len(own):
+    stored = _read_ratings(r, _REFITTABLE_METHOD, dimension)
+    if not stored or not len(battles):
         return None
-    fit = influence(own, orders=_orders(r))
+    fit = influence(battles, orders=_read_orders(r))
     if fit is None or set(fit.models) != set(stored):
         return None
-    again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
-    return fit if all(abs(row.shift) <= _SAME_FIT for row in again) else None
+    refit_shifts = shifts(
+        stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True))
+    )
+    return (
+        fit
+        if all(abs(row.shift) <= _MAX_REFIT_ERROR_POINTS for row in refit_shifts)
+        else None
+    )
 
 
-def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
-    row = {name: r.manifest.get(name) for name in _OF_A_RUN}
-    prompts = {prompt for own in battles.values() for prompt in own.questions}
+def _make_run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
+    row = {name: r.manifest.get(name) for name in _RUN_FIELDS}
+    prompts = {
+        prompt
+        for dimension_battles in battles.values()
+        for prompt in dimension_battles.questions
+    }
     bill = None
     if row["usage"] is not None:
         bill = paid(added_up([r.manifest.get("usage"), r.manifest.get("paid_before")]))
-    where = {"run": r.name, "folder": str(r.folder)}
-    n = len(prompts) + sum(own.n_unnamed() for own in battles.values() if own.is_alone)
-    return {**where, **row, "n_prompts": n, "dollars": bill}
+    location = {"run": r.name, "folder": str(r.folder)}
+    n = len(prompts) + sum(
+        dimension_battles.n_unnamed()
+        for dimension_battles in battles.values()
+        if dimension_battles.is_alone
+    )
+    return {**location, **row, "n_prompts": n, "dollars": bill}
 
 
-def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
-    first, *others = chosen
-    for entrant in first.manifest.get("entrants", ()):
-        before = first.responses(entrant)
-        for other in others:
-            after = other.responses(entrant)
-            same = [
+def _compare_answers(runs: Sequence[FinishedRun]) -> Iterator[Row]:
+    baseline, *other_runs = runs
+    for entrant in baseline.manifest.get("entrants", ()):
+        before = baseline.responses(entrant)
+        for run in other_runs:
+            after = run.responses(entrant)
+            is_same = [
                 before[prompt] == after[prompt] for prompt in before if prompt in after
             ]
-            if same:
-                counts = {"n_shared": len(same), "n_same": sum(same)}
-                yield {"run": other.name, "entrant": entrant, **counts}
+            if is_same:
+                counts = {"n_shared": len(is_same), "n_same": sum(is_same)}
+                yield {"run": run.name, "entrant": entrant, **counts}
 
 
-def _circumstances(chosen: Sequence[FinishedRun]) -> dict[str, dict[str, Any]]:
+def _collect_settings(runs: Sequence[FinishedRun]) -> dict[str, dict[str, Any]]:
     """Return settings, input files and, where all runs know them, versions, to list those that differ."""
-    found = {}
-    is_versioned = all(r.manifest["versions"] for r in chosen)
-    for r in chosen:
+    settings_by_run = {}
+    is_versioned = all(r.manifest["versions"] for r in runs)
+    for r in runs:
         hashes = r.manifest["input_hashes"].items()
-        found[r.name] = {
+        settings_by_run[r.name] = {
             **summary(r.manifest)["config"],
             "input": {name: digest[:12] for name, digest in hashes},
         }
         if is_versioned:
             commit = {"git_commit": r.manifest.get("git_commit")}
-            found[r.name]["version"] = {**commit, **r.manifest["versions"]}
-    return found
+            settings_by_run[r.name]["version"] = {**commit, **r.manifest["versions"]}
+    return settings_by_run

@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from wandb_workspaces import workspaces
     from wandb_workspaces.reports.v2 import interface as wr
 
-# A group of settings -> what says which option of it was taken; for the first two it is a label
-_OPTIONS = {"judge": "judge_model", "entrant": "entrants", "mode": "mode.name"}
-_COLUMNS = (*_OPTIONS.values(), "elo.k", "elo.n_perms")
-_SPEND = ("dollars", "judge_calls", "verdicts_stored")
-_PROGRESS = ("progress/judged", "progress/flips", "cost/dollars")
-_MAX_MODELS = 8  # those with the best ratings
-_WIDTH = 24  # columns of a report
-_HEIGHT = 8
-_MAX_TITLE = 128  # characters of a report's
-_ROUNDING = 1e-9  # a smaller difference is none
+# The column that names the chosen option of a config group; for the first two groups it is a label
+_COLUMN_BY_OPTION = {"judge": "judge_model", "entrant": "entrants", "mode": "mode.name"}
+_RUN_COLUMNS = (*_COLUMN_BY_OPTION.values(), "elo.k", "elo.n_perms")
+_SPEND_METRICS = ("dollars", "judge_calls", "verdicts_stored")
+_PROGRESS_METRICS = ("progress/judged", "progress/flips", "cost/dollars")
+_MAX_MODELS = 8
+_REPORT_WIDTH_COLUMNS = 24
+_PANEL_HEIGHT = 8
+_MAX_TITLE_CHARS = 128
+# A smaller difference counts as none
+_MIN_DIFFERENCE = 1e-9
 
 Panels = Mapping[str, tuple[int, Sequence[Any]]]  # by section, with its columns
 
@@ -66,9 +67,9 @@ class Dashboard:
                 "dashboard: needs wandb-workspaces, which is not installed: pip install "
                 "'elo-exp[dashboard]'."
             )
-        chosen, dimensions = _read(self.runs)
-        ids = [run_id(run.folder, run.manifest) for run in chosen]
-        baseline = self._baseline()
+        runs, dimensions = _read_runs(self.runs)
+        ids = [run_id(run.folder, run.manifest) for run in runs]
+        baseline = self._find_baseline_id()
         if not tracker.is_online:
             raise UserError(
                 "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
@@ -76,24 +77,28 @@ class Dashboard:
             )
         import wandb
 
-        moved, kind = _moved(chosen), self.dashboard.kind
-        with _refused(kind):
+        changes, kind = _find_changes(runs), self.dashboard.kind
+        with _translate_errors(kind):
             entity = tracker.entity or str(wandb.Api().default_entity)
-        place = _Place(
-            entity=entity, project=tracker.project, ids=ids, columns=moved.columns
+        location = _DashboardLocation(
+            entity=entity, project=tracker.project, ids=ids, columns=changes.columns
         )
-        panels = {"What moved": (3, moved.panels()), **_panels(chosen, dimensions)}
+        panels = {"What moved": (3, changes.panels()), **_make_panels(runs, dimensions)}
         if kind == "report":
-            saved: Any = place.report(panels, _said(chosen, dimensions, moved))
+            dashboard: Any = location.report(
+                panels, _write_conclusions(runs, dimensions, changes)
+            )
         else:
-            groups = {run.manifest.get("group") for run in chosen}
+            groups = {run.manifest.get("group") for run in runs}
             group = groups.pop() if len(groups) == 1 else None
-            saved = place.workspace(panels, str(group or tracker.project), baseline)
-        with _refused(kind):
-            saved.save()
-        return str(saved.url)
+            dashboard = location.workspace(
+                panels, str(group or tracker.project), baseline
+            )
+        with _translate_errors(kind):
+            dashboard.save()
+        return str(dashboard.url)
 
-    def _baseline(self) -> str | None:
+    def _find_baseline_id(self) -> str | None:
         """The id of its run. Raises UserError."""
         folder = self.dashboard.baseline
         if folder is None:
@@ -103,20 +108,20 @@ class Dashboard:
                 "dashboard.baseline: a report shows no differences from a run. Leave it out, or "
                 "give dashboard.kind=workspace."
             )
-        found, _ = read_runs([folder])
-        if len(found) != 1:
+        runs, _ = read_runs([folder])
+        if len(runs) != 1:
             raise UserError(
-                f"dashboard.baseline: found {len(found)} runs in {folder}. Name the folder of one."
+                f"dashboard.baseline: found {len(runs)} runs in {folder}. Name the folder of one."
             )
-        return run_id(found[0].folder, found[0].manifest)
+        return run_id(runs[0].folder, runs[0].manifest)
 
     def run(self, context: Context) -> Report:
         raise NotImplementedError("experiment=dashboard saves a dashboard only")
 
 
 @contextmanager
-def _refused(kind: str) -> Iterator[None]:
-    """Raise UserError where the server does not answer, or does not know the project."""
+def _translate_errors(kind: str) -> Iterator[None]:
+    """Raise UserError if the server does not answer, or does not know the project."""
     import wandb
 
     try:
@@ -130,7 +135,7 @@ def _refused(kind: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _DashboardLocation:
     """Where a dashboard is kept, and whose runs it shows: those of these ids.
 
     columns  of the table of runs
@@ -154,14 +159,14 @@ class _Place:
             sections=[
                 workspaces.Section(
                     name=title,
-                    panels=list(some),
+                    panels=list(section_panels),
                     is_open=True,
                     layout_settings=workspaces.SectionLayoutSettings(
                         columns=columns, rows=2
                     ),
                 )
-                for title, (columns, some) in panels.items()
-                if some
+                for title, (columns, section_panels) in panels.items()
+                if section_panels
             ],
             settings=workspaces.WorkspaceSettings(max_runs=max(10, len(self.ids))),
             runset_settings=workspaces.RunsetSettings(
@@ -171,19 +176,22 @@ class _Place:
             ),
         )
 
-    def report(self, panels: Panels, said: Sequence[str]) -> wr.Report:
-        """`said`: what the runs conclude together; the first line is the title."""
+    def report(self, panels: Panels, conclusions: Sequence[str]) -> wr.Report:
+        """`conclusions`: what the runs conclude together; the first line is the title."""
         from wandb_workspaces.expr import Metric
         from wandb_workspaces.reports.v2 import interface as wr
 
-        title = said[0][:_MAX_TITLE]
-        lines = said if title != said[0] else said[1:]
+        title = conclusions[0][:_MAX_TITLE_CHARS]
+        lines = conclusions if title != conclusions[0] else conclusions[1:]
         blocks: list[Any] = [wr.P(text=line) for line in lines]
-        for heading, (columns, some) in panels.items():
-            for n, panel in enumerate(some):
-                width = _WIDTH // columns
+        for heading, (columns, section_panels) in panels.items():
+            for n, panel in enumerate(section_panels):
+                width = _REPORT_WIDTH_COLUMNS // columns
                 panel.layout = wr.Layout(
-                    x=n % columns * width, y=n // columns * _HEIGHT, w=width, h=_HEIGHT
+                    x=n % columns * width,
+                    y=n // columns * _PANEL_HEIGHT,
+                    w=width,
+                    h=_PANEL_HEIGHT,
                 )
             runs = wr.Runset(
                 entity=self.entity,
@@ -191,8 +199,8 @@ class _Place:
                 filters=[Metric("ID").isin(list(self.ids))],
                 pinned_columns=list(self.columns),
             )
-            grid = wr.PanelGrid(runsets=[runs], panels=list(some))
-            blocks += [wr.H2(text=heading), grid] if some else []
+            grid = wr.PanelGrid(runsets=[runs], panels=list(section_panels))
+            blocks += [wr.H2(text=heading), grid] if section_panels else []
         return wr.Report(
             entity=self.entity,
             project=self.project,
@@ -202,44 +210,44 @@ class _Place:
         )
 
 
-def _read(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
+def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """Return the runs and the dimensions that all have. Raises UserError where they share none."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name a sweep, or some runs of the project: "
             "'runs=[DIR1,DIR2]'."
         )
-    chosen, _ = read_runs(folders)
-    for r in chosen:
+    runs, _ = read_runs(folders)
+    for r in runs:
         kind = r.manifest.get("experiment")
         if kind not in OF_RATINGS:
             raise UserError(
                 f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(OF_RATINGS)}."
             )
-    if not chosen:
+    if not runs:
         raise UserError(
             "runs: found no finished run. Name a sweep with finished jobs, or some runs."
         )
-    dimensions = [d for d in chosen[0].boards if all(d in r.boards for r in chosen)]
+    dimensions = [d for d in runs[0].boards if all(d in r.boards for r in runs)]
     if not dimensions:
         raise UserError(
             "runs: they have no dimension in common. Name runs that share one."
         )
-    return chosen, dimensions
+    return runs, dimensions
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moved:
+class _ChangedSettings:
     """What differs between runs that all of them log.
 
-    keys     of their settings, as W&B searches for them
-    others   keys of settings that say which run it is
-    axis     the key by which numbers are drawn; None where no number was swept
-    numbers  names of the summary
+    keys              of their settings, as W&B searches for them
+    identifying_keys  keys of settings that say which run it is
+    axis              the key by which numbers are drawn; None where no number was swept
+    numbers           names of the summary
     """
 
     keys: Sequence[str]
-    others: Sequence[str]
+    identifying_keys: Sequence[str]
     axis: str | None
     numbers: Sequence[str]
 
@@ -248,11 +256,11 @@ class _Moved:
         """Of the table of runs."""
 
         def column(key: str) -> str:
-            top, dot, rest = key.partition(".")
-            return f"config:{top}.value{dot}{rest}"
+            top, dot, subpath = key.partition(".")
+            return f"config:{top}.value{dot}{subpath}"
 
         numbers = [f"summary:{name}" for name in self.numbers]
-        return [*map(column, self.keys), *numbers, *map(column, self.others)]
+        return [*map(column, self.keys), *numbers, *map(column, self.identifying_keys)]
 
     def panels(self) -> list[Any]:
         from wandb_workspaces.reports.v2 import interface as wr
@@ -280,41 +288,49 @@ class _Moved:
         return [plot, *scatters]
 
 
-def _moved(chosen: Sequence[FinishedRun]) -> _Moved:
+def _find_changes(runs: Sequence[FinishedRun]) -> _ChangedSettings:
     values = {
-        key: some
-        for key in (*_given(chosen), *_COLUMNS)
-        if None not in (some := [_setting(run, key) for run in chosen])
+        key: run_values
+        for key in (*_list_overridden_keys(runs), *_RUN_COLUMNS)
+        if None not in (run_values := [_read_setting(run, key) for run in runs])
     }
-    keys = [key for key, some in values.items() if len({*some}) > 1]
+    keys = [key for key, run_values in values.items() if len({*run_values}) > 1]
     axes = [k for k in keys if not any(isinstance(v, str) for v in values[k])]
-    of_runs = [_numbers(run) for run in chosen]
-    names = [name for name in of_runs[0] if all(name in own for own in of_runs)]
-    spans = {name: [own[name] for own in of_runs] for name in names}
-    return _Moved(
+    numbers_by_run = [_read_numbers(run) for run in runs]
+    names = [
+        name
+        for name in numbers_by_run[0]
+        if all(name in numbers for numbers in numbers_by_run)
+    ]
+    spans = {name: [numbers[name] for numbers in numbers_by_run] for name in names}
+    return _ChangedSettings(
         keys=keys,
-        others=[key for key in _COLUMNS if key in values and key not in keys],
+        identifying_keys=[
+            key for key in _RUN_COLUMNS if key in values and key not in keys
+        ],
         axis="elo.k" if "elo.k" in axes else next(iter(axes), None),
-        numbers=[n for n, some in spans.items() if max(some) - min(some) > _ROUNDING],
+        numbers=[
+            n for n, span in spans.items() if max(span) - min(span) > _MIN_DIFFERENCE
+        ],
     )
 
 
-def _given(chosen: Sequence[FinishedRun]) -> list[str]:
+def _list_overridden_keys(runs: Sequence[FinishedRun]) -> list[str]:
     """The settings that the commands of these runs gave otherwise, as W&B searches for them."""
     commands = [
         dict(word.lstrip("+").split("=", 1) for word in words if "=" in word)
-        for words in (run.manifest.get("overrides", ()) for run in chosen)
+        for words in (run.manifest.get("overrides", ()) for run in runs)
     ]
     keys = [
         key
-        for key in dict.fromkeys(key for given in commands for key in given)
-        if len({given.get(key) for given in commands}) > 1
+        for key in dict.fromkeys(key for command in commands for key in command)
+        if len({command.get(key) for command in commands}) > 1
         and key.partition(".")[0] not in (*OF_NO_RESULT, "hydra")
     ]
-    return list(dict.fromkeys(_OPTIONS.get(key, key) for key in keys))
+    return list(dict.fromkeys(_COLUMN_BY_OPTION.get(key, key) for key in keys))
 
 
-def _setting(run: FinishedRun, key: str) -> float | str | None:
+def _read_setting(run: FinishedRun, key: str) -> float | str | None:
     """A setting of a run; None where it has none that is a number or a text."""
     config, labels = run.manifest.get("config", {}), dict[str, Any]()
     if config.get("judge"):
@@ -322,15 +338,15 @@ def _setting(run: FinishedRun, key: str) -> float | str | None:
     if config.get("entrant"):
         labels["entrants"] = ", ".join(config["entrant"])
     node: Any = {**config, **labels}
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
     return node if isinstance(node, int | float | str) else None
 
 
-def _numbers(run: FinishedRun) -> dict[str, float]:
+def _read_numbers(run: FinishedRun) -> dict[str, float]:
     """The numbers of a run that a sweep may move, as trackers name them; those that are not defined are absent."""
     manifest = run.manifest
-    found: Mapping[str, Any] = {
+    values: Mapping[str, Any] = {
         **means_compared(
             {d: run.stored("elo", d).get("order", {}) for d in run.boards},
             run.results,
@@ -338,50 +354,50 @@ def _numbers(run: FinishedRun) -> dict[str, float]:
         ),
         "usage/dollars": (manifest.get("usage") or {}).get("dollars"),
     }
-    return {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+    return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
 
 
-def _said(
-    chosen: Sequence[FinishedRun], dimensions: Sequence[str], moved: _Moved
+def _write_conclusions(
+    runs: Sequence[FinishedRun], dimensions: Sequence[str], changes: _ChangedSettings
 ) -> list[str]:
     """What the runs conclude together, as the page of a sweep begins: whether they agree, then by dimension."""
-    names = [run.folder.name for run in chosen]
-    is_sweep = len({run.folder.parent for run in chosen}) == 1
+    names = [run.folder.name for run in runs]
+    is_sweep = len({run.folder.parent for run in runs}) == 1
     is_sweep = is_sweep and all(map(str.isdigit, names))
     noun = "job" if is_sweep else "run"
-    names = names if is_sweep else [str(n) for n in range(1, len(chosen) + 1)]
-    runs = dict(zip(names, chosen, strict=True))
-    together = {d: _conclusion(runs, d) for d in dimensions}
+    names = names if is_sweep else [str(n) for n in range(1, len(runs) + 1)]
+    run_by_name = dict(zip(names, runs, strict=True))
+    conclusions = {d: _conclude_dimension(run_by_name, d) for d in dimensions}
     methods = {
         str(r.stored(r.primary(d), d).get("label", r.primary(d)))
-        for r, d in product(chosen, dimensions)
+        for r, d in product(runs, dimensions)
     }
     headline = words.headline(
-        [*together.values()],
+        [*conclusions.values()],
         ", ".join(sorted(methods)),
-        moved.keys,
-        elo_moved=any(name.startswith("order_mean/") for name in moved.numbers),
+        changes.keys,
+        elo_moved=any(name.startswith("order_mean/") for name in changes.numbers),
         noun=noun,
     )
-    is_same = all(conclusion.is_same for conclusion in together.values())
+    is_same = all(conclusion.is_same for conclusion in conclusions.values())
     return [
         headline,
         *(
             f"{d}: {words.sentence(conclusion, is_same=is_same, noun=noun)}."
-            for d, conclusion in together.items()
+            for d, conclusion in conclusions.items()
         ),
-        *words.whose_of({n: run.conclusions for n, run in runs.items()}, noun),
+        *words.whose_of({n: run.conclusions for n, run in run_by_name.items()}, noun),
     ]
 
 
-def _conclusion(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
+def _conclude_dimension(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
     """What the runs say together of one dimension."""
     boards = {}
     for name, run in runs.items():
         method = run.primary(dimension)
-        rated = run.board(method, dimension).values()
-        boards[name] = [{**row.to_dict(), "method": method} for row in rated]
-    first = next(iter(runs.values()))
+        ratings = run.board(method, dimension).values()
+        boards[name] = [{**row.to_dict(), "method": method} for row in ratings]
+    first_run = next(iter(runs.values()))
     return conclude(
         [
             job_lead(name, rows, runs[name].conclusions.get(dimension))
@@ -389,12 +405,14 @@ def _conclusion(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
         ],
         dimension=dimension,
         is_same=same_ratings(list(boards.values())),
-        unit=first.stored(first.primary(dimension), dimension).get("unit", "points"),
+        unit=first_run.stored(first_run.primary(dimension), dimension).get(
+            "unit", "points"
+        ),
     )
 
 
-def _panels(
-    chosen: Sequence[FinishedRun], dimensions: Sequence[str]
+def _make_panels(
+    runs: Sequence[FinishedRun], dimensions: Sequence[str]
 ) -> dict[str, tuple[int, list[Any]]]:
     """Return by section the number of columns and the panels of what all runs have logged, besides what moved.
 
@@ -411,19 +429,19 @@ def _panels(
             chart_strings={"title": title, "xname": x_label},
         )
 
-    first, places = chosen[0], list(product(chosen, dimensions))
-    method = first.primary(dimensions[0])
-    label = first.stored(method, dimensions[0]).get("label", method)
-    boards = [r.board(method, dimension) for r, dimension in places]
+    first_run, run_dimensions = runs[0], list(product(runs, dimensions))
+    method = first_run.primary(dimensions[0])
+    label = first_run.stored(method, dimensions[0]).get("label", method)
+    boards = [r.board(method, dimension) for r, dimension in run_dimensions]
     models = [
         model
         for model in boards[0]
         if all(model in board and board[model].ci_low is not None for board in boards)
     ][:_MAX_MODELS]
     lines = list(product(dimensions, models))
-    is_judged = all(r.manifest.get("judge_quality") for r in chosen)
-    has_elo = all(r.board("elo", dimension) for r, dimension in places)
-    files = set.intersection(*(set(r.manifest.get("files", ())) for r in chosen))
+    is_judged = all(r.manifest.get("judge_quality") for r in runs)
+    has_elo = all(r.board("elo", dimension) for r, dimension in run_dimensions)
+    files = set.intersection(*(set(r.manifest.get("files", ())) for r in runs))
     pictures = sorted(f.removesuffix(".png") for f in files if f.endswith(".png"))
     result = [
         *(overlay(f"ratings/{d}", f"{d}: {label}", "rating") for d in dimensions),
@@ -467,11 +485,11 @@ def _panels(
         ),
     ]
     tables = ["leaderboard", *(["judge"] if is_judged else [])]
-    if is_judged and all(_setting(r, "tracker.texts") is not False for r in chosen):
+    if is_judged and all(_read_setting(r, "tracker.texts") is not False for r in runs):
         tables.append("verdicts")
     spend = [
-        *(wr.BarPlot(title=n, metrics=[f"usage/{n}"]) for n in _SPEND),
-        *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS),
+        *(wr.BarPlot(title=n, metrics=[f"usage/{n}"]) for n in _SPEND_METRICS),
+        *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS_METRICS),
     ]
     return {
         "Result, with 95 % intervals": (3, result),

@@ -14,7 +14,7 @@ from elo_exp.runs.reading import read_runs
 
 # Of evalica's file; ten million rows are about a gigabyte
 MAX_ROWS = 10_000_000
-_SCORES = {"left": 1.0, "tie": 0.5, "right": 0.0}
+_LEFT_SCORE_BY_WINNER = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,7 @@ class Export:
 
     def run(self, context: Context) -> Report:
         """Write by dimension every verdict, and each entrant's share of those on a prompt."""
-        written = []
+        written_paths = []
         for name, battles in read_runs([self.folder])[0][0].battles().items():
             n = sum(count for _, count in verdicts(battles))
             if n > MAX_ROWS:
@@ -38,24 +38,26 @@ class Export:
                     f"{self.folder}: {name} has {n:,} verdicts, a row each in evalica's file, which has no counts. "
                     f"Expected at most {MAX_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
                 )
-            to = context.run_dir / safe_name(name)
+            folder = context.run_dir / safe_name(name)
             rows = (row for row, count in verdicts(battles) for _ in range(count))
-            written.append(write_csv(to / "evalica.csv", rows, guards_formulas=False))
+            written_paths.append(
+                write_csv(folder / "evalica.csv", rows, guards_formulas=False)
+            )
             for model in battles.models:
-                won = defaultdict[str, list[tuple[float, int]]](list)
+                scores_by_prompt = defaultdict[str, list[tuple[float, int]]](list)
                 for row, count in verdicts(battles):
                     if model in (row["left"], row["right"]):
-                        left = _SCORES[row["winner"]]
+                        left = _LEFT_SCORE_BY_WINNER[row["winner"]]
                         share = left if model == row["left"] else 1.0 - left
-                        won[row["prompt"]].append((share, count))
+                        scores_by_prompt[row["prompt"]].append((share, count))
                 shares = [
-                    {"id": prompt, "value": fmean(*zip(*won_here, strict=True))}
-                    for prompt, won_here in won.items()
+                    {"id": prompt, "value": fmean(*zip(*scores, strict=True))}
+                    for prompt, scores in scores_by_prompt.items()
                 ]
-                path = to / f"inspect_{safe_name(model)}.jsonl"
-                written.append(write_jsonl(path, shares))
-        text = f"{len(written)} files for evalica and inspect_ai"
-        return Report(headline=math.nan, text=text, artifacts=written)
+                path = folder / f"inspect_{safe_name(model)}.jsonl"
+                written_paths.append(write_jsonl(path, shares))
+        text = f"{len(written_paths)} files for evalica and inspect_ai"
+        return Report(headline=math.nan, text=text, artifacts=written_paths)
 
 
 def verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
@@ -66,9 +68,12 @@ def verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
     for battle in battles.rows():
         a, b, ba = battle.model_a, battle.model_b, battle.verdict_ba
         ab = battle.verdict_ab or (None if ba else battle.winner)
-        for left, right, word, won in ((a, b, ab, "model_a"), (b, a, ba, "model_b")):
+        for left, right, word, winning_word in (
+            (a, b, ab, "model_a"),
+            (b, a, ba, "model_b"),
+        ):
             if word:
-                side = "left" if word == won else "right"
+                side = "left" if word == winning_word else "right"
                 verdict = {
                     "left": left,
                     "right": right,

@@ -84,23 +84,25 @@ from elo_exp.types import Positive
 
 BASELINE = "baseline"  # its name in the run, whatever it was called in its own
 _NOT_ANSWERED = SlotPoints(orders=(None, None), is_lost=True)
-_TAKEN = {
+_RESERVED_NAMES = {
     BASELINE: "the recorded one is",
     DEGRADED_COPY: "copies of the baseline's answers are",
 }
 EXIT_CODES = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
-_NUMBERS = (
+_SHARE_METRICS = (
     "share",
     "low",
     "high",
     "n_invalid",
     "n_needed",
-)  # of a share, that trackers get
-_PROMPT_CHARACTERS, _VERDICT_CHARACTERS = 8, 16  # of keys, in a result that was shown
-_EQUAL = "equal"  # in place of the verdicts on a prompt with the baseline's answer
-_TIES = 0.2  # of verdicts in the simulations of the planner, which draw shares together
-# How far the points of the two orders differ there: the mean, and the mean square
-_DISAGREEMENT, _SQUARED_DISAGREEMENT = 0.343, 0.264
+)
+_PROMPT_KEY_CHARS, _VERDICT_KEY_CHARS = 8, 16
+# Stands for the verdicts on a prompt with the baseline's answer
+_EQUAL_ANSWERS_KEY = "equal"
+# Share of tied verdicts in the simulations behind the planner, which draw shares together
+_SIMULATED_TIE_RATE = 0.2
+# How far the points of the two orders differ in these simulations: the mean, and the mean square
+_ORDER_DISAGREEMENT, _SQUARED_ORDER_DISAGREEMENT = 0.343, 0.264
 
 BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
 
@@ -128,80 +130,86 @@ class Gate(Pairwise):
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """Add the baseline to the entrants."""
         config = Judged.prepare(config, overrides)
-        place = config["gate"]["baseline"]
-        if place == "???":
+        baseline = config["gate"]["baseline"]
+        if baseline == "???":
             return config
-        for name, what in _TAKEN.items():
+        for name, reason in _RESERVED_NAMES.items():
             if name in config["entrant"]:
                 raise UserError(
-                    f"entrant: found a candidate called {name}, as {what} here. Call it otherwise: "
+                    f"entrant: found a candidate called {name}, as {reason} here. Call it otherwise: "
                     "'answers={NAME:FILE}'."
                 )
-        path = _answers(Path(place))
+        path = _find_baseline_file(Path(baseline))
         node = {
             "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
             "entrant_id": BASELINE,
             "path": str(path),
         }
         if _is_joined(path, config["answers"], config["prompts"]["bank_path"]):
-            ((_, one),) = joining.entrants([(BASELINE, path)]).items()
-            node = answers_node(BASELINE, one)
+            ((_, answers),) = joining.entrants([(BASELINE, path)]).items()
+            node = answers_node(BASELINE, answers)
         config["entrant"][BASELINE] = node
         return config
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"gate": ("passed", *_NUMBERS), "usage": ()}
+        return {"gate": ("passed", *_SHARE_METRICS), "usage": ()}
 
     @property
     def _files(self) -> list[joining.Given]:
         """The candidate's and, unless it is compared as a run of ours has written it, the baseline's."""
-        path = _answers(Path(self.gate.baseline))
+        path = _find_baseline_file(Path(self.gate.baseline))
         is_joined = _is_joined(path, self.answers, self.prompts.bank_path)
         return [*super()._files, *([(BASELINE, path)] if is_joined else [])]
 
-    def _lines_of_answers(self) -> list[str]:
-        return self._joined.lines(keeps_all=True)
+    def _describe_answers(self) -> list[str]:
+        return self._joined_answers.lines(keeps_all=True)
 
-    def _bank(self) -> list[Prompt]:
+    def _load_bank(self) -> list[Prompt]:
         """With files of answers, the prompts to which the baseline has a row, answered or not: what either lacks counts."""
         if not self._files:
-            return super()._bank()
-        baseline = self._joined.files[BASELINE]
-        return [p for p in self._joined.prompts if baseline.rows_to(p)]
+            return super()._load_bank()
+        baseline = self._joined_answers.files[BASELINE]
+        return [p for p in self._joined_answers.prompts if baseline.rows_to(p)]
 
-    def _plan_text(self, plan: pipeline.Plan) -> str:
+    def _format_plan(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha
         sigma = assumed_sigma(2, both_orders=self.judging.both_orders)
-        sd = sigma * (1.0 - _TIES) / (4.0 * POINTS)
+        sd = sigma * (1.0 - _SIMULATED_TIE_RATE) / (4.0 * POINTS)
         if not plan.rows:
             return (
                 "plan: the candidate gave the baseline's answers, so no judge is asked"
             )
         rows = [row for row in plan.rows if not row.is_control]
-        both, floor = self.judging.both_orders, 0.0
-        if both:
-            left = margin * (1.0 - _DISAGREEMENT)
-            more = _SQUARED_DISAGREEMENT / both - _DISAGREEMENT**2
-            sd, floor = (
-                math.hypot(sd, margin * math.sqrt(more)),
-                min(0.0, 0.5 - margin / both),
+        both_orders, floor = self.judging.both_orders, 0.0
+        if both_orders:
+            remaining_margin = margin * (1.0 - _ORDER_DISAGREEMENT)
+            disagreement_variance = (
+                _SQUARED_ORDER_DISAGREEMENT / both_orders - _ORDER_DISAGREEMENT**2
             )
-            needed = prompts_to_pass(sd, left, alpha, floor)
-            ids = [prompt.prompt_id for prompt in self._prompts()]
-            n_groups = len(set(self._clusters(ids)))
+            sd, floor = (
+                math.hypot(sd, margin * math.sqrt(disagreement_variance)),
+                min(0.0, 0.5 - margin / both_orders),
+            )
+            n_needed = prompts_to_pass(sd, remaining_margin, alpha, floor)
+            ids = [prompt.prompt_id for prompt in self._select_prompts()]
+            n_groups = len(set(self._assign_clusters(ids)))
             chance = math.prod(
                 pass_probability(
-                    row.n_prompts * n_groups // len(ids), sd, left, alpha, floor
+                    row.n_prompts * n_groups // len(ids),
+                    sd,
+                    remaining_margin,
+                    alpha,
+                    floor,
                 )
                 for row in rows
             )
         else:
-            chance, needed = 0.0, None
+            chance, n_needed = 0.0, None
         return "\n".join(
             [
-                super()._plan_text(plan),
-                *words.plan(chance, needed, margin, both_orders=both),
+                super()._format_plan(plan),
+                *words.plan(chance, n_needed, margin, both_orders=both_orders),
                 *words.plan_of_control(
                     sum(row.queries for row in plan.rows if row.is_control),
                     sum(row.new for row in plan.rows if row.is_control),
@@ -213,26 +221,27 @@ class Gate(Pairwise):
             ]
         )
 
-    def _to_judge(self, comparisons: Comparisons) -> Comparisons:
+    def _select_comparisons(self, comparisons: Comparisons) -> Comparisons:
         """Add the control.
 
         None where the candidate gave the baseline's answers: nothing tells them apart, and no judge is asked.
         """
         if _are_equal(comparisons):
             return dict.fromkeys(comparisons, ())
-        controls = self._controls(comparisons)
-        return {name: [*some, *controls[name]] for name, some in comparisons.items()}
+        controls = self._make_controls(comparisons)
+        return {name: [*pairs, *controls[name]] for name, pairs in comparisons.items()}
 
-    def _controls(self, comparisons: Comparisons) -> Comparisons:
+    def _make_controls(self, comparisons: Comparisons) -> Comparisons:
         """The degraded copies of the baseline's answers beside these; none on a dimension that has too few prompts."""
         return {
-            name: control_comparisons(some)
-            if self.gate.control and len({one.prompt_id for one in some}) >= MIN_PROMPTS
+            name: control_comparisons(pairs)
+            if self.gate.control
+            and len({comparison.prompt_id for comparison in pairs}) >= MIN_PROMPTS
             else []
-            for name, some in comparisons.items()
+            for name, pairs in comparisons.items()
         }
 
-    def _is_waste(
+    def _pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
     ) -> bool:
         """False: a candidate that gives the baseline's answers is no worse, which takes no judge."""
@@ -248,18 +257,27 @@ class Gate(Pairwise):
                 d: list(map(pairing.tie, c)) for d, c in comparisons.items()
             }
         else:
-            controls = self._controls(comparisons)
-            judged = self.judge_pairs(self._to_judge(comparisons), context.store)
+            controls = self._make_controls(comparisons)
+            judged = self.judge_pairs(
+                self._select_comparisons(comparisons), context.store
+            )
             judgments, control_judgments = (
                 {
-                    name: [j for j in some if (j.entrant_a == DEGRADED_COPY) is wanted]
-                    for name, some in judged.items()
+                    name: [
+                        j
+                        for j in dimension_judgments
+                        if (j.entrant_a == DEGRADED_COPY) is is_control
+                    ]
+                    for name, dimension_judgments in judged.items()
                 }
-                for wanted in (False, True)
+                for is_control in (False, True)
             )
-        quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        slots = self._slots(responses, comparisons, judgments)
-        gate = self._measured(
+        quality = [
+            judge_quality(dimension_judgments, dimension=d)
+            for d, dimension_judgments in judgments.items()
+        ]
+        slots = self._score_slots(responses, comparisons, judgments)
+        gate = self._measure_gate(
             slots,
             Evidence(
                 responses=responses,
@@ -271,21 +289,21 @@ class Gate(Pairwise):
             ),
             context.store,
         )
-        shown = gate_page.shown(gate)
-        text, state = gate_page.markdown(shown), gate.conclusion.state
+        content = gate_page.shown(gate)
+        text, state = gate_page.markdown(content), gate.conclusion.state
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), f"{text}\n")
-        facts = self._facts(responses, judgments, quality)
+        facts = self._collect_facts(responses, judgments, quality)
         rows = [share.to_dict() for share in gate.shares]
         metrics: dict[str, Value] = {
             "gate/verdict": state,
             "gate/passed": float(state == "pass"),
-            "gate/sentence": shown.verdict,
+            "gate/sentence": content.verdict,
         }
         metrics |= {
             f"gate/{row['dimension']}/{name}": row[name]
             for row in rows
-            for name in _NUMBERS
+            for name in _SHARE_METRICS
             if row[name] is not None
         }
         return Report(
@@ -303,7 +321,9 @@ class Gate(Pairwise):
                 ),
                 write_json(
                     context.run_dir / "gate.json",
-                    self._file(gate, sentence=shown.verdict, whose=shown.whose),
+                    self._make_gate_file(
+                        gate, sentence=content.verdict, whose=content.whose
+                    ),
                 ),
                 write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
@@ -311,13 +331,13 @@ class Gate(Pairwise):
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
             page=page.maker(
                 "gate",
-                gate=shown,
+                gate=content,
                 texts=viewer.texts(comparisons, judgments, {}),
                 color=page.colors(self.entrant),
             ),
         )
 
-    def _slots(
+    def _score_slots(
         self, responses: Responses, comparisons: Comparisons, judgments: Judgments
     ) -> dict[str, dict[Slot, SlotPoints | None]]:
         """The points of each of the candidate's answers, by dimension.
@@ -330,26 +350,31 @@ class Gate(Pairwise):
         has_candidate, has_baseline = map(pairing.answered, (candidate, baseline))
         prompts = [
             prompt
-            for prompt in self._prompts()
+            for prompt in self._select_prompts()
             if prompt.prompt_id not in has_candidate & has_baseline
         ]
         points = {}
         for rubric in self._rubrics:
-            asked = comparisons[rubric.dimension]
-            slots: dict[Slot, SlotPoints | None] = dict.fromkeys(map(_slot, asked))
+            dimension_comparisons = comparisons[rubric.dimension]
+            slots: dict[Slot, SlotPoints | None] = dict.fromkeys(
+                map(_get_slot, dimension_comparisons)
+            )
             for prompt in filter(rubric.applies_to, prompts):
                 is_failure = prompt.prompt_id in has_baseline
                 slots[prompt.slot] = _NOT_ANSWERED if is_failure else None
             slots |= {
-                _slot(one): order_points(one) for one in judgments[rubric.dimension]
+                _get_slot(judgment): order_points(judgment)
+                for judgment in judgments[rubric.dimension]
             }
-            for one in filter(_is_empty, asked):
-                found = slots[_slot(one)] or _NOT_ANSWERED
-                slots[_slot(one)] = dataclasses.replace(found, is_lost=True)
+            for comparison in filter(_is_empty, dimension_comparisons):
+                slot_points = slots[_get_slot(comparison)] or _NOT_ANSWERED
+                slots[_get_slot(comparison)] = dataclasses.replace(
+                    slot_points, is_lost=True
+                )
             points[rubric.dimension] = slots
         return points
 
-    def _measured(
+    def _measure_gate(
         self,
         slots: Mapping[str, Mapping[Slot, SlotPoints | None]],
         evidence: "Evidence",
@@ -358,23 +383,23 @@ class Gate(Pairwise):
         """What the gate found, and what may be said of it."""
         margin, alpha = self.gate.margin, self.gate.alpha
         known_audits = audits(self.judge, self._rubrics, store)
-        by_prompt, shares = {}, []
+        points_by_prompt, shares = {}, []
         checks: dict[str, list[Check]] = {}
         checks_of_fail: dict[str, list[Check]] = {}
         is_same = _are_equal(evidence.comparisons)
         counts_looks = not is_same and self._scope.kind != "words"
-        earlier = self._earlier_gates(evidence, store) if counts_looks else {}
+        earlier = self._read_earlier_gates(evidence, store) if counts_looks else {}
         for row in evidence.quality:
             name = row["dimension"]
-            by_prompt[name], floor = prompt_points(slots[name], margin)
-            clusters = self._clusters(by_prompt[name])
+            points_by_prompt[name], floor = prompt_points(slots[name], margin)
+            clusters = self._assign_clusters(points_by_prompt[name])
             looks = earlier.get(name, EarlierGates())
             # A claim without alpha of its own is not made: its bound is shown at gate.alpha
             levels = {
                 claim: looks.level(claim, alpha) or alpha for claim in ("pass", "fail")
             }
             share = share_of_points(
-                [*by_prompt[name].values()],
+                [*points_by_prompt[name].values()],
                 clusters=clusters,
                 floor=floor,
                 margin=margin,
@@ -384,16 +409,16 @@ class Gate(Pairwise):
                 n_dimensions=len(slots),
             )
             if not is_same:
-                checks[name] = self._checks(
+                checks[name] = self._check_pass_claim(
                     row,
-                    by_prompt[name],
+                    points_by_prompt[name],
                     clusters,
                     evidence,
                     known_audits[name]["audit"],
                     alpha=levels["pass"],
                 )
-                checks_of_fail[name] = self._checks_of_fail(
-                    by_prompt[name],
+                checks_of_fail[name] = self._check_fail_claim(
+                    points_by_prompt[name],
                     clusters,
                     evidence,
                     known_audits[name]["audit"],
@@ -404,18 +429,20 @@ class Gate(Pairwise):
                     share = dataclasses.replace(share, n_needed=None)
             shares.append(share)
             if name in earlier and share.high is not None:
-                self._show(name, share, earlier[name], evidence, store)
+                self._store_shown_result(name, share, earlier[name], evidence, store)
         questions = {
             c.prompt_id: c.prompt_text
-            for some in evidence.comparisons.values()
-            for c in some
+            for pairs in evidence.comparisons.values()
+            for c in pairs
         }
         ends = {
             name: {
-                q: (one.least, one.most) if one.known is None else (one.known,) * 2
-                for q, one in by.items()
+                q: (points.least, points.most)
+                if points.known is None
+                else (points.known,) * 2
+                for q, points in points_by_id.items()
             }
-            for name, by in by_prompt.items()
+            for name, points_by_id in points_by_prompt.items()
         }
         return Gated(
             conclusion=gate_conclusion(
@@ -426,7 +453,9 @@ class Gate(Pairwise):
                 is_same=is_same,
                 scope=dataclasses.replace(
                     self._scope,
-                    n_prompts=len({q for by in by_prompt.values() for q in by}),
+                    n_prompts=len(
+                        {q for points in points_by_prompt.values() for q in points}
+                    ),
                 ),
                 checks=checks,
                 checks_of_fail=checks_of_fail,
@@ -452,32 +481,34 @@ class Gate(Pairwise):
             roles=[*roles(self.judge, self._rubrics).values()],
         )
 
-    def _earlier_gates(
+    def _read_earlier_gates(
         self, evidence: "Evidence", store: Store
     ) -> dict[str, EarlierGates]:
         """What was shown of this candidate before prompts were added to it, by dimension."""
-        found = {}
+        gates_by_dimension = {}
         for name, judgments in evidence.judgments.items():
             verdicts, result = (
-                _verdicts_by_prompt(judgments),
-                self._named(name, evidence),
+                _group_verdicts_by_prompt(judgments),
+                self._name_result(name, evidence),
             )
-            shown = [
+            shown_gates = [
                 ShownGate(
                     verdicts={
-                        prompt: {*some}
-                        for prompt, some in one.evidence["verdicts"].items()
+                        prompt: {*keys}
+                        for prompt, keys in shown_result.evidence["verdicts"].items()
                     },
-                    alpha=one.evidence["alpha"],
-                    margin=one.evidence["margin"],
-                    claim=one.claim,
+                    alpha=shown_result.evidence["alpha"],
+                    margin=shown_result.evidence["margin"],
+                    claim=shown_result.claim,
                 )
-                for one in store.shown_before(self._subject(name), result)
+                for shown_result in store.shown_before(self._name_subject(name), result)
             ]
-            found[name] = earlier_gates(shown, verdicts, margin=self.gate.margin)
-        return found
+            gates_by_dimension[name] = earlier_gates(
+                shown_gates, verdicts, margin=self.gate.margin
+            )
+        return gates_by_dimension
 
-    def _show(
+    def _store_shown_result(
         self,
         dimension: str,
         share: Share,
@@ -489,11 +520,11 @@ class Gate(Pairwise):
         alpha, margin = self.gate.alpha, self.gate.margin
         bounds = decide([share], margin)
         is_claimed = bounds != "cannot tell" and earlier.level(bounds, alpha) > 0.0
-        verdicts = _verdicts_by_prompt(evidence.judgments[dimension])
+        verdicts = _group_verdicts_by_prompt(evidence.judgments[dimension])
         result = ShownResult(
-            name=self._named(dimension, evidence),
+            name=self._name_result(dimension, evidence),
             evidence={
-                "verdicts": {name: sorted(some) for name, some in verdicts.items()},
+                "verdicts": {name: sorted(keys) for name, keys in verdicts.items()},
                 "alpha": {
                     "pass": 0.0 if share.low is None else earlier.left("pass", alpha),
                     "fail": earlier.left("fail", alpha),
@@ -502,25 +533,26 @@ class Gate(Pairwise):
             },
             claim=bounds if is_claimed else None,
         )
-        store.show(self._subject(dimension), result)
+        store.show(self._name_subject(dimension), result)
 
-    def _subject(self, dimension: str) -> str:
+    def _name_subject(self, dimension: str) -> str:
         return f"gate {self.judge.model} {dimension}"
 
-    def _named(self, dimension: str, evidence: "Evidence") -> str:
+    def _name_result(self, dimension: str, evidence: "Evidence") -> str:
         """The name of a result: the same verdicts, alpha and margin show nothing new."""
-        verdicts = _verdicts_by_prompt(evidence.judgments[dimension])
-        rows = sorted((name, sorted(some)) for name, some in verdicts.items())
+        verdicts = _group_verdicts_by_prompt(evidence.judgments[dimension])
+        rows = sorted((name, sorted(keys)) for name, keys in verdicts.items())
         return fingerprint([rows, self.gate.alpha, self.gate.margin])
 
-    def _clusters(self, prompt_ids: Iterable[str]) -> list[str]:
+    def _assign_clusters(self, prompt_ids: Iterable[str]) -> list[str]:
         """The group of each prompt: those that the bank names, else the prompt."""
-        found = self._cluster_of
+        cluster_of = self._cluster_of
         return [
-            f"cluster {found[name]}" if name in found else name for name in prompt_ids
+            f"cluster {cluster_of[name]}" if name in cluster_of else name
+            for name in prompt_ids
         ]
 
-    def _checks(
+    def _check_pass_claim(
         self,
         quality: Mapping[str, Any],
         points: Mapping[str, PromptPoints],
@@ -535,10 +567,10 @@ class Gate(Pairwise):
         controls = evidence.controls[name]
         control = control_check(controls, evidence.control_judgments.get(name, ()))
         if control.state == NOT_DONE:
-            why = "not stored" if controls else "too few"
-            why = why if self.gate.control else "left out"
+            reason = "not stored" if controls else "too few"
+            reason = reason if self.gate.control else "left out"
             control = dataclasses.replace(
-                control, about={**(control.about or {}), "why": why}
+                control, about={**(control.about or {}), "why": reason}
             )
         return [
             same_verdict_check(
@@ -546,20 +578,20 @@ class Gate(Pairwise):
             ),
             control,
             *order_checks(quality),
-            self._length_check(
+            self._check_length(
                 points, clusters, evidence.comparisons[name], alpha=alpha
             ),
             answers_check(
                 *(
-                    check_responses(one, evidence.responses[one])
-                    for one in (candidate, BASELINE)
+                    check_responses(entrant, evidence.responses[entrant])
+                    for entrant in (candidate, BASELINE)
                 )
             ),
-            self._family_check(audit),
+            self._check_family(audit),
             audit_check(audit),
         ]
 
-    def _checks_of_fail(
+    def _check_fail_claim(
         self,
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
@@ -570,12 +602,12 @@ class Gate(Pairwise):
         alpha: float,
     ) -> list[Check]:
         """What stands for and against the claim that the candidate is worse, on one dimension."""
-        compared, answers = evidence.comparisons[dimension], evidence.responses
+        comparisons, answers = evidence.comparisons[dimension], evidence.responses
         return [
-            self._length_check(
+            self._check_length(
                 points,
                 clusters,
-                compared,
+                comparisons,
                 alpha=alpha / len(evidence.comparisons),
                 is_of_fail=True,
             ),
@@ -585,11 +617,11 @@ class Gate(Pairwise):
                     for name in (BASELINE, next(iter(self.entrant)))
                 )
             ),
-            self._family_check(audit, is_of_fail=True),
+            self._check_family(audit, is_of_fail=True),
             audit_check(audit),
         ]
 
-    def _length_check(
+    def _check_length(
         self,
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
@@ -598,33 +630,37 @@ class Gate(Pairwise):
         alpha: float,
         is_of_fail: bool = False,
     ) -> Check:
-        longer: dict[str, list[int]] = {}
-        lengths = [len(one.response_b) for one in comparisons]
-        for one in comparisons:
-            difference = len(one.response_a) - len(one.response_b)
-            longer.setdefault(one.prompt_id, []).append(difference)
-        group = dict(zip(points, clusters, strict=True))
+        differences_by_prompt: dict[str, list[int]] = {}
+        lengths = [len(comparison.response_b) for comparison in comparisons]
+        for comparison in comparisons:
+            difference = len(comparison.response_a) - len(comparison.response_b)
+            differences_by_prompt.setdefault(comparison.prompt_id, []).append(
+                difference
+            )
+        cluster_by_prompt = dict(zip(points, clusters, strict=True))
         valid = [
-            q for q, one in points.items() if one.least == one.most and q in longer
+            q
+            for q, outcome in points.items()
+            if outcome.least == outcome.most and q in differences_by_prompt
         ]
         return length_check(
             np.array([points[q].least for q in valid]),
-            np.array([fmean(longer[q]) for q in valid]),
-            np.array([group[q] for q in valid], dtype=object),
+            np.array([fmean(differences_by_prompt[q]) for q in valid]),
+            np.array([cluster_by_prompt[q] for q in valid], dtype=object),
             margin=self.gate.margin,
             alpha=alpha,
             mean_length=fmean(lengths) if lengths else 0.0,
             is_of_fail=is_of_fail,
         )
 
-    def _family_check(
+    def _check_family(
         self, audit: Mapping[str, Any], *, is_of_fail: bool = False
     ) -> Check:
         """Check the family of the candidate; of a fail, which favours the baseline, that of the baseline."""
         kin, candidate = self.kin(), next(iter(self.entrant))
-        known = families.names(self.entrant[candidate])
-        is_known = families.family(self.judging.families, *known) is not None
-        on_own = [
+        names = families.names(self.entrant[candidate])
+        is_known = families.family(self.judging.families, *names) is not None
+        self_verdicts = [
             row["verdict"]
             for row in audit.get("results", ())
             if row["probe"].partition(":")[0] == "self"
@@ -637,32 +673,39 @@ class Gate(Pairwise):
             candidate=favoured,
             baseline=rival,
             is_known=is_known and kin.family is not None,
-            is_unbiased=self.allows_kin or set(on_own) == {"ok"},
+            is_unbiased=self.allows_kin or set(self_verdicts) == {"ok"},
         )
 
     def kin(self) -> Kin:
         """Return which of the two is of the judge's family; the baseline's by the settings of its run, too."""
-        told = {name: families.names(one) for name, one in self.entrant.items()}
-        told[BASELINE] = [*self._names_of_baseline, *told.get(BASELINE, ())]
-        return families.kin(self.judging.families, self.judge.model, told)
+        names_by_entrant = {
+            name: families.names(entrant) for name, entrant in self.entrant.items()
+        }
+        names_by_entrant[BASELINE] = [
+            *self._baseline_names,
+            *names_by_entrant.get(BASELINE, ()),
+        ]
+        return families.kin(self.judging.families, self.judge.model, names_by_entrant)
 
     @property
-    def _names_of_baseline(self) -> list[str]:
+    def _baseline_names(self) -> list[str]:
         """The names of the baseline's model, as the run that recorded its answers was set."""
-        path = _answers(Path(self.gate.baseline))
-        if not _is_of_run(path):
+        path = _find_baseline_file(Path(self.gate.baseline))
+        if not _is_from_run(path):
             return []
         entrants = (
             read_manifest(path.parent.parent).get("config", {}).get("entrant", {})
         )
         return [
-            found
+            model_name
             for name, settings in entrants.items()
             if path.stem == f"responses_{safe_name(name)}"
-            for found in families.names(SimpleNamespace(**settings))
+            for model_name in families.names(SimpleNamespace(**settings))
         ]
 
-    def _file(self, gate: Gated, *, sentence: str, whose: str) -> dict[str, Any]:
+    def _make_gate_file(
+        self, gate: Gated, *, sentence: str, whose: str
+    ) -> dict[str, Any]:
         """What gate.json holds."""
         conclusion = gate.conclusion
         return {
@@ -690,10 +733,10 @@ class Gate(Pairwise):
             },
             "n_invalid": sum(share.n_invalid for share in gate.shares),
             "dollars": gate.dollars,
-            "worst": [one.to_dict() for one in gate.worst],
+            "worst": [worst_prompt.to_dict() for worst_prompt in gate.worst],
         }
 
-    def _check_number(self) -> None:
+    def _check_entrant_count(self) -> None:
         if len(self.entrant) != 2:
             raise UserError(
                 f"entrant: found {', '.join(self.entrant)}. Expected one candidate beside the "
@@ -704,19 +747,19 @@ class Gate(Pairwise):
         files = experiments.input_files(self)
         answers = files[f"entrant {BASELINE}"]
         folder = answers.parent.parent
-        manifest = read_manifest(folder) if _is_of_run(answers) else None
-        judged = {
+        manifest = read_manifest(folder) if _is_from_run(answers) else None
+        inputs = {
             n: str(p) for n, p in files.items() if n.split()[0] in ("bank", "rubric")
         }
-        changed = [
-            f"{name} ({judged[name]})"
-            for name, digest in input_hashes(judged).items()
+        changed_inputs = [
+            f"{name} ({inputs[name]})"
+            for name, digest in input_hashes(inputs).items()
             if manifest is not None
             and digest not in manifest.get("input_hashes", {}).values()
         ]
-        if changed:
+        if changed_inputs:
             raise UserError(
-                f"gate.baseline: the run of {answers} had another {', '.join(changed)}. Compare on "
+                f"gate.baseline: the run of {answers} had another {', '.join(changed_inputs)}. Compare on "
                 "the same prompts by the same rubrics, or run the baseline again."
             )
         _ = self._cluster_of
@@ -741,59 +784,67 @@ class Evidence:
 
 
 def _sees_control(checks: Sequence[Check]) -> bool:
-    return any(one.name == "control" and one.state == PASSED for one in checks)
+    return any(check.name == "control" and check.state == PASSED for check in checks)
 
 
-def _verdicts_by_prompt(judgments: Sequence[Judgment]) -> dict[str, set[str]]:
+def _group_verdicts_by_prompt(judgments: Sequence[Judgment]) -> dict[str, set[str]]:
     """The keys of the verdicts on each prompt, cut to what tells them apart."""
-    found: dict[str, set[str]] = {}
-    for one in judgments:
-        verdicts = found.setdefault(
-            fingerprint([one.prompt_id])[:_PROMPT_CHARACTERS], set()
+    keys_by_prompt: dict[str, set[str]] = {}
+    for judgment in judgments:
+        verdicts = keys_by_prompt.setdefault(
+            fingerprint([judgment.prompt_id])[:_PROMPT_KEY_CHARS], set()
         )
-        if one.equal_answers:
-            verdicts.add(_EQUAL)
-        verdicts.update(verdict.cache_key[:_VERDICT_CHARACTERS] for verdict in one.raw)
-    return found
+        if judgment.equal_answers:
+            verdicts.add(_EQUAL_ANSWERS_KEY)
+        verdicts.update(
+            verdict.cache_key[:_VERDICT_KEY_CHARS] for verdict in judgment.raw
+        )
+    return keys_by_prompt
 
 
 def _is_empty(comparison: Comparison) -> bool:
     """Whether the candidate's answer is empty, and the baseline's is not."""
     texts = comparison.response_a, comparison.response_b
-    mine, other = (own_words(comparison, text).strip() for text in texts)
-    return not mine and bool(other)
+    candidate_text, baseline_text = (
+        own_words(comparison, text).strip() for text in texts
+    )
+    return not candidate_text and bool(baseline_text)
 
 
 def _are_equal(comparisons: Comparisons) -> bool:
     """Whether the candidate gave the baseline's answer to every prompt."""
-    every = [one for some in comparisons.values() for one in some]
-    return bool(every) and all(one.response_a == one.response_b for one in every)
+    all_comparisons = [
+        comparison for pairs in comparisons.values() for comparison in pairs
+    ]
+    return bool(all_comparisons) and all(
+        comparison.response_a == comparison.response_b for comparison in all_comparisons
+    )
 
 
-def _slot(some: Comparison | Judgment) -> Slot:
-    return some.prompt_id, max(some.draw_a, some.draw_b)
+def _get_slot(record: Comparison | Judgment) -> Slot:
+    return record.prompt_id, max(record.draw_a, record.draw_b)
 
 
-def _is_of_run(path: Path) -> bool:
+def _is_from_run(path: Path) -> bool:
     """Whether a run has written this file of answers."""
     return (
         path.parent.name == "responses" and (path.parents[1] / "manifest.json").exists()
     )
 
 
-def _is_joined(path: Path, given: object, bank_path: str | None) -> bool:
+def _is_joined(path: Path, answers: object, bank_path: str | None) -> bool:
     """Whether a baseline's answers are joined to the prompts as files of answers are."""
-    return bool(given) or bank_path is None or not _is_of_run(path)
+    return bool(answers) or bank_path is None or not _is_from_run(path)
 
 
-def _answers(place: Path) -> Path:
+def _find_baseline_file(location: Path) -> Path:
     """The file of the baseline's answers: the one named, or that of a run's only entrant."""
-    if not place.is_dir():
-        return place
-    names = read_manifest(place).get("entrants", [])
+    if not location.is_dir():
+        return location
+    names = read_manifest(location).get("entrants", [])
     if len(names) != 1:
         raise UserError(
-            f"gate.baseline: {place} has the answers of {len(names)} entrants. Name the file of one: "
-            f"gate.baseline={place}/responses/responses_NAME.jsonl."
+            f"gate.baseline: {location} has the answers of {len(names)} entrants. Name the file of one: "
+            f"gate.baseline={location}/responses/responses_NAME.jsonl."
         )
-    return place / "responses" / f"responses_{safe_name(names[0])}.jsonl"
+    return location / "responses" / f"responses_{safe_name(names[0])}.jsonl"

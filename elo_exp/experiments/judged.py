@@ -107,7 +107,7 @@ class AskedPrompts:
     def path(self) -> Path:
         """The bank. Raises UserError for none."""
         if self.bank_path is None:
-            raise UserError(_no_prompts("none are given"))
+            raise UserError(_describe_missing_prompts("none are given"))
         return Path(self.bank_path)
 
 
@@ -236,16 +236,19 @@ class Judged:
                 f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
             )
         if files:
-            named = config["entrant"] if _names_entrants(overrides) else {}
-            found = joining.entrants(files)
-            if both := found.keys() & named.keys():
-                name = min(both)
+            chosen_entrants = config["entrant"] if _chooses_entrants(overrides) else {}
+            answers_by_name = joining.entrants(files)
+            if duplicates := answers_by_name.keys() & chosen_entrants.keys():
+                name = min(duplicates)
                 raise UserError(
-                    f"answers: {found[name].path} is of {name!r}, and so is entrant={name}. Call it "
+                    f"answers: {answers_by_name[name].path} is of {name!r}, and so is entrant={name}. Call it "
                     "otherwise: 'answers={NAME:FILE,...}'."
                 )
-            nodes = {name: answers_node(name, one) for name, one in found.items()}
-            config["entrant"] = {**nodes, **named}
+            nodes = {
+                name: answers_node(name, answers)
+                for name, answers in answers_by_name.items()
+            }
+            config["entrant"] = {**nodes, **chosen_entrants}
         elif folder is not None:
             target = "elo_exp.entrants.recorded.RecordedEntrant"
             config["entrant"] = {
@@ -285,14 +288,16 @@ class Pairwise(Judged):
 
     def kin(self) -> Kin:
         """Return which entrants are of the judge's family."""
-        told = {name: families.names(one) for name, one in self.entrant.items()}
-        return families.kin(self.judging.families, self.judge.model, told)
+        names_by_entrant = {
+            name: families.names(entrant) for name, entrant in self.entrant.items()
+        }
+        return families.kin(self.judging.families, self.judge.model, names_by_entrant)
 
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
-        self._check_number()
-        self._say_answers()
-        self._say_draws()
+        self._check_entrant_count()
+        self._log_answers()
+        self._log_draws()
         self._check(context.store)
         bank_path = self.prompts.bank_path
         warn_of_bank(self.study, bank_path, self.judge, self._rubrics, context)
@@ -301,9 +306,9 @@ class Pairwise(Judged):
             return None
         return "\n".join(
             [
-                self._plan_of_judging(context.store),
-                *self._plan_of_conversations(context.store),
-                *self._plan_of_equal(context.store),
+                self._plan_judging(context.store),
+                *self._plan_conversations(context.store),
+                *self._plan_equal_answers(context.store),
             ]
         )
 
@@ -313,39 +318,43 @@ class Pairwise(Judged):
         is_shown = any(rubric.needs_reference for rubric in self._rubrics)
         if not is_open or is_shown or not is_told(self.judge):
             return
-        prompts = self._prompts()
+        prompts = self._select_prompts()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):
             logger.info("%s", references_unused(n, len(prompts), list(self.rubric)))
 
-    def _plan_of_judging(self, store: Store) -> str:
+    def _plan_judging(self, store: Store) -> str:
         """Say what judging would cost."""
-        return self._plan_text(self._plan(store))
+        return self._format_plan(self._make_plan(store))
 
-    def _plan_text(self, plan: Plan) -> str:
-        return "\n".join([pipeline.plan_table(plan), *self._plan_of_kin(self.kin())])
+    def _format_plan(self, plan: Plan) -> str:
+        return "\n".join([pipeline.plan_table(plan), *self._plan_kin(self.kin())])
 
     @property
     def allows_kin(self) -> bool:
         """Whether a judge of the family of an entrant is no reason against what it says."""
         return self.judging.self_judging == "allow"
 
-    def _plan_of_kin(self, kin: Kin) -> list[str]:
+    def _plan_kin(self, kin: Kin) -> list[str]:
         """Say before money is spent that the judge is of the family of some entrants."""
-        is_said = self.judging.self_judging == "warn" and kin.is_unequal
-        own = [name for name in kin.models if name in self.entrant]
-        return [plan_of_kin(own, kin.family)] if is_said and own and kin.family else []
+        warns = self.judging.self_judging == "warn" and kin.is_unequal
+        kin_entrants = [name for name in kin.models if name in self.entrant]
+        return (
+            [plan_of_kin(kin_entrants, kin.family)]
+            if warns and kin_entrants and kin.family
+            else []
+        )
 
     def _refuse_excluded(self, kin: Kin) -> None:
         """Raise UserError where no verdict could link the judge's kin and the others."""
         if self.judging.self_judging == "exclude" and kin.is_unequal:
             raise UserError(
                 f"judging.self_judging: found exclude, which leaves out all pairs of {kin.family}, "
-                f"the judge's family ({_listed(kin.models)}), and others ({_listed(kin.others)}): "
+                f"the judge's family ({_format_names(kin.models)}), and others ({_format_names(kin.others)}): "
                 "nothing would link them. Choose a judge of another family, or warn."
             )
 
     def run(self, context: Context) -> Report:
-        prompts = self._drawn_prompts()
+        prompts = self._repeat_prompts()
         responses = pipeline.generate(
             prompts,
             self.entrant,
@@ -354,8 +363,8 @@ class Pairwise(Judged):
             canary=self.judging.canary,
             counts_absent=self._counts_absent,
         )
-        comparisons = self._paired(prompts, responses)
-        extent = self._extent(prompts, responses)
+        comparisons = self._pair_answers(prompts, responses)
+        extent = self._measure_extent(prompts, responses)
         if extent and (caution := cut_answers(vars(extent))):
             logger.warning("warning: %s", caution)
         pairs = equal_answers.of_comparisons(
@@ -372,85 +381,99 @@ class Pairwise(Judged):
         self, comparisons: Comparisons, store: Store, shard: str
     ) -> Report:
         """Judge the comparisons of a share of the prompts, and report how many verdicts were made."""
-        share = self._of_share(self._to_judge(comparisons))
+        share = self._select_share(self._select_comparisons(comparisons))
         self.judge_pairs(share, store)
-        made, stored = store.usage.judge_calls, store.usage.verdicts_stored
-        there = f", {stored:,} were there" if stored else ""
-        text = (
-            f"shard {shard}: {made:,} verdicts made{there}; run without shard= to rate"
-        )
+        n_made, n_stored = store.usage.judge_calls, store.usage.verdicts_stored
+        stored_note = f", {n_stored:,} were there" if n_stored else ""
+        text = f"shard {shard}: {n_made:,} verdicts made{stored_note}; run without shard= to rate"
         return Report(headline=math.nan, text=text)
 
-    def _of_share(self, comparisons: Comparisons) -> Comparisons:
+    def _select_share(self, comparisons: Comparisons) -> Comparisons:
         """Return the comparisons of the share: all queries of a prompt are of one."""
         if self.shard is None:
             return comparisons
-        ids = {prompt.prompt_id for prompt in share_of(self._prompts(), self.shard)}
+        ids = {
+            prompt.prompt_id for prompt in share_of(self._select_prompts(), self.shard)
+        }
         return {
-            dimension: [c for c in asked if c.prompt_id in ids]
-            for dimension, asked in comparisons.items()
+            dimension: [c for c in pairs if c.prompt_id in ids]
+            for dimension, pairs in comparisons.items()
         }
 
     def _check_share(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for a share of verdicts on answers that models have still to make: each share would make all."""
-        own = {n: e for n, e in self.entrant.items() if isinstance(e, ModelEntrant)}
-        lacking = [
+        model_entrants = {
+            n: e for n, e in self.entrant.items() if isinstance(e, ModelEntrant)
+        }
+        incomplete = [
             name
-            for name, entrant in own.items()
+            for name, entrant in model_entrants.items()
             if not pipeline.all_generated(prompts, {name: entrant}, store)
         ]
-        if lacking and not self.allow_missing:
+        if incomplete and not self.allow_missing:
             raise UserError(
-                f"shard: found {self.shard}, a share of the verdicts, and {', '.join(lacking)} has not "
+                f"shard: found {self.shard}, a share of the verdicts, and {', '.join(incomplete)} has not "
                 "answered all prompts. Have the answers made first, in shares, too: "
                 f"experiment=answer shard={self.shard}."
             )
 
-    def _plan_of_conversations(self, store: Store) -> list[str]:
+    def _plan_conversations(self, store: Store) -> list[str]:
         """Say before money is spent how many turns are asked, where prompts or answers are conversations."""
-        prompts = self._prompts()
+        prompts = self._select_prompts()
         is_assumed = any(prompt.messages for prompt in prompts)
-        known = self._assumed if is_assumed else self._known
-        found = self._extent(prompts, known(prompts, store))
-        return [f"conversations  {say_conversations(vars(found))}"] if found else []
+        get_responses = (
+            self._assume_responses if is_assumed else self._find_known_responses
+        )
+        extent = self._measure_extent(prompts, get_responses(prompts, store))
+        return [f"conversations  {say_conversations(vars(extent))}"] if extent else []
 
-    def _known(self, prompts: Sequence[Prompt], store: Store) -> Responses:
+    def _find_known_responses(
+        self, prompts: Sequence[Prompt], store: Store
+    ) -> Responses:
         return pipeline.known_responses(prompts, self.entrant, store)
 
-    def _extent(self, prompts: Sequence[Prompt], responses: Responses) -> Extent | None:
+    def _measure_extent(
+        self, prompts: Sequence[Prompt], responses: Responses
+    ) -> Extent | None:
         """How many turns are asked, and how much of the answers the judge is shown."""
-        said = [one for some in responses.values() for one in some.values()]
-        how = [rubric.showing(self.judging.shown) for rubric in self._rubrics]
-        return conversations.extent(prompts, said, how)
+        answers = [
+            response for by_slot in responses.values() for response in by_slot.values()
+        ]
+        showings = [rubric.showing(self.judging.shown) for rubric in self._rubrics]
+        return conversations.extent(prompts, answers, showings)
 
-    def _plan_of_equal(self, store: Store) -> list[str]:
+    def _plan_equal_answers(self, store: Store) -> list[str]:
         """Say before money is spent who gave the same answers, as far as they are known."""
-        prompts = self._drawn_prompts()
-        known = pipeline.known_responses(prompts, self.entrant, store)
-        stops = self._known_waste(prompts, known, store) is not None
-        return plan_of_equal_answers(equal_answers.of_responses(known), stops=stops)
+        prompts = self._repeat_prompts()
+        known_responses = pipeline.known_responses(prompts, self.entrant, store)
+        stops = self._find_known_waste(prompts, known_responses, store) is not None
+        return plan_of_equal_answers(
+            equal_answers.of_responses(known_responses), stops=stops
+        )
 
     def _refuse_equal(
         self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
     ) -> None:
         """Raise UserError before a judge is paid for two entrants that gave the same answers."""
         for pair in pairs:
-            if self._is_waste(pair, comparisons, store):
+            if self._pays_for_equal_answers(pair, comparisons, store):
                 raise UserError(all_equal(pair))
 
-    def _is_waste(
+    def _pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
     ) -> bool:
         """Whether a judge would be paid for two entrants that gave the same answers."""
         is_allowed = self.judging.allow_equal or self.judging.stored_only
         if is_allowed or not (pair.is_all and isinstance(self.judge, PaidJudge)):
             return False
-        two = {pair.first, pair.second}
-        own = {
-            dimension: [c for c in asked if {*c.entrants} == two]
-            for dimension, asked in comparisons.items()
+        pair_names = {pair.first, pair.second}
+        pair_comparisons = {
+            dimension: [c for c in pairs if {*c.entrants} == pair_names]
+            for dimension, pairs in comparisons.items()
         }
-        n_new = pipeline.n_new(own, self._rubrics, self.judge, store, self.asking)
+        n_new = pipeline.n_new(
+            pair_comparisons, self._rubrics, self.judge, store, self.asking
+        )
         return n_new > 0
 
     def _conclude(
@@ -463,7 +486,7 @@ class Pairwise(Judged):
     def _rubrics(self) -> list[Rubric]:
         return list(self.rubric.values())
 
-    def _check_number(self) -> None:
+    def _check_entrant_count(self) -> None:
         """Raise UserError for too few entrants."""
         if len(self.entrant) < 2:
             if self._files:
@@ -482,7 +505,7 @@ class Pairwise(Judged):
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
             )
         check_dimensions(self._rubrics)
-        prompts = self._prompts()
+        prompts = self._select_prompts()
         for rubric in self._rubrics:
             if not any(map(rubric.applies_to, prompts)):
                 logger.warning(
@@ -495,12 +518,12 @@ class Pairwise(Judged):
     def _check_judge(self, store: Store) -> None:
         """Raise UserError for a judge that cannot be asked, or not about these entrants."""
         self._refuse_excluded(self.kin())
-        refuse_unchosen(self.judge, partial(self._plan_by, store=store))
+        refuse_unchosen(self.judge, partial(self._make_plans, store=store))
         if not self.plan:
-            asked = self._drawn_prompts()
+            prompts = self._repeat_prompts()
             if self.shard is not None:
-                self._check_share(asked, store)
-            self._check_access(asked, store)
+                self._check_share(prompts, store)
+            self._check_access(prompts, store)
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
@@ -512,60 +535,68 @@ class Pairwise(Judged):
         is_paid = isinstance(judge, PaidJudge)
         if is_paid and pipeline.needs_paid_answers(prompts, self.entrant, store):
             pipeline.check_before_answers(
-                self._plan(store), self._plan(store, at_least=True), store
+                self._make_plan(store), self._make_plan(store, at_least=True), store
             )
         if is_paid:
-            known = pipeline.known_responses(prompts, self.entrant, store)
-            if pair := self._known_waste(prompts, known, store):
+            known_responses = pipeline.known_responses(prompts, self.entrant, store)
+            if pair := self._find_known_waste(prompts, known_responses, store):
                 raise UserError(all_equal(pair))
-            self._reach_judge(prompts, known, store)
+            self._preflight_judge(prompts, known_responses, store)
 
-    def _reach_judge(
-        self, prompts: Sequence[Prompt], known: Responses, store: Store
+    def _preflight_judge(
+        self, prompts: Sequence[Prompt], responses: Responses, store: Store
     ) -> None:
         """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
-        asked = self._of_share(self._to_judge(self._paired(prompts, known)))
+        comparisons = self._select_share(
+            self._select_comparisons(self._pair_answers(prompts, responses))
+        )
         if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
-            asked, self._rubrics, self.judge, store, self.asking
+            comparisons, self._rubrics, self.judge, store, self.asking
         ):
             self.judge.preflight()
 
-    def _known_waste(
-        self, prompts: Sequence[Prompt], known: Responses, store: Store
+    def _find_known_waste(
+        self, prompts: Sequence[Prompt], responses: Responses, store: Store
     ) -> EqualAnswers | None:
         """Return a pair that a judge would be paid for in vain, where all its answers are known before the run begins."""
         n_prompts = len({prompt.prompt_id for prompt in prompts})
-        for pair in equal_answers.of_responses(known):
-            two = {name: known[name] for name in (pair.first, pair.second)}
+        for pair in equal_answers.of_responses(responses):
+            pair_responses = {
+                name: responses[name] for name in (pair.first, pair.second)
+            }
             is_whole = all(
-                len(own) == n_prompts * draws_of(self.entrant[name], self._n_draws)
-                for name, own in two.items()
+                len(answers) == n_prompts * draws_of(self.entrant[name], self._n_draws)
+                for name, answers in pair_responses.items()
             )
-            if is_whole and self._is_waste(pair, self._paired(prompts, two), store):
+            if is_whole and self._pays_for_equal_answers(
+                pair, self._pair_answers(prompts, pair_responses), store
+            ):
                 return pair
         return None
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
-        return [self._plan(store)]
+        return [self._make_plan(store)]
 
-    def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
-        (plan,) = self._plan_by([self.judge], store, at_least=at_least)
+    def _make_plan(self, store: Store, *, at_least: bool = False) -> Plan:
+        (plan,) = self._make_plans([self.judge], store, at_least=at_least)
         return plan
 
-    def _plan_by(
+    def _make_plans(
         self, judges: Sequence[Judge], store: Store, *, at_least: bool = False
     ) -> list[Plan]:
         """What each judge would be asked, and cost."""
-        prompts = self._drawn_prompts()
-        responses = self._assumed(prompts, store, at_least=at_least)
-        comparisons = self._of_share(self._to_judge(self._paired(prompts, responses)))
+        prompts = self._repeat_prompts()
+        responses = self._assume_responses(prompts, store, at_least=at_least)
+        comparisons = self._select_share(
+            self._select_comparisons(self._pair_answers(prompts, responses))
+        )
         return [
             pipeline.plan_pairs(comparisons, self._rubrics, judge, store, self.asking)
             for judge in judges
         ]
 
-    def _assumed(
+    def _assume_responses(
         self, prompts: Sequence[Prompt], store: Store, *, at_least: bool = False
     ) -> Responses:
         return pipeline.assume_responses(
@@ -583,61 +614,66 @@ class Pairwise(Judged):
         return joining.given(self.answers)
 
     @cached_property
-    def _joined(self) -> joining.Joined:
+    def _joined_answers(self) -> joining.Joined:
         path = self.prompts.bank_path
         files = joining.entrants(self._files)
         bank_path = None if path is None else Path(path)
         return joining.join(files, bank_path, draws=self._n_draws)
 
-    def _say_answers(self) -> None:
+    def _log_answers(self) -> None:
         """Say what was read of files of answers. Raises UserError where they cannot be compared."""
         warn_of_look_alikes(self.entrant, "entrants")
-        for line in self._lines_of_answers() if self._files else ():
+        for line in self._describe_answers() if self._files else ():
             is_warning = line.startswith("warning: ")
             logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
 
-    def _lines_of_answers(self) -> list[str]:
-        return self._joined.lines()
+    def _describe_answers(self) -> list[str]:
+        return self._joined_answers.lines()
 
-    def _bank(self) -> list[Prompt]:
+    def _load_bank(self) -> list[Prompt]:
         """All prompts: of the bank, and those to which some file of answers has a row."""
         return (
-            list(self._joined.planned)
+            list(self._joined_answers.planned)
             if self._files
             else bank.load(self.prompts.path, history=self.prompts.history)
         )
 
-    def _prompts(self) -> list[Prompt]:
+    def _select_prompts(self) -> list[Prompt]:
         """The prompts that this mode takes of the bank."""
-        chosen = bank.select(self._bank(), self.mode.strata, seed=self.mode.pilot_seed)
-        return bank.draw(chosen, self.prompts.n)
+        prompts = bank.select(
+            self._load_bank(), self.mode.strata, seed=self.mode.pilot_seed
+        )
+        return bank.draw(prompts, self.prompts.n)
 
     @cached_property
     def _n_draws(self) -> int:
         """How many answers to a prompt are compared: no more than recorded ones there are of those that vary."""
-        recorded = [
+        recorded_counts = [
             draws_of(entrant, self.draws)
             for entrant in self.entrant.values()
             if isinstance(entrant, RecordedDraws)
         ]
-        return min([self.draws, *(n for n in recorded if n > 1)])
+        return min([self.draws, *(n for n in recorded_counts if n > 1)])
 
-    def _drawn_prompts(self) -> list[Prompt]:
+    def _repeat_prompts(self) -> list[Prompt]:
         """The prompts as often as they are to be answered by entrants that vary."""
-        return pipeline.draws(self._prompts(), self._n_draws)
+        return pipeline.draws(self._select_prompts(), self._n_draws)
 
-    def _say_draws(self) -> None:
+    def _log_draws(self) -> None:
         """Say who has one draw where several are wanted, and who has fewer than that."""
         if self.draws == 1:
             return
-        n = {name: draws_of(one, self.draws) for name, one in self.entrant.items()}
-        for line in opening.draws(self.draws, self._n_draws, n):
+        draws_by_entrant = {
+            name: draws_of(entrant, self.draws)
+            for name, entrant in self.entrant.items()
+        }
+        for line in opening.draws(self.draws, self._n_draws, draws_by_entrant):
             logger.info("%s", line)
 
-    def _strata(self, column: str) -> dict[str, str]:
+    def _read_strata(self, column: str) -> dict[str, str]:
         """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""
         if column == "source":  # which a bank may leave out
-            return {prompt.prompt_id: prompt.source for prompt in self._bank()}
+            return {prompt.prompt_id: prompt.source for prompt in self._load_bank()}
         if self.prompts.bank_path is not None:
             return bank.strata(self.prompts.path, column)
         raise UserError(
@@ -653,35 +689,37 @@ class Pairwise(Judged):
         """
         column, has_bank = self.prompts.cluster, self.prompts.bank_path is not None
         if column is None:
-            return bank.clusters(self._bank(), {})
-        in_files = self._joined.clusters(column) if self._files else None
-        named = in_files or {}
+            return bank.clusters(self._load_bank(), {})
+        in_files = self._joined_answers.clusters(column) if self._files else None
+        cluster_by_prompt = in_files or {}
         if has_bank and (
             in_files is None or bank.has_column(self.prompts.path, column)
         ):
-            of_bank = bank.strata(self.prompts.path, column, setting="prompts.cluster")
-            for name in sorted(of_bank.keys() & named.keys()):
-                if of_bank[name] != named[name]:
-                    raise UserError(
-                        f"prompts.cluster: prompt {name!r} is in {of_bank[name]!r} in {self.prompts.path}, and in "
-                        f"{named[name]!r} in a file of answers. Expected one cluster of each prompt."
-                    )
-            named = named | of_bank
-        elif in_files is None and column != CLUSTER:
-            known = ", ".join(self._joined.columns) if self._files else ""
-            found = f" Files of answers have {known}." if known else ""
-            raise UserError(
-                f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank.{found} "
-                "Name one of theirs, add prompts=FILE, or leave it out."
+            bank_clusters = bank.strata(
+                self.prompts.path, column, setting="prompts.cluster"
             )
-        return bank.clusters(self._bank(), named)
+            for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
+                if bank_clusters[name] != cluster_by_prompt[name]:
+                    raise UserError(
+                        f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.prompts.path}, and in "
+                        f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
+                    )
+            cluster_by_prompt = cluster_by_prompt | bank_clusters
+        elif in_files is None and column != CLUSTER:
+            columns = ", ".join(self._joined_answers.columns) if self._files else ""
+            columns_note = f" Files of answers have {columns}." if columns else ""
+            raise UserError(
+                f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
+                f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
+            )
+        return bank.clusters(self._load_bank(), cluster_by_prompt)
 
     @property
-    def _opponents(self) -> int | None:
+    def _n_opponents(self) -> int | None:
         """How many others each entrant meets on a prompt; None: all of them."""
         return None
 
-    def _paired(
+    def _pair_answers(
         self, prompts: Sequence[Prompt], responses: Responses
     ) -> dict[str, list[Comparison]]:
         return {
@@ -691,17 +729,17 @@ class Pairwise(Judged):
                 rubric,
                 settings=self.judging.shown,
                 limit=self.judging.limit_pairs,
-                opponents=self._opponents,
+                opponents=self._n_opponents,
             )
             for rubric in self._rubrics
         }
 
-    def _unanswered(
+    def _find_unanswered(
         self, responses: Responses, comparisons: Comparisons
     ) -> dict[str, list[MissingBattle]]:
         """Return the planned comparisons without a usable answer, by dimension."""
-        prompts = self._drawn_prompts()
-        failed = self._failed(prompts, responses)
+        prompts = self._repeat_prompts()
+        failed = self._find_failed_prompts(prompts, responses)
         return {
             rubric.dimension: pairing.unanswered(
                 prompts,
@@ -710,25 +748,25 @@ class Pairwise(Judged):
                 failed=failed,
                 compared=comparisons[rubric.dimension],
                 limit=self.judging.limit_pairs,
-                opponents=self._opponents,
+                opponents=self._n_opponents,
             )
             for rubric in self._rubrics
         }
 
-    def _failed(
+    def _find_failed_prompts(
         self, prompts: Sequence[Prompt], responses: Responses
     ) -> dict[str, Collection[str]]:
         """The prompts on which each entrant is on record as having failed: a model that was asked, or as its file says."""
-        found: dict[str, Collection[str]] = {}
+        failed_by_entrant: dict[str, Collection[str]] = {}
         for name, entrant in self.entrant.items():
             if isinstance(entrant, ModelEntrant):
-                answered = {prompt_id for prompt_id, _ in responses.get(name, {})}
-                found[name] = {p.prompt_id for p in prompts} - answered
-            elif self._files and name in self._joined.files:
-                found[name] = {*self._joined.failed[name]}
-        return found
+                answered_ids = {prompt_id for prompt_id, _ in responses.get(name, {})}
+                failed_by_entrant[name] = {p.prompt_id for p in prompts} - answered_ids
+            elif self._files and name in self._joined_answers.files:
+                failed_by_entrant[name] = {*self._joined_answers.failed[name]}
+        return failed_by_entrant
 
-    def _to_judge(self, comparisons: Comparisons) -> Comparisons:
+    def _select_comparisons(self, comparisons: Comparisons) -> Comparisons:
         """Return the comparisons that the judge is asked about."""
         return comparisons
 
@@ -750,65 +788,79 @@ class Pairwise(Judged):
         """Of the judge, in verdicts and battles."""
         return self.judge.model
 
-    def _facts(
+    def _collect_facts(
         self,
         responses: Responses,
         judgments: Judgments,
         quality: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """What the manifest says of prompts, answers and judge."""
-        judged = {one.prompt_id for some in judgments.values() for one in some}
-        talks = any(
-            one.messages for some in responses.values() for one in some.values()
+        prompt_ids = {
+            judgment.prompt_id for group in judgments.values() for judgment in group
+        }
+        has_conversations = any(
+            response.messages
+            for group in responses.values()
+            for response in group.values()
         )
-        extent = self._extent(self._prompts(), responses) if talks else None
+        extent = (
+            self._measure_extent(self._select_prompts(), responses)
+            if has_conversations
+            else None
+        )
         return {
             "judge_model": self.judge.model,
             "entrants": list(self.entrant),
             "rubric_versions": {
                 rubric.dimension: rubric.version for rubric in self._rubrics
             },
-            "bank_size": len(self._joined.prompts if self._files else self._bank()),
-            "selected_prompt_count": len(judged),
+            "bank_size": len(
+                self._joined_answers.prompts if self._files else self._load_bank()
+            ),
+            "selected_prompt_count": len(prompt_ids),
             "truncated_responses": {
                 name: sum(
-                    response.finish_reason == "length" for response in some.values()
+                    response.finish_reason == "length" for response in answers.values()
                 )
-                for name, some in responses.items()
+                for name, answers in responses.items()
             },
             "judge_quality": quality,
-            **({"effort": done} if (done := _effort(responses)) else {}),
+            **(
+                {"effort": effort_rows}
+                if (effort_rows := _measure_effort(responses))
+                else {}
+            ),
             **({"conversations": vars(extent)} if extent else {}),
-            **({"answers": self._facts_of_answers} if self._files else {}),
+            **({"answers": self._answer_facts} if self._files else {}),
         }
 
     @property
-    def _facts_of_answers(self) -> list[dict[str, Any]]:
-        return [one.facts() for one in joining.entrants(self._files).values()]
+    def _answer_facts(self) -> list[dict[str, Any]]:
+        return [answers.facts() for answers in joining.entrants(self._files).values()]
 
 
-def _effort(responses: Responses) -> list[dict[str, Any]]:
-    return effort({name: some.values() for name, some in responses.items()})
+def _measure_effort(responses: Responses) -> list[dict[str, Any]]:
+    return effort({name: answers.values() for name, answers in responses.items()})
 
 
-def warn_of_look_alikes(names: Iterable[str], what: str) -> None:
+def warn_of_look_alikes(names: Iterable[str], noun: str) -> None:
     """Warn of different names that look alike."""
-    for line in fields.look_alike(names, what):
+    for line in fields.look_alike(names, noun):
         logger.warning("warning: %s", line)
 
 
-def _names_entrants(overrides: Sequence[str]) -> bool:
+def _chooses_entrants(overrides: Sequence[str]) -> bool:
     """Whether words of the command choose entrants."""
     return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
 
 
-def answers_node(name: str, one: joining.Answers) -> dict[str, Any]:
+def answers_node(name: str, answers: joining.Answers) -> dict[str, Any]:
     """Describe an entrant that answers from a file."""
     return {
         "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
         "entrant_id": name,
-        "path": str(one.path),
-        "inside": one.inside,
+        "path": str(answers.path),
+        "inside": answers.inside,
     }
 
 
@@ -816,10 +868,12 @@ def refuse_no_prompts(config: Mapping[str, Any]) -> None:
     """Raise UserError where a study brings no bank, and none is given."""
     if config["prompts"]["bank_path"] is None:
         study = (config.get("study") or {}).get("name")
-        raise UserError(_no_prompts(f"study {study} has no prompts of its own"))
+        raise UserError(
+            _describe_missing_prompts(f"study {study} has no prompts of its own")
+        )
 
 
-def _no_prompts(why: str) -> str:
+def _describe_missing_prompts(why: str) -> str:
     return (
         f"prompts.bank_path: {why}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
         "answers that hold their prompts, or study=medical for the bank that ships."
@@ -837,11 +891,11 @@ def warn_of_bank(
     if study is None or study.bank_path is None:
         return
     is_named = any(word.startswith("study=") for word in context.overrides)
-    own, path = Path(study.bank_path).resolve(), Path(bank_path or "").resolve()
-    told = roles(judge, rubrics).values()
-    if told and not is_named and own != path:
-        where = bank_path or "the prompts of these answers"
-        logger.warning("warning: %s", foreign_bank(study.name, told, where))
+    study_path, path = Path(study.bank_path).resolve(), Path(bank_path or "").resolve()
+    judge_roles = roles(judge, rubrics).values()
+    if judge_roles and not is_named and study_path != path:
+        source = bank_path or "the prompts of these answers"
+        logger.warning("warning: %s", foreign_bank(study.name, judge_roles, source))
 
 
 def opening_of(judge: Judge, rubrics: Sequence[Rubric], study: Study | None) -> str:
@@ -877,8 +931,8 @@ def refuse_unchosen(
             list(dict.fromkeys(row.dimension for row in rows)),
             {name: plan.dollars for name, plan in priced.items()},
             {
-                name: str(getattr(one, "key_variable", None) or "")
-                for name, one in judge.offers.items()
+                name: str(getattr(offered_judge, "key_variable", None) or "")
+                for name, offered_judge in judge.offers.items()
             },
         )
     )
@@ -896,9 +950,11 @@ def answer_share(
         canary=experiment.judging.canary,
     )
     usage = store.usage
-    done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+    stored_note = (
+        f", {usage.responses_stored} were there" if usage.responses_stored else ""
+    )
     text = (
-        f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= to "
+        f"shard {shard}: {usage.responses_generated} responses made{stored_note}; run without shard= to "
         "judge"
     )
     return Report(headline=0.0, text=text)
@@ -941,21 +997,23 @@ def audits(
 
     Raises UserError for a file that no audit wrote.
     """
-    key, found = pipeline.identify(judge).key, {}
+    key, diagnoses = pipeline.identify(judge).key, {}
     for rubric in rubrics:
         path = audit_decisions.path(store.folder, key, rubric.key)
-        found[rubric.dimension] = {"audit": _audit(path) if path.exists() else {}}
-    return found
+        diagnoses[rubric.dimension] = {
+            "audit": _read_audit(path) if path.exists() else {}
+        }
+    return diagnoses
 
 
-def _audit(path: Path) -> dict[str, Any]:
+def _read_audit(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = documents.read(documents.StoredAudit, path)
+        audit: dict[str, Any] = documents.read(documents.StoredAudit, path)
     except UserError as error:
         raise UserError(
             f"{error} Audit the judge again, or remove the file: then it counts as not audited."
         ) from None
-    return found
+    return audit
 
 
 def next_audit(
@@ -966,28 +1024,39 @@ def next_audit(
     rubrics  by the name in the group rubric. None where nothing is left to audit, or words of the command
              do not say which judge it is
     """
-    known = audits(judge, [*rubrics.values()], context.store)
-    names = [name for name, one in rubrics.items() if not known[one.dimension]["audit"]]
-    chosen = [word for word in context.overrides if re.match(r"judge[=.]", word)]
-    chosen = [word for word in chosen if not word.startswith("judge.budget_usd=")]
-    if not any(word.startswith("judge=") for word in chosen):  # a mode's
+    stored_audits = audits(judge, [*rubrics.values()], context.store)
+    names = [
+        name
+        for name, rubric in rubrics.items()
+        if not stored_audits[rubric.dimension]["audit"]
+    ]
+    judge_words = [word for word in context.overrides if re.match(r"judge[=.]", word)]
+    judge_words = [
+        word for word in judge_words if not word.startswith("judge.budget_usd=")
+    ]
+    if not any(word.startswith("judge=") for word in judge_words):  # a mode's
         models = (
             f"judge={path.stem}"
             for path in sorted((CONF / "judge").glob("*.yaml"))
             if f"\nmodel: {judge.model}\n" in path.read_text(encoding="utf-8")
         )
-        chosen = [*filter(None, [next(models, None)]), *chosen]
-    if not (isinstance(judge, PaidJudge) and names and chosen):
+        judge_words = [*filter(None, [next(models, None)]), *judge_words]
+    if not (isinstance(judge, PaidJudge) and names and judge_words):
         return None
-    of_rubrics = [word for word in context.overrides if word.startswith("rubric.")]
-    words = ["experiment=audit", *chosen, f"rubric=[{','.join(names)}]", *of_rubrics]
+    rubric_words = [word for word in context.overrides if word.startswith("rubric.")]
+    words = [
+        "experiment=audit",
+        *judge_words,
+        f"rubric=[{','.join(names)}]",
+        *rubric_words,
+    ]
     return (
         f"elo-exp {shlex.join([*words, 'plan=true'])}     how far this judge can be trusted: what asking it "
         "costs; free, needs no key"
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
@@ -1004,10 +1073,10 @@ def parse_shard(shard: str) -> tuple[int, int]:
 
     Raises UserError for anything but i/n with i below n.
     """
-    parts = re.fullmatch("([0-9]+)/([0-9]+)", shard)
-    if not parts or int(parts[1]) >= int(parts[2]):
+    match = re.fullmatch("([0-9]+)/([0-9]+)", shard)
+    if not match or int(match[1]) >= int(match[2]):
         raise UserError(
             f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the "
             "last 3/4."
         )
-    return int(parts[1]), int(parts[2])
+    return int(match[1]), int(match[2])

@@ -44,9 +44,9 @@ from elo_exp.types import Count, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
 
-_LABELS_ALONE = "bradley_terry"
-_JOINT = "joint"
-_JUDGE = "an unnamed judge"
+_LABELS_ONLY_METHOD = "bradley_terry"
+_JOINT_BOARD = "joint"
+_UNNAMED_JUDGE = "an unnamed judge"
 
 
 @dataclass(kw_only=True)
@@ -81,24 +81,24 @@ class LabelByPeople:
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """The configuration with the setting `run` as `folder`: an experiment's `run` is what it does."""
-        found = {name: value for name, value in config.items() if name != "run"}
+        settings = {name: value for name, value in config.items() if name != "run"}
         if config["run"] == "???":
             raise UserError(
                 "run: has no value yet. Set it to the folder of the run whose comparisons people are to label: "
                 "run=DIR."
             )
-        if _LABELS_ALONE not in config["rating"]:
+        if _LABELS_ONLY_METHOD not in config["rating"]:
             raise UserError(
-                f"rating: found {listed([*config['rating']]) or 'none'}. Expected {_LABELS_ALONE} among them, "
+                f"rating: found {listed([*config['rating']]) or 'none'}. Expected {_LABELS_ONLY_METHOD} among them, "
                 "by which people's differences are tested."
             )
-        return {**found, "folder": config["run"]}
+        return {**settings, "folder": config["run"]}
 
     @property
     def opening(self) -> str:
-        rows, _ = self._read
-        who = listed(list(dict.fromkeys(name for name, _, _ in rows)))
-        return f"{len(rows):,} comparisons of {self.folder}, labelled by {who}"
+        rows, _ = self._labels_and_key
+        annotators = listed(list(dict.fromkeys(name for name, _, _ in rows)))
+        return f"{len(rows):,} comparisons of {self.folder}, labelled by {annotators}"
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -108,7 +108,7 @@ class LabelByPeople:
     def check_files(self) -> None:
         """Read them: what cannot be used stops a run before it has a folder. Raises UserError."""
         if self.labels:
-            _ = self._certified
+            _ = self._certification
 
     def dry_run(self, context: Context) -> str | None:
         return None if self.labels else self._make_pages()
@@ -116,38 +116,38 @@ class LabelByPeople:
     # The run
 
     @functools.cached_property
-    def _run(self) -> FinishedRun:
+    def _finished_run(self) -> FinishedRun:
         try:
-            found, _ = read_runs([self.folder])
+            runs, _ = read_runs([self.folder])
         except UserError as error:
             raise UserError(f"run: {str(error).removeprefix('runs: ')}") from None
-        if len(found) != 1:
+        if len(runs) != 1:
             raise UserError(
-                f"run: found {len(found)} runs in {self.folder}. Name the folder of one."
+                f"run: found {len(runs)} runs in {self.folder}. Name the folder of one."
             )
-        return found[0]
+        return runs[0]
 
     @functools.cached_property
     def _comparisons(self) -> Mapping[str, Sequence[Comparison]]:
         """What the run has compared, by dimension, where it has rated it."""
-        found: dict[str, list[Comparison]] = {}
-        for comparison in self._run.comparisons():
-            if comparison.dimension in self._run.boards:
-                found.setdefault(comparison.dimension, []).append(comparison)
-        if not found:
+        comparisons: dict[str, list[Comparison]] = {}
+        for comparison in self._finished_run.comparisons():
+            if comparison.dimension in self._finished_run.boards:
+                comparisons.setdefault(comparison.dimension, []).append(comparison)
+        if not comparisons:
             raise UserError(
                 f"run: {self.folder} has no texts of comparisons (matches/matches.jsonl). Name a tournament's "
                 "run, whose judge compared answers."
             )
-        return found
+        return comparisons
 
     @property
-    def _folder(self) -> Path:
+    def _labels_folder(self) -> Path:
         """Where the pages and their key lie: of one of several judges beside all of them, who have compared the same."""
-        return (self._several or Path(self.folder)) / "labels"
+        return (self._several_judges_folder or Path(self.folder)) / "labels"
 
     @property
-    def _several(self) -> Path | None:
+    def _several_judges_folder(self) -> Path | None:
         """The folder of the run of several judges whose folder of one this is; None of one judge alone."""
         above = Path(self.folder).resolve().parent
         return above.parent if above.name == "judges" else None
@@ -156,63 +156,65 @@ class LabelByPeople:
 
     @property
     def _dimension(self) -> str:
-        wanted, there = self.label.dimension, [*self._comparisons]
-        if wanted is None and len(there) == 1:
-            return there[0]
-        if wanted not in there:
-            found = "none" if wanted is None else repr(wanted)
+        dimension, dimensions = self.label.dimension, [*self._comparisons]
+        if dimension is None and len(dimensions) == 1:
+            return dimensions[0]
+        if dimension not in dimensions:
+            value_text = "none" if dimension is None else repr(dimension)
             raise UserError(
-                f"label.dimension: found {found}. Expected one of {', '.join(there)}, in which "
+                f"label.dimension: found {value_text}. Expected one of {', '.join(dimensions)}, in which "
                 f"{self.folder} has comparisons."
             )
-        return wanted
+        return dimension
 
     def _make_pages(self) -> str:
         """Write a page for each annotator and the key; say how many labels they take, and how long."""
         label, dimension = self.label, self._dimension
-        there = self._comparisons[dimension]
-        n_entrants = len({entrant for one in there for entrant in one.entrants})
-        wanted = label.n or people.labels_needed(n_entrants, label.half_width)
-        shown = labels.drawn(there, wanted, seed=label.seed)
-        key = Key.of(self._folder / "key.json")
-        rubric = self._rubric(dimension)
+        comparisons = self._comparisons[dimension]
+        n_entrants = len(
+            {entrant for comparison in comparisons for entrant in comparison.entrants}
+        )
+        n_wanted = label.n or people.labels_needed(n_entrants, label.half_width)
+        sample = labels.drawn(comparisons, n_wanted, seed=label.seed)
+        key = Key.of(self._labels_folder / "key.json")
+        rubric = self._read_rubric(dimension)
         if rubric is None:
             logger.warning(
                 "warning: the rubric of %s is not there as the judge was told it, and its name alone is on the page.",
                 dimension,
             )
-        paths, dealt = [], labels.dealt(shown, label.annotators, label.overlap)
-        for number, own in enumerate(dealt, start=1):
-            of_several = number if label.annotators > 1 else None
-            name = "label.html" if of_several is None else f"label_{number}.html"
+        paths, shares = [], labels.dealt(sample, label.annotators, label.overlap)
+        for number, share in enumerate(shares, start=1):
+            annotator = number if label.annotators > 1 else None
+            name = "label.html" if annotator is None else f"label_{number}.html"
             text = label_page(
-                own, key, dimension=dimension, rubric=rubric, annotator=of_several
+                share, key, dimension=dimension, rubric=rubric, annotator=annotator
             )
-            paths.append(write_whole(self._folder / name, text))
+            paths.append(write_whole(self._labels_folder / name, text))
         return words.made(
-            [len(own) for own in dealt],
-            n_shown=len(shown),
-            n_there=len(there),
-            n_prompts=len({one.prompt_id for one in shown}),
+            [len(share) for share in shares],
+            n_shown=len(sample),
+            n_there=len(comparisons),
+            n_prompts=len({comparison.prompt_id for comparison in sample}),
             dimension=dimension,
             half_width=None if label.n else label.half_width,
-            is_short=label.n is None and wanted > len(there),
+            is_short=label.n is None and n_wanted > len(comparisons),
             pages=paths,
             folder=self.folder,
         )
 
-    def _rubric(self, dimension: str) -> str | None:
+    def _read_rubric(self, dimension: str) -> str | None:
         """What the judge was told to go by; None where its file is not the one that the run has read.
 
         A manifest may name any file: its text is shown where whoever wrote the manifest knew it.
         """
-        manifest = self._run.manifest
-        chosen = manifest["config"].get("rubric")
-        for name, settings in chosen.items() if isinstance(chosen, dict) else ():
+        manifest = self._finished_run.manifest
+        rubrics = manifest["config"].get("rubric")
+        for name, settings in rubrics.items() if isinstance(rubrics, dict) else ():
             if isinstance(settings, dict) and settings.get("dimension") == dimension:
                 path = Path(manifest.get("input_paths", {}).get(f"rubric {name}", ""))
-                known = manifest["input_hashes"].get(f"rubric {name}")
-                if path.is_file() and sha256(path) == known:
+                expected_hash = manifest["input_hashes"].get(f"rubric {name}")
+                if path.is_file() and sha256(path) == expected_hash:
                     lines = read_text(path).strip().splitlines()
                     return "\n".join(lines[1:]).strip()  # the first is its version
         return None
@@ -220,118 +222,130 @@ class LabelByPeople:
     # The labels
 
     @functools.cached_property
-    def _read(self) -> tuple[list[tuple[str, Label, Comparison]], Key]:
-        path = self._folder / "key.json"
+    def _labels_and_key(self) -> tuple[list[tuple[str, Label, Comparison]], Key]:
+        path = self._labels_folder / "key.json"
         if not path.is_file():
             raise UserError(
                 f"labels: {path} is not there, without which nobody knows what was labelled. Give the run whose page "
                 "it was: run=DIR."
             )
         key = Key.read(path)
-        every = [one for some in self._comparisons.values() for one in some]
-        return labels.read([*map(Path, self.labels)], key, key.ids(every)), key
+        all_comparisons = [
+            comparison for group in self._comparisons.values() for comparison in group
+        ]
+        return labels.read(
+            [*map(Path, self.labels)], key, key.ids(all_comparisons)
+        ), key
 
     @functools.cached_property
     def _votes(self) -> dict[str, dict[str, list[Battle]]]:
         """A battle for each label, by dimension and annotator. Raises UserError where they say too little."""
-        rows, _ = self._read
-        found: dict[str, dict[str, list[Battle]]] = {}
-        of_run = dict[str, str]()
-        for battles in self._run.battles().values():
-            of_run |= battles.cluster_of()
-        for vote in labels.votes(rows, labels.clusters(rows, of_run)):
-            by_annotator = found.setdefault(str(vote.dimension), {})
+        rows, _ = self._labels_and_key
+        votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
+        run_clusters = dict[str, str]()
+        for battles in self._finished_run.battles().values():
+            run_clusters |= battles.cluster_of()
+        for vote in labels.votes(rows, labels.clusters(rows, run_clusters)):
+            by_annotator = votes_by_dimension.setdefault(str(vote.dimension), {})
             by_annotator.setdefault(str(vote.judge_model), []).append(vote)
-        if not found:
+        if not votes_by_dimension:
             raise UserError("labels: all comparisons were skipped.")
-        for dimension, by_annotator in found.items():
-            votes = [vote for own in by_annotator.values() for vote in own]
+        for dimension, by_annotator in votes_by_dimension.items():
+            votes = [
+                vote
+                for annotator_votes in by_annotator.values()
+                for vote in annotator_votes
+            ]
             n, n_prompts = len(votes), len(np.unique(Battles.from_rows(votes).units()))
             if n < people.MIN_LABELS or n_prompts < people.MIN_PROMPTS:
-                where = f" of {dimension}" if len(found) > 1 else ""
+                dimension_note = (
+                    f" of {dimension}" if len(votes_by_dimension) > 1 else ""
+                )
                 raise UserError(
-                    f"labels: {n} labels{where} on {n_prompts} prompts: too few to say anything. Expected "
+                    f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. Expected "
                     f"{people.MIN_LABELS} on {people.MIN_PROMPTS} or more: the page goes on where it was left."
                 )
-        return found
+        return votes_by_dimension
 
     @functools.cached_property
-    def _skipped(self) -> dict[str, list[MissingBattle]]:
+    def _skipped_battles(self) -> dict[str, list[MissingBattle]]:
         """The comparisons that an annotator skipped, by dimension."""
-        rows, _ = self._read
-        found: dict[str, list[MissingBattle]] = {name: [] for name in self._votes}
-        for one in labels.skipped(rows):
-            if (own := found.get(str(one.dimension))) is not None:
-                own.append(one)
-        return found
+        rows, _ = self._labels_and_key
+        skipped: dict[str, list[MissingBattle]] = {name: [] for name in self._votes}
+        for battle in labels.skipped(rows):
+            if (dimension_skips := skipped.get(str(battle.dimension))) is not None:
+                dimension_skips.append(battle)
+        return skipped
 
     @functools.cached_property
     def _agreement(self) -> dict[str, list[dict[str, Any]]]:
         """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
-        found = {}
+        agreement = {}
         for dimension, votes in self._votes.items():
             rows = people.agreements(
                 votes,
-                self._judged[dimension],
-                name=self._judge,
+                self._judge_battles[dimension],
+                name=self._judge_name,
                 dimension=dimension,
             )
             low, n = rows[1]["ci_low"], rows[1]["n_comparisons"]
-            who = listed([*votes])
+            annotators = listed([*votes])
             if len(votes) > 1 and not n:
                 raise UserError(
-                    f"labels: {who} share no comparison, so that nobody knows how far they agree. Label on: second "
+                    f"labels: {annotators} share no comparison, so that nobody knows how far they agree. Label on: second "
                     "opinions come last on a page; or give the file of one."
                 )
             if len(votes) > 1 and (low is None or low <= 0):
                 raise UserError(
-                    f"labels: {who} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
+                    f"labels: {annotators} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
                     f"{n} comparisons.{words.more_of_both(rows[1])} Agree on what to go by, and label on, or give "
                     "the file of one."
                 )
-            found[dimension] = rows
-        return found
+            agreement[dimension] = rows
+        return agreement
 
     @functools.cached_property
-    def _judged(self) -> Mapping[str, Battles]:
+    def _judge_battles(self) -> Mapping[str, Battles]:
         """The judge's battles by dimension."""
-        found = self._run.battles()
-        if absent := [name for name in self._votes if name not in found]:
+        battles = self._finished_run.battles()
+        if absent := [name for name in self._votes if name not in battles]:
             raise UserError(
                 f"run: {self.folder} has no battles of {listed(absent)} (battles.jsonl), with which labels are "
                 "compared."
             )
-        return found
+        return battles
 
     @functools.cached_property
-    def _together(self) -> Mapping[str, Mapping[str, Battles]]:
+    def _battles_by_judge(self) -> Mapping[str, Mapping[str, Battles]]:
         """The battles of all judges of the run of several that this judge's folder belongs to, by name and dimension."""
-        if self._several is None:
+        if self._several_judges_folder is None:
             return {}
-        runs, _ = read_runs([str(self._several / "judges" / "*")])
+        runs, _ = read_runs([str(self._several_judges_folder / "judges" / "*")])
         return {run.folder.name: run.battles() for run in runs}
 
-    def _worth(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
+    def _estimate_votes(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
         """What these judges are worth together, by people's labels; None of one judge."""
-        judged = {
-            name: some[dimension]
-            for name, some in self._together.items()
-            if dimension in some
+        battles_by_judge = {
+            name: battles[dimension]
+            for name, battles in self._battles_by_judge.items()
+            if dimension in battles
         }
-        if len(judged) < 2:
+        if len(battles_by_judge) < 2:
             return None
-        wrong, prompts = errors(votes, judged)
-        return effective_votes(wrong, [str(prompt) for prompt in prompts.tolist()])
+        judge_errors, prompts = errors(votes, battles_by_judge)
+        return effective_votes(
+            judge_errors, [str(prompt) for prompt in prompts.tolist()]
+        )
 
     @property
-    def _judge(self) -> str:
-        return str(self._run.manifest.get("judge_model") or _JUDGE)
+    def _judge_name(self) -> str:
+        return str(self._finished_run.manifest.get("judge_model") or _UNNAMED_JUDGE)
 
     @functools.cached_property
-    def _certified(self) -> tuple[Standings, Standings, list[Certificate]]:
+    def _certification(self) -> tuple[Standings, Standings, list[Certificate]]:
         """Labels alone, people's board, and a certificate for each dimension."""
         agreement, files = self._agreement, listed([*self.labels])
-        every = Battles.from_rows(
+        all_votes = Battles.from_rows(
             [
                 vote
                 for by_annotator in self._votes.values()
@@ -340,52 +354,60 @@ class LabelByPeople:
             ]
         )
         scope = Scope(kind="people", source=files)
-        rated = standings.rate(
-            every.by_dimension(self._votes),
+        rated_standings = standings.rate(
+            all_votes.by_dimension(self._votes),
             elo=self.elo,
             ratings=self.rating,
-            models=every.models,
+            models=all_votes.models,
         )
-        method = self.rating[_LABELS_ALONE]
-        alone = with_conclusions(
-            standings.with_missing(rated, self._skipped, method), scope
+        method = self.rating[_LABELS_ONLY_METHOD]
+        labels_only = with_conclusions(
+            standings.with_missing(rated_standings, self._skipped_battles, method),
+            scope,
         )
-        boards = {name: self._joint(name) for name in alone.battles}
+        boards = {name: self._fit_jointly(name) for name in labels_only.battles}
         certificates = [
-            self._certificate(
-                dimension, alone, agreement[dimension], scope, boards[dimension][1]
+            self._certify(
+                dimension,
+                labels_only,
+                agreement[dimension],
+                scope,
+                boards[dimension][1],
             )
             for dimension in self._votes
         ]
         joint = {name: board for name, (board, _) in boards.items() if board}
-        shown = dataclasses.replace(alone, elo={}, convergence={})
+        people_board = dataclasses.replace(labels_only, elo={}, convergence={})
         if len(joint) == len(boards):
-            shown = dataclasses.replace(
-                shown, companions={_JOINT: joint}, differences={}, groups={}
+            people_board = dataclasses.replace(
+                people_board,
+                companions={_JOINT_BOARD: joint},
+                differences={},
+                groups={},
             )
-            alone = dataclasses.replace(
-                alone, companions={**alone.companions, _JOINT: joint}
+            labels_only = dataclasses.replace(
+                labels_only, companions={**labels_only.companions, _JOINT_BOARD: joint}
             )
-        return alone, shown, certificates
+        return labels_only, people_board, certificates
 
-    def _compared(self, dimension: str) -> Battles:
+    def _make_label_battles(self, dimension: str) -> Battles:
         """A battle of each comparison that was labelled, however many people have labelled it."""
         by_annotator = self._votes[dimension].values()
         return Battles.from_rows(
             labels.joined(vote for votes in by_annotator for vote in votes)
         )
 
-    def _joint(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
+    def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
         """The joint fit of labels and verdicts, or why there is none where there are so many entrants."""
-        judged = self._judged[dimension]
+        judged = self._judge_battles[dimension]
         if len(judged.models) < people.JOINT_FROM:
             return None, None
-        votes = self._compared(dimension)
+        votes = self._make_label_battles(dimension)
         fit = joint_fit.fit(votes, judged, judged.select(judged.winner < 0), ())
         if fit.refusal:
-            refused = Conclusion(state="refused", reasons=(fit.refusal,))
-            said = arena_words.because(fit.refusal, refused)
-            return None, f"labels alone; the judge cannot be calibrated: {said}"
+            conclusion = Conclusion(state="refused", reasons=(fit.refusal,))
+            explanation = arena_words.because(fit.refusal, conclusion)
+            return None, f"labels alone; the judge cannot be calibrated: {explanation}"
         counts = dict(zip(votes.models, votes.n_battles().tolist(), strict=True))
         return joint_fit.leaderboard(
             fit,
@@ -395,38 +417,43 @@ class LabelByPeople:
             unrated={},
         ), None
 
-    def _certificate(
+    def _certify(
         self,
         dimension: str,
-        alone: Standings,
+        labels_only: Standings,
         agreement: Sequence[Mapping[str, Any]],
         scope: Scope,
         refusal: str | None,
     ) -> Certificate:
         by_annotator = self._votes[dimension]
-        votes = Battles.from_rows([v for own in by_annotator.values() for v in own])
-        leads = [*self._leads(dimension, alone, scope)]
-        row = self._run.conclusions.get(dimension)
-        skipped = self._skipped[dimension]
+        votes = Battles.from_rows(
+            [v for annotator_votes in by_annotator.values() for v in annotator_votes]
+        )
+        leads = [*self._conclude_leads(dimension, labels_only, scope)]
+        row = self._finished_run.conclusions.get(dimension)
+        skipped = self._skipped_battles[dimension]
         may_hide = row is not None and people.may_hide_disagreement(
             votes,
             skipped,
-            self._judged[dimension],
+            self._judge_battles[dimension],
             [lead for lead, _ in leads if lead.higher == row.get("first")],
-            self.rating[_LABELS_ALONE],
+            self.rating[_LABELS_ONLY_METHOD],
         )
         return Certificate(
             dimension=dimension,
-            judge=self._judge,
-            n_labels={name: len(own) for name, own in by_annotator.items()},
-            n_comparisons=len(self._compared(dimension)),
+            judge=self._judge_name,
+            n_labels={
+                name: len(annotator_votes)
+                for name, annotator_votes in by_annotator.items()
+            },
+            n_comparisons=len(self._make_label_battles(dimension)),
             n_prompts=votes.n_prompts(),
             n_skipped=len(skipped),
             said=row["sentence"] if row else "no conclusion",
             corrected=of_judge(
                 row,
                 [lead for _, lead in leads],
-                kind=kind_of_recorded([self._judge]),
+                kind=kind_of_recorded([self._judge_name]),
                 agreement=agreement[0] if agreement else None,
                 n_hiding=len(skipped) if may_hide else 0,
             )
@@ -437,41 +464,51 @@ class LabelByPeople:
             first_shown=people.first_shown(votes),
             half_width=self.label.half_width,
             refusal=refusal,
-            votes=self._worth(dimension, votes),
+            votes=self._estimate_votes(dimension, votes),
         )
 
-    def _leads(
-        self, dimension: str, alone: Standings, scope: Scope
+    def _conclude_leads(
+        self, dimension: str, labels_only: Standings, scope: Scope
     ) -> Iterator[tuple[Difference, Conclusion]]:
-        method = self.rating[_LABELS_ALONE]
-        labelled = alone.differences[_LABELS_ALONE]
-        of_people = people.count_skipped(labelled, alone.battles, self._skipped, method)
-        lost = [
-            {one.higher, one.lower}
-            for one, less in zip(labelled, of_people, strict=True)
-            if one.dimension == dimension and one.significant and not less.significant
+        method = self.rating[_LABELS_ONLY_METHOD]
+        differences = labels_only.differences[_LABELS_ONLY_METHOD]
+        cautious_differences = people.count_skipped(
+            differences, labels_only.battles, self._skipped_battles, method
+        )
+        lost_pairs = [
+            {difference.higher, difference.lower}
+            for difference, cautious in zip(
+                differences, cautious_differences, strict=True
+            )
+            if difference.dimension == dimension
+            and difference.significant
+            and not cautious.significant
         ]
-        rows = self._run.differences.get(self._run.primary(dimension), ())
-        n_labels = len(alone.battles[dimension])
-        for lead, found in people.leads(
-            [*map(Difference.from_dict, rows)], of_people, dimension=dimension
+        rows = self._finished_run.differences.get(
+            self._finished_run.primary(dimension), ()
+        )
+        n_labels = len(labels_only.battles[dimension])
+        for lead, people_difference in people.leads(
+            [*map(Difference.from_dict, rows)],
+            cautious_differences,
+            dimension=dimension,
         ):
             n_more = people.labels_more(
-                found,
+                people_difference,
                 n_labels=n_labels,
-                n_tests=len(of_people),
+                n_tests=len(cautious_differences),
                 half_width=self.label.half_width,
             )
             yield (
                 lead,
                 of_lead(
                     lead,
-                    found,
+                    people_difference,
                     n_more=n_more,
                     scope=scope,
                     n_annotators=len(self._votes[dimension]),
-                    n_skipped=len(self._skipped[dimension])
-                    if {lead.higher, lead.lower} in lost
+                    n_skipped=len(self._skipped_battles[dimension])
+                    if {lead.higher, lead.lower} in lost_pairs
                     else 0,
                 ),
             )
@@ -481,23 +518,26 @@ class LabelByPeople:
         return {"people": people.NUMBERS}
 
     def run(self, context: Context) -> Report:
-        alone, board, certificates = self._certified
-        to = context.run_dir
-        written = [
-            *artifacts.write_standings(to, alone),
+        labels_only, board, certificates = self._certification
+        run_dir = context.run_dir
+        written_paths = [
+            *artifacts.write_standings(run_dir, labels_only),
             write_json(
-                to / "certificate.json",
-                {one.dimension: one.to_dict() for one in certificates},
+                run_dir / "certificate.json",
+                {
+                    certificate.dimension: certificate.to_dict()
+                    for certificate in certificates
+                },
             ),
         ]
-        values = people_page.metrics(alone, certificates)
+        values = people_page.metrics(labels_only, certificates)
         return Report(
             headline=people_page.number_of_contradictions(certificates),
             text=people_page.text(board, certificates),
-            facts={"labelled": self.folder, "labelled_judge": self._judge},
-            artifacts=written,
+            facts={"labelled": self.folder, "labelled_judge": self._judge_name},
+            artifacts=written_paths,
             metrics=values,
             page=page.maker(
-                "people", **people_page.context(alone, board, certificates)
+                "people", **people_page.context(labels_only, board, certificates)
             ),
         )

@@ -59,8 +59,9 @@ from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_SOURCES = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
-_COLLECTING = (  # settings without a meaning for recorded answers
+_SOURCE_SETTINGS = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
+# These have no meaning for recorded answers
+_COLLECTION_SETTINGS = (
     "oracle.prompts",
     "oracle.logging_policy",
     "oracle.validation_fraction",
@@ -68,8 +69,8 @@ _COLLECTING = (  # settings without a meaning for recorded answers
     "oracle.check_nats",
     "oracle.check_answers",
 )
-# Of answers to collect, or of recorded ones
-_SAMPLING = ("oracle.n_prompts", "oracle.label_fraction")
+# These apply to answers to collect and to recorded answers
+_SAMPLING_SETTINGS = ("oracle.n_prompts", "oracle.label_fraction")
 
 
 @dataclass(kw_only=True)
@@ -121,29 +122,29 @@ class Oracle(Judged):
         Of recorded answers, all prompts and labels are used unless the command says otherwise.
         """
         config = Judged.prepare(config, overrides)
-        chosen, oracle_judge = config["oracle"], config["oracle_judge"]
-        if chosen["logged"] or chosen["fresh_dir"]:
+        settings, oracle_judge = config["oracle"], config["oracle_judge"]
+        if settings["logged"] or settings["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
             config |= {**dict.fromkeys(unused), "entrant": {}}
-            for name, whole in {"n_prompts": None, "label_fraction": 1.0}.items():
-                if not _given([f"oracle.{name}"], overrides):
-                    chosen[name] = whole
+            for name, default in {"n_prompts": None, "label_fraction": 1.0}.items():
+                if not _list_overridden([f"oracle.{name}"], overrides):
+                    settings[name] = default
         elif "budget_usd" in oracle_judge:
             words = "the oracle's cap is oracle.budget_usd"
-            _refuse(["oracle_judge.budget_usd"], overrides, words)
-            oracle_judge["budget_usd"] = chosen["budget_usd"]
+            _refuse_settings(["oracle_judge.budget_usd"], overrides, words)
+            oracle_judge["budget_usd"] = settings["budget_usd"]
         return config
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        chosen = self.oracle
-        truth = None if chosen.truth == "labels" else chosen.truth
-        given = {"logged": chosen.logged, "truth": truth}
-        given |= {"fresh": chosen.fresh_dir, "probe": chosen.probe_dir}
-        paths = _files(given)
+        settings = self.oracle
+        truth = None if settings.truth == "labels" else settings.truth
+        sources = {"logged": settings.logged, "truth": truth}
+        sources |= {"fresh": settings.fresh_dir, "probe": settings.probe_dir}
+        paths = _list_files(sources)
         if self.is_recorded:
             return paths
-        if chosen.prompts == "arena":
+        if settings.prompts == "arena":
             return {**arenas.input_paths(self.arena), **paths}
         return {"bank": self.prompts.path, **paths}
 
@@ -176,31 +177,39 @@ class Oracle(Judged):
 
     def run(self, context: Context) -> Report:
         """Read, simulate or collect the data; take the truth; estimate, and report."""
-        chosen, run_dir, scale = self.oracle, context.run_dir, Scale(*self.oracle.scale)
+        settings, run_dir, scale = (
+            self.oracle,
+            context.run_dir,
+            Scale(*self.oracle.scale),
+        )
         facts: dict[str, Any] = {"is_simulated": self.is_simulated}
-        sources: dict[str, Any] = {name: getattr(chosen, name) for name in _SOURCES}
+        sources: dict[str, Any] = {
+            name: getattr(settings, name) for name in _SOURCE_SETTINGS
+        }
         if self.is_simulated:
             sources = simulated.write(
                 run_dir,
                 str(self.prompts.path),
-                seed=chosen.seed,
-                all_labelled=chosen.grid,
+                seed=settings.seed,
+                all_labelled=settings.grid,
             )
         elif not self.is_recorded:
             collection = self.collection(context.store)
             if self.shard is not None:
                 text = collection.answer_shard(self.shard)
                 return Report(headline=0.0, text=text)
-            collected = collection.build()
-            sources, facts["collection"] = collected.write(run_dir), collected.info
+            logged_data = collection.build()
+            sources, facts["collection"] = logged_data.write(run_dir), logged_data.info
         folders = () if self.is_recorded else (".", "fresh", "probe")
-        written = [p for name in folders for p in (run_dir / name).glob("*.json*")]
-        truth_path = sources.pop("truth", chosen.truth)
+        written_paths = [
+            p for name in folders for p in (run_dir / name).glob("*.json*")
+        ]
+        truth_path = sources.pop("truth", settings.truth)
         data = read_dataset(
             **sources,
             scale=scale,
-            covariates=chosen.covariates,
-            seed=chosen.seed,
+            covariates=settings.covariates,
+            seed=settings.seed,
             with_clusters=self.compat is None,
         )
         warn_of_look_alikes(data.policies, "policies")
@@ -209,12 +218,12 @@ class Oracle(Judged):
             data, truth = take_truth(data)
         elif truth_path is not None:
             truth = read_truth(Path(truth_path), scale)
-        if chosen.grid:
-            found = self._grid(data, truth, sources, context)
+        if settings.grid:
+            result = self._run_grid(data, truth, sources, context)
         else:
             if self.is_recorded:
-                rng = np.random.default_rng(chosen.seed)
-                data = sample(data, chosen.n_prompts, chosen.label_fraction, rng)
+                rng = np.random.default_rng(settings.seed)
+                data = sample(data, settings.n_prompts, settings.label_fraction, rng)
             logger.info(
                 "analysing %d logged answers and %d draws with %d labels",
                 len(data.logged),
@@ -222,33 +231,35 @@ class Oracle(Judged):
                 data.pool.labelled.sum(),
             )
             analysis = analyse(data, self.estimator, self._options)
-            found = report(analysis, truth, run_dir, facts.get("collection"))
-        artifacts = [*written, *found.artifacts]
+            result = report(analysis, truth, run_dir, facts.get("collection"))
+        artifacts = [*written_paths, *result.artifacts]
         return dataclasses.replace(
-            found, artifacts=artifacts, facts={**found.facts, **facts}
+            result, artifacts=artifacts, facts={**result.facts, **facts}
         )
 
     @property
     def _options(self) -> Options:
-        chosen, width = self.oracle, Scale(*self.oracle.scale).width
+        settings, width = self.oracle, Scale(*self.oracle.scale).width
         half_widths = [share * width for share in (0.05, 0.03, 0.02, 0.01)]
         return Options(
-            by_variance=chosen.by_variance,
-            max_residual=chosen.max_residual or 0.05 * width,
-            tolerance=0.05 * width if chosen.tolerance is None else chosen.tolerance,
-            half_widths=tuple(chosen.half_widths or half_widths),
+            by_variance=settings.by_variance,
+            max_residual=settings.max_residual or 0.05 * width,
+            tolerance=0.05 * width
+            if settings.tolerance is None
+            else settings.tolerance,
+            half_widths=tuple(settings.half_widths or half_widths),
             compat=self.compat,
-            oracle=self._oracle,
+            oracle=self._oracle_name,
         )
 
     @property
-    def _oracle(self) -> str:
+    def _oracle_name(self) -> str:
         """Who gave the labels; of recorded and simulated ones nobody knows more than that."""
         if self.oracle_judge is None or self.is_simulated:
             return "the oracle"
         return self.oracle_judge.model
 
-    def _grid(
+    def _run_grid(
         self,
         data: Dataset,
         truth: Mapping[str, Truth],
@@ -267,17 +278,17 @@ class Oracle(Judged):
             "version": __version__,
             "files": {
                 role: sha256(path)
-                for role, path in _files({**sources, "policies": None}).items()
+                for role, path in _list_files({**sources, "policies": None}).items()
                 if path.is_file()
             },
             "oracle": {
                 name: value
                 for name, value in vars(self.oracle).items()
-                if name not in (*_SOURCES, "half_widths")
+                if name not in (*_SOURCE_SETTINGS, "half_widths")
             },
             "estimators": {
-                name: {"kind": type(part).__qualname__, **vars(part)}
-                for name, part in estimators.items()
+                name: {"kind": type(estimator).__qualname__, **vars(estimator)}
+                for name, estimator in estimators.items()
             },
             "calibrations": self.grid.calibrations,
         }
@@ -296,7 +307,9 @@ class Oracle(Judged):
         summary = {
             **settings,
             "grid": vars(self.grid),
-            "truth": {policy: known.to_dict() for policy, known in truth.items()},
+            "truth": {
+                policy: policy_truth.to_dict() for policy, policy_truth in truth.items()
+            },
             "folder": str(grid.folder),
         }
         return Report(
@@ -309,14 +322,14 @@ class Oracle(Judged):
             ],
             metrics=grid_page.metrics(result),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
-            figures=lambda: _figures().grid_plots(rows, result.calibration),
+            figures=lambda: _import_figures().grid_plots(rows, result.calibration),
             page=page.maker("grid", result=grid_page.grid_page(result, truth)),
         )
 
     @property
     def numbers(self) -> Mapping[str, Sequence[str]]:
-        own = {"grid": ()} if self.oracle.grid else oracle_files.KINDS
-        return {**own, "usage": ()}
+        kinds = {"grid": ()} if self.oracle.grid else oracle_files.KINDS
+        return {**kinds, "usage": ()}
 
     @property
     def is_recorded(self) -> bool:
@@ -368,8 +381,10 @@ class Oracle(Judged):
             raise UserError(
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
             )
-        chosen = self.oracle
-        has_logs = chosen.logged if self.is_recorded else chosen.weighted(self.entrant)
+        settings = self.oracle
+        has_logs = (
+            settings.logged if self.is_recorded else settings.weighted(self.entrant)
+        )
         if (
             not has_logs
             and not self.is_simulated
@@ -382,14 +397,14 @@ class Oracle(Judged):
         self._check_compat()
         self._check_truth(overrides)
         if self.is_recorded:
-            lacking = () if chosen.logged else ("oracle.label_fraction",)
+            unused = () if settings.logged else ("oracle.label_fraction",)
             words = "is about answers to be collected, and these are recorded"
-            _refuse((*_COLLECTING, *lacking), overrides, words)
+            _refuse_settings((*_COLLECTION_SETTINGS, *unused), overrides, words)
             return
         for name, is_set in {
-            "probe_dir": chosen.probe_dir,
-            "scale": chosen.scale != [0, 1],
-            "covariates": {*chosen.covariates} - {LENGTH},
+            "probe_dir": settings.probe_dir,
+            "scale": settings.scale != [0, 1],
+            "covariates": {*settings.covariates} - {LENGTH},
         }.items():
             if is_set:
                 raise UserError(
@@ -397,9 +412,9 @@ class Oracle(Judged):
                     f"[0, 1] and {LENGTH}. Leave it out, or name a file: oracle.fresh_dir=FILE."
                 )
         if not self.is_simulated:
-            for policy in chosen.policies or ():
+            for policy in settings.policies or ():
                 one_of("oracle.policies", policy, self.entrant)
-            if chosen.prompts == "arena":
+            if settings.prompts == "arena":
                 arenas.check(self.arena)
         self._check_judges(overrides)
 
@@ -408,12 +423,12 @@ class Oracle(Judged):
             return
         for name in self.estimator:
             one_of("compat: estimator", name, cje.FORMULAS)
-        fixed: dict[str, Any] = {"seed": cje.SEED}
-        fixed |= {"scale": [0, 1], "covariates": [], "by_variance": False}
-        for name, value in fixed.items():
-            if (found := getattr(self.oracle, name)) != value:
+        required: dict[str, Any] = {"seed": cje.SEED}
+        required |= {"scale": [0, 1], "covariates": [], "by_variance": False}
+        for name, value in required.items():
+            if (current := getattr(self.oracle, name)) != value:
                 raise UserError(
-                    f"oracle.{name}: found {found}. compat=cje-0.3 requires {value}, as in that "
+                    f"oracle.{name}: found {current}. compat=cje-0.3 requires {value}, as in that "
                     "library."
                 )
         if self.oracle.grid:
@@ -423,25 +438,27 @@ class Oracle(Judged):
 
     def _check_truth(self, overrides: Sequence[str]) -> None:
         """Check what a truth made from labels needs, and that the grid has its own settings."""
-        chosen = self.oracle
-        share = min(chosen.label_fraction, chosen.validation_fraction)
+        settings = self.oracle
+        share = min(settings.label_fraction, settings.validation_fraction)
         if self.needs_labels and self.entrant and share < 1:
             raise UserError(
                 "oracle.label_fraction: found less than all answers labelled, from which no "
                 "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
             )
-        if not chosen.grid:
+        if not settings.grid:
             words = "is about a grid, which oracle.grid=true makes"
-            _refuse(["grid."], overrides, words)
+            _refuse_settings(["grid."], overrides, words)
             return
-        if "two_stage" in self.grid.calibrations and not chosen.covariates:
+        if "two_stage" in self.grid.calibrations and not settings.covariates:
             raise UserError(
                 "grid.calibrations: two_stage needs a column beside the score. Set "
                 "oracle.covariates=[response_length]."
             )
         words = "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
-        _refuse(
-            ("oracle.truth", *(() if self.entrant else _SAMPLING)), overrides, words
+        _refuse_settings(
+            ("oracle.truth", *(() if self.entrant else _SAMPLING_SETTINGS)),
+            overrides,
+            words,
         )
 
     def _check_judges(self, overrides: Sequence[str]) -> None:
@@ -449,10 +466,18 @@ class Oracle(Judged):
         judge, oracle = self.judge, self.oracle_judge
         assert judge and oracle
         if self.is_simulated:
-            others = ("oracle.truth", "judge", "oracle_judge", "scoring", "shard")
-            unused = _given((*_COLLECTING, *_SAMPLING, *others), overrides)
+            other_settings = (
+                "oracle.truth",
+                "judge",
+                "oracle_judge",
+                "scoring",
+                "shard",
+            )
+            unused = _list_overridden(
+                (*_COLLECTION_SETTINGS, *_SAMPLING_SETTINGS, *other_settings), overrides
+            )
             unused += [
-                one.model for one in (judge, oracle) if isinstance(one, PaidJudge)
+                rater.model for rater in (judge, oracle) if isinstance(rater, PaidJudge)
             ]
             if unused:
                 raise UserError(
@@ -461,7 +486,7 @@ class Oracle(Judged):
                     "weights: 'entrant=[tiny_base,tiny_clone]'."
                 )
             return
-        keys = [(one.model, one.cache_key()) for one in (judge, oracle)]
+        keys = [(rater.model, rater.cache_key()) for rater in (judge, oracle)]
         if keys[0] == keys[1] and self.scoring == self.oracle_scoring:
             raise UserError(
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
@@ -474,23 +499,25 @@ class Oracle(Judged):
             )
 
 
-def _given(names: Iterable[str], overrides: Sequence[str]) -> list[str]:
+def _list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str]:
     """Return the settings of a command that begin with one of these names."""
     keys = [word.lstrip("+").partition("=")[0] for word in overrides]
     return [key for key in keys if key.startswith(tuple(names))]
 
 
-def _refuse(names: Iterable[str], overrides: Sequence[str], reason: str) -> None:
+def _refuse_settings(
+    names: Iterable[str], overrides: Sequence[str], reason: str
+) -> None:
     """Raise UserError where a command sets what has no meaning here."""
-    for key in _given(names, overrides):
+    for key in _list_overridden(names, overrides):
         raise UserError(f"{key}: {reason}. Leave it out.")
 
 
-def _files(sources: Mapping[str, str | Path | None]) -> dict[str, Path]:
+def _list_files(sources: Mapping[str, str | Path | None]) -> dict[str, Path]:
     """Return files by their role, and those of a folder by role and name."""
     paths = {role: Path(path) for role, path in sources.items() if path is not None}
     for role, path in list(paths.items()):
-        paths |= {f"{role}/{one.name}": one for one in sorted(path.glob("*.jsonl*"))}
+        paths |= {f"{role}/{file.name}": file for file in sorted(path.glob("*.jsonl*"))}
     return paths
 
 
@@ -507,8 +534,10 @@ def report(
     data, documents = analysis.data, oracle_files.documents(analysis)
     metrics = oracle_files.metrics(analysis, truth)
     budgets = documents["label_budget.json"]
-    shown = oracle_page.oracle_page(analysis, truth, budgets, collection)
-    written = [write_json(run_dir / name, one) for name, one in documents.items()]
+    content = oracle_page.oracle_page(analysis, truth, budgets, collection)
+    written_paths = [
+        write_json(run_dir / name, document) for name, document in documents.items()
+    ]
     extreme = oracle_files.extreme_weights(analysis)
     headline_is, headline = oracle_files.headline(metrics)
     return Report(
@@ -524,18 +553,18 @@ def report(
             "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
             **oracle_files.conclusions(analysis),
         },
-        artifacts=[*written, write_csv(run_dir / "extreme_weights.csv", extreme)],
+        artifacts=[*written_paths, write_csv(run_dir / "extreme_weights.csv", extreme)],
         metrics=metrics,
         tables={
             "estimates": documents["estimates.json"],
             "differences": documents.get("differences.json", []),
         },
-        figures=lambda: _figures().plots(analysis, truth),
-        page=page.maker("oracle", result=shown, made=oracle_page.made),
+        figures=lambda: _import_figures().plots(analysis, truth),
+        page=page.maker("oracle", result=content, made=oracle_page.made),
     )
 
 
-def _figures() -> ModuleType:
+def _import_figures() -> ModuleType:
     """Import Matplotlib where figures are wanted."""
     from elo_exp.figures import oracle
 

@@ -41,7 +41,7 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-_AS_IT_IS, _NONE = Asking(), dict[str, str]()
+_DEFAULT_ASKING, _NO_FAMILIES = Asking(), dict[str, str]()
 Entered = Mapping[str, Sequence[Draw]]  # by placed model, the battles that it enters
 
 
@@ -58,16 +58,16 @@ class PlacementRun:
 
     def __init__(
         self,
-        chosen: ArenaSettings,
+        settings: ArenaSettings,
         store: Store,
         *,
         entrants: Mapping[str, Entrant],
         judge: Judge,
         rubric: Rubric,
-        asking: Asking = _AS_IT_IS,
+        asking: Asking = _DEFAULT_ASKING,
         limit_pairs: int | None = None,
         with_style: bool = False,
-        families: Mapping[str, str] = _NONE,
+        families: Mapping[str, str] = _NO_FAMILIES,
         excludes_kin: bool = False,
         allows_equal: bool = False,
     ) -> None:
@@ -81,13 +81,13 @@ class PlacementRun:
         allows_equal  whether a judge is paid for models that gave the same answers
         """
         names = list(entrants)
-        self.settings, self.store, self.entrants = chosen, store, entrants
+        self.settings, self.store, self.entrants = settings, store, entrants
         self.judge, self.rubric, self.asking = judge, rubric, asking
         self.with_style, self.excludes_kin = with_style, excludes_kin
         self.allows_equal = allows_equal
         self.arena = sources.read(
-            chosen,
-            with_languages=chosen.max_per_language is not None,
+            settings,
+            with_languages=settings.max_per_language is not None,
             with_style=self.with_style,
         )
         warn_of_look_alikes([*names, *self.arena.battles.models], "models")
@@ -98,56 +98,58 @@ class PlacementRun:
                     "another name, or hold the model's human battles out with "
                     f"'arena.hold_out=[{name}]'."
                 )
-        n_least = MIN_ANCHORS if chosen.placement == "calibrated" else 2
+        n_least = MIN_ANCHORS if settings.placement == "calibrated" else 2
         self.anchors = placement.anchors(
-            self.arena, chosen.min_battles, n_least=n_least
+            self.arena, settings.min_battles, n_least=n_least
         )
         self.human = self.arena.battles.among(self.anchors)
-        told = {name: [name] for name in self.anchors}
-        told |= {name: names_of(entrant) for name, entrant in entrants.items()}
-        self.kin = kin(families, judge.model, told)
-        self.is_random = chosen.opponents == "random"
+        names_by_model = {name: [name] for name in self.anchors}
+        names_by_model |= {
+            name: names_of(entrant) for name, entrant in entrants.items()
+        }
+        self.kin = kin(families, judge.model, names_by_model)
+        self.is_random = settings.opponents == "random"
         self.candidates = placement.draws(
             self.arena,
             self.anchors,
-            seed=chosen.seed,
+            seed=settings.seed,
             sides=1 if self.is_random else 2,
-            max_per_language=chosen.max_per_language,
+            max_per_language=settings.max_per_language,
         )
         if excludes_kin and self.kin.is_unequal:
-            self.candidates = self._of_one_side(names, n_least)
-        n_wanted = len(names) * chosen.n_battles
-        limit = limit_pairs or n_wanted + chosen.n_calibration
-        self.n_battles = min(chosen.n_battles, limit // len(names))
-        self.n_calibration = min(chosen.n_calibration, max(0, limit - n_wanted))
+            self.candidates = self._select_one_side(names, n_least)
+        n_wanted = len(names) * settings.n_battles
+        limit = limit_pairs or n_wanted + settings.n_calibration
+        self.n_battles = min(settings.n_battles, limit // len(names))
+        self.n_calibration = min(settings.n_calibration, max(0, limit - n_wanted))
         self.drawn = {name: list[Draw]() for name in names}
         self.responses = {name: dict[Slot, Response]() for name in names}
         self.comparisons, self.judgments = list[Comparison](), list[Judgment]()
         self._texts, self.unusable = dict[At, Texts](), dict[At, str]()
         self._prompts = dict[str, Prompt]()
 
-    def _of_one_side(self, names: Sequence[str], n_least: int) -> list[Draw]:
+    def _select_one_side(self, names: Sequence[str], n_least: int) -> list[Draw]:
         """Return the draws against opponents that are of the judge's family where the placed models are, and not
         where these are not.
 
         Raises UserError where they differ, and for fewer than n_least such anchors.
         """
-        own, family = {*self.kin.models}, self.kin.family
-        of_family = [name for name in names if name in own]
-        is_kin = bool(of_family)
-        if is_kin and len(of_family) < len(names):
-            (other, *_) = (name for name in names if name not in own)
+        kin_names, family = {*self.kin.models}, self.kin.family
+        placed_kin = [name for name in names if name in kin_names]
+        is_kin = bool(placed_kin)
+        if is_kin and len(placed_kin) < len(names):
+            (outsider, *_) = (name for name in names if name not in kin_names)
             raise UserError(
-                f"judging.self_judging: found exclude, and {of_family[0]} is of the judge's family, "
-                f"{family}, but {other} is not. Place them in runs of their own: their opponents "
+                f"judging.self_judging: found exclude, and {placed_kin[0]} is of the judge's family, "
+                f"{family}, but {outsider} is not. Place them in runs of their own: their opponents "
                 "differ."
             )
-        side = [name for name in self.anchors if (name in own) == is_kin]
+        side = [name for name in self.anchors if (name in kin_names) == is_kin]
         if len(side) < n_least:
-            whose = "" if is_kin else "not "
+            negation = "" if is_kin else "not "
             raise UserError(
                 f"judging.self_judging: found exclude, and of {len(self.anchors)} anchors {len(side)} "
-                f"{whose}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
+                f"{negation}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
                 "a judge of another family, or warn."
             )
         return [draw for draw in self.candidates if draw.opponent in side]
@@ -164,8 +166,12 @@ class PlacementRun:
         audits(self.judge, [self.rubric], store)  # before anything is paid
         starts = [self.n_battles * i // n_rounds for i in range(n_rounds + 1)]
         for start, end in pairwise(starts):
-            drawn = {name: self._next(name, end - start) for name in self.drawn}
-            entered = {name: self.usable(draws) for name, draws in drawn.items()}
+            draws_by_model = {
+                name: self._draw_next(name, end - start) for name in self.drawn
+            }
+            entered = {
+                name: self.usable(draws) for name, draws in draws_by_model.items()
+            }
             tasks = self.tasks(entered)
             for task in tasks:
                 preflight(*task, judge, store, stored_only=stored_only)
@@ -176,64 +182,71 @@ class PlacementRun:
                 if self.is_random
                 else self.plan(entered).new
             ):
-                left = self.random(self.n_battles - start)
-                plan, least = self.plan(left), self.plan(left, at_least=True)
-                pipeline.check_before_answers(plan, least, store)
+                remaining_draws = self.random(self.n_battles - start)
+                plan, least_plan = (
+                    self.plan(remaining_draws),
+                    self.plan(remaining_draws, at_least=True),
+                )
+                pipeline.check_before_answers(plan, least_plan, store)
             for task in tasks:
-                made = pipeline.generate(
+                new_responses = pipeline.generate(
                     *task,
                     store,
                     allow_missing=self.asking.allow_missing,
                     canary=self.asking.canary,
                 )
-                for name, responses in made.items():
+                for name, responses in new_responses.items():
                     self.responses[name] |= responses
-            for name, draws in drawn.items():
+            for name, draws in draws_by_model.items():
                 self.drawn[name] += draws
             comparisons = self._compare(entered, self.responses)
-            self._say_equal(comparisons, is_paid=isinstance(judge, PaidJudge))
-            judged = pipeline.judge_pairs(
+            self._log_equal_answers(comparisons, is_paid=isinstance(judge, PaidJudge))
+            judgments = pipeline.judge_pairs(
                 comparisons, [self.rubric], self.judge, store, self.asking
             )
             self.comparisons += comparisons[self.rubric.dimension]
-            self.judgments += judged[self.rubric.dimension]
+            self.judgments += judgments[self.rubric.dimension]
 
-    def _say_equal(
+    def _log_equal_answers(
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
         """Say who gave the same answers. Raises UserError before a judge is paid for those that always did."""
         pairs = equal_answers.of_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
-            asked = comparisons, [self.rubric], self.judge, self.store, self.asking
-            if pair.is_all and pipeline.n_new(*asked):
+            queries = comparisons, [self.rubric], self.judge, self.store, self.asking
+            if pair.is_all and pipeline.n_new(*queries):
                 raise UserError(all_equal(pair))
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
 
     def known_equal(self, entered: Entered) -> list[EqualAnswers]:
         """Return the models that gave the same answers, as far as they are known."""
-        known: dict[str, Mapping[Slot, Response]] = {}
+        responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
-            known |= pipeline.known_responses(*task, self.store)
-        return equal_answers.of_responses(known)
+            responses |= pipeline.known_responses(*task, self.store)
+        return equal_answers.of_responses(responses)
 
     def random(self, n_battles: int) -> Entered:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""
-        taken = [draw for draws in self.drawn.values() for draw in draws]
-        draws = self.usable(placement.first(self.candidates, n_battles, taken))
+        previous = [draw for draws in self.drawn.values() for draw in draws]
+        draws = self.usable(placement.first(self.candidates, n_battles, previous))
         return dict.fromkeys(self.drawn, draws)
 
     def usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Read the texts of battles, and leave out those that cannot be judged."""
-        new = {draw.at for draw in draws} - self._texts.keys() - self.unusable.keys()
-        texts, unusable = sources.texts(self.settings, new)
+        new_locations = (
+            {draw.at for draw in draws} - self._texts.keys() - self.unusable.keys()
+        )
+        texts, unusable = sources.texts(self.settings, new_locations)
         self._texts |= texts
         self.unusable |= unusable
         if unusable:
             reasons = Counter(unusable.values()).most_common()
             counts = ", ".join(f"{n} {reason}" for reason, n in reasons)
             logger.info(
-                "of %d drawn battles some cannot be judged: %s", len(new), counts
+                "of %d drawn battles some cannot be judged: %s",
+                len(new_locations),
+                counts,
             )
         return [draw for draw in draws if draw.at in self._texts]
 
@@ -248,12 +261,14 @@ class PlacementRun:
 
         A model that was asked has failed where it gave no answer.
         """
-        judged = {
-            (one.prompt_id, frozenset((one.entrant_a, one.entrant_b)))
-            for one in self.judgments
-            if not one.invalid
+        judged_pairs = {
+            (judgment.prompt_id, frozenset((judgment.entrant_a, judgment.entrant_b)))
+            for judgment in self.judgments
+            if not judgment.invalid
         }
-        found: dict[str, list[MissingBattle]] = {name: [] for name in self.drawn}
+        missing_by_model: dict[str, list[MissingBattle]] = {
+            name: [] for name in self.drawn
+        }
         for name, draws in self.drawn.items():
             is_asked = isinstance(self.entrants[name], ModelEntrant)
             for draw in self.usable(draws):
@@ -262,11 +277,11 @@ class PlacementRun:
                 is_judged = (
                     draw.question_id,
                     frozenset((name, draw.opponent)),
-                ) in judged
+                ) in judged_pairs
                 if is_judged and not lacks:
                     continue
                 is_failed = is_asked if answer is None else bool(answer.finish_reason)
-                found[name].append(
+                missing_by_model[name].append(
                     MissingBattle(
                         model_a=name,
                         model_b=draw.opponent,
@@ -277,71 +292,77 @@ class PlacementRun:
                         is_judged=is_judged,
                     )
                 )
-        return found
+        return missing_by_model
 
     def facts(self) -> dict[str, Any]:
         """Return what the manifest says of the arena and of the battles that were drawn."""
         arena = self.arena
-        every = [draw for draws in self.drawn.values() for draw in self.usable(draws)]
+        all_draws = [
+            draw for draws in self.drawn.values() for draw in self.usable(draws)
+        ]
         votes = [
             [b.question_id, b.model_a, b.model_b, b.winner]
             for b in arena.battles.rows()
         ]
-        drawn = [[d.question_id, d.opponent, "ab"[d.side]] for d in every]
+        draw_keys = [[d.question_id, d.opponent, "ab"[d.side]] for d in all_draws]
         return {
             "judge_model": self.judge.model,
             "entrants": list(self.drawn),
             "rubric_versions": {self.rubric.dimension: self.rubric.version},
-            "selected_prompt_count": len({draw.question_id for draw in every}),
+            "selected_prompt_count": len({draw.question_id for draw in all_draws}),
             "arena": {
                 "name": arena.name,
                 "n_rows": arena.n_rows,
                 "dropped": dict(arena.dropped),
                 "n_battles": len(arena.battles),
                 "fingerprint": fingerprint(votes),
-                "draw_fingerprint": fingerprint(drawn),
+                "draw_fingerprint": fingerprint(draw_keys),
                 "not_judged": dict(Counter(self.unusable.values())),
             },
         }
 
-    def _next(self, name: str, n: int) -> list[Draw]:
+    def _draw_next(self, name: str, n: int) -> list[Draw]:
         """Draw the next n battles of a model."""
-        own = [battle for battle in self.battles() if battle.model_a == name]
-        if not own:
+        model_battles = [battle for battle in self.battles() if battle.model_a == name]
+        if not model_battles:
             return placement.first(self.candidates, n, self.drawn[name])
-        known = Battles.from_rows(own).concatenate(self.human)
-        return placement.adaptive(self.candidates, n, self.drawn[name], known, name)
+        battles_so_far = Battles.from_rows(model_battles).concatenate(self.human)
+        return placement.adaptive(
+            self.candidates, n, self.drawn[name], battles_so_far, name
+        )
 
-    def _prompt(self, draw: Draw) -> Prompt:
+    def _make_prompt(self, draw: Draw) -> Prompt:
         text, source = self._texts[draw.at].prompt, self.arena.name
-        new = Prompt(prompt_id=draw.question_id, text=text, source=source, subject="")
-        if self._prompts.setdefault(draw.question_id, new) != new:
+        prompt = Prompt(
+            prompt_id=draw.question_id, text=text, source=source, subject=""
+        )
+        if self._prompts.setdefault(draw.question_id, prompt) != prompt:
             raise UserError(
                 f"arena.columns.question_id: {draw.question_id!r} names two different prompts. "
                 "Choose a column that tells them apart, or null."
             )
-        return new
+        return prompt
 
     def tasks(
         self, entered: Entered
     ) -> ItemsView[tuple[Prompt, ...], dict[str, Entrant]]:
         """Group models on the same prompts, which answer together: equal weights are loaded once."""
-        found = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
+        entrants_by_prompts = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
         for name, draws in entered.items():
-            prompts = {draw.question_id: self._prompt(draw) for draw in draws}
-            found[*prompts.values()][name] = self.entrants[name]
-        return found.items()
+            prompts = {draw.question_id: self._make_prompt(draw) for draw in draws}
+            entrants_by_prompts[*prompts.values()][name] = self.entrants[name]
+        return entrants_by_prompts.items()
 
     def plan(self, entered: Entered, *, at_least: bool = False) -> Plan:
         """Plan what judging would cost; no model is asked: see `pipeline.assume_responses`."""
         allow_missing = self.asking.allow_missing
-        assumed: dict[str, Mapping[Slot, Response]] = {}
+        assumed_responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
-            assumed |= pipeline.assume_responses(
+            assumed_responses |= pipeline.assume_responses(
                 *task, self.store, allow_missing=allow_missing, at_least=at_least
             )
         return pipeline.plan_pairs(
-            self._compare(entered, assumed),
+            self._compare(entered, assumed_responses),
             [self.rubric],
             self.judge,
             self.store,
@@ -363,9 +384,9 @@ class PlacementRun:
             (draw, *draw.models, *self._texts[draw.at][1:])
             for draw in self.to_recalibrate(entered)
         ]
-        compared = [
+        comparisons = [
             self.rubric.compare(
-                self._prompt(draw),
+                self._make_prompt(draw),
                 entrant_a=a,
                 entrant_b=b,
                 response_a=response_a,
@@ -373,16 +394,16 @@ class PlacementRun:
             )
             for draw, a, b, response_a, response_b in pairs
         ]
-        return {self.rubric.dimension: compared}
+        return {self.rubric.dimension: comparisons}
 
     def to_recalibrate(self, entered: Entered) -> list[Draw]:
         """Choose human battles to be judged again, each once, until there are enough."""
-        known = {
-            (one.prompt_id, frozenset(one.entrants))
-            for one in self.comparisons
-            if one.entrant_a not in self.drawn
+        known_matches = {
+            (comparison.prompt_id, frozenset(comparison.entrants))
+            for comparison in self.comparisons
+            if comparison.entrant_a not in self.drawn
         }
-        found = []
+        draws = []
         for draw in next(iter(entered.values())):
             match = draw.question_id, frozenset(draw.models)
             if (
@@ -390,7 +411,7 @@ class PlacementRun:
                 and len({m in self.kin.models for m in draw.models}) > 1
             ):
                 continue
-            if match not in known and len(known) < self.n_calibration:
-                known.add(match)
-                found.append(draw)
-        return found
+            if match not in known_matches and len(known_matches) < self.n_calibration:
+                known_matches.add(match)
+                draws.append(draw)
+        return draws

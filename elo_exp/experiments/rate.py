@@ -50,28 +50,28 @@ from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
 
-_MAX_BYTES = 200  # of the name of a judge's folder
+_MAX_FOLDER_NAME_BYTES = 200
 
 
-def _pairs(given: Any) -> Any:
+def _parse_pairs(value: Any) -> Any:
     """A mapping also of pairs, in which a command can write any word, and of nothing."""
-    if given is None or isinstance(given, dict):
-        return given or {}
-    is_pairs = isinstance(given, list) and all(
-        isinstance(pair, list) and len(pair) == 2 for pair in given
+    if value is None or isinstance(value, dict):
+        return value or {}
+    is_pairs = isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 for pair in value
     )
     if not is_pairs:
         raise UserError(
-            f"battles_values: found {given!r}. Expected what the file's words mean: "
+            f"battles_values: found {value!r}. Expected what the file's words mean: "
             "'battles_values={left:model_a,right:model_b}'."
         )
-    words = [str(word) for word, _ in given]
+    words = [str(word) for word, _ in value]
     if len(set(words)) < len(words):
         twice = next(word for word in words if words.count(word) > 1)
         raise UserError(
             f"battles_values: found {twice!r} twice. Expected each word once."
         )
-    return dict(zip(words, (meant for _, meant in given), strict=True))
+    return dict(zip(words, (meaning for _, meaning in value), strict=True))
 
 
 @dataclass(kw_only=True)
@@ -104,7 +104,7 @@ class Rate:
     pass_: Passes
     battles_on_error: Literal["stop", "drop"]
     battles_columns: dict[str, str | None]  # None: not to be read
-    battles_values: Annotated[dict[str, str | None], BeforeValidator(_pairs)]
+    battles_values: Annotated[dict[str, str | None], BeforeValidator(_parse_pairs)]
     battles_filter: dict[str, str | None]
     # whose human battles an arena run left out of its file
     arena: ArenaSettings | None = None
@@ -116,10 +116,10 @@ class Rate:
             raise UserError(
                 f"battles_scale: found {scale}. Expected the least and the greatest score: battles_scale=[0,1]."
             )
-        for word, meant in self.battles_values.items():
-            if meant not in (None, *WORDS):
+        for word, meaning in self.battles_values.items():
+            if meaning not in (None, *WORDS):
                 raise UserError(
-                    f"battles_values.{word}: found {meant!r}. Expected one of {', '.join(WORDS)}, "
+                    f"battles_values.{word}: found {meaning!r}. Expected one of {', '.join(WORDS)}, "
                     "or null for no verdict."
                 )
 
@@ -136,28 +136,30 @@ class Rate:
                     "one of them out."
                 )
         try:
-            found = read_settings(Path(folder))
+            run_settings = read_settings(Path(folder))
         except UserError as error:
             raise UserError(f"ratings_from: {error}") from None
-        ratings, chosen = found.get("rating") or {}, config["rating"]
-        if set(ratings) != set(chosen):
+        ratings, composed = run_settings.get("rating") or {}, config["rating"]
+        if set(ratings) != set(composed):
             raise UserError(
                 f"ratings_from: {folder} was rated by {', '.join(ratings) or 'no method'}. Choose "
                 f"the run of a tournament, and the same: 'rating=[{','.join(ratings)}]'."
             )
-        taken: dict[str, Any] = {
-            "elo": config["elo"] | (found.get("elo") or {}),
-            "rating": {name: chosen[name] | ratings[name] for name in ratings},
+        settings: dict[str, Any] = {
+            "elo": config["elo"] | (run_settings.get("elo") or {}),
+            "rating": {name: composed[name] | ratings[name] for name in ratings},
         }
         is_given = any("battles_columns.dimension=" in word for word in overrides)
-        if "arena" in found:  # people and judge are one fit
-            taken["judges"] = "pooled"
-        if "arena" in found and not is_given:
-            taken["battles_columns"] = config["battles_columns"] | {"dimension": None}
-        arena = found.get("arena") or {}
+        if "arena" in run_settings:  # people and judge are one fit
+            settings["judges"] = "pooled"
+        if "arena" in run_settings and not is_given:
+            settings["battles_columns"] = config["battles_columns"] | {
+                "dimension": None
+            }
+        arena = run_settings.get("arena") or {}
         arena.pop("split", None)  # that arenas of the hub once had
         is_inline = arena.get("inline_human", True)
-        return config | taken | ({} if is_inline else {"arena": arena})
+        return config | settings | ({} if is_inline else {"arena": arena})
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
@@ -174,64 +176,72 @@ class Rate:
     @functools.cached_property
     def _files(self) -> dict[Path, Format]:
         """The files to read, with their formats; of a folder all that have rows."""
-        found, unread = dict[Path, Format](), list[str]()
-        for name in self._given:
-            for path in _inside(name) or [name]:
+        formats, unread = dict[Path, Format](), list[str]()
+        for name in self._given_paths:
+            for path in _list_data_files(name) or [name]:
                 if path.is_dir():
-                    raise UserError(f"battles: {_no_table(path)}")
+                    raise UserError(f"battles: {_describe_missing_table(path)}")
                 if not path.is_file():
                     raise UserError(f"battles: found no file {path}. Check the path.")
-                columns, chosen = self.battles_columns, self.battles_format
-                one = battle_files.recognise(path, columns, chosen)
-                if one.instead:
-                    unread.append(f"{path}: is {one.name}. {one.instead}")
+                columns, format_name = self.battles_columns, self.battles_format
+                file_format = battle_files.recognise(path, columns, format_name)
+                if file_format.instead:
+                    unread.append(
+                        f"{path}: is {file_format.name}. {file_format.instead}"
+                    )
                 else:
-                    found[path] = one
-        if unread and not found:
+                    formats[path] = file_format
+        if unread and not formats:
             raise UserError(unread[0])
         for line in unread:
             logger.warning("%s It is left out.", line)
-        if len({one.scores is None for one in found.values()}) > 1:
-            kinds = ", ".join(f"{path} ({one.name})" for path, one in found.items())
+        if len({file_format.scores is None for file_format in formats.values()}) > 1:
+            kinds = ", ".join(
+                f"{path} ({file_format.name})" for path, file_format in formats.items()
+            )
             raise UserError(
                 f"battles: found battles and scores: {kinds}. Give one kind."
             )
-        return found
+        return formats
 
     @property
-    def _given(self) -> list[Path]:
-        named = [self.battles] if isinstance(self.battles, str) else self.battles
-        return [Path(name) for name in named]
+    def _given_paths(self) -> list[Path]:
+        names = [self.battles] if isinstance(self.battles, str) else self.battles
+        return [Path(name) for name in names]
 
     @property
-    def _tables(self) -> dict[Path, list[Path]]:
+    def _shards_by_table(self) -> dict[Path, list[Path]]:
         """What is read as one file, with the files of it: tables of battles in a folder are shards."""
-        found, left = dict[Path, list[Path]](), dict(self._files)
-        for name in self._given:
-            inside = {
-                path: left.pop(path) for path in [*left] if path.is_relative_to(name)
+        shards_by_table, remaining = dict[Path, list[Path]](), dict(self._files)
+        for name in self._given_paths:
+            table_files = {
+                path: remaining.pop(path)
+                for path in [*remaining]
+                if path.is_relative_to(name)
             }
-            one, *others = {
-                form.name: form.is_plain for form in inside.values()
+            is_plain, *other_kinds = {
+                form.name: form.is_plain for form in table_files.values()
             }.values() or [False]
-            if one and not others and len(inside) > 1:
-                found[name] = [*inside]
+            if is_plain and not other_kinds and len(table_files) > 1:
+                shards_by_table[name] = [*table_files]
             else:
-                found |= {path: [] for path in inside}
-        return found
+                shards_by_table |= {path: [] for path in table_files}
+        return shards_by_table
 
     @property
     def _is_scored(self) -> bool:
-        return any(one.scores for one in self._files.values())
+        return any(file_format.scores for file_format in self._files.values())
 
     @functools.cached_property
-    def _scored(self) -> tuple[list[Score], list[dict[str, Any]]]:
+    def _scores(self) -> tuple[list[Score], list[dict[str, Any]]]:
         """Scores of items, and the manifest's row of each file."""
         metric, cluster = self.battles_metric, self.battles_columns["cluster"]
         return scores.read(self._files, metric=metric, cluster=cluster)
 
     @functools.cached_property
-    def _read(self) -> list[tuple[Battles, dict[str, Any], list[MissingBattle]]]:
+    def _battles_by_file(
+        self,
+    ) -> list[tuple[Battles, dict[str, Any], list[MissingBattle]]]:
         """Of each file the battles, the manifest's row and the comparisons without a winner."""
         return [
             battle_files.read_with_missing(
@@ -243,51 +253,53 @@ class Rate:
                 chosen=self._files[shards[0] if shards else path],
                 shards=shards,
             )
-            for path, shards in self._tables.items()
+            for path, shards in self._shards_by_table.items()
         ]
 
     @functools.cached_property
-    def _rated(self) -> tuple[Battles, list[dict[str, Any]]]:
+    def _all_battles(self) -> tuple[Battles, list[dict[str, Any]]]:
         """Battles of all files, with those of the arena, and the manifest's row of each file."""
-        first, *others = (battles for battles, _, _ in self._read)
-        rated = first.concatenate(*others)
+        first_battles, *other_battles = (
+            battles for battles, _, _ in self._battles_by_file
+        )
+        all_battles = first_battles.concatenate(*other_battles)
         if self.arena is not None:
             arena = arenas.read(self.arena, with_style=needs_style(self.rating))
             anchors = placement.anchors(arena, self.arena.min_battles)
-            rated = rated.concatenate(arena.battles.among(anchors))
-        return rated, [row for _, row, _ in self._read]
+            all_battles = all_battles.concatenate(arena.battles.among(anchors))
+        return all_battles, [row for _, row, _ in self._battles_by_file]
 
     @functools.cached_property
-    def _apart(self) -> dict[str, Party]:
+    def _separate_parties(self) -> dict[str, Party]:
         """Whose verdicts are rated apart, by name; empty where all are rated together."""
-        rated, _ = self._rated
+        all_battles, _ = self._all_battles
         path, column = next(iter(self._files)), self.battles_columns["judge_model"]
         column = self._files[path].columns.get("judge_model") or column
-        if repeats := voters.repeats(rated):
-            said = words.repeats(repeats, column=column)
-            logger.warning("%s: %s", _named([*self._tables]), said)
-        found = voters.parties(rated, says_votes=self._says_votes(rated))
-        if self.judges is None and voters.are_apart(found):
-            _refuse_names([*found])
-            for party in found.values():
+        if repeats := voters.repeats(all_battles):
+            message = words.repeats(repeats, column=column)
+            logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
+        parties = voters.parties(all_battles, says_votes=self._says_votes(all_battles))
+        if self.judges is None and voters.are_apart(parties):
+            _refuse_names([*parties])
+            for party in parties.values():
                 _refuse_pooled(party.battles)
-            return found
-        _refuse_pooled(rated)
-        names = [name for party in found.values() for name in party.names]
-        if len(names) > 1 and voters.have_met(rated):
+            return parties
+        _refuse_pooled(all_battles)
+        names = [name for party in parties.values() for name in party.names]
+        if len(names) > 1 and voters.have_met(all_battles):
             is_asked = self.judges is not None
-            said = words.pooled(names, column=column, is_asked=is_asked)
-            logger.warning("%s: %s", _named([*self._tables]), said)
+            message = words.pooled(names, column=column, is_asked=is_asked)
+            logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
         return {}
 
     def _says_votes(self, battles: Battles) -> bool:
         """Whether votes are said to be: by the format, the column `source` or a judge called human."""
-        judged = {
+        judge_names = {
             battles.judges[i] for i in np.unique(battles.judge).tolist() if i >= 0
         }
-        return "human" in judged or all(
-            chosen.votes or self._has_source(path)
-            for path, chosen in self._files.items()
+        return "human" in judge_names or all(
+            file_format.votes or self._has_source(path)
+            for path, file_format in self._files.items()
         )
 
     def _has_source(self, path: Path) -> bool:
@@ -296,18 +308,20 @@ class Rate:
     @property
     def opening(self) -> str:
         if self._is_scored:
-            rows, _ = self._scored
+            rows, _ = self._scores
             items = {(row.dimension, row.item) for row in rows}
             return opening.scores(
                 len(items), len({dimension for dimension, _ in items})
             )
-        rated, _ = self._rated
-        n_dimensions = len(np.unique(rated.dimension))
-        return opening.battles(rated.total(), n_dimensions, by=[*self._apart])
+        all_battles, _ = self._all_battles
+        n_dimensions = len(np.unique(all_battles.dimension))
+        return opening.battles(
+            all_battles.total(), n_dimensions, by=[*self._separate_parties]
+        )
 
     @functools.cached_property
-    def _compared(self) -> Standings:
-        rows, _ = self._scored
+    def _score_standings(self) -> Standings:
+        rows, _ = self._scores
         at, hat = self.pass_.at, self.pass_.hat
         return standings.of_scores(
             rows,
@@ -322,122 +336,128 @@ class Rate:
         if not self._is_scored and (self.pass_.at or self.pass_.hat):
             name = "pass.at" if self.pass_.at else "pass.hat"
             raise UserError(
-                f"{name}: found battles in {_named([*self._tables])}. Expected scores of items: a win is a "
+                f"{name}: found battles in {_format_files([*self._shards_by_table])}. Expected scores of items: a win is a "
                 "pair’s, and no draw of an entrant’s succeeds by itself."
             )
-        _ = self._compared if self._is_scored else self._apart
+        _ = self._score_standings if self._is_scored else self._separate_parties
 
     def dry_run(self, context: Context) -> None:
         """What else can be wrong has been checked with the files."""
-        if context.in_sweep and not self._is_scored and self._apart:
+        if context.in_sweep and not self._is_scored and self._separate_parties:
             raise UserError(
-                f"judges: found verdicts of {joined([*self._apart])} in a sweep, whose jobs rate those of one. Name it, "
-                "battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
+                f"judges: found verdicts of {joined([*self._separate_parties])} in a sweep, whose jobs rate those of one. "
+                "Name it, battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
             )
 
     def run(self, context: Context) -> Report:
         if self._is_scored:
-            rows, facts = self._scored
-            scope = Scope(kind="scores", source=_named(list(self._files)))
+            rows, facts = self._scores
+            scope = Scope(kind="scores", source=_format_files(list(self._files)))
             hashes = {
                 name: repeated_files.hashes_of_scores(
                     row for row in rows if row.dimension == name
                 )
-                for name in self._compared.dimensions
+                for name in self._score_standings.dimensions
             }
             return report(
-                self._with_looks(self._compared, scope, hashes, context.store),
+                self._add_looks(self._score_standings, scope, hashes, context.store),
                 context,
                 scope=scope,
                 facts={"battles_files": facts},
             )
-        rated, facts = self._rated
-        of_files = {"n_battles": rated.total(), "battles_files": facts}
-        if self._apart:
-            return self._report_apart(context, of_files)
-        found = self._with_looks_of(rated, context.store)
-        return self._report(context, found, rated, of_files)
+        all_battles, facts = self._all_battles
+        file_facts = {"n_battles": all_battles.total(), "battles_files": facts}
+        if self._separate_parties:
+            return self._report_apart(context, file_facts)
+        rated_standings = self._rate_with_looks(all_battles, context.store)
+        return self._report(context, rated_standings, all_battles, file_facts)
 
-    def _with_looks_of(self, battles: Battles, store: Store) -> Standings:
+    def _rate_with_looks(self, battles: Battles, store: Store) -> Standings:
         """Rate battles, and count the results of these that were shown before battles were added."""
-        found = self._standings(battles)
+        rated_standings = self._rate_battles(battles)
         hashes = {
-            name: repeated_files.hashes_of_battles(some)
-            for name, some in found.battles.items()
-            if found.n_prompts(name) is not None
+            name: repeated_files.hashes_of_battles(dimension_battles)
+            for name, dimension_battles in rated_standings.battles.items()
+            if rated_standings.n_prompts(name) is not None
         }
-        return self._with_looks(found, self._scope(battles), hashes, store)
+        return self._add_looks(
+            rated_standings, self._find_scope(battles), hashes, store
+        )
 
-    def _with_looks(
+    def _add_looks(
         self,
-        found: Standings,
+        rated_standings: Standings,
         scope: Scope,
         hashes: Mapping[str, Mapping[str, Hashes]],
         store: Store,
     ) -> Standings:
         """Store that results are shown, by dimension, and add those that were shown before rows were added."""
         if scope.kind == "words":  # which never claims more than shared words
-            return found
+            return rated_standings
         earlier = dict[str, dict[str, Any]]()
-        for dimension, of_model in hashes.items():
+        for dimension, hashes_by_model in hashes.items():
             subject = f"rated {fingerprint([scope.kind, scope.judge, dimension, self.battles_filter])}"
-            evidence = repeated_files.as_evidence(of_model)
+            evidence = repeated_files.as_evidence(hashes_by_model)
             name = fingerprint([evidence])
-            shown = [
-                ShownFile(rows=one.evidence, leader=one.claim)
-                for one in store.shown_before(subject, name)
+            shown_files = [
+                ShownFile(rows=shown_result.evidence, leader=shown_result.claim)
+                for shown_result in store.shown_before(subject, name)
             ]
-            if rows := repeated_files.earlier_files(shown, of_model):
+            if rows := repeated_files.earlier_files(shown_files, hashes_by_model):
                 earlier[dimension] = {"earlier_looks": rows}
-            board, leader = found.board(dimension), None
-            first = first_of(board, found.pairs(dimension)) if board else None
-            if first and not (first.rivals or first.level or first.not_met):
-                leader = first.model
+            board, leader = rated_standings.board(dimension), None
+            lead = first_of(board, rated_standings.pairs(dimension)) if board else None
+            if lead and not (lead.rivals or lead.level or lead.not_met):
+                leader = lead.model
             store.show(subject, ShownResult(name=name, evidence=evidence, claim=leader))
-        diagnoses = dict(found.diagnoses)
-        for dimension, one in earlier.items():  # of which scores have none
-            diagnoses[dimension] = {**diagnoses.get(dimension, {}), **one}
-        return replace(found, diagnoses=diagnoses)
+        diagnoses = dict(rated_standings.diagnoses)
+        for dimension, looks in earlier.items():  # of which scores have none
+            diagnoses[dimension] = {**diagnoses.get(dimension, {}), **looks}
+        return replace(rated_standings, diagnoses=diagnoses)
 
-    def _standings(self, battles: Battles) -> Standings:
+    def _rate_battles(self, battles: Battles) -> Standings:
         """Rate battles, in all dimensions of the files."""
-        rated, _ = self._rated
-        found = standings.rate(
-            battles.by_dimension(rated.by_dimension()),
+        all_battles, _ = self._all_battles
+        rated_standings = standings.rate(
+            battles.by_dimension(all_battles.by_dimension()),
             elo=self.elo,
             ratings=self.rating,
-            models=rated.models,
+            models=all_battles.models,
         )
-        missing = self._missing(battles)
+        missing = self._find_missing_battles(battles)
         if (name := standings.primary_method(self.rating)) is not None:
             method: Any = self.rating[name]
             if self._is_one_order_design and plans_both_orders(method):
                 method = replace(method, orders="one")
-            found = standings.with_missing(found, missing, method)
-        kin = self._diagnosis_of_kin(self._scope(battles), battles)
+            rated_standings = standings.with_missing(rated_standings, missing, method)
+        kin = self._diagnose_kin(self._find_scope(battles), battles)
         length = {
             name: {
                 "length": length_control(
-                    some, dimension=name, initial_rating=self.elo.initial_rating
+                    dimension_battles,
+                    dimension=name,
+                    initial_rating=self.elo.initial_rating,
                 )
             }
-            for name, some in found.battles.items()
-            if some.styles
+            for name, dimension_battles in rated_standings.battles.items()
+            if dimension_battles.styles
         }
-        odd = [
+        response_checks = [
             check_responses(model, responses)
             for model, responses in sorted(self._answers.items())
-            if model in rated.models
+            if model in all_battles.models
         ]
-        return standings.with_diagnoses(found, kin, length, responses=odd)
+        return standings.with_diagnoses(
+            rated_standings, kin, length, responses=response_checks
+        )
 
     @functools.cached_property
     def _is_one_order_design(self) -> bool:
         """Whether all files are of runs that asked each comparison in one order: no second order is missing then."""
         settings = [manifest_if_any(path.parent).get("config") for path in self._files]
         return all(
-            ((one or {}).get("judging") or {}).get("orders") == "one"
-            for one in settings
+            ((config or {}).get("judging") or {}).get("orders") == "one"
+            for config in settings
         )
 
     @functools.cached_property
@@ -447,48 +467,50 @@ class Rate:
         An answer to a prompt without a name is left out: a model's answer may stand in many battles, and would be taken
         for many equal answers.
         """
-        found = dict[str, dict[str, Response]]()
-        for path, chosen in self._files.items():
-            if not chosen.holds_answers(tables.keys(path)):
+        answers = dict[str, dict[str, Response]]()
+        for path, file_format in self._files.items():
+            if not file_format.holds_answers(tables.keys(path)):
                 continue
             for _, row in tables.rows(path):
-                names = (chosen.columns.get("question_id", "question_id"), *TEXTS)
-                whole = chosen.complete(row) if chosen.fields else row
-                named = (whole.get(name) for name in ("question_id", *names))
-                prompt = next((str(name) for name in named if name), None)
+                names = (file_format.columns.get("question_id", "question_id"), *TEXTS)
+                full_row = file_format.complete(row) if file_format.fields else row
+                ids = (full_row.get(name) for name in ("question_id", *names))
+                prompt = next((str(name) for name in ids if name), None)
                 if prompt is None:
                     continue
-                for model, text in chosen.answers_in(row).items():
-                    found.setdefault(model, {})[prompt] = Response(
+                for model, text in file_format.answers_in(row).items():
+                    answers.setdefault(model, {})[prompt] = Response(
                         entrant_id=model, prompt_id=prompt, response_text=text
                     )
-        return found
+        return answers
 
-    def _missing(self, battles: Battles) -> dict[str, list[MissingBattle]]:
+    def _find_missing_battles(self, battles: Battles) -> dict[str, list[MissingBattle]]:
         """Comparisons without a winner by dimension, of the judges of these battles and of none."""
         judges = {battles.judges[i] for i in np.unique(battles.judge) if i >= 0}
-        found: dict[str, list[MissingBattle]] = {
+        missing_by_dimension: dict[str, list[MissingBattle]] = {
             name: [] for name in battles.by_dimension()
         }
-        every = [one for _, _, missing in self._read for one in missing]
-        for one in every:
-            own = found.get(one.dimension or OVERALL)
-            if own is not None and one.judge_model in (None, *judges):
-                own.append(one)
-        return found
+        all_missing = [
+            battle for _, _, missing in self._battles_by_file for battle in missing
+        ]
+        for battle in all_missing:
+            dimension_missing = missing_by_dimension.get(battle.dimension or OVERALL)
+            if dimension_missing is not None and battle.judge_model in (None, *judges):
+                dimension_missing.append(battle)
+        return missing_by_dimension
 
     def _report(
         self,
         context: Context,
-        found: Standings,
+        rated_standings: Standings,
         battles: Battles,
         facts: Mapping[str, Any],
     ) -> Report:
-        boards = found.companions.get("bradley_terry", {})
+        boards = rated_standings.companions.get("bradley_terry", {})
         return report(
-            found,
+            rated_standings,
             context,
-            scope=self._scope(battles),
+            scope=self._find_scope(battles),
             facts=facts,
             written=artifacts.write_bootstraps(context.run_dir, boards),
         )
@@ -496,14 +518,18 @@ class Rate:
     def _report_apart(self, context: Context, facts: Mapping[str, Any]) -> Report:
         """Report what each judge's verdicts say by themselves, and what all of them do."""
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
-        for name, party in self._apart.items():
-            found = self._with_looks_of(party.battles, context.store)
-            by_judge[name] = with_conclusions(found, self._scope(party.battles))
-            own = context.of_judge(name)
-            of_own = {"n_battles": party.battles.total(), "judge_model": name}
+        for name, party in self._separate_parties.items():
+            rated_standings = self._rate_with_looks(party.battles, context.store)
+            by_judge[name] = with_conclusions(
+                rated_standings, self._find_scope(party.battles)
+            )
+            judge_context = context.of_judge(name)
+            judge_facts = {"n_battles": party.battles.total(), "judge_model": name}
             reports[name] = replace(
-                self._report(own, found, party.battles, of_own),
-                settings=self._settings_of(party),
+                self._report(
+                    judge_context, rated_standings, party.battles, judge_facts
+                ),
+                settings=self._make_settings(party),
             )
         return report_of_judges(
             by_judge,
@@ -512,11 +538,13 @@ class Rate:
             orders=self.judging.orders,
             initial_rating=self.elo.initial_rating,
             facts={**facts, "judges": {name: name for name in by_judge}},
-            populations=[n for n, one in self._apart.items() if one.is_population],
+            populations=[
+                n for n, party in self._separate_parties.items() if party.is_population
+            ],
             jointly=rates_jointly(self.rating),
         )
 
-    def _settings_of(self, party: Party) -> dict[str, Any]:
+    def _make_settings(self, party: Party) -> dict[str, Any]:
         """The settings by which these verdicts are rated alone, where a filter can say so."""
         if len(party.names) != 1:
             return {}
@@ -524,28 +552,30 @@ class Rate:
             "battles_filter": {**self.battles_filter, "judge_model": party.names[0]}
         }
 
-    def _scope(self, battles: Battles) -> Scope:
+    def _find_scope(self, battles: Battles) -> Scope:
         """Whose verdicts the battles are: people's votes, or those of judges, which need not be named."""
         is_verdict = np.array([source != "human" for source in battles.sources])
-        judged = battles.select(is_verdict[battles.source])
-        names = [judged.judges[i] for i in np.unique(judged.judge).tolist() if i >= 0]
-        source = _named([*self._tables])
-        if self._says_votes(battles) and not len(judged):
+        verdicts = battles.select(is_verdict[battles.source])
+        names = [
+            verdicts.judges[i] for i in np.unique(verdicts.judge).tolist() if i >= 0
+        ]
+        source = _format_files([*self._shards_by_table])
+        if self._says_votes(battles) and not len(verdicts):
             return Scope(kind="people", source=source)
         kind = kind_of_recorded(names)
         return Scope(judge=joined(names) or None, kind=kind, source=source)
 
-    def _diagnosis_of_kin(
+    def _diagnose_kin(
         self, scope: Scope, battles: Battles
     ) -> dict[str, dict[str, Any]]:
         """Return the diagnosis `kin` of each dimension, where one judge is of a family with some models."""
         if scope.judge is None:
             return {}
         models = {model: [model] for model in battles.models}
-        found = families.kin(self.judging.families, scope.judge, models)
-        if not found.models:
+        kin = families.kin(self.judging.families, scope.judge, models)
+        if not kin.models:
             return {}
-        diagnosis = {"kin": found.to_dict() | {"is_allowed": False}}
+        diagnosis = {"kin": kin.to_dict() | {"is_allowed": False}}
         return dict.fromkeys(battles.by_dimension(), diagnosis)
 
 
@@ -560,17 +590,18 @@ def _refuse_names(judges: Sequence[str]) -> None:
         folder = safe_name(name)
         if (
             folder.strip(". ") == ""
-            or len(folder.encode(errors="replace")) > _MAX_BYTES
+            or len(folder.encode(errors="replace")) > _MAX_FOLDER_NAME_BYTES
         ):
             raise UserError(
                 f"battles: the judge {name!r:.80} has a name that its folder cannot have. Expected one of fewer "
-                f"than {_MAX_BYTES} bytes, and not of dots alone; battles_filter.judge_model=NAME rates one judge."
+                f"than {_MAX_FOLDER_NAME_BYTES} bytes, and not of dots alone; "
+                "battles_filter.judge_model=NAME rates one judge."
             )
 
 
-def _refuse_pooled(rated: Battles) -> None:
+def _refuse_pooled(all_battles: Battles) -> None:
     """Raise UserError where some verdicts on a dimension are shares, and others labels."""
-    for dimension, battles in rated.by_dimension().items():
+    for dimension, battles in all_battles.by_dimension().items():
         n_shares, n_labels = battles.n_shares()
         if n_shares and n_labels:
             raise UserError(
@@ -580,36 +611,41 @@ def _refuse_pooled(rated: Battles) -> None:
             )
 
 
-def _no_table(folder: Path) -> str:
+def _describe_missing_table(folder: Path) -> str:
     """What is said of a folder without files to rate."""
-    if of_run := _of_run(folder):
-        return f"{folder} is a run folder. Write battles={of_run}."
+    if battles_path := _find_run_battles(folder):
+        return f"{folder} is a run folder. Write battles={battles_path}."
     return (
         f"found no file in {folder}. Expected tables with rows; names that begin with . or _ are left "
         "aside."
     )
 
 
-def _of_run(folder: Path) -> Path | None:
+def _find_run_battles(folder: Path) -> Path | None:
     """The battles of a run folder."""
     if not (folder / "manifest.json").is_file():
         return None
-    written = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
-    return next(filter(Path.is_file, written), None)
+    candidates = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
+    return next(filter(Path.is_file, candidates), None)
 
 
-def _inside(folder: Path) -> list[Path]:
+def _list_data_files(folder: Path) -> list[Path]:
     """The files in a folder that have rows, but for hidden ones, and those that engines leave aside: _SUCCESS."""
-    paths = [] if _of_run(folder) else sorted(filter(Path.is_file, folder.rglob("*")))
-    shown = [
+    paths = (
+        []
+        if _find_run_battles(folder)
+        else sorted(filter(Path.is_file, folder.rglob("*")))
+    )
+    visible = [
         path
         for path in paths
         if not any(
-            part.startswith((".", "_")) for part in path.relative_to(folder).parts
+            folder_part.startswith((".", "_"))
+            for folder_part in path.relative_to(folder).parts
         )
     ]
-    return [path for path in shown if tables.keys(path)] or shown
+    return [path for path in visible if tables.keys(path)] or visible
 
 
-def _named(files: Sequence[Path]) -> str:
+def _format_files(files: Sequence[Path]) -> str:
     return joined([str(path) for path in files])

@@ -75,8 +75,8 @@ def report(
     """
     standings = with_conclusions(standings, scope, quality=quality, n_seen=n_seen)
     texts = (comparisons, judgments) if context.with_texts else ()
-    shown = tournament_page.context(standings, *texts)
-    dimensions = shown["dimensions"]
+    page_context = tournament_page.context(standings, *texts)
+    dimensions = page_context["dimensions"]
     gap, std_error = artifacts.headline(dimensions)
     tables = artifacts.tables(standings, dimensions)
     if comparisons and judgments:
@@ -90,7 +90,7 @@ def report(
     return Report(
         headline=gap,
         headline_is="headline/gap",
-        text=tournament_console.text(shown),
+        text=tournament_console.text(page_context),
         follow_up=follow_up,
         facts={**facts, **matches_played(standings), "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
@@ -98,7 +98,7 @@ def report(
         tables=tables,
         traces=artifacts.traces(standings),
         figures=figures,
-        page=page.maker("tournament", **shown),
+        page=page.maker("tournament", **page_context),
     )
 
 
@@ -129,7 +129,7 @@ def report_of_judges(
     populations     names of those whose verdicts are votes of many
     jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
-    found = opinions(
+    judge_opinions = opinions(
         by_judge,
         orders=orders,
         initial_rating=initial_rating,
@@ -141,34 +141,39 @@ def report_of_judges(
     def figures() -> list[Plot]:
         from elo_exp.figures import judges
 
-        return judges.plots(found)
+        return judges.plots(judge_opinions)
 
-    gaps = [one.conclusion.effect for one in found]
-    known = [gap.value for gap in gaps if gap and gap.value is not None]
+    gaps = [opinion.conclusion.effect for opinion in judge_opinions]
+    known_gaps = [gap.value for gap in gaps if gap and gap.value is not None]
     runs = shlex.quote(f"runs=[{context.run_dir}/judges/*]")
     return Report(
-        headline=fmean(known) if known else math.nan,
-        text=judges_page.text(found, by_judge),
+        headline=fmean(known_gaps) if known_gaps else math.nan,
+        text=judges_page.text(judge_opinions, by_judge),
         follow_up=f"elo-exp experiment=compare {runs}     where the judges differ",
         facts={**facts, "judge_model": ", ".join(by_judge)},
         artifacts=[
             write_json(
                 context.run_dir / "judges.json",
-                {one.dimension: judges_page.as_json(one) for one in found},
+                {
+                    opinion.dimension: judges_page.as_json(opinion)
+                    for opinion in judge_opinions
+                },
             )
         ],
-        metrics=judges_page.metrics(found)
+        metrics=judges_page.metrics(judge_opinions)
         | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
-        tables=judges_page.tables(found, by_judge),
+        tables=judges_page.tables(judge_opinions, by_judge),
         figures=figures,
-        page=page.maker("judges", **judges_page.context(found, by_judge, pages)),
+        page=page.maker(
+            "judges", **judges_page.context(judge_opinions, by_judge, pages)
+        ),
         of_judges=reports,
     )
 
 
 def matches_played(standings: Standings) -> dict[str, Any]:
     """Return how many matches of an order Elo has played, by dimension and K; empty where it was all of them."""
-    played = {
+    matches = {
         dimension: {
             str(k): int(n)
             for k, board in by_k.items()
@@ -176,5 +181,5 @@ def matches_played(standings: Standings) -> dict[str, Any]:
         }
         for dimension, by_k in standings.elo.items()
     }
-    cut = {dimension: by_k for dimension, by_k in played.items() if by_k}
-    return {"elo": {"matches_played": cut}} if cut else {}
+    cut_matches = {dimension: by_k for dimension, by_k in matches.items() if by_k}
+    return {"elo": {"matches_played": cut_matches}} if cut_matches else {}

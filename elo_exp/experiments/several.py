@@ -17,11 +17,11 @@ from elo_exp.records import UserError
 from elo_exp.report.words import opening as words
 
 
-class _Judged(Protocol):
+class _HasJudge(Protocol):
     judge: Judge
 
 
-T = TypeVar("T", bound=_Judged)
+T = TypeVar("T", bound=_HasJudge)
 
 
 def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
@@ -54,9 +54,11 @@ def on_file(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     settings  of a judge; what is wrong with them is said where it is built
     """
     with suppress(UserError, ModuleNotFoundError, AttributeError, ValueError, OSError):
-        each = getattr(pkgutil.resolve_name(settings["_target_"]), "each", None)
-        found: dict[str, dict[str, Any]] = each(settings) if each else {}
-        return found
+        split_judges = getattr(pkgutil.resolve_name(settings["_target_"]), "each", None)
+        settings_by_judge: dict[str, dict[str, Any]] = (
+            split_judges(settings) if split_judges else {}
+        )
+        return settings_by_judge
     return {}
 
 
@@ -71,29 +73,29 @@ def names_in_files(judges: Mapping[str, Judge]) -> dict[str, str]:
     }
 
 
-def alone(kind: type[T], whole: Any, judge: Judge, **own: Any) -> T:
-    """Return the experiment of one judge: of this kind, with the settings and parts of the whole.
+def alone(kind: type[T], experiment: Any, judge: Judge, **extra: Any) -> T:
+    """Return the experiment of one judge: of this kind, with the settings and parts of `experiment`.
 
-    own  what the whole does not have
+    extra  fields that `experiment` does not have
     """
     make: Callable[..., T] = kind
-    given = {
-        one.name: getattr(whole, one.name)
-        for one in fields(kind)  # type: ignore[arg-type]
-        if one.name not in ("judge", *own)
+    values = {
+        setting.name: getattr(experiment, setting.name)
+        for setting in fields(kind)  # type: ignore[arg-type]
+        if setting.name not in ("judge", *extra)
     }
-    return make(**given, judge=judge, **own)
+    return make(**values, judge=judge, **extra)
 
 
 def told_apart(judges: Mapping[str, Judge], plans: Sequence[Plan]) -> list[Plan]:
     """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
-    asked = dict(zip(judges, plans, strict=True))
-    for (one, plan), (other, same) in combinations(asked.items(), 2):
-        is_same = plan.keys and {*plan.keys} == {*same.keys}
-        if is_same and _is_known(judges[one]):
+    plan_by_judge = dict(zip(judges, plans, strict=True))
+    for (name_a, plan_a), (name_b, plan_b) in combinations(plan_by_judge.items(), 2):
+        is_same = plan_a.keys and {*plan_a.keys} == {*plan_b.keys}
+        if is_same and _is_known(judges[name_a]):
             raise UserError(
-                f"judges: {one} and {other} are one judge, whose replies are the same by its model and settings. "
-                f"Leave one out, or set what differs: judges.{other}.SETTING=VALUE."
+                f"judges: {name_a} and {name_b} are one judge, whose replies are the same by its model and settings. "
+                f"Leave one out, or set what differs: judges.{name_b}.SETTING=VALUE."
             )
     return [*plans]
 
@@ -115,11 +117,11 @@ def opening(
 ) -> str:
     """Say what is judged, by whom, as what, and what it may cost."""
     is_paid = any(isinstance(judge, PaidJudge) for judge in judges.values())
-    told = [roles(judge, rubrics).values() for judge in judges.values()]
+    judge_roles = [roles(judge, rubrics).values() for judge in judges.values()]
     return words.judged(
         [rubric.dimension for rubric in rubrics],
         f"each of {', '.join(judges)}",
-        [role for some in told for role in some],
+        [role for group in judge_roles for role in group],
         study=study.name if study else None,
         cap=cap if is_paid else None,
     )

@@ -49,19 +49,19 @@ class ManageStore:
     store: StoreSettings
 
     def dry_run(self, context: Context) -> str:
-        chosen, store = self.store, context.store
-        some = admin.Filter(
-            judge=chosen.judge, entrant=chosen.entrant, rubric=chosen.rubric
+        settings, store = self.store, context.store
+        entry_filter = admin.Filter(
+            judge=settings.judge, entrant=settings.entrant, rubric=settings.rubric
         )
-        file = Path(chosen.file or "")
-        match chosen.action:
-            case "export" | "import" | "merge" if chosen.file is None:
+        file = Path(settings.file or "")
+        match settings.action:
+            case "export" | "import" | "merge" if settings.file is None:
                 raise UserError(
                     "store.file: names no file. Set it with store.file=FILE; "
-                    f"store.action={chosen.action} needs it."
+                    f"store.action={settings.action} needs it."
                 )
             case "export":
-                n = admin.export(store, file, some)
+                n = admin.export(store, file, entry_filter)
                 text = f"{n:,} answers written to {file}"
             case "import":
                 n, n_new = admin.load(store, file)
@@ -70,18 +70,18 @@ class ManageStore:
                 n, n_new = admin.merge(store, file)
                 text = f"{n:,} answers there, {n_new:,} of them new here"
             case "copy":
-                text = _copy(store, chosen)
+                text = _copy_store(store, settings)
             case "purge":
-                text = _purge(store, some, confirmed=chosen.confirm)
+                text = _purge(store, entry_filter, confirmed=settings.confirm)
             case "repay" | "confirm":
-                act = {"repay": _repay, "confirm": _confirm}[chosen.action]
-                text = act(store, chosen.batch)
+                action = {"repay": _repay, "confirm": _confirm}[settings.action]
+                text = action(store, settings.batch)
             case "list":
                 n_lost, dollars = admin.losses(store)
-                held = admin.count(store, some)
+                counts = admin.count(store, entry_filter)
                 table = answers_table(
                     store.name,
-                    held,
+                    counts,
                     n_bytes=store.n_bytes(),
                     n_lost=n_lost,
                     dollars_lost=dollars,
@@ -118,19 +118,19 @@ class ManageStore:
         raise NotImplementedError("experiment=store only manages the store")
 
 
-def _copy(store: Store, chosen: StoreSettings) -> str:
-    if chosen.to is None or chosen.file is not None:
+def _copy_store(store: Store, settings: StoreSettings) -> str:
+    if settings.to is None or settings.file is not None:
         raise UserError(
             "store.to: names no store. store.action=copy copies this store, the file in cache_dir or that of store=URL, into "
             "an empty one: store.to=postgresql://user@host/database, and no store.file."
         )
-    check_url(chosen.to)
-    with Store(chosen.to) as target:
+    check_url(settings.to)
+    with Store(settings.to) as target:
         counts = copy(store, target)
     rows = ", ".join(f"{n:,} {table}" for table, n in counts.items() if n)
     return (
-        f"copied from {store.name} to {chosen.to}: {rows}. Counts and keys are equal. Go on with store={chosen.to}: what is "
-        f"made in {store.name} from now on is not in the copy."
+        f"copied from {store.name} to {settings.to}: {rows}. Counts and keys are equal. Go on with store={settings.to}: "
+        f"what is made in {store.name} from now on is not in the copy."
     )
 
 
@@ -164,37 +164,42 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
             f"store.batch: names no batch. Set it with store.batch=NAME; store.action={action} needs it, and "
             "store.action=list names them."
         )
-    named = [
+    matches = [
         batch
         for batch in Ledger(store).batches()
         if batch.is_open and name in (batch.nonce, batch.batch_id)
     ]
-    if not named:
+    if not matches:
         raise UserError(
             f"store.batch: found no batch {name!r} under way. store.action=list names them."
         )
-    if len(named) > 1:  # ids are a server's own
-        several = " or ".join(f"{batch.nonce} (at {batch.endpoint})" for batch in named)
-        raise UserError(
-            f"store.batch: {name!r} is the id of {len(named)} batches. Name it {several}."
+    if len(matches) > 1:  # ids are a server's own
+        options = " or ".join(
+            f"{batch.nonce} (at {batch.endpoint})" for batch in matches
         )
-    return named[0]
+        raise UserError(
+            f"store.batch: {name!r} is the id of {len(matches)} batches. Name it {options}."
+        )
+    return matches[0]
 
 
-def _purge(store: Store, some: admin.Filter, *, confirmed: bool) -> str:
-    if not some:
+def _purge(store: Store, entry_filter: admin.Filter, *, confirmed: bool) -> str:
+    if not entry_filter:
         raise UserError(
             "store.action=purge: purges nothing as it is. Say what: store.judge=, "
             "store.entrant=, store.rubric="
         )
-    found = admin.count(store, some)
-    n, dollars = sum(each.n for each in found), sum(each.dollars for each in found)
+    counts = admin.count(store, entry_filter)
+    n, dollars = (
+        sum(count.n for count in counts),
+        sum(count.dollars for count in counts),
+    )
     if not confirmed:
         return (
             f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add "
             "store.confirm=true to do it."
         )
-    n, path = admin.purge(store, some)
+    n, path = admin.purge(store, entry_filter)
     return (
         f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings "
         "them back"

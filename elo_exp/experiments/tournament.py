@@ -40,11 +40,12 @@ from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
 
-_OF_ALL = (  # facts that are the same whoever judges
+# The same for all judges of a run
+_SHARED_FACTS = (
     *("entrants", "rubric_versions", "bank_size", "selected_prompt_count"),
     *("truncated_responses", "effort", "conversations", "answers"),
 )
-_AFTER_DEMO = (
+_DEMO_FOLLOW_UP = (
     "elo-exp FILE FILE judge=sonnet plan=true     what judging your own answers costs"
 )
 
@@ -57,7 +58,7 @@ class TournamentJudging(Judging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rated:
+class _JudgedTournament:
     """What a judge has made of a tournament.
 
     comparisons  that it was asked about, by dimension
@@ -83,8 +84,8 @@ class Tournament(Pairwise):
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """With several judges, a tournament of these."""
         config = Pairwise.prepare(config, overrides)
-        if "judge" in config and (each := several.on_file(config["judge"])):
-            config = {**config, "judges": each}
+        if "judge" in config and (judges := several.on_file(config["judge"])):
+            config = {**config, "judges": judges}
             del config["judge"]
         if config.get("judges"):
             config["_target_"] = "elo_exp.experiments.tournament.Panel"
@@ -102,7 +103,7 @@ class Tournament(Pairwise):
             )
         _ = self._cluster_of
         if self.stratum is not None:
-            self._strata(self.stratum)
+            self._read_strata(self.stratum)
         k, m = self.judging.opponents, len(self.entrant)
         is_one = self.judging.orders == "one"
         if k is not None and not (is_one and 6 <= m > k and k * m % 2 == 0):
@@ -125,13 +126,13 @@ class Tournament(Pairwise):
         super()._check(store)
 
     @property
-    def _opponents(self) -> int | None:
+    def _n_opponents(self) -> int | None:
         return self.judging.opponents
 
-    def _plan_text(self, plan: pipeline.Plan) -> str:
-        text, looks = super()._plan_text(plan), self.judging.looks
+    def _format_plan(self, plan: pipeline.Plan) -> str:
+        text, looks = super()._format_plan(plan), self.judging.looks
         if looks > 1:
-            text += f"\n{pipeline.looks_table(plan, looks, drop=self._drop)}"
+            text += f"\n{pipeline.looks_table(plan, looks, drop=self._drops_resolved)}"
         return text
 
     def dry_run(self, context: Context) -> str | None:
@@ -139,42 +140,53 @@ class Tournament(Pairwise):
         text = super().dry_run(context)
         if text is None:
             return None
-        return "\n".join([text, *self._plan_of_variance(context.store)])
+        return "\n".join([text, *self._plan_variance(context.store)])
 
-    def _plan_of_variance(self, store: Store) -> list[str]:
+    def _plan_variance(self, store: Store) -> list[str]:
         """Say of a pilot what its variance is made of, and what as much money again buys."""
-        varies = any(draws_of(one, 2) > 1 for one in self.entrant.values())
+        varies = any(draws_of(entrant, 2) > 1 for entrant in self.entrant.values())
         if not varies or isinstance(self.judge, Unchosen):
             return []
-        prompts = pipeline.draws(self._prompts(), max(2, self._n_draws))
-        compared = self._paired(prompts, self._known(prompts, store))
-        judged = pipeline.stored_judgments(
-            compared, self._rubrics, self.judge, store, self.asking
+        prompts = pipeline.draws(self._select_prompts(), max(2, self._n_draws))
+        comparisons = self._pair_answers(
+            prompts, self._find_known_responses(prompts, store)
         )
-        n_bank, lines = len(self._bank()), list[str]()
-        for name, some in self._battles(judged, compared).items():
-            found, half = variance.of_battles(some), self._half_width(name, some)
-            if found is None or found.prompts is None or half is None:
+        judgments = pipeline.stored_judgments(
+            comparisons, self._rubrics, self.judge, store, self.asking
+        )
+        n_bank, lines = len(self._load_bank()), list[str]()
+        for name, dimension_battles in self._make_battles(
+            judgments, comparisons
+        ).items():
+            components, half_width = (
+                variance.of_battles(dimension_battles),
+                self._measure_half_width(name, dimension_battles),
+            )
+            if components is None or components.prompts is None or half_width is None:
                 continue
-            asked = {one.prompt_id for one in judged[name]}
-            again = {name: [c for c in compared[name] if c.prompt_id in asked]}
-            rubrics = [one for one in self._rubrics if one.dimension == name]
-            dollars = pipeline.price(again, rubrics, self.judge, self.asking)[name]
+            prompt_ids = {judgment.prompt_id for judgment in judgments[name]}
+            pilot_comparisons = {
+                name: [c for c in comparisons[name] if c.prompt_id in prompt_ids]
+            }
+            rubrics = [rubric for rubric in self._rubrics if rubric.dimension == name]
+            dollars = pipeline.price(
+                pilot_comparisons, rubrics, self.judge, self.asking
+            )[name]
             is_paid = isinstance(self.judge, PaidJudge)
             lines += [f"{name}:"] if len(self.rubric) > 1 else []
             lines += variance_words.plan(
-                found,
-                half,
+                components,
+                half_width,
                 dollars=dollars if is_paid else None,
-                n_more=max(n_bank - len(asked), 0),
+                n_more=max(n_bank - len(prompt_ids), 0),
             )
         return lines
 
-    def _half_width(self, dimension: str, battles: Battles) -> float | None:
+    def _measure_half_width(self, dimension: str, battles: Battles) -> float | None:
         """Half of the interval of the lead, in rating points; None where it has none."""
-        board = self._primary.rate({dimension: battles}).get(dimension)
-        first = board and first_of(board, differences({dimension: board}))
-        lead = first.lead if first else None
+        board = self._primary_method.rate({dimension: battles}).get(dimension)
+        leader = board and first_of(board, differences({dimension: board}))
+        lead = leader.lead if leader else None
         if lead is None or lead.ci_low is None or lead.ci_high is None:
             return None
         return (lead.ci_high - lead.ci_low) / 2.0
@@ -182,28 +194,29 @@ class Tournament(Pairwise):
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        rated = self._rated(context.store, responses, comparisons)
-        return self._reported(context, responses, rated)
+        outcome = self._judge_and_rate(context.store, responses, comparisons)
+        return self._write_report(context, responses, outcome)
 
-    def _rated(
+    def _judge_and_rate(
         self, store: Store, responses: Responses, comparisons: Comparisons
-    ) -> _Rated:
+    ) -> _JudgedTournament:
         """Have the comparisons judged, and rate them."""
-        method, planned = self._primary, comparisons
+        method, planned_comparisons = self._primary_method, comparisons
         wave, matches = None, None
         if self.judging.looks == 1:
             judgments = self.judge_pairs(comparisons, store)
-            verdicts = [v for some in judgments.values() for j in some for v in j.raw]
+            verdicts = [v for group in judgments.values() for j in group for v in j.raw]
             n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
         else:
             wave, judgments, n_seen = self._judge_in_waves(comparisons, store)
             # Permutation Elo needs both orders, and prompts on which every pair was judged.
-            matches = self._battles(
+            matches = self._make_battles(
                 {
                     name: pairing.on_whole_prompts(
-                        some if self.judging.orders != "one" else [], comparisons[name]
+                        dimension_judgments if self.judging.orders != "one" else [],
+                        comparisons[name],
                     )
-                    for name, some in judgments.items()
+                    for name, dimension_judgments in judgments.items()
                 },
                 comparisons,
             )
@@ -214,107 +227,135 @@ class Tournament(Pairwise):
                 "differences that are not there are found more often than stated.",
                 n_seen,
             )
-        found = standings.rate(
-            self._battles(judgments, comparisons),
+        rated_standings = standings.rate(
+            self._make_battles(judgments, comparisons),
             elo=self.elo,
             ratings=self.rating,
             models=list(self.entrant),
             matches=matches,
         )
-        earlier = {}
+        earlier_looks = {}
         if wave:
-            found = standings.with_looks(found, wave)
+            rated_standings = standings.with_looks(rated_standings, wave)
         elif self._scope.kind == "model":
-            earlier = _earlier_looks(store, found, judgments)
-        missing = self._missing(responses, planned, comparisons, judgments)
-        found = standings.with_missing(found, missing, method)
+            earlier_looks = _record_shown_pairs(store, rated_standings, judgments)
+        missing = self._find_missing_battles(
+            responses, planned_comparisons, comparisons, judgments
+        )
+        rated_standings = standings.with_missing(rated_standings, missing, method)
         strata = {}
         if self.stratum is not None:
-            of_prompt = self._strata(self.stratum)
+            stratum_by_prompt = self._read_strata(self.stratum)
             strata = standings.of_strata(
-                found.fitted, of_prompt, method.rate, standings.leaders(found)
+                rated_standings.fitted,
+                stratum_by_prompt,
+                method.rate,
+                standings.leaders(rated_standings),
             )
-        found = standings.with_diagnoses(
-            found,
+        rated_standings = standings.with_diagnoses(
+            rated_standings,
             standings.of_texts(
-                found,
+                rated_standings,
                 comparisons,
                 judgments,
                 method.rate,
                 initial_rating=self.elo.initial_rating,
             ),
             strata,
-            earlier,
+            earlier_looks,
             standings.of_known_order(
-                found.differences.get(found.primary_method or "", ()), self._ranks()
+                rated_standings.differences.get(
+                    rated_standings.primary_method or "", ()
+                ),
+                self._list_known_ranks(),
             ),
             audits(self.judge, self._rubrics, store),
-            self._diagnosis_of_kin(),
-            responses=[check_responses(name, some) for name, some in responses.items()],
+            self._diagnose_kin(),
+            responses=[
+                check_responses(name, answers) for name, answers in responses.items()
+            ],
         )
-        others = pipeline.other_judges(
+        judgments_by_judge = pipeline.other_judges(
             comparisons, self._rubrics, self.judge, store, self.asking
         )
-        by_judge = {j: self._battles(some, comparisons) for j, some in others.items()}
-        found = standings.with_judges(found, self.judge.model, by_judge, method.rate)
-        quality = [judge_quality(some, dimension=d) for d, some in judgments.items()]
-        return _Rated(
-            standings=found,
+        by_judge = {
+            j: self._make_battles(judge_judgments, comparisons)
+            for j, judge_judgments in judgments_by_judge.items()
+        }
+        rated_standings = standings.with_judges(
+            rated_standings, self.judge.model, by_judge, method.rate
+        )
+        quality = [
+            judge_quality(dimension_judgments, dimension=d)
+            for d, dimension_judgments in judgments.items()
+        ]
+        return _JudgedTournament(
+            standings=rated_standings,
             comparisons=comparisons,
             judgments=judgments,
             quality=quality,
             n_seen=n_seen,
         )
 
-    def _missing(
+    def _find_missing_battles(
         self,
         responses: Responses,
-        planned: Comparisons,
-        asked: Comparisons,
+        planned_comparisons: Comparisons,
+        asked_comparisons: Comparisons,
         judgments: Judgments,
     ) -> dict[str, list[MissingBattle]]:
         """Return the planned comparisons without a usable answer or a valid verdict, by dimension.
 
         A tournament that stopped at a look was not to ask about the prompts after it.
         """
-        unanswered = self._unanswered(responses, planned)
+        unanswered = self._find_unanswered(responses, planned_comparisons)
         if self.judging.looks > 1:
-            order = prompt_order({p.prompt_id: p.source for p in self._prompts()})
-            place = {prompt_id: n for n, prompt_id in enumerate(order)}
-            for name, some in unanswered.items():
-                last = max((place[c.prompt_id] for c in asked[name]), default=-1)
+            order = prompt_order(
+                {p.prompt_id: p.source for p in self._select_prompts()}
+            )
+            rank_by_prompt = {prompt_id: n for n, prompt_id in enumerate(order)}
+            for name, dimension_missing in unanswered.items():
+                last = max(
+                    (rank_by_prompt[c.prompt_id] for c in asked_comparisons[name]),
+                    default=-1,
+                )
                 unanswered[name] = [
-                    one for one in some if place[one.question_id or ""] <= last
+                    battle
+                    for battle in dimension_missing
+                    if rank_by_prompt[battle.question_id or ""] <= last
                 ]
         cluster_of = self._cluster_of
         return {
             name: [
-                replace(one, cluster=cluster_of.get(one.question_id or ""))
-                for one in (*unanswered[name], *pairing.unjudged(some, judgments[name]))
+                replace(battle, cluster=cluster_of.get(battle.question_id or ""))
+                for battle in (
+                    *unanswered[name],
+                    *pairing.unjudged(dimension_comparisons, judgments[name]),
+                )
             ]
-            for name, some in asked.items()
+            for name, dimension_comparisons in asked_comparisons.items()
         }
 
-    def _reported(
-        self, context: Context, responses: Responses, rated: _Rated
+    def _write_report(
+        self, context: Context, responses: Responses, outcome: _JudgedTournament
     ) -> Report:
-        facts = self._facts(responses, rated.judgments, rated.quality)
+        facts = self._collect_facts(responses, outcome.judgments, outcome.quality)
         return report(
-            rated.standings,
+            outcome.standings,
             context,
             scope=self._scope,
-            n_seen=rated.n_seen,
-            facts={**facts, "n_seen": rated.n_seen},
-            quality=rated.quality,
-            follow_up=self._follow_up(context),
+            n_seen=outcome.n_seen,
+            facts={**facts, "n_seen": outcome.n_seen},
+            quality=outcome.quality,
+            follow_up=self._suggest_follow_up(context),
             written=artifacts.write_judging(
                 context.run_dir,
                 responses=responses,
-                comparisons=rated.comparisons,
-                judgments=rated.judgments,
+                comparisons=outcome.comparisons,
+                judgments=outcome.judgments,
             ),
-            comparisons=rated.comparisons,
-            judgments=rated.judgments,
+            comparisons=outcome.comparisons,
+            judgments=outcome.judgments,
         )
 
     def _judge_in_waves(
@@ -324,36 +365,36 @@ class Tournament(Pairwise):
 
         Returns the last wave, the judgments, and how many queries had been seen before.
         """
-        judging, plan = self.judging, self._plan(store)
+        judging, plan = self.judging, self._make_plan(store)
         plan.check(store)
-        sources = [c.source for some in comparisons.values() for c in some]
-        alpha = family_wise_alpha(drop=self._drop)
+        sources = [c.source for group in comparisons.values() for c in group]
+        alpha = family_wise_alpha(drop=self._drops_resolved)
         design = [judging.looks, judging.drop, alpha, sources, plan.keys]
         n_seen = store.n_seen(plan.keys, fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
-            lambda wanted: self.judge_pairs(wanted, store),
-            method=self._primary,
+            lambda pairs: self.judge_pairs(pairs, store),
+            method=self._primary_method,
             looks=judging.looks,
-            drop=self._drop,
+            drop=self._drops_resolved,
         )
         return wave, judgments, n_seen
 
-    def _follow_up(self, context: Context) -> str | None:
+    def _suggest_follow_up(self, context: Context) -> str | None:
         """The command to give next: after the demo one's own work, after a paid judge its audit."""
         is_shipped = self.study is not None and self.study.name == "medical"
         if self.mode.name == "demo" and scope_of(self.judge).kind == "words":
-            return _AFTER_DEMO if is_shipped else None
+            return _DEMO_FOLLOW_UP if is_shipped else None
         return next_audit(self.judge, self.rubric, context)
 
-    def _diagnosis_of_kin(self) -> dict[str, dict[str, Any]]:
+    def _diagnose_kin(self) -> dict[str, dict[str, Any]]:
         """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
         if not (kin := self.kin()).models:
             return {}
-        found = {"kin": kin.to_dict() | {"is_allowed": self.allows_kin}}
-        return {rubric.dimension: found for rubric in self._rubrics}
+        diagnosis = {"kin": kin.to_dict() | {"is_allowed": self.allows_kin}}
+        return {rubric.dimension: diagnosis for rubric in self._rubrics}
 
-    def _ranks(self) -> dict[str, dict[str, int]]:
+    def _list_known_ranks(self) -> dict[str, dict[str, int]]:
         """The ranks of entrants of known quality, by dimension."""
         return {
             dimension: {
@@ -365,32 +406,32 @@ class Tournament(Pairwise):
             for dimension in (rubric.dimension for rubric in self._rubrics)
         }
 
-    def _battles(
+    def _make_battles(
         self, judgments: Judgments, comparisons: Comparisons
     ) -> dict[str, Battles]:
         with_style = needs_style(self.rating)
         rows = [
             battle
-            for name, some in judgments.items()
+            for name, dimension_judgments in judgments.items()
             for battle in battles.from_judgments(
-                some, comparisons[name] if with_style else ()
+                dimension_judgments, comparisons[name] if with_style else ()
             )
         ]
-        rated = Battles.from_rows(rows).with_clusters(self._cluster_of)
-        return rated.by_dimension(judgments)
+        all_battles = Battles.from_rows(rows).with_clusters(self._cluster_of)
+        return all_battles.by_dimension(judgments)
 
     @property
-    def _drop(self) -> bool:
+    def _drops_resolved(self) -> bool:
         return self.judging.drop == "resolved"
 
     @property
-    def _primary(self) -> RatingMethod:
+    def _primary_method(self) -> RatingMethod:
         method = standings.primary_method(self.rating)
         return self.rating[method] if method else self.elo
 
 
 @dataclass(kw_only=True)
-class _OfOne(Tournament):
+class _SingleJudgeTournament(Tournament):
     """The tournament of one of several judges, which its verdicts and battles call so."""
 
     called: str
@@ -417,11 +458,11 @@ class Panel(Tournament):
         several.share_budget(self.judges, self.judging.budget_usd)
 
     @cached_property
-    def _each(self) -> dict[str, Tournament]:
+    def _tournament_by_judge(self) -> dict[str, Tournament]:
         """The tournament of each judge."""
-        called = several.names_in_files(self.judges)
+        names = several.names_in_files(self.judges)
         return {
-            name: several.alone(_OfOne, self, judge, called=called[name])
+            name: several.alone(_SingleJudgeTournament, self, judge, called=names[name])
             for name, judge in self.judges.items()
         }
 
@@ -431,9 +472,9 @@ class Panel(Tournament):
 
     @property
     def opening(self) -> str:
-        each = self._each.values()
-        if all(one._scope.is_baseline for one in each):
-            return next(one.opening for one in each)
+        tournaments = self._tournament_by_judge.values()
+        if all(tournament._scope.is_baseline for tournament in tournaments):
+            return next(tournament.opening for tournament in tournaments)
         return several.opening(
             self.judges, self._rubrics, self.study, self.judging.budget_usd
         )
@@ -466,61 +507,66 @@ class Panel(Tournament):
         return super().dry_run(context)
 
     def _check_judge(self, store: Store) -> None:
-        for one in self._each.values():
-            one._check_judge(store)
+        for tournament in self._tournament_by_judge.values():
+            tournament._check_judge(store)
         if not (self.plan or self.judging.stored_only) and (
-            pipeline.needs_paid_answers(self._drawn_prompts(), self.entrant, store)
+            pipeline.needs_paid_answers(self._repeat_prompts(), self.entrant, store)
         ):
-            self._whole_plan(store, at_least=True).check(store)
+            self._make_whole_plan(store, at_least=True).check(store)
 
-    def _plan_of_variance(self, store: Store) -> list[str]:
+    def _plan_variance(self, store: Store) -> list[str]:
         """A pilot's variance is said of one judge."""
         return []
 
-    def _is_waste(
+    def _pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
     ) -> bool:
         return any(
-            one._is_waste(pair, comparisons, store) for one in self._each.values()
+            tournament._pays_for_equal_answers(pair, comparisons, store)
+            for tournament in self._tournament_by_judge.values()
         )
 
     def plans(self, store: Store) -> list[pipeline.Plan]:
-        return self._planned(store)
+        return self._plan_judges(store)
 
-    def _planned(self, store: Store, *, at_least: bool = False) -> list[pipeline.Plan]:
-        plans = self._plan_by([*self.judges.values()], store, at_least=at_least)
+    def _plan_judges(
+        self, store: Store, *, at_least: bool = False
+    ) -> list[pipeline.Plan]:
+        plans = self._make_plans([*self.judges.values()], store, at_least=at_least)
         return several.told_apart(self.judges, plans)
 
-    def _whole_plan(self, store: Store, *, at_least: bool = False) -> pipeline.Plan:
-        return pipeline.Plan.of_all(self._planned(store, at_least=at_least))
+    def _make_whole_plan(
+        self, store: Store, *, at_least: bool = False
+    ) -> pipeline.Plan:
+        return pipeline.Plan.of_all(self._plan_judges(store, at_least=at_least))
 
-    def _plan_of_judging(self, store: Store) -> str:
+    def _plan_judging(self, store: Store) -> str:
         lines = [
             pipeline.plan_of_judges(
                 dict(zip(self.judges, self.plans(store), strict=True))
             )
         ]
-        for one in self._each.values():
-            lines += one._plan_of_kin(one.kin())
+        for tournament in self._tournament_by_judge.values():
+            lines += tournament._plan_kin(tournament.kin())
         return "\n".join(lines)
 
     def _conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        self._whole_plan(context.store).check(context.store)
+        self._make_whole_plan(context.store).check(context.store)
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
-        for name, one in self._each.items():
-            logger.info("judge %s: %s", name, one.judge.model)
-            rated = one._rated(context.store, responses, comparisons)
+        for name, tournament in self._tournament_by_judge.items():
+            logger.info("judge %s: %s", name, tournament.judge.model)
+            outcome = tournament._judge_and_rate(context.store, responses, comparisons)
             by_judge[name] = with_conclusions(
-                rated.standings,
-                one._scope,
-                quality=rated.quality,
-                n_seen=rated.n_seen,
+                outcome.standings,
+                tournament._scope,
+                quality=outcome.quality,
+                n_seen=outcome.n_seen,
             )
-            own = context.of_judge(name)
-            reports[name] = one._reported(own, responses, rated)
-        first = next(iter(reports.values()))
+            judge_context = context.of_judge(name)
+            reports[name] = tournament._write_report(judge_context, responses, outcome)
+        first_report = next(iter(reports.values()))
         return report_of_judges(
             by_judge,
             reports,
@@ -528,34 +574,45 @@ class Panel(Tournament):
             orders=self.judging.orders,
             initial_rating=self.elo.initial_rating,
             facts={
-                **{key: first.facts[key] for key in _OF_ALL if key in first.facts},
-                "judges": {name: one.judge.model for name, one in self._each.items()},
+                **{
+                    key: first_report.facts[key]
+                    for key in _SHARED_FACTS
+                    if key in first_report.facts
+                },
+                "judges": {
+                    name: tournament.judge.model
+                    for name, tournament in self._tournament_by_judge.items()
+                },
             },
         )
 
 
-def _earlier_looks(
-    store: Store, found: Standings, judgments: Mapping[str, Sequence[Judgment]]
+def _record_shown_pairs(
+    store: Store,
+    rated_standings: Standings,
+    judgments: Mapping[str, Sequence[Judgment]],
 ) -> dict[str, dict[str, Any]]:
     """Store that the results of all pairs are shown; return, by dimension, those that were shown before verdicts came."""
     verdicts: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for dimension, some in judgments.items():
-        for judgment in some:
+    for dimension, dimension_judgments in judgments.items():
+        for judgment in dimension_judgments:
             pair = frozenset((judgment.entrant_a, judgment.entrant_b))
             keys = [verdict.cache_key for verdict in judgment.raw]
             verdicts.setdefault((dimension, pair), []).extend(keys)
     leaders = {
         (dimension, frozenset((d.higher, d.lower))): d.higher
-        for dimension in found.dimensions
-        for d in found.pairs(dimension)
+        for dimension in rated_standings.dimensions
+        for d in rated_standings.pairs(dimension)
         if d.significant
     }
-    shown = [
+    shown_pairs = [
         ShownPair(verdicts=keys, leader=leaders.get(pair))
         for pair, keys in verdicts.items()
     ]
     rows: dict[str, list[dict[str, Any]]] = {}
-    for (dimension, pair), looks in zip(verdicts, store.look_at(shown), strict=True):
+    for (dimension, pair), looks in zip(
+        verdicts, store.look_at(shown_pairs), strict=True
+    ):
         if looks.n_looks:
             first, second = sorted(pair)
             rows.setdefault(dimension, []).append(
@@ -566,4 +623,4 @@ def _earlier_looks(
                     "first_leader": looks.first_leader,
                 }
             )
-    return {name: {"earlier_looks": some} for name, some in rows.items()}
+    return {name: {"earlier_looks": looks} for name, looks in rows.items()}
