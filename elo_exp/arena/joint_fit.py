@@ -300,7 +300,7 @@ def leaderboard(
 
 
 def _estimate_covariance(value: Callable[[Array], float], z: Array) -> Array:
-    """Invert minus the second derivative (3, 3); its diagonal, where it is not definite."""
+    """Invert minus the second derivative (3, 3), or only its diagonal if it is not positive definite."""
     steps = np.diag(_DERIVATIVE_STEPS)
     differences = [
         [

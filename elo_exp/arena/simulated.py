@@ -72,7 +72,7 @@ class Simulated:
     def votes(self) -> list[dict[str, str]]:
         """Rows of an arena of one's own, with the texts."""
         rng = np.random.default_rng(self.seed)
-        worth = self._worth(self._anchors)
+        worth = self._measure_worth(self._anchors)
         appeal = _LOG_ODDS_PER_WORTH * worth + rng.normal(
             0.0, _LIKING_SD_LOG_ODDS, worth.shape
         )
@@ -108,7 +108,7 @@ class Simulated:
         level  that of the baseline, or the mean of the anchors
         """
         probes = sorted([*self._anchors, *placed], key=lambda probe: probe.entrant_id)
-        points = POINTS * true_abilities(self._worth(probes))
+        points = POINTS * true_abilities(self._measure_worth(probes))
         names = [probe.entrant_id for probe in probes]
         fixed = [baseline] if baseline else [a.entrant_id for a in self._anchors]
         return Leaderboard(
@@ -118,8 +118,8 @@ class Simulated:
             rating=level + points - points[np.isin(names, fixed)].mean(),
         )
 
-    def _worth(self, probes: Sequence[GradedProbe]) -> Array:
-        """What each answer is worth to the voters (probes, prompts)."""
+    def _measure_worth(self, probes: Sequence[GradedProbe]) -> Array:
+        """Measure what each answer is worth to the voters (probes, prompts)."""
 
         rows = []
         for prompt in self._prompts:

@@ -102,11 +102,11 @@ def measure_style_distance(
     model_answers = styles.get(model, ())
     distance: dict[StyleFeature, float] = {}
     if model_answers and len(anchors_with_style) >= MIN_ANCHORS_WITH_STYLE:
-        logs = [_log_counts(styles[anchor]) for anchor in anchors_with_style]
+        logs = [_compute_log_counts(styles[anchor]) for anchor in anchors_with_style]
         means = np.array([of_anchor.mean(axis=0) for of_anchor in logs])
-        between = means.var(axis=0, ddof=1) - _error_variance(logs)
+        between = means.var(axis=0, ddof=1) - _compute_error_variance(logs)
         sd = np.sqrt(np.maximum(between, MIN_STYLE_SD**2))
-        gap = _log_counts(model_answers).mean(axis=0) - means.mean(axis=0)
+        gap = _compute_log_counts(model_answers).mean(axis=0) - means.mean(axis=0)
         distance = dict(zip(STYLE_FEATURES, (gap / sd).tolist(), strict=True))
     return StyleDistance(
         distance=distance,
@@ -115,7 +115,7 @@ def measure_style_distance(
     )
 
 
-def _log_counts(answers: Sequence[tuple[int, ...]]) -> Array:
+def _compute_log_counts(answers: Sequence[tuple[int, ...]]) -> Array:
     """Return the logarithms of 1 + characters and of 1 + marks of each answer (n, 2)."""
     table = np.array(answers, dtype=float)
     length = table[:, FEATURES.index("length")]
@@ -123,7 +123,7 @@ def _log_counts(answers: Sequence[tuple[int, ...]]) -> Array:
     return logs
 
 
-def _error_variance(logs: Sequence[Array]) -> Array:
+def _compute_error_variance(logs: Sequence[Array]) -> Array:
     """Return the mean variance of an anchor's mean that single answers cause, by feature."""
     n = np.array([len(of_anchor) for of_anchor in logs])
     squares = sum(((x - x.mean(axis=0)) ** 2).sum(axis=0) for x in logs)

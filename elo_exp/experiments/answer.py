@@ -63,7 +63,7 @@ class Answer(Pairwise):
         )
 
     def _select_shard_prompts(self) -> Sequence[Prompt]:
-        """The prompts of this share, each as often as it is drawn. Raises UserError for none."""
+        """Return the prompts of this shard, each as often as it is answered. Raises UserError for none."""
         ids = {
             prompt.prompt_id for prompt in share_of(self._select_prompts(), self.shard)
         }

@@ -141,7 +141,7 @@ class Arena(Pairwise):
         return self._plan_placements([self.judge], store=store)
 
     def _plan_placements(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
-        """What each judge would be asked, and cost."""
+        """Plan what each judge would be asked, and what that costs."""
         runs = [replace(self, judge=judge).placement(store) for judge in judges]
         return [run.plan(run.random(run.n_battles)) for run in runs]
 
@@ -154,7 +154,7 @@ class Arena(Pairwise):
         return report(self, run, place(self, run), context)
 
     def _describe_answers(self) -> list[str]:
-        """Only what was read: the prompts are those of the arena."""
+        """Describe only what was read: the prompts come from the arena."""
         return [entrant.line() for entrant in joining.entrants(self._files).values()]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
@@ -375,7 +375,7 @@ def _rate_missing_results(
     level: float,
     baseline: str | None,
 ) -> dict[str, MissingResults]:
-    """Rate the placed models once more as if they had lost what is missing, and as if they had won it.
+    """Rate the placed models again as if they had lost their missing battles, and as if they had won them.
 
     recalibration  verdicts on human battles
     missing        by placed model
@@ -656,7 +656,7 @@ def elo_ratings(
 
 
 def _describe_status(conclusion: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return whether a placement may be published, and what stands against it; nothing of anchors."""
+    """Return whether a placement may be published, and what stands against it; {} for an anchor."""
     if conclusion is None:
         return {}
     reasons = [reason["words"] for reason in conclusion["reasons"]]

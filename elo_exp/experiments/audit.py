@@ -89,7 +89,7 @@ class AuditJudging:
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditOutcome:
-    """What an audit of a judge has found, of each dimension."""
+    """The results of a judge's audit, by dimension."""
 
     audited: Sequence[Audited]
     judged: Mapping[str, Judged]
@@ -177,7 +177,7 @@ class AuditJudge:
         return pipeline.plan_table(plan)
 
     def _plan_reach(self) -> str:
-        """Say what each probe would find, and call ok."""
+        """Describe which effects each probe would find, and which it would call ok."""
         rng, delta = np.random.default_rng(self.audit.seed), self.audit.delta
         rows = []
         for rubric in self.rubric.values():
@@ -200,7 +200,7 @@ class AuditJudge:
         return self._make_plans([self.judge], store=store)
 
     def _make_plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
-        """What each judge would be asked, and cost."""
+        """Plan what each judge would be asked, and what that costs."""
         return [
             pipeline.plan_replies(
                 replace(self, judge=judge)._queries, judge, store, noun=_REQUEST_NOUN
@@ -212,7 +212,7 @@ class AuditJudge:
         return self._write_report(context, self._run_audit(context.store))
 
     def _run_audit(self, store: Store) -> _AuditOutcome:
-        """Ask the judge, decide on what it says, and leave the audits where later runs find them."""
+        """Ask the judge, decide on its verdicts, and write the audits where later runs find them."""
         store.usage.flips = None
         replies = pipeline.ask(
             self._queries,
@@ -321,7 +321,7 @@ class AuditJudge:
 
     @property
     def _turn_counts(self) -> tuple[int, int]:
-        """How many prompts are of several turns, which an audit leaves out, and how many there are."""
+        """The number of prompts with several turns, which an audit leaves out, and of all prompts."""
         n = sum(conversations.n_turns(prompt) != 1 for prompt in self._bank)
         return n, len(self._bank)
 
@@ -330,8 +330,8 @@ class AuditJudge:
         return gold.read(Path(self.audit.gold)) if self.audit.gold else []
 
     def _ask_probes(self, rubric: Rubric) -> Iterator[Asked]:
-        """Yield the questions of the probes, on a share of the prompts twice; those of a ladder
-        under paraphrases, too."""
+        """Yield the questions of the probes: twice on a share of the prompts, and for a ladder
+        also under paraphrases."""
         cases = self._make_cases(rubric)
         n_retests = self.audit.retest_share * len(cases)
         files = (self.audit.paraphrases or {}).get(rubric.dimension, [])
@@ -355,8 +355,8 @@ class AuditJudge:
                 )
 
     def _ask_gold(self, rubric: Rubric) -> Iterator[Asked]:
-        """Yield labelled pairs; those of equals with one author of the judge's family measure
-        whether it prefers its own, which is x."""
+        """Yield questions on labelled pairs; equal pairs with one author of the judge's family
+        measure whether it prefers its own, which is x."""
         families = self.audit.families
         own_family = family(families, self.judge.model)
         for pair in self._gold:
@@ -389,7 +389,7 @@ class AuditJudge:
     def _make_question(
         self, prompt: Prompt, name: str, wordings: Sequence[Rubric], **about: Any
     ) -> Asked:
-        """Put a question under each wording of the rubric, which is one of its repeats."""
+        """Make a question with a query for each wording of the rubric; each wording is one repeat."""
         question: Question = about["question"]
         x, y, in_turns = question.x, question.y, bool(question.x_tool)
         if in_turns:
@@ -460,7 +460,7 @@ class AuditJudge:
     def _decide_audit(
         self, rubric: Rubric, judged: Judged, replies: Mapping[str, JudgeReply]
     ) -> Audited:
-        """Decide on all that was measured on one dimension."""
+        """Decide on everything that was measured on one dimension."""
         measurements = measures(judged, self.audit.delta)
         results = audit_decisions.decide(measurements, self.audit.delta)
         n_prompts = len(self._make_cases(rubric))
@@ -640,7 +640,7 @@ class AuditPanel(AuditJudge):
     def _estimate_votes(
         self, dimension: str, outcomes: Mapping[str, _AuditOutcome]
     ) -> EffectiveVotes | None:
-        """What the judges are worth together, by labelled pairs; None without any, or of one judge."""
+        """Estimate how many independent judges these are worth, by labelled pairs; None without pairs, or for one judge."""
         judgments = {
             name: [judgment for _, judgment in outcome.judged[dimension]]
             for name, outcome in outcomes.items()
@@ -652,7 +652,7 @@ class AuditPanel(AuditJudge):
 
 
 def _add_tool_call(tool_output: str, answer: str) -> list[Message]:
-    """An answer after a call of a tool, and what that said."""
+    """Put a call of a tool, and the tool's output, in front of an answer."""
     call = ToolCall(call_id="1", name="search", arguments='{"query": "the question"}')
     return [
         Message(role="assistant", tool_calls=(call,)),

@@ -242,13 +242,15 @@ class Collection:
                     self._make_plan(rater, least_answers),
                     self.store,
                 )
-        responses, logprobs, checks = self._answer(self.prompts)
+        responses, logprobs, checks = self._answer_prompts(self.prompts)
         plans = [self._make_plan(rater, responses) for rater in self.raters]
         for plan in plans:
             plan.check(self.store)
         rater_plans = zip(self.raters, plans, strict=True)
         self._preflight([rater for rater, plan in rater_plans if plan.new])
-        scores, labels = (self._rate(rater, responses) for rater in self.raters)
+        scores, labels = (
+            self._rate_responses(rater, responses) for rater in self.raters
+        )
         judge, oracle = self.raters
         data = LoggedData(
             prompts=self.prompts,
@@ -280,10 +282,10 @@ class Collection:
             if isinstance(rater.judge, PaidJudge) and not self.asking.stored_only:
                 rater.judge.preflight()
 
-    def _answer(
+    def _answer_prompts(
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
-        """Answer with the logging policy, force all, check, then answer with the others."""
+        """Have the logging policy answer, compute all log-probabilities, check them, and have the others answer."""
         settings, store = self.chosen, self.store
 
         def generate(entrants: Mapping[str, Entrant]) -> Responses:
@@ -331,7 +333,7 @@ class Collection:
     def _make_queries(
         self, rater: Rater, responses: Responses
     ) -> tuple[list[Item], ScoreRubric, Judge, Store]:
-        """What the stages of scoring are given: the answers to be rated, of those that exist."""
+        """Return the arguments of the scoring stages, with those answers to be rated that exist."""
         prompts = {prompt.prompt_id: prompt for prompt in self.prompts}
         items = [
             rater.rubric.item(prompts[prompt_id], answers[prompt_id])
@@ -345,7 +347,7 @@ class Collection:
         queries = self._make_queries(rater, responses)
         return pipeline.plan_scores(*queries, self.asking)
 
-    def _rate(self, rater: Rater, responses: Responses) -> Scores:
+    def _rate_responses(self, rater: Rater, responses: Responses) -> Scores:
         queries = self._make_queries(rater, responses)
         scores = pipeline.score_responses(*queries, self.asking)
         return {
@@ -356,7 +358,7 @@ class Collection:
     def answer_shard(self, shard: str) -> str:
         """Answer and force the i-th of n shares of the prompts; return a summary."""
         i, n = parse_shard(shard)
-        self._answer(self.prompts[i::n])
+        self._answer_prompts(self.prompts[i::n])
         usage = self.store.usage
         n_stored = usage.responses_stored + usage.logprobs_stored
         stored = f", {n_stored} were in the store" if n_stored else ""
@@ -401,7 +403,7 @@ class Collection:
 
 
 def _index_by_prompt(responses: pairing.Responses) -> Responses:
-    """The only answer of each policy to each prompt."""
+    """Index the only answer of each policy to a prompt by prompt id."""
     return {
         name: {prompt_id: answer for (prompt_id, _), answer in answers.items()}
         for name, answers in responses.items()
@@ -508,7 +510,7 @@ class LoggedData:
         return {"policies": drawn_policies, **existing}
 
     def _summarize(self, policy: str) -> dict[str, Any]:
-        """Counts of one policy's answers, and of its log-probabilities of the logged ones."""
+        """Count one policy's answers, and its log-probabilities of the logged answers."""
         responses = self.responses[policy].values()
         logged = self.responses.get(self.logging_policy or "", {})
         base = self.logprobs.get(self.logging_policy or "", {})

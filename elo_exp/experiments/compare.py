@@ -137,7 +137,9 @@ def _draw_figures(comparison: Comparison) -> Sequence[Plot]:
 
 
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
-    """Raises UserError unless there are two runs, each of which can be compared with the first."""
+    """Read the runs, and why others are left out.
+
+    Raises UserError unless there are two runs, each of which can be compared with the first."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
@@ -160,7 +162,7 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 
 
 def _list_rated(r: FinishedRun) -> dict[tuple[str, str], None]:
-    """Each policy of a run, and each model by dimension."""
+    """List each policy of a run, and each model by dimension."""
     return dict.fromkeys(
         [
             *(("", policy) for policy in r.headlines()),
@@ -235,7 +237,7 @@ def compare(runs: Sequence[FinishedRun]) -> Comparison:
                         f"shift_{n}": getattr(shift, n, None) for n in _SHIFT_FIELDS
                     }
                     ratings.append(row)
-    _adjust(ratings, "shift_p")
+    _adjust_p_values(ratings, "shift_p")
     dimension = next(iter(baseline.boards), "")
     leading_method = baseline.primary(dimension)
     board = baseline.stored(leading_method, dimension)
@@ -272,7 +274,7 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
         )
 
 
-def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:
+def _adjust_p_values(rows: Sequence[dict[str, Any]], name: str) -> None:
     """Add `<name>_holm` to the rows, adjusted over all of them that have a `<name>_value`."""
     p_values = np.array([row[f"{name}_value"] for row in rows], dtype=float)
     for row, p_holm in zip(rows, holm(p_values).tolist(), strict=True):
@@ -283,7 +285,7 @@ def _adjust(rows: Sequence[dict[str, Any]], name: str) -> None:
 
 
 def _make_estimate_rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
-    """Differences are paired by prompt where both runs have stored their influences.
+    """Make the rows of estimates, with differences paired by prompt if both runs stored their influences.
 
     A prompt of both runs is one observation; else the two errors are taken to be independent. Bounds of a
     bounded mean hold for labels, as within a run. No test rests on an estimate whose error is zero.
@@ -298,7 +300,7 @@ def _make_estimate_rows(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
                 pair = influences.get(policy), run_influences.get(policy)
                 difference |= _subtract_estimates(first_headlines[policy], row, *pair)
             rows.append({"run": r.name, **row, **difference})
-    _adjust(rows, "difference_p")
+    _adjust_p_values(rows, "difference_p")
     return rows
 
 
@@ -347,7 +349,7 @@ def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -
 
 
 def _select_uncovered_influence(side: Row, prompts: Mapping[str, Any]) -> Array:
-    """(prompts,) the influence that bounds of a side's labels do not cover."""
+    """Return the influence (prompts,) that the bounds of a side's labels do not cover."""
     labels = side.get("labels")
     influence = labels["beside"] if labels else side["influence"]
     return np.array([influence.get(p, 0.0) for p in prompts])
@@ -356,7 +358,7 @@ def _select_uncovered_influence(side: Row, prompts: Mapping[str, Any]) -> Array:
 def _subtract_label_means(
     prompts: Mapping[str, Any], before: Row, after: Row
 ) -> LabelMean | None:
-    """Subtract the mean of the labels of one run from that of another; None where neither has bounds."""
+    """Subtract the mean label of one run from the mean label of another; None if neither has bounds."""
     sides = []
     for side, sign in ((before, -1.0), (after, 1.0)):
         if (labels := side.get("labels")) is None:
@@ -385,7 +387,7 @@ def _read_ratings(r: FinishedRun, method: str, dimension: str) -> dict[str, floa
 def _make_rated_run(
     r: FinishedRun, battles: Mapping[str, Mapping[str, Battles]], dimension: str
 ) -> RatedRun:
-    """The battles of a run on a dimension, those without a result, and the games of each."""
+    """Collect a run's battles on a dimension, its battles without a result, and the games of each battle."""
     return RatedRun(
         battles=battles[r.name].get(dimension, _NO_BATTLES),
         missing=r.missing().get(dimension, ()),
@@ -394,7 +396,7 @@ def _make_rated_run(
 
 
 def _read_orders(r: FinishedRun) -> Orders:
-    """Which games of a battle a run's Bradley-Terry fit has."""
+    """Return which games of a battle a run's Bradley-Terry fit uses."""
     settings = (r.manifest["config"].get("rating") or {}).get(_REFITTABLE_METHOD, {})
     orders: Orders = settings.get("orders", "both")
     return orders
@@ -403,7 +405,7 @@ def _read_orders(r: FinishedRun) -> Orders:
 def _measure_overlap(
     *sides: tuple[FinishedRun, Battles], dimension: str
 ) -> tuple[Row, tuple[Influence, Influence] | None]:
-    """Return what two runs share, and their fits where the shifts can be tested.
+    """Return what two runs share, and their fits if the shifts can be tested.
 
     verdicts     same, nested (all of one are in the other) or other
     no_interval  why the shifts have none
@@ -456,7 +458,7 @@ def _is_lost_to_failures(conclusion: Mapping[str, Any] | None) -> bool:
 
 
 def _list_prompts(battles: Battles) -> set[str]:
-    """The prompts of one dimension, whose battles share a list with those of the others."""
+    """List the prompts of one dimension; the battles of all dimensions share one list of prompts."""
     named_questions = battles.question[battles.question < len(battles.questions)]
     return {battles.questions[i] for i in np.unique(named_questions).tolist()}
 
@@ -464,7 +466,7 @@ def _list_prompts(battles: Battles) -> set[str]:
 def _refit_ratings(
     r: FinishedRun, battles: Battles, dimension: str
 ) -> Influence | None:
-    """Split a run's Bradley-Terry ratings by prompt; None where its battles do not give them."""
+    """Split a run's Bradley-Terry ratings by prompt; None if its battles do not reproduce the ratings."""
     stored = _read_ratings(r, _REFITTABLE_METHOD, dimension)
     if not stored or not len(battles):
         return None
@@ -515,7 +517,7 @@ def _compare_answers(runs: Sequence[FinishedRun]) -> Iterator[Row]:
 
 
 def _collect_settings(runs: Sequence[FinishedRun]) -> dict[str, dict[str, Any]]:
-    """Return settings, input files and, where all runs know them, versions, to list those that differ."""
+    """Return settings, input files and, if all runs know them, versions, to list those that differ."""
     settings_by_run = {}
     is_versioned = all(r.manifest["versions"] for r in runs)
     for r in runs:

@@ -99,7 +99,7 @@ class Dashboard:
         return str(dashboard.url)
 
     def _find_baseline_id(self) -> str | None:
-        """The id of its run. Raises UserError."""
+        """Return the id of the baseline's run. Raises UserError."""
         folder = self.dashboard.baseline
         if folder is None:
             return None
@@ -136,7 +136,7 @@ def _translate_errors(kind: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class _DashboardLocation:
-    """Where a dashboard is kept, and whose runs it shows: those of these ids.
+    """Where a dashboard is kept, and the ids of the runs that it shows.
 
     columns  of the table of runs
     """
@@ -238,7 +238,7 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _ChangedSettings:
-    """What differs between runs that all of them log.
+    """Settings and numbers that all runs log and that differ between them.
 
     keys              of their settings, as W&B searches for them
     identifying_keys  keys of settings that say which run it is
@@ -316,7 +316,7 @@ def _find_changes(runs: Sequence[FinishedRun]) -> _ChangedSettings:
 
 
 def _list_overridden_keys(runs: Sequence[FinishedRun]) -> list[str]:
-    """The settings that the commands of these runs gave otherwise, as W&B searches for them."""
+    """List the settings that the commands of these runs set differently, as W&B searches for them."""
     commands = [
         dict(word.lstrip("+").split("=", 1) for word in words if "=" in word)
         for words in (run.manifest.get("overrides", ()) for run in runs)
@@ -331,7 +331,7 @@ def _list_overridden_keys(runs: Sequence[FinishedRun]) -> list[str]:
 
 
 def _read_setting(run: FinishedRun, key: str) -> float | str | None:
-    """A setting of a run; None where it has none that is a number or a text."""
+    """Read a setting of a run; None if it is neither a number nor a text."""
     config, labels = run.manifest.get("config", {}), dict[str, Any]()
     if config.get("judge"):
         labels["judge_model"] = run.manifest.get("judge_model")
@@ -344,7 +344,7 @@ def _read_setting(run: FinishedRun, key: str) -> float | str | None:
 
 
 def _read_numbers(run: FinishedRun) -> dict[str, float]:
-    """The numbers of a run that a sweep may move, as trackers name them; those that are not defined are absent."""
+    """Read the numbers of a run that a sweep may change, by their tracker names; undefined ones are absent."""
     manifest = run.manifest
     values: Mapping[str, Any] = {
         **means_compared(
@@ -360,7 +360,7 @@ def _read_numbers(run: FinishedRun) -> dict[str, float]:
 def _write_conclusions(
     runs: Sequence[FinishedRun], dimensions: Sequence[str], changes: _ChangedSettings
 ) -> list[str]:
-    """What the runs conclude together, as the page of a sweep begins: whether they agree, then by dimension."""
+    """Write what the runs conclude together, as on the page of a sweep: whether they agree, then by dimension."""
     names = [run.folder.name for run in runs]
     is_sweep = len({run.folder.parent for run in runs}) == 1
     is_sweep = is_sweep and all(map(str.isdigit, names))
@@ -391,7 +391,7 @@ def _write_conclusions(
 
 
 def _conclude_dimension(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
-    """What the runs say together of one dimension."""
+    """Conclude what the runs show together on one dimension."""
     boards = {}
     for name, run in runs.items():
         method = run.primary(dimension)

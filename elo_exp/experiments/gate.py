@@ -166,7 +166,7 @@ class Gate(Pairwise):
         return self._joined_answers.lines(keeps_all=True)
 
     def _load_bank(self) -> list[Prompt]:
-        """With files of answers, the prompts to which the baseline has a row, answered or not: what either lacks counts."""
+        """Load the bank; with files of answers, the prompts to which the baseline has a row, answered or not."""
         if not self._files:
             return super()._load_bank()
         baseline = self._joined_answers.files[BASELINE]
@@ -232,7 +232,7 @@ class Gate(Pairwise):
         return {name: [*pairs, *controls[name]] for name, pairs in comparisons.items()}
 
     def _make_controls(self, comparisons: Comparisons) -> Comparisons:
-        """The degraded copies of the baseline's answers beside these; none on a dimension that has too few prompts."""
+        """Compare degraded copies of the baseline's answers; none on a dimension that has too few prompts."""
         return {
             name: control_comparisons(pairs)
             if self.gate.control
@@ -340,7 +340,7 @@ class Gate(Pairwise):
     def _score_slots(
         self, responses: Responses, comparisons: Comparisons, judgments: Judgments
     ) -> dict[str, dict[Slot, SlotPoints | None]]:
-        """The points of each of the candidate's answers, by dimension.
+        """Score each of the candidate's answers, by dimension.
 
         Prompts that the candidate did not answer, or whose verdicts are missing, which `allow_missing` and
         `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures. An empty
@@ -380,7 +380,7 @@ class Gate(Pairwise):
         evidence: "Evidence",
         store: Store,
     ) -> Gated:
-        """What the gate found, and what may be said of it."""
+        """Measure the candidate against the baseline, and conclude."""
         margin, alpha = self.gate.margin, self.gate.alpha
         known_audits = audits(self.judge, self._rubrics, store)
         points_by_prompt, shares = {}, []
@@ -484,7 +484,7 @@ class Gate(Pairwise):
     def _read_earlier_gates(
         self, evidence: "Evidence", store: Store
     ) -> dict[str, EarlierGates]:
-        """What was shown of this candidate before prompts were added to it, by dimension."""
+        """Read the results that were shown of this candidate before prompts were added, by dimension."""
         gates_by_dimension = {}
         for name, judgments in evidence.judgments.items():
             verdicts, result = (
@@ -516,7 +516,7 @@ class Gate(Pairwise):
         evidence: "Evidence",
         store: Store,
     ) -> None:
-        """Store that the result of a dimension is shown, and what its bounds claim at the alpha that was left."""
+        """Store that the result of a dimension is shown, and what its bounds claim at the remaining alpha."""
         alpha, margin = self.gate.alpha, self.gate.margin
         bounds = decide([share], margin)
         is_claimed = bounds != "cannot tell" and earlier.level(bounds, alpha) > 0.0
@@ -539,13 +539,13 @@ class Gate(Pairwise):
         return f"gate {self.judge.model} {dimension}"
 
     def _name_result(self, dimension: str, evidence: "Evidence") -> str:
-        """The name of a result: the same verdicts, alpha and margin show nothing new."""
+        """Return the name of a result: the same verdicts, alpha and margin show nothing new."""
         verdicts = _group_verdicts_by_prompt(evidence.judgments[dimension])
         rows = sorted((name, sorted(keys)) for name, keys in verdicts.items())
         return fingerprint([rows, self.gate.alpha, self.gate.margin])
 
     def _assign_clusters(self, prompt_ids: Iterable[str]) -> list[str]:
-        """The group of each prompt: those that the bank names, else the prompt."""
+        """Return the cluster of each prompt: the one that the bank names, else the prompt itself."""
         cluster_of = self._cluster_of
         return [
             f"cluster {cluster_of[name]}" if name in cluster_of else name
@@ -562,7 +562,7 @@ class Gate(Pairwise):
         *,
         alpha: float,
     ) -> list[Check]:
-        """What stands for and against the claim that the candidate is not worse, on one dimension."""
+        """Check what stands for and against the claim that the candidate is not worse, on one dimension."""
         name, candidate = quality["dimension"], next(iter(self.entrant))
         controls = evidence.controls[name]
         control = control_check(controls, evidence.control_judgments.get(name, ()))
@@ -601,7 +601,7 @@ class Gate(Pairwise):
         dimension: str,
         alpha: float,
     ) -> list[Check]:
-        """What stands for and against the claim that the candidate is worse, on one dimension."""
+        """Check what stands for and against the claim that the candidate is worse, on one dimension."""
         comparisons, answers = evidence.comparisons[dimension], evidence.responses
         return [
             self._check_length(
@@ -656,7 +656,7 @@ class Gate(Pairwise):
     def _check_family(
         self, audit: Mapping[str, Any], *, is_of_fail: bool = False
     ) -> Check:
-        """Check the family of the candidate; of a fail, which favours the baseline, that of the baseline."""
+        """Check the candidate's family; for a fail, which favours the baseline, check the baseline's family."""
         kin, candidate = self.kin(), next(iter(self.entrant))
         names = families.names(self.entrant[candidate])
         is_known = families.family(self.judging.families, *names) is not None
@@ -706,7 +706,7 @@ class Gate(Pairwise):
     def _make_gate_file(
         self, gate: Gated, *, sentence: str, whose: str
     ) -> dict[str, Any]:
-        """What gate.json holds."""
+        """Make the contents of gate.json."""
         conclusion = gate.conclusion
         return {
             "verdict": conclusion.state,
@@ -788,7 +788,7 @@ def _sees_control(checks: Sequence[Check]) -> bool:
 
 
 def _group_verdicts_by_prompt(judgments: Sequence[Judgment]) -> dict[str, set[str]]:
-    """The keys of the verdicts on each prompt, cut to what tells them apart."""
+    """Group the keys of the verdicts by prompt, cut to the characters that tell them apart."""
     keys_by_prompt: dict[str, set[str]] = {}
     for judgment in judgments:
         verdicts = keys_by_prompt.setdefault(
@@ -833,12 +833,12 @@ def _is_from_run(path: Path) -> bool:
 
 
 def _is_joined(path: Path, answers: object, bank_path: str | None) -> bool:
-    """Whether a baseline's answers are joined to the prompts as files of answers are."""
+    """Whether a baseline's answers are joined to the prompts like files of answers."""
     return bool(answers) or bank_path is None or not _is_from_run(path)
 
 
 def _find_baseline_file(location: Path) -> Path:
-    """The file of the baseline's answers: the one named, or that of a run's only entrant."""
+    """Return the file of the baseline's answers: the given file, or the file of the only entrant of a run."""
     if not location.is_dir():
         return location
     names = read_manifest(location).get("entrants", [])

@@ -323,7 +323,7 @@ class Pairwise(Judged):
             logger.info("%s", references_unused(n, len(prompts), list(self.rubric)))
 
     def _plan_judging(self, store: Store) -> str:
-        """Say what judging would cost."""
+        """Describe what judging would cost."""
         return self._format_plan(self._make_plan(store))
 
     def _format_plan(self, plan: Plan) -> str:
@@ -335,7 +335,7 @@ class Pairwise(Judged):
         return self.judging.self_judging == "allow"
 
     def _plan_kin(self, kin: Kin) -> list[str]:
-        """Say before money is spent that the judge is of the family of some entrants."""
+        """Describe, before money is spent, that the judge is of the family of some entrants."""
         warns = self.judging.self_judging == "warn" and kin.is_unequal
         kin_entrants = [name for name in kin.models if name in self.entrant]
         return (
@@ -389,7 +389,7 @@ class Pairwise(Judged):
         return Report(headline=math.nan, text=text)
 
     def _select_share(self, comparisons: Comparisons) -> Comparisons:
-        """Return the comparisons of the share: all queries of a prompt are of one."""
+        """Return the comparisons in this shard; all queries on a prompt belong to one shard."""
         if self.shard is None:
             return comparisons
         ids = {
@@ -418,7 +418,7 @@ class Pairwise(Judged):
             )
 
     def _plan_conversations(self, store: Store) -> list[str]:
-        """Say before money is spent how many turns are asked, where prompts or answers are conversations."""
+        """Describe, before money is spent, how many turns are asked if prompts or answers are conversations."""
         prompts = self._select_prompts()
         is_assumed = any(prompt.messages for prompt in prompts)
         get_responses = (
@@ -435,7 +435,7 @@ class Pairwise(Judged):
     def _measure_extent(
         self, prompts: Sequence[Prompt], responses: Responses
     ) -> Extent | None:
-        """How many turns are asked, and how much of the answers the judge is shown."""
+        """Count the turns that are asked, and measure how much of the answers the judge is shown."""
         answers = [
             response for by_slot in responses.values() for response in by_slot.values()
         ]
@@ -443,7 +443,7 @@ class Pairwise(Judged):
         return conversations.extent(prompts, answers, showings)
 
     def _plan_equal_answers(self, store: Store) -> list[str]:
-        """Say before money is spent who gave the same answers, as far as they are known."""
+        """Describe, before money is spent, which entrants gave the same answers, as far as they are known."""
         prompts = self._repeat_prompts()
         known_responses = pipeline.known_responses(prompts, self.entrant, store)
         stops = self._find_known_waste(prompts, known_responses, store) is not None
@@ -546,7 +546,7 @@ class Pairwise(Judged):
     def _preflight_judge(
         self, prompts: Sequence[Prompt], responses: Responses, store: Store
     ) -> None:
-        """Look for the judge's key before the run has a folder, where a verdict lacks on answers that are known."""
+        """Look for the judge's key, before the run has a folder, if known answers still lack a verdict."""
         comparisons = self._select_share(
             self._select_comparisons(self._pair_answers(prompts, responses))
         )
@@ -558,7 +558,7 @@ class Pairwise(Judged):
     def _find_known_waste(
         self, prompts: Sequence[Prompt], responses: Responses, store: Store
     ) -> EqualAnswers | None:
-        """Return a pair that a judge would be paid for in vain, where all its answers are known before the run begins."""
+        """Return a pair with equal answers that a judge would be paid for, if all its answers are known before the run."""
         n_prompts = len({prompt.prompt_id for prompt in prompts})
         for pair in equal_answers.of_responses(responses):
             pair_responses = {
@@ -585,7 +585,7 @@ class Pairwise(Judged):
     def _make_plans(
         self, judges: Sequence[Judge], store: Store, *, at_least: bool = False
     ) -> list[Plan]:
-        """What each judge would be asked, and cost."""
+        """Plan what each judge would be asked, and what that costs."""
         prompts = self._repeat_prompts()
         responses = self._assume_responses(prompts, store, at_least=at_least)
         comparisons = self._select_share(
@@ -621,7 +621,7 @@ class Pairwise(Judged):
         return joining.join(files, bank_path, draws=self._n_draws)
 
     def _log_answers(self) -> None:
-        """Say what was read of files of answers. Raises UserError where they cannot be compared."""
+        """Log what was read from files of answers. Raises UserError if they cannot be compared."""
         warn_of_look_alikes(self.entrant, "entrants")
         for line in self._describe_answers() if self._files else ():
             is_warning = line.startswith("warning: ")
@@ -631,7 +631,7 @@ class Pairwise(Judged):
         return self._joined_answers.lines()
 
     def _load_bank(self) -> list[Prompt]:
-        """All prompts: of the bank, and those to which some file of answers has a row."""
+        """Load all prompts: those of the bank, and those to which some file of answers has a row."""
         return (
             list(self._joined_answers.planned)
             if self._files
@@ -639,7 +639,7 @@ class Pairwise(Judged):
         )
 
     def _select_prompts(self) -> list[Prompt]:
-        """The prompts that this mode takes of the bank."""
+        """Select the prompts that this mode uses from the bank."""
         prompts = bank.select(
             self._load_bank(), self.mode.strata, seed=self.mode.pilot_seed
         )
@@ -656,11 +656,11 @@ class Pairwise(Judged):
         return min([self.draws, *(n for n in recorded_counts if n > 1)])
 
     def _repeat_prompts(self) -> list[Prompt]:
-        """The prompts as often as they are to be answered by entrants that vary."""
+        """Repeat each prompt as often as entrants that vary answer it."""
         return pipeline.draws(self._select_prompts(), self._n_draws)
 
     def _log_draws(self) -> None:
-        """Say who has one draw where several are wanted, and who has fewer than that."""
+        """Log which entrants have one draw although several are wanted, and which have fewer than wanted."""
         if self.draws == 1:
             return
         draws_by_entrant = {
@@ -671,7 +671,7 @@ class Pairwise(Judged):
             logger.info("%s", line)
 
     def _read_strata(self, column: str) -> dict[str, str]:
-        """Each prompt's value of a column of the bank. Raises UserError for a column that is not there."""
+        """Read each prompt's value in a column of the bank. Raises UserError for a column that is not there."""
         if column == "source":  # which a bank may leave out
             return {prompt.prompt_id: prompt.source for prompt in self._load_bank()}
         if self.prompts.bank_path is not None:
@@ -716,7 +716,7 @@ class Pairwise(Judged):
 
     @property
     def _n_opponents(self) -> int | None:
-        """How many others each entrant meets on a prompt; None: all of them."""
+        """The number of opponents that each entrant meets on a prompt; None: all of them."""
         return None
 
     def _pair_answers(
@@ -756,7 +756,7 @@ class Pairwise(Judged):
     def _find_failed_prompts(
         self, prompts: Sequence[Prompt], responses: Responses
     ) -> dict[str, Collection[str]]:
-        """The prompts on which each entrant is on record as having failed: a model that was asked, or as its file says."""
+        """Find the prompts on which each entrant failed on record: a model that was asked, or as its file says."""
         failed_by_entrant: dict[str, Collection[str]] = {}
         for name, entrant in self.entrant.items():
             if isinstance(entrant, ModelEntrant):
@@ -794,7 +794,7 @@ class Pairwise(Judged):
         judgments: Judgments,
         quality: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """What the manifest says of prompts, answers and judge."""
+        """Collect what the manifest says about prompts, answers and judge."""
         prompt_ids = {
             judgment.prompt_id for group in judgments.values() for judgment in group
         }

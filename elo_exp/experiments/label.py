@@ -143,12 +143,12 @@ class LabelByPeople:
 
     @property
     def _labels_folder(self) -> Path:
-        """Where the pages and their key lie: of one of several judges beside all of them, who have compared the same."""
+        """Folder of the label pages and their key, shared by all judges of a run because they compared the same pairs."""
         return (self._several_judges_folder or Path(self.folder)) / "labels"
 
     @property
     def _several_judges_folder(self) -> Path | None:
-        """The folder of the run of several judges whose folder of one this is; None of one judge alone."""
+        """The folder of the run of several judges, if `folder` is the folder of one of them; else None."""
         above = Path(self.folder).resolve().parent
         return above.parent if above.name == "judges" else None
 
@@ -204,7 +204,7 @@ class LabelByPeople:
         )
 
     def _read_rubric(self, dimension: str) -> str | None:
-        """What the judge was told to go by; None where its file is not the one that the run has read.
+        """Read the rubric that the judge was given; None if its file is not the one that the run has read.
 
         A manifest may name any file: its text is shown where whoever wrote the manifest knew it.
         """
@@ -317,14 +317,14 @@ class LabelByPeople:
 
     @functools.cached_property
     def _battles_by_judge(self) -> Mapping[str, Mapping[str, Battles]]:
-        """The battles of all judges of the run of several that this judge's folder belongs to, by name and dimension."""
+        """The battles of all judges of the run that this judge's folder belongs to, by name and dimension."""
         if self._several_judges_folder is None:
             return {}
         runs, _ = read_runs([str(self._several_judges_folder / "judges" / "*")])
         return {run.folder.name: run.battles() for run in runs}
 
     def _estimate_votes(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
-        """What these judges are worth together, by people's labels; None of one judge."""
+        """Estimate how many independent judges these are worth, by people's labels; None for one judge."""
         battles_by_judge = {
             name: battles[dimension]
             for name, battles in self._battles_by_judge.items()
@@ -343,7 +343,7 @@ class LabelByPeople:
 
     @functools.cached_property
     def _certification(self) -> tuple[Standings, Standings, list[Certificate]]:
-        """Labels alone, people's board, and a certificate for each dimension."""
+        """The standings by labels alone, people's board, and a certificate for each dimension."""
         agreement, files = self._agreement, listed([*self.labels])
         all_votes = Battles.from_rows(
             [
@@ -391,14 +391,14 @@ class LabelByPeople:
         return labels_only, people_board, certificates
 
     def _make_label_battles(self, dimension: str) -> Battles:
-        """A battle of each comparison that was labelled, however many people have labelled it."""
+        """Make one battle of each labelled comparison, however many people have labelled it."""
         by_annotator = self._votes[dimension].values()
         return Battles.from_rows(
             labels.joined(vote for votes in by_annotator for vote in votes)
         )
 
     def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
-        """The joint fit of labels and verdicts, or why there is none where there are so many entrants."""
+        """Fit labels and verdicts jointly; return the board, or why there is none for so many entrants."""
         judged = self._judge_battles[dimension]
         if len(judged.models) < people.JOINT_FROM:
             return None, None

@@ -254,7 +254,7 @@ class Oracle(Judged):
 
     @property
     def _oracle_name(self) -> str:
-        """Who gave the labels; of recorded and simulated ones nobody knows more than that."""
+        """The name of the oracle that gave the labels; unknown for recorded and simulated labels."""
         if self.oracle_judge is None or self.is_simulated:
             return "the oracle"
         return self.oracle_judge.model
@@ -500,7 +500,7 @@ class Oracle(Judged):
 
 
 def _list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str]:
-    """Return the settings of a command that begin with one of these names."""
+    """List the settings of a command that begin with one of these names."""
     keys = [word.lstrip("+").partition("=")[0] for word in overrides]
     return [key for key in keys if key.startswith(tuple(names))]
 
@@ -508,13 +508,13 @@ def _list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str
 def _refuse_settings(
     names: Iterable[str], overrides: Sequence[str], reason: str
 ) -> None:
-    """Raise UserError where a command sets what has no meaning here."""
+    """Raise UserError if a command sets something that has no meaning here."""
     for key in _list_overridden(names, overrides):
         raise UserError(f"{key}: {reason}. Leave it out.")
 
 
 def _list_files(sources: Mapping[str, str | Path | None]) -> dict[str, Path]:
-    """Return files by their role, and those of a folder by role and name."""
+    """List files by their role, and the files of a folder by role and name."""
     paths = {role: Path(path) for role, path in sources.items() if path is not None}
     for role, path in list(paths.items()):
         paths |= {f"{role}/{file.name}": file for file in sorted(path.glob("*.jsonl*"))}
@@ -565,7 +565,7 @@ def report(
 
 
 def _import_figures() -> ModuleType:
-    """Import Matplotlib where figures are wanted."""
+    """Import the figures, and with them Matplotlib, only if they are wanted."""
     from elo_exp.figures import oracle
 
     return oracle

@@ -210,7 +210,7 @@ class PlacementRun:
     def _log_equal_answers(
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
-        """Say who gave the same answers. Raises UserError before a judge is paid for those that always did."""
+        """Log which models gave the same answers. Raises UserError before a judge is paid for models that always did."""
         pairs = equal_answers.of_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
@@ -372,7 +372,7 @@ class PlacementRun:
     def _compare(
         self, entered: Entered, responses: Responses
     ) -> dict[str, list[Comparison]]:
-        """Pair each answer with the recorded one; then human battles that are judged again."""
+        """Pair each answer with the recorded one; then add human battles that are judged again."""
         pairs = [
             (draw, name, draw.opponent, answer.response_text, texts[1 + draw.side])
             for name, draws in entered.items()

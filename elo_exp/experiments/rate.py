@@ -54,7 +54,7 @@ _MAX_FOLDER_NAME_BYTES = 200
 
 
 def _parse_pairs(value: Any) -> Any:
-    """A mapping also of pairs, in which a command can write any word, and of nothing."""
+    """Return a mapping; also made of pairs, in which a command can write any word, or of nothing."""
     if value is None or isinstance(value, dict):
         return value or {}
     is_pairs = isinstance(value, list) and all(
@@ -175,7 +175,7 @@ class Rate:
 
     @functools.cached_property
     def _files(self) -> dict[Path, Format]:
-        """The files to read, with their formats; of a folder all that have rows."""
+        """The files to read, with their formats; in a folder all files that have rows."""
         formats, unread = dict[Path, Format](), list[str]()
         for name in self._given_paths:
             for path in _list_data_files(name) or [name]:
@@ -211,7 +211,7 @@ class Rate:
 
     @property
     def _shards_by_table(self) -> dict[Path, list[Path]]:
-        """What is read as one file, with the files of it: tables of battles in a folder are shards."""
+        """The files of each table that is read as one: tables of battles in a folder are shards."""
         shards_by_table, remaining = dict[Path, list[Path]](), dict(self._files)
         for name in self._given_paths:
             table_files = {
@@ -242,7 +242,7 @@ class Rate:
     def _battles_by_file(
         self,
     ) -> list[tuple[Battles, dict[str, Any], list[MissingBattle]]]:
-        """Of each file the battles, the manifest's row and the comparisons without a winner."""
+        """For each file its battles, the manifest's row and the comparisons without a winner."""
         return [
             battle_files.read_with_missing(
                 path,
@@ -271,7 +271,7 @@ class Rate:
 
     @functools.cached_property
     def _separate_parties(self) -> dict[str, Party]:
-        """Whose verdicts are rated apart, by name; empty where all are rated together."""
+        """The parties whose verdicts are rated separately, by name; empty if all are rated together."""
         all_battles, _ = self._all_battles
         path, column = next(iter(self._files)), self.battles_columns["judge_model"]
         column = self._files[path].columns.get("judge_model") or column
@@ -373,7 +373,7 @@ class Rate:
         return self._report(context, rated_standings, all_battles, file_facts)
 
     def _rate_with_looks(self, battles: Battles, store: Store) -> Standings:
-        """Rate battles, and count the results of these that were shown before battles were added."""
+        """Rate battles, and count their results that were shown before battles were added."""
         rated_standings = self._rate_battles(battles)
         hashes = {
             name: repeated_files.hashes_of_battles(dimension_battles)
@@ -391,7 +391,7 @@ class Rate:
         hashes: Mapping[str, Mapping[str, Hashes]],
         store: Store,
     ) -> Standings:
-        """Store that results are shown, by dimension, and add those that were shown before rows were added."""
+        """Store that results are shown, by dimension, and add the results that were shown before rows were added."""
         if scope.kind == "words":  # which never claims more than shared words
             return rated_standings
         earlier = dict[str, dict[str, Any]]()
@@ -416,7 +416,7 @@ class Rate:
         return replace(rated_standings, diagnoses=diagnoses)
 
     def _rate_battles(self, battles: Battles) -> Standings:
-        """Rate battles, in all dimensions of the files."""
+        """Rate battles in all dimensions of the files."""
         all_battles, _ = self._all_battles
         rated_standings = standings.rate(
             battles.by_dimension(all_battles.by_dimension()),
@@ -485,7 +485,7 @@ class Rate:
         return answers
 
     def _find_missing_battles(self, battles: Battles) -> dict[str, list[MissingBattle]]:
-        """Comparisons without a winner by dimension, of the judges of these battles and of none."""
+        """Find the comparisons without a winner, by dimension, from the judges of these battles or without a judge."""
         judges = {battles.judges[i] for i in np.unique(battles.judge) if i >= 0}
         missing_by_dimension: dict[str, list[MissingBattle]] = {
             name: [] for name in battles.by_dimension()
@@ -545,7 +545,7 @@ class Rate:
         )
 
     def _make_settings(self, party: Party) -> dict[str, Any]:
-        """The settings by which these verdicts are rated alone, where a filter can say so."""
+        """Make the overrides that rate this party's verdicts alone, if a filter can express them."""
         if len(party.names) != 1:
             return {}
         return {
@@ -553,7 +553,7 @@ class Rate:
         }
 
     def _find_scope(self, battles: Battles) -> Scope:
-        """Whose verdicts the battles are: people's votes, or those of judges, which need not be named."""
+        """Find whose verdicts the battles are: people's votes, or verdicts of judges, which need not be named."""
         is_verdict = np.array([source != "human" for source in battles.sources])
         verdicts = battles.select(is_verdict[battles.source])
         names = [
@@ -568,7 +568,7 @@ class Rate:
     def _diagnose_kin(
         self, scope: Scope, battles: Battles
     ) -> dict[str, dict[str, Any]]:
-        """Return the diagnosis `kin` of each dimension, where one judge is of a family with some models."""
+        """Return the diagnosis `kin` of each dimension, if one judge is of a family with some models."""
         if scope.judge is None:
             return {}
         models = {model: [model] for model in battles.models}
@@ -612,7 +612,7 @@ def _refuse_pooled(all_battles: Battles) -> None:
 
 
 def _describe_missing_table(folder: Path) -> str:
-    """What is said of a folder without files to rate."""
+    """Write the error message for a folder without files to rate."""
     if battles_path := _find_run_battles(folder):
         return f"{folder} is a run folder. Write battles={battles_path}."
     return (
@@ -622,7 +622,7 @@ def _describe_missing_table(folder: Path) -> str:
 
 
 def _find_run_battles(folder: Path) -> Path | None:
-    """The battles of a run folder."""
+    """Return the battles file of a run folder, or None."""
     if not (folder / "manifest.json").is_file():
         return None
     candidates = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
@@ -630,7 +630,7 @@ def _find_run_battles(folder: Path) -> Path | None:
 
 
 def _list_data_files(folder: Path) -> list[Path]:
-    """The files in a folder that have rows, but for hidden ones, and those that engines leave aside: _SUCCESS."""
+    """List the files in a folder that have rows, without hidden files and markers of engines such as _SUCCESS."""
     paths = (
         []
         if _find_run_battles(folder)

@@ -158,7 +158,7 @@ def _confirm(store: Store, name: str | None) -> str:
 
 
 def _find_open(store: Store, name: str | None, action: str) -> Batch:
-    """The batch under way of this nonce or id."""
+    """Return the batch under way with this nonce or id."""
     if name is None:
         raise UserError(
             f"store.batch: names no batch. Set it with store.batch=NAME; store.action={action} needs it, and "

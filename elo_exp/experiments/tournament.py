@@ -59,7 +59,7 @@ class TournamentJudging(Judging):
 
 @dataclass(frozen=True, kw_only=True)
 class _JudgedTournament:
-    """What a judge has made of a tournament.
+    """A tournament as one judge has judged it, with its ratings.
 
     comparisons  that it was asked about, by dimension
     n_seen       queries that had been looked at under another design
@@ -143,7 +143,7 @@ class Tournament(Pairwise):
         return "\n".join([text, *self._plan_variance(context.store)])
 
     def _plan_variance(self, store: Store) -> list[str]:
-        """Say of a pilot what its variance is made of, and what as much money again buys."""
+        """Describe a pilot's variance components and what doubling the spend would buy."""
         varies = any(draws_of(entrant, 2) > 1 for entrant in self.entrant.values())
         if not varies or isinstance(self.judge, Unchosen):
             return []
@@ -183,7 +183,7 @@ class Tournament(Pairwise):
         return lines
 
     def _measure_half_width(self, dimension: str, battles: Battles) -> float | None:
-        """Half of the interval of the lead, in rating points; None where it has none."""
+        """Return half the width of the lead's interval, in rating points; None if it has no interval."""
         board = self._primary_method.rate({dimension: battles}).get(dimension)
         leader = board and first_of(board, differences({dimension: board}))
         lead = leader.lead if leader else None
@@ -381,7 +381,7 @@ class Tournament(Pairwise):
         return wave, judgments, n_seen
 
     def _suggest_follow_up(self, context: Context) -> str | None:
-        """The command to give next: after the demo one's own work, after a paid judge its audit."""
+        """Suggest the next command: your own answers after the demo, an audit after a paid judge."""
         is_shipped = self.study is not None and self.study.name == "medical"
         if self.mode.name == "demo" and scope_of(self.judge).kind == "words":
             return _DEMO_FOLLOW_UP if is_shipped else None
@@ -395,7 +395,7 @@ class Tournament(Pairwise):
         return {rubric.dimension: diagnosis for rubric in self._rubrics}
 
     def _list_known_ranks(self) -> dict[str, dict[str, int]]:
-        """The ranks of entrants of known quality, by dimension."""
+        """List the ranks of entrants of known quality, by dimension."""
         return {
             dimension: {
                 name: rank
@@ -432,7 +432,7 @@ class Tournament(Pairwise):
 
 @dataclass(kw_only=True)
 class _SingleJudgeTournament(Tournament):
-    """The tournament of one of several judges, which its verdicts and battles call so."""
+    """The tournament of one of several judges; `called` is the judge's name in verdicts and battles."""
 
     called: str
 
@@ -515,7 +515,7 @@ class Panel(Tournament):
             self._make_whole_plan(store, at_least=True).check(store)
 
     def _plan_variance(self, store: Store) -> list[str]:
-        """A pilot's variance is said of one judge."""
+        """Variance components are reported only for a single judge."""
         return []
 
     def _pays_for_equal_answers(
@@ -592,7 +592,7 @@ def _record_shown_pairs(
     rated_standings: Standings,
     judgments: Mapping[str, Sequence[Judgment]],
 ) -> dict[str, dict[str, Any]]:
-    """Store that the results of all pairs are shown; return, by dimension, those that were shown before verdicts came."""
+    """Store that the results of all pairs are shown; return, by dimension, results shown before verdicts were added."""
     verdicts: dict[tuple[str, frozenset[str]], list[str]] = {}
     for dimension, dimension_judgments in judgments.items():
         for judgment in dimension_judgments:

@@ -127,7 +127,7 @@ def _evaluate_candidates(curves: tuple[Curve, ...], index: Array) -> Array:
 
 
 def _compute_influences(candidates: Array, rewards: Array, inner: Index) -> Array:
-    """(c, n) w (r - v) - v (w - mean w), v being the value of the other folds."""
+    """Return w (r - v) - v (w - mean w), (c, n), with v the value of the other folds."""
     folds, fold_of = np.unique(inner, return_inverse=True)
     outside = fold_of[:, None] != np.arange(len(folds))
 

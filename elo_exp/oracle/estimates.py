@@ -540,7 +540,7 @@ class Analysis:
 
 
 def _count_labels(checked: Checked) -> Labelled:
-    """Count labels and answers of a policy; those of the logging policy are the logged ones, too."""
+    """Count labels and answers of a policy; for the logging policy also the logged ones."""
     n, of = len(checked.own[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
         logged = checked.data.logged

@@ -403,7 +403,7 @@ def _measure_uncorrected_bias(checked: Checked, by_weights: bool) -> Estimate:
 def _measure_imbalance(evidence: Evidence) -> Estimate:
     """Return the mean calibrated score of the logged rows, by calibrated weights, minus the draws' mean.
 
-    Zero on average where the weights are right as a function of the score.
+    Zero on average if the weights are right as a function of the score.
     """
     logged, fresh, share = evidence.at_logged, evidence.at_fresh, evidence.draw_weights
     centre = float(share @ fresh.value)

@@ -87,7 +87,7 @@ def selection_p_value(
     Returns the smaller of the two p values; None if all scores are equal.
     """
     if np.isnan(chance).all() and len(np.unique(prompt)) == len(prompt):
-        return _two_sample_p_value(score[labelled], score[~labelled])
+        return _compute_two_sample_p_value(score[labelled], score[~labelled])
     distinct, index, count = np.unique(score, return_inverse=True, return_counts=True)
     if len(distinct) < 2:
         return None
@@ -107,7 +107,7 @@ def selection_p_value(
     return min(p_values)
 
 
-def _two_sample_p_value(labelled: Array, unlabelled: Array) -> float | None:
+def _compute_two_sample_p_value(labelled: Array, unlabelled: Array) -> float | None:
     from scipy.stats import ks_2samp, mannwhitneyu
 
     all_scores = np.concatenate([labelled, unlabelled])
@@ -135,7 +135,7 @@ def label_samples(data: Dataset) -> list[LabelSample]:
 
 
 def _check_probe(probe: Rows, fresh: Rows | None, policy: str) -> LabelSample:
-    """Compare a probe with the draws of prompts that it leaves out, with all where it has every prompt."""
+    """Compare a probe with the draws on prompts that it leaves out, or with all draws if it has every prompt."""
     probe = probe[probe.labelled]
     if fresh is None or not len(probe):
         return check_label_sample(probe, policy=policy, source="probe")
