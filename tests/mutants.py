@@ -244,7 +244,7 @@ MUTANTS = [
     ),
     Mutant(
         name="verdicts of several judges on file are pooled unasked",
-        where="experiments/rate:Rate._apart",
+        where="experiments/rate:Rate._separate_parties",
         change=Change("self.A is None and B", "self.A is not None and B"),
         seen_by="test_judges_on_file.py::test_two_judges_have_a_board_each_and_no_interval_together",
     ),
@@ -926,7 +926,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a judge is paid for equal answers",
-        where="experiments/judged:Pairwise._is_waste",
+        where="experiments/judged:Pairwise._pays_for_equal_answers",
         change=Change("A > 0", "A < 0"),
         seen_by="test_equal_answers.py::test_equal_answers_are_refused_before_a_judge_is_paid",
     ),
@@ -992,7 +992,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a gate leaves prompts out that its candidate has not answered",
-        where="experiments/gate:Gate._slots",
+        where="experiments/gate:Gate._score_slots",
         change=Change("A[B] = C if D else None", "pass"),
         seen_by="test_gate.py::test_answers_that_a_candidate_does_not_give_are_not_left_out",
     ),
@@ -1010,7 +1010,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an empty answer of a gate's candidate counts as the judge says",
-        where="experiments/gate:Gate._slots",
+        where="experiments/gate:Gate._score_slots",
         change=Change("dataclasses.replace(A, is_lost=True)", "A"),
         seen_by="test_gate.py::test_an_empty_answer_is_lost_whatever_the_judge_says",
     ),
@@ -1105,7 +1105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what a gate's candidate did not answer is left out",
-        where="experiments/gate:Gate._bank",
+        where="experiments/gate:Gate._load_bank",
         change=Change("[A for A in B.prompts if C]", "list(B.shared)"),
         seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
     ),
@@ -1302,7 +1302,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any file that a manifest names as a rubric is put on the page",
-        where="experiments/label:LabelByPeople._rubric",
+        where="experiments/label:LabelByPeople._read_rubric",
         change=Change("A.is_file() and B", "A.is_file()"),
         seen_by="test_people.py::test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by",
     ),
