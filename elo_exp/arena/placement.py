@@ -250,7 +250,7 @@ def adaptive(
 
 
 def opponents(
-    judged: Battles, placed: Collection[str], board: Leaderboard
+    judged_battles: Battles, placed: Collection[str], board: Leaderboard
 ) -> list[dict[str, Any]]:
     """Compare each placed model with each opponent, over both orders; a tie is half a win.
 
@@ -258,7 +258,7 @@ def opponents(
     """
     rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     rows = []
-    for pair, win_rate in shares(judged).items():
+    for pair, win_rate in shares(judged_battles).items():
         is_first = pair[0] in placed
         model, opponent = pair if is_first else pair[::-1]
         predicted = float(
@@ -280,17 +280,17 @@ def opponents(
 # Judge and humans on the same battles
 
 
-def temperature(human: Battles, judged: Battles) -> float | None:
+def temperature(human: Battles, judged_battles: Battles) -> float | None:
     """Estimate T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)).
 
     By maximum likelihood, from battles with a winner by both; None for too few. 0 where the judge's
     verdicts say nothing of what humans prefer, or the contrary. The margin is 1 where both orders of
     the judge name model_a, -1 where both name the other: 2 score - 1, the mean over the orders.
     """
-    human, judged = in_name_order(human), in_name_order(judged)
-    played = games(judged, orders="both")
+    human, judged_battles = in_name_order(human), in_name_order(judged_battles)
+    played = games(judged_battles, orders="both")
     score = np.bincount(played.battle, played.score) / np.bincount(played.battle)
-    (vote_codes, verdict_codes), _ = comparison_codes([human, judged])
+    (vote_codes, verdict_codes), _ = comparison_codes([human, judged_battles])
     vote, verdict = np.nonzero(vote_codes[:, None] == verdict_codes)
     agreement = (2.0 * human.scores()[vote] - 1.0) * (2.0 * score[verdict] - 1.0)
     agreement = agreement[agreement != 0.0]
@@ -320,17 +320,17 @@ def soft_elo(
     soft       T; or calibrated: by the likelihood of untied human battles
     Returns the leaderboard on the judge's scale; None where too few battles calibrate T.
     """
-    judged, recalibration = (
+    judged_battles, recalibration = (
         _build_score_battles(
             [j for j in judgments if (j.entrant_a in placed) == is_placed]
         )
         for is_placed in (True, False)
     )
     t = temperature(human, recalibration) if isinstance(soft, str) else soft
-    if t is None or not len(judged):
+    if t is None or not len(judged_battles):
         return None
-    share = scipy.special.expit(t * (2.0 * judged.score - 1.0))
-    all_battles = replace(judged, score=share).concatenate(human)
+    share = scipy.special.expit(t * (2.0 * judged_battles.score - 1.0))
+    all_battles = replace(judged_battles, score=share).concatenate(human)
     fit = Fit.of(games(all_battles, orders="reconciled"))
     return leaderboard(
         replace(fit, parameters={"temperature": t}),

@@ -229,7 +229,7 @@ def read(
         with_languages |= member.languages is not None
         hold_out |= {*member.hold_out}
     battles, held_out = list[Battle](), list[Battle]()
-    at, languages = list[At](), list[str | None]()
+    locations, languages = list[At](), list[str | None]()
     dropped, language_counts = Counter[str](), Counter[str]()
     arena_by_content: dict[str, ArenaSource] = {}  # by the content of a battle
     for row in _read_rows(arena):
@@ -258,7 +258,7 @@ def read(
             held_out.append(battle_or_reason)
         else:
             battles.append(battle_or_reason)
-            at.append(row.at)
+            locations.append(row.at)
             languages.append(language)
     n_rows = len(battles) + dropped.total()
     reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
@@ -276,14 +276,14 @@ def read(
     n, text = len(battles), "arena %s: %d battles of %d rows%s"
     if not isinstance(arena.simulated, Assumed):
         logger.info(text, arena.title, n, n_rows, left_out)
-    if absent := hold_out.difference(*(battle.models for battle in held_out)):
+    if unknown_models := hold_out.difference(*(battle.models for battle in held_out)):
         raise UserError(
-            f"arena.hold_out: {min(absent)!r} has no battle in {arena.title}. Check the name."
+            f"arena.hold_out: {min(unknown_models)!r} has no battle in {arena.title}. Check the name."
         )
     return Arena(
         name=arena.title,
         battles=Battles.from_rows(battles),
-        at=at,
+        at=locations,
         languages=languages,
         held_out=Battles.from_rows(held_out),
         n_rows=n_rows,
@@ -495,12 +495,12 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
 
 def _meets_conditions(row: _Row) -> bool:
     """Whether a row is what arena.where asks for."""
-    for path, wanted in row.arena.where.items():
+    for path, expected in row.arena.where.items():
         value = _find_value(row.values, _PATH_BY_CONDITION.get(path, path))
         if path in _PATH_BY_CONDITION:
             criteria = value.values() if isinstance(value, Mapping) else ()
             value = sum(map(bool, criteria)) >= _MIN_HARD_PROMPT_CRITERIA
-        if wanted is not None and not _equals(value, wanted):
+        if expected is not None and not _equals(value, expected):
             return False
     return True
 
@@ -518,12 +518,12 @@ def _find_value(value: Any, path: str) -> Any:
     return None
 
 
-def _equals(value: Any, wanted: Any) -> bool:
+def _equals(value: Any, expected: Any) -> bool:
     """Compare numbers, truth values and words, whatever a format makes of them."""
     try:
-        return float(value) == float(wanted)
+        return float(value) == float(expected)
     except (TypeError, ValueError):
-        return str(value).casefold() == str(wanted).casefold()
+        return str(value).casefold() == str(expected).casefold()
 
 
 def _has_context(row: _Row) -> bool:

@@ -103,7 +103,7 @@ def measure_style_distance(
     distance: dict[StyleFeature, float] = {}
     if model_answers and len(anchors_with_style) >= MIN_ANCHORS_WITH_STYLE:
         logs = [_compute_log_counts(styles[anchor]) for anchor in anchors_with_style]
-        means = np.array([of_anchor.mean(axis=0) for of_anchor in logs])
+        means = np.array([anchor_logs.mean(axis=0) for anchor_logs in logs])
         between = means.var(axis=0, ddof=1) - _compute_error_variance(logs)
         sd = np.sqrt(np.maximum(between, MIN_STYLE_SD**2))
         gap = _compute_log_counts(model_answers).mean(axis=0) - means.mean(axis=0)
@@ -125,7 +125,7 @@ def _compute_log_counts(answers: Sequence[tuple[int, ...]]) -> Array:
 
 def _compute_error_variance(logs: Sequence[Array]) -> Array:
     """Return the mean variance of an anchor's mean that single answers cause, by feature."""
-    n = np.array([len(of_anchor) for of_anchor in logs])
+    n = np.array([len(anchor_logs) for anchor_logs in logs])
     squares = sum(((x - x.mean(axis=0)) ** 2).sum(axis=0) for x in logs)
-    within: Array = squares / max(int((n - 1).sum()), 1)
-    return within * float((1.0 / n).mean())
+    within_variance: Array = squares / max(int((n - 1).sum()), 1)
+    return within_variance * float((1.0 / n).mean())

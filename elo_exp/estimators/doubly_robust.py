@@ -112,10 +112,10 @@ class Tmle(DrCpo):
         )
         epsilon = fit_epsilon(values, label, w.value[labelled], edge=_MIN_PROBABILITY)
 
-        def update(at: Reading, weight: Array) -> Reading:
-            share = (at.value - scale.low) / scale.width
+        def update(reading: Reading, weight: Array) -> Reading:
+            share = (reading.value - scale.low) / scale.width
             value = tmle_update(share, epsilon * weight, edge=_MIN_PROBABILITY)
-            return replace(at, value=scale.low + scale.width * value)
+            return replace(reading, value=scale.low + scale.width * value)
 
         fresh = update(evidence.at_fresh, w.fit(evidence.fresh).value)
         return update(logged, w.value), fresh

@@ -112,10 +112,10 @@ class CrossFit:
             outside = np.flatnonzero(self.rows.fold != fold)
             parts.append((curve.levels, *blocks, curve.share, outside))
             start += len(curve.knots)
-        levels, by_knot, block, share, outside = map(
+        levels, knot_block, block, share, outside = map(
             np.concatenate, zip(*parts, strict=True)
         )
-        return levels, by_knot, block, share, outside
+        return levels, knot_block, block, share, outside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +142,12 @@ class Reading:
         """
         _, knot_block, block, share, row_index = self.fit.joined
         n, to_right = len(knot_block), u[self.place] * self.right
-        by_knot = np.bincount(self.left, u[self.place] - to_right, n + 1)
-        by_knot += np.bincount(self.left + 1, to_right, n + 1)
-        by_block = np.bincount(knot_block, by_knot[:n], n)
-        total = np.bincount(row_index, by_block[block] * share, len(self.fit.rows))
+        knot_gradient = np.bincount(self.left, u[self.place] - to_right, n + 1)
+        knot_gradient += np.bincount(self.left + 1, to_right, n + 1)
+        block_gradient = np.bincount(knot_block, knot_gradient[:n], n)
+        total = np.bincount(
+            row_index, block_gradient[block] * share, len(self.fit.rows)
+        )
         return total.astype(float)
 
 

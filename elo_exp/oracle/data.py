@@ -274,11 +274,13 @@ def read_dataset(
     rows: list[LoggedSample] = []
     if logged is not None:
         rows = read_answers(_read_lines(Path(logged)), LoggedSample)
-    with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
+    logprob_policies = dict.fromkeys(
+        policy for row in rows for policy in row.target_logps
+    )
     fresh_lines, probe_lines = _read_draws(fresh_dir), _read_draws(probe_dir)
-    target_policies = list(dict.fromkeys(policies or with_logprobs or fresh_lines))
+    target_policies = list(dict.fromkeys(policies or logprob_policies or fresh_lines))
     for policy in target_policies:
-        files.one_of("oracle.policies", policy, {**with_logprobs, **fresh_lines})
+        files.one_of("oracle.policies", policy, {**logprob_policies, **fresh_lines})
         if fresh_dir is not None and policy not in fresh_lines:
             remaining = ",".join(
                 name for name in target_policies if name in fresh_lines
@@ -291,10 +293,10 @@ def read_dataset(
     fresh, probe = (
         {
             policy: read_answers(lines, FreshDraw, policy)
-            for policy, lines in by_policy.items()
+            for policy, lines in lines_by_policy.items()
             if policy in target_policies or not rows  # all draws may have labels
         }
-        for by_policy in (fresh_lines, probe_lines)
+        for lines_by_policy in (fresh_lines, probe_lines)
     )
     all_answers = [*itertools.chain(rows, *fresh.values(), *probe.values())]
     cluster_of = _find_clusters(all_answers) if with_clusters else {}
@@ -338,7 +340,7 @@ def read_dataset(
         logging_logprob=_make_column(row.total_logprob for row in rows),
         target_logprob={
             policy: _make_column(row.target_logps.get(policy) for row in rows)
-            for policy in with_logprobs
+            for policy in logprob_policies
         },
         fresh={policy: make_rows(answers) for policy, answers in fresh.items()},
         probe={policy: make_rows(answers) for policy, answers in probe.items()},

@@ -280,7 +280,7 @@ def compare(
         for name, headline in ranked_headlines.items()
         if headline.rests_on == BORROWED
     }
-    unsure = [
+    unsure_policies = [
         name for name in labelled if name not in ranked_headlines or name in borrowers
     ]
     most_lost = None
@@ -290,8 +290,8 @@ def compare(
     conclusion = choice(
         list(ranked_headlines),
         possible_best=best,
-        unknown=[name for name in unsure if not labelled[name].is_whole],
-        untold=[name for name in unsure if labelled[name].is_whole],
+        unknown=[name for name in unsure_policies if not labelled[name].is_whole],
+        untold=[name for name in unsure_policies if labelled[name].is_whole],
         selected=selected,
         most_lost=most_lost,
         tolerance=tolerance,
@@ -301,10 +301,10 @@ def compare(
     t_half_width = pairs.times * np.nan_to_num(pairs.std_error)
     # Otherwise neither bounds it
     is_bounded = np.isfinite(t_half_width) | np.isfinite(pairs.below)
-    beyond = np.subtract(
+    extra_reach = np.subtract(
         pairs.below, t_half_width, out=np.zeros_like(t_half_width), where=is_bounded
     )
-    columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(beyond, 0.0))
+    columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(extra_reach, 0.0))
     rivals = [
         Rival(gap, float(times), float(farther))
         for name, gap, times, farther in zip(*columns, strict=False)
@@ -328,8 +328,8 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
     std_error = np.where(std_error > 0, std_error, np.nan)
     if not gaps:
         empty = np.empty(0)
-        alone = np.empty((0, 2))
-        return Pairs(gaps, empty, empty, empty, empty, empty, empty, alone, empty)
+        empty_reach = np.empty((0, 2))
+        return Pairs(gaps, empty, empty, empty, empty, empty, empty, empty_reach, empty)
     between = np.full((n, n), np.nan)
     i, j = np.triu_indices(n, k=1)
     between[i, j] = between[j, i] = std_error
@@ -433,10 +433,10 @@ def _plan_next_step(
     if conclusion.state == "unknown":
         n_labels = 2 * n_now if n_now >= MIN_AUDIT else MIN_AUDIT
     else:
-        needed = labels_for_choice(rivals, tolerance)
+        n_needed = labels_for_choice(rivals, tolerance)
         min_labels = max(MIN_AUDIT, _MIN_LABEL_GROWTH * n_now)
         n_labels = math.ceil(
-            min(max(needed, min_labels), max(a.of for a in open_counts))
+            min(max(n_needed, min_labels), max(a.of for a in open_counts))
         )
     return replace(step, policies=policies, n_labels=n_labels), n_now
 
@@ -541,11 +541,11 @@ class Analysis:
 
 def _count_labels(checked: Checked) -> Labelled:
     """Count labels and answers of a policy; for the logging policy also the logged ones."""
-    n, of = len(checked.own[0].rows), len(checked.fresh)
+    n, n_answers = len(checked.own[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
         logged = checked.data.logged
-        n, of = n + int(logged.labelled.sum()), of + len(logged)
-    return Labelled(n, of)
+        n, n_answers = n + int(logged.labelled.sum()), n_answers + len(logged)
+    return Labelled(n, n_answers)
 
 
 def analyse(
@@ -618,8 +618,8 @@ def analyse(
                 }
             policy_rows.append(replace(row, status=status, reason=reason, **numbers))
         if not compat:
-            best = min(policy_rows, key=lambda row: STATUSES.index(row.status))
-            headline_row = policy_rows[0] if has_headline else best
+            best_row = min(policy_rows, key=lambda row: STATUSES.index(row.status))
+            headline_row = policy_rows[0] if has_headline else best_row
             policy_rows = [
                 replace(row, headline=row is headline_row) for row in policy_rows
             ]

@@ -434,9 +434,9 @@ class Evidence:
         draw_bins = np.searchsorted(edges, self.fresh.score, side="right")
         share = np.bincount(draw_bins, self.draw_weights, len(edges) + 1)
         per_label = self.calibration.rows.label_weights
-        in_bin = np.bincount(bins, per_label, len(edges) + 1)
-        in_bin[in_bin == 0.0] = 1.0
-        return _normalize((share / in_bin)[bins] * per_label)
+        bin_weight = np.bincount(bins, per_label, len(edges) + 1)
+        bin_weight[bin_weight == 0.0] = 1.0
+        return _normalize((share / bin_weight)[bins] * per_label)
 
     def corrected_mean(
         self, reading: Reading, weight: Array, *, n_own: int = 0
@@ -487,16 +487,16 @@ class Evidence:
     def label_mean(self, reading: Reading, weight: Array) -> LabelMean:
         """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
         total = np.bincount(reading.rows.prompt, weight, self.n_prompts)
-        by_prompt = np.bincount(
+        prompt_sums = np.bincount(
             reading.rows.prompt, weight * reading.residual, self.n_prompts
         )
-        mean = float(by_prompt.sum() / total.sum())
+        mean = float(prompt_sums.sum() / total.sum())
         level, scale = float(np.average(reading.value, weights=weight)), self.data.scale
         largest = float(total.max() / total.sum())
         if (answers := self._find_labelled_set(reading)).has_chances:
             largest *= answers.label_weights.max() / reading.rows.label_weights.max()
         return LabelMean(
-            influence=(by_prompt - mean * total) / total.sum(),
+            influence=(prompt_sums - mean * total) / total.sum(),
             labelled=total > 0,
             lowest=largest * (scale.low - level - mean),
             highest=largest * (scale.high - level - mean),

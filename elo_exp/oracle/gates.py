@@ -249,10 +249,10 @@ class Checked(Evidence):
             status = PASSED
         elif low > margin or high < -margin:
             status = FAILED
-        beyond = max(below, above) - mean.half_width_at(0.90)
+        extra_reach = max(below, above) - mean.half_width_at(0.90)
         # For 80 % power of the two one-sided tests where the mean residual is 0.
         labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
-        n_needed = labels_only.labels_for_reach(margin, Z_POWER, max(beyond, 0.0))
+        n_needed = labels_only.labels_for_reach(margin, Z_POWER, max(extra_reach, 0.0))
         return replace(
             audit,
             status=status,
@@ -324,7 +324,9 @@ def _check_support(
     Raw weights correct what is read from the curve.
     """
     overlap, raw, scale = checked.overlap, checked.weights, checked.data.scale
-    by_raw, by_score = (kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS))
+    uses_raw, uses_calibrated = (
+        kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS)
+    )
     affinity, outside = overlap.affinity, _format_percent(overlap.out_of_range)
     reference = "logged" if checked.data.logging_policy else "labelled"
     at_end = _format_percent(overlap.saturation)
@@ -343,17 +345,17 @@ def _check_support(
         ),
         (
             "saturation",
-            overlap.card == CAUTION and not by_raw,
+            overlap.card == CAUTION and not uses_raw,
             False,
             f"{at_end} of its calibrated scores are at an end of their range",
         ),
     ]
-    if by_raw and raw:
+    if uses_raw and raw:
         gates += raw_weight_gates(raw)
     elif checked.audit.status != NOT_DONE:
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
-            bias = _measure_uncorrected_bias(checked, by_score)
+            bias = _measure_uncorrected_bias(checked, uses_calibrated)
             gates.append(_check_bias("bias", bias, estimate, words, scale))
     if raw is None or FRESH_DRAWS in requires:
         return gates
@@ -362,7 +364,7 @@ def _check_support(
             f"only {_format_percent(coverage)} of the logged answers are typical of it"
         )
         gates.append(("typical", coverage < 0.70, coverage < 0.30, coverage_reason))
-    if by_score:
+    if uses_calibrated:
         calibrated = checked.calibrated
         gates += _check_concentration(
             (estimate.ess or 0.0) / len(calibrated),
@@ -430,8 +432,8 @@ def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
 def _check_concentration(
     effective_share: float, top: float, variation: float, near_zero: float
 ) -> list[Gate]:
-    effective, needed = _format_percent(effective_share), _format_percent(MIN_ESS)
-    size_reason = f"effective sample {effective} of the rows ({needed} needed)"
+    effective, needed_share = _format_percent(effective_share), _format_percent(MIN_ESS)
+    size_reason = f"effective sample {effective} of the rows ({needed_share} needed)"
     zero_reason = f"{_format_percent(near_zero)} of the raw weights are nearly zero"
     top_reason = f"5 % of the rows hold {_format_percent(top)} of the weight"
     return [
@@ -456,7 +458,7 @@ def _check_precision(
     half_width = (high - low) / 2
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
     label_values = data.pool.label[data.pool.labelled]
-    needed = 62 if np.isin(label_values, (scale.low, scale.high)).all() else 30
+    n_needed = 62 if np.isin(label_values, (scale.low, scale.high)).all() else 30
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
     return [
         (
@@ -488,9 +490,9 @@ def _check_precision(
         ),
         (
             "labels",
-            labels < needed,
+            labels < n_needed,
             labels < 15,
-            f"its labels come to {labels:.0f} ({needed} needed)",
+            f"its labels come to {labels:.0f} ({n_needed} needed)",
         ),
     ]
 

@@ -98,8 +98,8 @@ def selection_p_value(
     p_values = [1.0]
     for value in (rank, from_middle):
         shares = excess * (value - value.mean())
-        by_prompt = np.bincount(prompt, shares).astype(float)
-        total, squares = abs(float(by_prompt.sum())), by_prompt**2
+        prompt_sums = np.bincount(prompt, shares).astype(float)
+        total, squares = abs(float(prompt_sums.sum())), prompt_sums**2
         if total > 0:
             error = math.sqrt(float(squares.sum()))
             df = degrees_of_freedom(squares)
