@@ -253,9 +253,9 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
     human, placed = run.human, tuple(run.drawn)
     arena_settings, judge_model = experiment.arena, experiment.judge.model
     battles = run.battles()
-    judged = Battles.from_rows([b for b in battles if b.model_a in placed])
+    judged_battles = Battles.from_rows([b for b in battles if b.model_a in placed])
     recalibration = Battles.from_rows([b for b in battles if b.model_a not in placed])
-    for name in sorted({*placed}.difference(judged.models)):
+    for name in sorted({*placed}.difference(judged_battles.models)):
         n_drawn, n_answered = len(run.usable(run.drawn[name])), len(run.responses[name])
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
         raise UserError(
@@ -264,14 +264,14 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "
             "the stored verdicts with experiment=store."
         )
-    all_battles = judged.concatenate(human)
+    all_battles = judged_battles.concatenate(human)
     board = experiment.rate(all_battles)
     flags = {model: board.row(model).flag for model in placed}
     placement = Placement(
         arena=run.arena.name,
         judge_model=judge_model,
         placed=placed,
-        judged=judged,
+        judged=judged_battles,
         human=human,
         board=board,
         kin=run.kin,
@@ -298,7 +298,7 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
         placement.fit = joint_fit.fit(
             human,
             recalibration,
-            judged,
+            judged_battles,
             placed,
             placement.kin.models,
             kin_sd=arena_settings.kin_sd,
@@ -309,7 +309,7 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
         if fit is None or placement.refusal:
             # Placed models keep their rows, without a rating.
             board = experiment.rate(
-                all_battles.select(np.arange(len(judged), len(all_battles)))
+                all_battles.select(np.arange(len(judged_battles), len(all_battles)))
             )
             refused_flags = {index_of(model): "refused" for model in placed}
             placement.board = replace(board, flags={**board.flags, **refused_flags})
@@ -384,17 +384,19 @@ def _rate_missing_results(
         return {}
     boards = list[Leaderboard | None]()
     for wins in (False, True):
-        judged = placement.judged
+        judged_battles = placement.judged
         for model, missing_battles in missing.items():
-            judged = count_for_one(judged, missing_battles, model, wins=wins)
-        all_battles = judged.concatenate(placement.human)
+            judged_battles = count_for_one(
+                judged_battles, missing_battles, model, wins=wins
+            )
+        all_battles = judged_battles.concatenate(placement.human)
         board: Leaderboard | None = experiment.rate(all_battles)
         if placement.by_judge and board:
             flags = {model: board.row(model).flag for model in placement.placed}
             fit = joint_fit.fit(
                 placement.human,
                 recalibration,
-                judged,
+                judged_battles,
                 placement.placed,
                 placement.kin.models,
                 kin_sd=experiment.arena.kin_sd,
@@ -464,10 +466,12 @@ def _conclude_placements(
 
     checks, kind  of the judge
     """
-    judged = placement.judged
+    judged_battles = placement.judged
     conclusions = {}
     for model in placement.placed:
-        model_battles = judged.select(judged.model_a == judged.models.index(model))
+        model_battles = judged_battles.select(
+            judged_battles.model_a == judged_battles.models.index(model)
+        )
         scope = Scope(
             judge=placement.judge_model,
             kind=kind,
@@ -500,7 +504,7 @@ def report(
     comparisons, judgments = {dimension: run.comparisons}, {dimension: run.judgments}
     quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
-    by_humans = replace(
+    human_board = replace(
         placement.human_board, label=f"{placement.votes.title()} votes alone"
     )
     boards = {
@@ -508,7 +512,7 @@ def report(
         "by_judge": placement.by_judge,
         "soft": placement.soft,
         "truth": placement.truth,
-        "by_humans": by_humans,
+        "by_humans": human_board,
     }
     rated_standings = Standings(
         models=placement.placed,
@@ -518,9 +522,9 @@ def report(
         diagnoses=audits(experiment.judge, [run.rubric], context.store),
     )
     if arena_settings.union:
-        by_arena = {q: q.partition(":")[0] for q in placement.human.questions}
+        arena_by_question = {q: q.partition(":")[0] for q in placement.human.questions}
         votes = {dimension: Fitted.of(placement.human)}
-        strata = standings.of_strata(votes, by_arena, method.rate)
+        strata = standings.of_strata(votes, arena_by_question, method.rate)
         rated_standings = standings.with_diagnoses(rated_standings, strata)
     rated_standings = with_checks(rated_standings, [quality])
     kind = scope_of(experiment.judge).kind

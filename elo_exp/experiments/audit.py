@@ -224,12 +224,12 @@ class AuditJudge:
             reads=self._has_verdict,
             noun=_REQUEST_NOUN,
         )
-        judged = {
+        judged_by_dimension = {
             rubric.dimension: self._read_judgments(rubric, replies)
             for rubric in self.rubric.values()
         }
         dimension_audits = [
-            self._decide_audit(rubric, judged[rubric.dimension], replies)
+            self._decide_audit(rubric, judged_by_dimension[rubric.dimension], replies)
             for rubric in self.rubric.values()
         ]
         for dimension_audit in dimension_audits:
@@ -238,7 +238,7 @@ class AuditJudge:
                 dimension_audit.audit["rubric_key"],
             )
             write_json(audit_decisions.path(store.folder, *keys), dimension_audit.audit)
-        return _AuditOutcome(audited=dimension_audits, judged=judged)
+        return _AuditOutcome(audited=dimension_audits, judged=judged_by_dimension)
 
     def _write_report(self, context: Context, outcome: _AuditOutcome) -> Report:
         run_dir = context.run_dir
@@ -458,10 +458,10 @@ class AuditJudge:
         return pairs
 
     def _decide_audit(
-        self, rubric: Rubric, judged: Judged, replies: Mapping[str, JudgeReply]
+        self, rubric: Rubric, pairs: Judged, replies: Mapping[str, JudgeReply]
     ) -> Audited:
         """Decide on everything that was measured on one dimension."""
-        measurements = measures(judged, self.audit.delta)
+        measurements = measures(pairs, self.audit.delta)
         results = audit_decisions.decide(measurements, self.audit.delta)
         n_prompts = len(self._make_cases(rubric))
         conclusion = audit_conclusion(
@@ -470,11 +470,9 @@ class AuditJudge:
             dimension=rubric.dimension,
             n_prompts=n_prompts,
         )
-        judgments = [judgment for _, judgment in judged]
+        judgments = [judgment for _, judgment in pairs]
         keys = {
-            query.key
-            for asked_question, _ in judged
-            for query in asked_question.queries
+            query.key for asked_question, _ in pairs for query in asked_question.queries
         }
         audit = {
             "schema": 1,
@@ -490,7 +488,7 @@ class AuditJudge:
             "n_prompts": n_prompts,
             "n_of_turns": self._turn_counts[0],
             "n_bank": self._turn_counts[1],
-            "n_questions": len(judged),
+            "n_questions": len(pairs),
             "n_queries": len(keys),
             "n_invalid": sum(judgment.invalid for judgment in judgments),
             "dollars": sum(replies[key].dollars for key in keys),

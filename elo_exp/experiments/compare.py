@@ -260,8 +260,8 @@ def compare(runs: Sequence[FinishedRun]) -> Comparison:
 def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
     """Raise UserError where the verdicts of one run are shares, and those of another labels."""
     shares, labels = dict[str, str](), dict[str, str]()  # the first run, by dimension
-    for run, by_dimension in battles.items():
-        for dimension, dimension_battles in by_dimension.items():
+    for run, battles_by_dimension in battles.items():
+        for dimension, dimension_battles in battles_by_dimension.items():
             n_shares, n_labels = dimension_battles.n_shares()
             if n_shares:
                 shares.setdefault(dimension, run)
@@ -319,9 +319,9 @@ def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -
             (a["influence"].get(p, 0.0), b["influence"].get(p, 0.0)) for p in prompts
         ]
         n_shared = sum(x != 0 and y != 0 for x, y in parts)
-        by_prompt = np.array(parts)[:, 1] - np.array(parts)[:, 0]
+        prompt_differences = np.array(parts)[:, 1] - np.array(parts)[:, 0]
         value = b["value"] - a["value"]
-        error, df = clustered_error(by_prompt, np.ones(len(parts), dtype=bool))
+        error, df = clustered_error(prompt_differences, np.ones(len(parts), dtype=bool))
         if labels := _subtract_label_means(prompts, a, b):
             uncovered = [_select_uncovered_influence(side, prompts) for side in (b, a)]
             gap = Estimate(
@@ -329,8 +329,8 @@ def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -
                 std_error=error,
                 degrees_of_freedom=df,
                 n=len(parts),
-                influence=by_prompt,
-                influence_labels=by_prompt,
+                influence=prompt_differences,
+                influence_labels=prompt_differences,
                 influence_beside=uncovered[0] - uncovered[1],
                 labels=labels,
             )

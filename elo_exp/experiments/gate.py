@@ -258,7 +258,7 @@ class Gate(Pairwise):
             }
         else:
             controls = self._make_controls(comparisons)
-            judged = self.judge_pairs(
+            all_judgments = self.judge_pairs(
                 self._select_comparisons(comparisons), context.store
             )
             judgments, control_judgments = (
@@ -268,7 +268,7 @@ class Gate(Pairwise):
                         for j in dimension_judgments
                         if (j.entrant_a == DEGRADED_COPY) is is_control
                     ]
-                    for name, dimension_judgments in judged.items()
+                    for name, dimension_judgments in all_judgments.items()
                 }
                 for is_control in (False, True)
             )

@@ -210,10 +210,12 @@ class Judged:
             return
         for name, entrant in list(self.entrant.items()):
             files = entrant.input_files if isinstance(entrant, ReadsFiles) else {}
-            absent = [path for path in files.values() if not path.exists()]
-            if absent:
+            absent_paths = [path for path in files.values() if not path.exists()]
+            if absent_paths:
                 logger.warning(
-                    "warning: %s: found no %s. Going on without it.", name, absent[0]
+                    "warning: %s: found no %s. Going on without it.",
+                    name,
+                    absent_paths[0],
                 )
                 del self.entrant[name]
 
@@ -446,9 +448,9 @@ class Pairwise(Judged):
         """Describe, before money is spent, which entrants gave the same answers, as far as they are known."""
         prompts = self._repeat_prompts()
         known_responses = pipeline.known_responses(prompts, self.entrant, store)
-        stops = self._find_known_waste(prompts, known_responses, store) is not None
+        stops_run = self._find_known_waste(prompts, known_responses, store) is not None
         return plan_of_equal_answers(
-            equal_answers.of_responses(known_responses), stops=stops
+            equal_answers.of_responses(known_responses), stops=stops_run
         )
 
     def _refuse_equal(
@@ -873,9 +875,9 @@ def refuse_no_prompts(config: Mapping[str, Any]) -> None:
         )
 
 
-def _describe_missing_prompts(why: str) -> str:
+def _describe_missing_prompts(reason: str) -> str:
     return (
-        f"prompts.bank_path: {why}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
+        f"prompts.bank_path: {reason}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
         "answers that hold their prompts, or study=medical for the bank that ships."
     )
 

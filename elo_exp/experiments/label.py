@@ -308,9 +308,9 @@ class LabelByPeople:
     def _judge_battles(self) -> Mapping[str, Battles]:
         """The judge's battles by dimension."""
         battles = self._finished_run.battles()
-        if absent := [name for name in self._votes if name not in battles]:
+        if absent_dimensions := [name for name in self._votes if name not in battles]:
             raise UserError(
-                f"run: {self.folder} has no battles of {listed(absent)} (battles.jsonl), with which labels are "
+                f"run: {self.folder} has no battles of {listed(absent_dimensions)} (battles.jsonl), with which labels are "
                 "compared."
             )
         return battles
@@ -399,11 +399,13 @@ class LabelByPeople:
 
     def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
         """Fit labels and verdicts jointly; return the board, or why there is none for so many entrants."""
-        judged = self._judge_battles[dimension]
-        if len(judged.models) < people.JOINT_FROM:
+        judge_battles = self._judge_battles[dimension]
+        if len(judge_battles.models) < people.JOINT_FROM:
             return None, None
         votes = self._make_label_battles(dimension)
-        fit = joint_fit.fit(votes, judged, judged.select(judged.winner < 0), ())
+        fit = joint_fit.fit(
+            votes, judge_battles, judge_battles.select(judge_battles.winner < 0), ()
+        )
         if fit.refusal:
             conclusion = Conclusion(state="refused", reasons=(fit.refusal,))
             explanation = arena_words.because(fit.refusal, conclusion)

@@ -67,9 +67,9 @@ def _parse_pairs(value: Any) -> Any:
         )
     words = [str(word) for word, _ in value]
     if len(set(words)) < len(words):
-        twice = next(word for word in words if words.count(word) > 1)
+        repeated_word = next(word for word in words if words.count(word) > 1)
         raise UserError(
-            f"battles_values: found {twice!r} twice. Expected each word once."
+            f"battles_values: found {repeated_word!r} twice. Expected each word once."
         )
     return dict(zip(words, (meaning for _, meaning in value), strict=True))
 
@@ -320,7 +320,7 @@ class Rate:
         )
 
     @functools.cached_property
-    def _score_standings(self) -> Standings:
+    def _standings_of_scores(self) -> Standings:
         rows, _ = self._scores
         at, hat = self.pass_.at, self.pass_.hat
         return standings.of_scores(
@@ -339,7 +339,7 @@ class Rate:
                 f"{name}: found battles in {_format_files([*self._shards_by_table])}. Expected scores of items: a win is a "
                 "pair’s, and no draw of an entrant’s succeeds by itself."
             )
-        _ = self._score_standings if self._is_scored else self._separate_parties
+        _ = self._standings_of_scores if self._is_scored else self._separate_parties
 
     def dry_run(self, context: Context) -> None:
         """What else can be wrong has been checked with the files."""
@@ -357,10 +357,12 @@ class Rate:
                 name: repeated_files.hashes_of_scores(
                     row for row in rows if row.dimension == name
                 )
-                for name in self._score_standings.dimensions
+                for name in self._standings_of_scores.dimensions
             }
             return report(
-                self._add_looks(self._score_standings, scope, hashes, context.store),
+                self._add_looks(
+                    self._standings_of_scores, scope, hashes, context.store
+                ),
                 context,
                 scope=scope,
                 facts={"battles_files": facts},

@@ -315,14 +315,14 @@ class Tournament(Pairwise):
             )
             rank_by_prompt = {prompt_id: n for n, prompt_id in enumerate(order)}
             for name, dimension_missing in unanswered.items():
-                last = max(
+                last_rank = max(
                     (rank_by_prompt[c.prompt_id] for c in asked_comparisons[name]),
                     default=-1,
                 )
                 unanswered[name] = [
                     battle
                     for battle in dimension_missing
-                    if rank_by_prompt[battle.question_id or ""] <= last
+                    if rank_by_prompt[battle.question_id or ""] <= last_rank
                 ]
         cluster_of = self._cluster_of
         return {
