@@ -18,13 +18,13 @@ _MAX_GROUPS = 8  # of opponents, by the share of wins that is predicted
 @matplotlib.rc_context(style.STYLE)
 def plots(placement: Placement) -> list[Plot]:
     """Draw the leaderboard, if somebody has a rating, and the fit of those placed who have one."""
-    drawn = []
+    figures = []
     if np.isfinite(placement.board.rating).any():
-        drawn.append(leaderboard(placement))
+        figures.append(leaderboard(placement))
     board = placement.by_judge or placement.board
     if rows := opponents(placement.judged, placement.placed, board):
-        drawn.append(predicted_and_observed(rows))
-    return drawn
+        figures.append(predicted_and_observed(rows))
+    return figures
 
 
 def leaderboard(placement: Placement) -> Plot:
@@ -55,12 +55,12 @@ def leaderboard(placement: Placement) -> Plot:
 
 def predicted_and_observed(rows: Sequence[Row]) -> Plot:
     """Draw a placed model's share of wins against its opponents, by the share that is predicted."""
-    figure, shown = panels(grouped(rows, "model"), "wins, predicted", "wins, observed")
+    figure, axes = panels(grouped(rows, "model"), "wins, predicted", "wins, observed")
     names = ("predicted", "observed", "ci_low", "ci_high")
-    for ax, some in shown:
-        data = columns(some, *names[:2], "n_games", "n_battles")
+    for ax, panel_rows in axes:
+        data = columns(panel_rows, *names[:2], "n_games", "n_battles")
         data, points = data[:, data[0].argsort(kind="stable")], []
-        for group in np.array_split(data, min(len(some), _MAX_GROUPS), axis=1):
+        for group in np.array_split(data, min(len(panel_rows), _MAX_GROUPS), axis=1):
             mean = np.average(group[:2], axis=1, weights=group[2]).tolist()
             values = *mean, *share_interval(mean[1], group[3].sum())
             points.append(dict(zip(names, values, strict=True)))

@@ -14,18 +14,26 @@ _VERDICTS = ("cannot tell", "biased", "ok")  # blue, vermilion, green
 @matplotlib.rc_context(style.STYLE)
 def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
     """Draw a line for each bias, the worst on top. A row is one of audit.csv."""
-    shown = [row for row in rows if row["kind"] == "bias" and row["n"]]
-    if not shown:
+    bias_rows = [row for row in rows if row["kind"] == "bias" and row["n"]]
+    if not bias_rows:
         return []
-    names = {row["probe"]: row["probe"] for row in shown}
-    by, size = grouped(shown, "dimension"), kinds.lines(len(names))
-    figure, axes = panels(by, "how far x is preferred", size=size)
+    names = {row["probe"]: row["probe"] for row in bias_rows}
+    by_dimension, size = grouped(bias_rows, "dimension"), kinds.lines(len(names))
+    figure, axes = panels(by_dimension, "how far x is preferred", size=size)
     numbers = "estimate", "low", "high"
-    for ax, some in axes:
+    for ax, panel_rows in axes:
         ax.axvspan(-delta, delta, color=GREEN, alpha=0.12, lw=0)
         ax.axvline(0, color=SOFT, lw=0.8)
         kinds.intervals(
-            ax, some, names, "verdict", _VERDICTS, of="probe", numbers=numbers
+            ax,
+            panel_rows,
+            names,
+            "verdict",
+            _VERDICTS,
+            line_column="probe",
+            numbers=numbers,
         )
     caption = "Preference for x beyond a half, or beyond the control, with its 90 % interval over prompts. The band is ok."
-    return [plot("audit", figure, shown, "How far can the judge be trusted?", caption)]
+    return [
+        plot("audit", figure, bias_rows, "How far can the judge be trusted?", caption)
+    ]

@@ -20,30 +20,36 @@ _JOINT = "all, jointly"
 def plots(opinions: Sequence[Opinion]) -> list[Plot]:
     """Draw the ratings by each judge, a panel for each dimension."""
     rows = _rows(opinions)
-    own = [row for row in rows if row["judge"] != _JOINT]
-    if not any(row["rating"] is not None for row in own):
+    judge_rows = [row for row in rows if row["judge"] != _JOINT]
+    if not any(row["rating"] is not None for row in judge_rows):
         return []
     joint = [row for row in rows if row["judge"] == _JOINT]
-    models = best_first(joint or own)
+    models = best_first(joint or judge_rows)
     names = {model: label(model) for model in models[:MAX_ROWS]}
-    judges = [*grouped(own, "judge")]
+    judges = [*grouped(judge_rows, "judge")]
     size = kinds.lines(len(names) * math.ceil(len(judges) / 2))
-    figure, shown = panels(grouped(rows, "dimension"), "rating", size=size)
-    for ax, some in shown:
-        by = grouped(some, "judge")
-        for row in by.pop(_JOINT, []):
+    figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
+    for ax, panel_rows in axes:
+        rows_by_judge = grouped(panel_rows, "judge")
+        for row in rows_by_judge.pop(_JOINT, []):
             if row["model"] in names:
-                at = list(names).index(row["model"])
+                line_index = list(names).index(row["model"])
                 ax.fill_betweenx(
-                    (at - 0.42, at + 0.42),
+                    (line_index - 0.42, line_index + 0.42),
                     row["ci_low"],
                     row["ci_high"],
                     color=style.LINE,
                     lw=0,
-                    label="" if at else _JOINT,
+                    label="" if line_index else _JOINT,
                 )
-                ax.vlines(row["rating"], at - 0.42, at + 0.42, color=style.SOFT, lw=0.8)
-        kinds.intervals(ax, [*chain(*by.values())], names, "judge", judges)
+                ax.vlines(
+                    row["rating"],
+                    line_index - 0.42,
+                    line_index + 0.42,
+                    color=style.SOFT,
+                    lw=0.8,
+                )
+        kinds.intervals(ax, [*chain(*rows_by_judge.values())], names, "judge", judges)
     caption = "Ratings of each entrant by each judge, with the 95 % intervals of that judge alone, which cover other prompts."
     if joint:
         caption += (
@@ -56,9 +62,9 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
 
 def _rows(opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
     return [
-        {"dimension": one.dimension, "judge": judge, **rating.to_dict()}
-        for one in opinions
-        for judge, board in [*one.boards.items(), (_JOINT, one.board)]
+        {"dimension": opinion.dimension, "judge": judge, **rating.to_dict()}
+        for opinion in opinions
+        for judge, board in [*opinion.boards.items(), (_JOINT, opinion.board)]
         if board is not None
         for rating in board.ratings
     ]

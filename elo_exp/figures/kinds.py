@@ -29,27 +29,27 @@ def intervals(
     ax: Axes,
     rows: Sequence[Row],
     names: Mapping[str, str],
-    by: str,
+    series_column: str,
     series: Collection[str],
     *,
-    of: str = "model",
+    line_column: str = "model",
     numbers: Sequence[str] = ("rating", "ci_low", "ci_high"),
 ) -> None:
     """Draw values with their intervals, a line for each name, the first on top.
 
     A row without a value shows the end of its interval that is known as an arrow, or its flag.
 
-    names    the label of each line, by the value of the column `of`
-    series   the values of the column `by`, each with a mark of its own
+    names    the label of each line, by the value of the column `line_column`
+    series   the values of the column `series_column`, each with a mark of its own
     numbers  the columns of the value and of the ends of its interval
     """
     lines = list(names)
-    shown = [row for row in rows if row[of] in names]
+    named_rows = [row for row in rows if row[line_column] in names]
     for i, name in enumerate(series):
-        some = [row for row in shown if row[by] == name]
-        value, low, high = columns(some, *numbers)
-        y = np.array([lines.index(row[of]) for row in some])
-        if len(shown) > len(lines):  # side by side
+        series_rows = [row for row in named_rows if row[series_column] == name]
+        value, low, high = columns(series_rows, *numbers)
+        y = np.array([lines.index(row[line_column]) for row in series_rows])
+        if len(named_rows) > len(lines):  # side by side
             y = y + ((i + 0.5) / len(series) - 0.5) * 0.6
         color = PALETTE[i % len(PALETTE)]
         ax.hlines(y, low, high, color=color)
@@ -59,12 +59,14 @@ def intervals(
                 end, marker = (high[j], "<") if np.isnan(low[j]) else (low[j], ">")
                 ax.plot(end, y[j], marker, color=color)
                 continue
-            at: Any = {
+            position: Any = {
                 "xycoords": ("axes fraction", "data"),
                 "va": "center",
                 "bbox": {"color": "white", "pad": 1},
             }
-            ax.annotate(_without_value(some[j]), (0.01, y[j]), color=SOFT, **at)
+            ax.annotate(
+                _without_value(series_rows[j]), (0.01, y[j]), color=SOFT, **position
+            )
     ax.set_yticks(range(len(lines)), names.values())
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.tick_params(axis="y", labelcolor=INK)
@@ -115,15 +117,17 @@ def matrix(
 
 def elo_by_k(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
     """Draw the Elo of models by K, with its Monte Carlo error; dotted its limit."""
-    found = grouped(rows, "model")
-    for model, look in color.items():
-        some = found.get(model, [])
-        if some:
-            k, elo, error = columns(some, "k", "rating", "ordering_error")
-            words = label(model)
-            ax.errorbar(k, elo, Z95 * error, fmt="o-", ms=3, color=look, label=words)
-            if some[0].get("elo_limit") is not None:
-                ax.axhline(some[0]["elo_limit"], color=look, ls=":")
+    rows_by_model = grouped(rows, "model")
+    for model, line_color in color.items():
+        model_rows = rows_by_model.get(model, [])
+        if model_rows:
+            k, elo, error = columns(model_rows, "k", "rating", "ordering_error")
+            model_label = label(model)
+            ax.errorbar(
+                k, elo, Z95 * error, fmt="o-", ms=3, color=line_color, label=model_label
+            )
+            if model_rows[0].get("elo_limit") is not None:
+                ax.axhline(model_rows[0]["elo_limit"], color=line_color, ls=":")
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:g}")
 

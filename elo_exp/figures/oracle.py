@@ -30,32 +30,38 @@ _POINTS = 200  # of a curve of weights
 @matplotlib.rc_context(style.STYLE)
 def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
     """Draw what this analysis allows."""
-    drawn = [estimates(analysis, truth), calibration(analysis)]
+    figures = [estimates(analysis, truth), calibration(analysis)]
     weighted = [
-        found
-        for found in analysis.checks.values()
-        if found.weights is not None and found.weights.ess_calibrated is not None
+        checked
+        for checked in analysis.checks.values()
+        if checked.weights is not None and checked.weights.ess_calibrated is not None
     ]
-    return [*drawn, weights(weighted)] if weighted else drawn
+    return [*figures, weights(weighted)] if weighted else figures
 
 
 def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
     """Draw every estimate with its interval, and the truth where it is known."""
-    known = {policy: value.mean for policy, value in truth.items()}
+    mean_by_policy = {policy: value.mean for policy, value in truth.items()}
     rows = [
-        {**row.to_dict(), "truth": known.get(row.policy), "flag": "refused"}
+        {**row.to_dict(), "truth": mean_by_policy.get(row.policy), "flag": "refused"}
         for row in analysis.estimates
     ]
     names = {row["estimator"]: row["estimator"] for row in rows}
-    by, size = grouped(rows, "policy"), kinds.lines(len(names))
-    figure, shown = panels(by, "mean oracle label", size=size)
-    for ax, some in shown:
+    by_policy, size = grouped(rows, "policy"), kinds.lines(len(names))
+    figure, axes = panels(by_policy, "mean oracle label", size=size)
+    for ax, panel_rows in axes:
         numbers = "value", "ci_low", "ci_high"
         kinds.intervals(
-            ax, some, names, "status", STATUSES, of="estimator", numbers=numbers
+            ax,
+            panel_rows,
+            names,
+            "status",
+            STATUSES,
+            line_column="estimator",
+            numbers=numbers,
         )
-        if some[0]["truth"] is not None:
-            ax.axvline(some[0]["truth"], color=INK, lw=1, label="truth")
+        if panel_rows[0]["truth"] is not None:
+            ax.axvline(panel_rows[0]["truth"], color=INK, lw=1, label="truth")
     return plot(
         "estimates",
         figure,
@@ -80,20 +86,22 @@ def calibration(analysis: Analysis) -> Plot:
             curve(curve.index(labelled)),
         )
     )
-    known = n_labels > 0
-    score, mean_label, calibrated = sums / np.where(known, n_labels, np.nan)
+    has_labels = n_labels > 0
+    score, mean_label, calibrated = sums / np.where(has_labels, n_labels, np.nan)
     share_logged = np.histogram(data.pool.score, edges)[0] / len(data.pool)
     rows: list[Row] = []
     ylabel = "oracle label; share of scores"
-    figure, shown = panels(analysis.checks, "judge score", ylabel)
-    for ax, found in shown:
-        scores, counts = found.fresh.score, found.draw_weights
+    figure, axes = panels(analysis.checks, "judge score", ylabel)
+    for ax, checked in axes:
+        scores, counts = checked.fresh.score, checked.draw_weights
         if not len(scores):
-            scores, counts = found.logged.score, found.hajek
+            scores, counts = checked.logged.score, checked.hajek
         share = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
-        at_logged, at = scale.low + scale.width * np.stack([share_logged, share])
+        height_logged, height = scale.low + scale.width * np.stack(
+            [share_logged, share]
+        )
         ax.stairs(
-            at_logged,
+            height_logged,
             edges,
             baseline=scale.low,
             fill=True,
@@ -101,11 +109,11 @@ def calibration(analysis: Analysis) -> Plot:
             alpha=0.4,
             label=f"scores of {', '.join(data.lenders)}",
         )
-        ax.stairs(at, edges, baseline=scale.low, label="scores of the policy")
-        ax.plot(score[known], calibrated[known], label="calibration")
+        ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")
+        ax.plot(score[has_labels], calibrated[has_labels], label="calibration")
         ax.plot(score, mean_label, "o", ms=3, color=INK, label="mean label")
         rows += arrays.rows(
-            policy=found.policy,
+            policy=checked.policy,
             low=edges[:-1],
             high=edges[1:],
             share_logged=share_logged,
@@ -129,17 +137,25 @@ def calibration(analysis: Analysis) -> Plot:
 def weights(checks: Sequence[Checked]) -> Plot:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
-    for found in checks:
-        lines = {"raw": found.hajek, "calibrated on the score": found.calibrated}
+    for checked in checks:
+        lines = {"raw": checked.hajek, "calibrated on the score": checked.calibrated}
         for kind, values in lines.items():
-            held = np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()
-            at = np.linspace(0, len(values), _POINTS).astype(int)
-            share = {"share_of_rows": at / len(values), "share_of_weight": held[at]}
-            rows += arrays.rows(policy=found.policy, weights=kind, **share)
-    by, xlabel = grouped(rows, "policy"), "logged answers, largest weight first"
-    figure, shown = panels(by, xlabel, "share of all weight")
-    for ax, some in shown:
-        for kind, line in grouped(some, "weights").items():
+            weight_shares = (
+                np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()
+            )
+            row_counts = np.linspace(0, len(values), _POINTS).astype(int)
+            share = {
+                "share_of_rows": row_counts / len(values),
+                "share_of_weight": weight_shares[row_counts],
+            }
+            rows += arrays.rows(policy=checked.policy, weights=kind, **share)
+    by_policy, xlabel = (
+        grouped(rows, "policy"),
+        "logged answers, largest weight first",
+    )
+    figure, axes = panels(by_policy, xlabel, "share of all weight")
+    for ax, panel_rows in axes:
+        for kind, line in grouped(panel_rows, "weights").items():
             ax.plot(*columns(line, "share_of_rows", "share_of_weight"), label=kind)
         ax.axline((0, 0), slope=1, color=SOFT, lw=0.8, ls="--", label="equal weights")
         ax.xaxis.set_major_formatter(kinds.SHARES)
@@ -194,28 +210,37 @@ _GRID = {  # by column: heading, label of the axis, caption
 @matplotlib.rc_context(style.STYLE)
 def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
     """Draw rows of grid.csv over all policies, of what is given by one calibration."""
-    at = {"calibration": calibration, "policy": ALL, "status": GIVEN}
+    overall = {"calibration": calibration, "policy": ALL, "status": GIVEN}
     rows = [
         {**row, "refused": 1.0 - row["share"]}
         for row in rows
-        if at.items() <= row.items()
+        if overall.items() <= row.items()
     ]
     names = [name for name in grouped(rows, "estimator") if name != HEADLINE]
     color = {HEADLINE: INK, **dict(zip(names, PALETTE * 2, strict=False))}
-    known = {
+    rows_by_column = {
         column: [row for row in rows if row[column] is not None] for column in _GRID
     }
-    return [_lines(some, column, color) for column, some in known.items() if some]
+    return [
+        _lines(column_rows, column, color)
+        for column, column_rows in rows_by_column.items()
+        if column_rows
+    ]
 
 
 def _lines(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> Plot:
     heading, ylabel, caption = _GRID[column]
-    by = {f"{size:,} prompts": some for size, some in grouped(rows, "size").items()}
-    figure, axes = panels(by, "share of logged answers labelled", ylabel)
-    for ax, some in axes:
+    by_title = {
+        f"{size:,} prompts": size_rows
+        for size, size_rows in grouped(rows, "size").items()
+    }
+    figure, axes = panels(by_title, "share of logged answers labelled", ylabel)
+    for ax, panel_rows in axes:
         if column == "coverage":
             ax.axhline(0.95, color=SOFT, lw=0.8, ls="--")
-        for (name, weights), line in grouped(some, "estimator", "weights").items():
+        for (name, weights), line in grouped(
+            panel_rows, "estimator", "weights"
+        ).items():
             x, y, low, high = columns(
                 line, "label_share", column, "coverage_low", "coverage_high"
             )

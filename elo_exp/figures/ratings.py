@@ -39,7 +39,7 @@ MAX_FITTED = 12  # entrants whose pairs are drawn
 def plots(standings: Standings) -> list[Plot]:
     """Draw what these standings allow: of the order experiment nothing without Elo, less where there
     is one order."""
-    drawn = [
+    figures = [
         ratings(standings),
         win_rates(standings),
         power(standings),
@@ -47,26 +47,28 @@ def plots(standings: Standings) -> list[Plot]:
         length_effect(standings),
     ]
     if any(standings.elo.values()):
-        drawn.append(k_sensitivity(standings))
+        figures.append(k_sensitivity(standings))
     rows = trace_rows(standings)
     if any(row["n_perms"] > 1 for row in rows):
-        drawn += [permutation_traces(standings, rows), order_effect(standings)]
-    return [plot for plot in drawn if plot is not None]
+        figures += [permutation_traces(standings, rows), order_effect(standings)]
+    return [plot for plot in figures if plot is not None]
 
 
 def best(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method, or the end of it that is known;
     those without one last."""
     rows = _rating_rows(standings)
-    first = [row for row in rows if row["method"] == rows[0]["method"]]
+    primary_rows = [row for row in rows if row["method"] == rows[0]["method"]]
     ends = ("rating", *_ENDS)
-    known = [
+    located_rows = [
         {**row, "at": next((row[e] for e in ends if row[e] is not None), None)}
-        for row in first
+        for row in primary_rows
     ]
-    if all(row["at"] is None for row in known):  # a total order has ranks alone
-        known = [{**row, "at": row["rank"] and -row["rank"]} for row in known]
-    return best_first(known, "at")
+    if all(row["at"] is None for row in located_rows):  # a total order has ranks alone
+        located_rows = [
+            {**row, "at": row["rank"] and -row["rank"]} for row in located_rows
+        ]
+    return best_first(located_rows, "at")
 
 
 def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
@@ -86,12 +88,14 @@ def ratings(standings: Standings) -> Plot | None:
     names = {model: label(model) for model in models[:MAX_ROWS]}
     methods = {row["method"]: row["interval"] or "none" for row in rows}
     size = kinds.lines(len(names))
-    figure, shown = panels(grouped(rows, "dimension"), "rating", size=size)
-    for ax, some in shown:
-        kinds.intervals(ax, some, names, "method", methods)
-        if all(row[end] is None for row in some for end in ("rating", *_ENDS)):
+    figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
+    for ax, panel_rows in axes:
+        kinds.intervals(ax, panel_rows, names, "method", methods)
+        if all(row[end] is None for row in panel_rows for end in ("rating", *_ENDS)):
             ax.set_xticks([])
-    words = "; ".join(f"{name}: {interval}" for name, interval in methods.items())
+    method_intervals = "; ".join(
+        f"{name}: {interval}" for name, interval in methods.items()
+    )
     is_open = any(r["rating"] is None and (r["ci_low"] or r["ci_high"]) for r in rows)
     arrows = (
         " An arrow: the rating is not finite, and is beyond this." if is_open else ""
@@ -101,16 +105,18 @@ def ratings(standings: Standings) -> Plot | None:
         figure,
         rows,
         "Ratings and their 95 % intervals",
-        f"Ratings, best first. 95 % intervals: {words}.{arrows}"
+        f"Ratings, best first. 95 % intervals: {method_intervals}.{arrows}"
         + only_best(names, models),
     )
 
 
 def _rating_rows(standings: Standings) -> list[dict[str, Any]]:
     """The leaderboards of every method as rows, those of the primary method first."""
-    first = standings.primary_method
-    by_method = sorted(standings.companions.items(), key=lambda item: item[0] != first)
-    boards = [item for _, some in by_method for item in some.items()]
+    primary_method = standings.primary_method
+    by_method = sorted(
+        standings.companions.items(), key=lambda item: item[0] != primary_method
+    )
+    boards = [item for _, method_boards in by_method for item in method_boards.items()]
     return [
         {
             "dimension": dimension,
@@ -129,9 +135,11 @@ def _rating_rows(standings: Standings) -> list[dict[str, Any]]:
 def win_rates(standings: Standings) -> Plot | None:
     """Draw how often the row beats the column, ties counting half."""
     rows = []
-    for found in standings.win_rates:
-        n = found.a_wins + found.b_wins + found.ties
-        rows.append({**found.to_dict(), "share": (found.a_wins + found.ties / 2) / n})
+    for win_rate in standings.win_rates:
+        n = win_rate.a_wins + win_rate.b_wins + win_rate.ties
+        rows.append(
+            {**win_rate.to_dict(), "share": (win_rate.a_wins + win_rate.ties / 2) / n}
+        )
     if not rows:
         return None
     models = best(standings)
@@ -139,10 +147,12 @@ def win_rates(standings: Standings) -> Plot | None:
     down = {model: f"{label(model)}  {n}" for model, n in across.items()}
     side = len(down) * (0.45 if len(down) <= 12 else 0.25)
     size = 1.5 + side, 0.3 + 0.75 * side
-    by = grouped(rows, "dimension")
-    figure, shown = panels(by, "entrant, by its number", size=size)
-    for ax, some in shown:
-        cells = {(row["entrant_a"], row["entrant_b"]): row["share"] for row in some}
+    by_dimension = grouped(rows, "dimension")
+    figure, axes = panels(by_dimension, "entrant, by its number", size=size)
+    for ax, panel_rows in axes:
+        cells = {
+            (row["entrant_a"], row["entrant_b"]): row["share"] for row in panel_rows
+        }
         cells |= {(b, a): 1 - share for (a, b), share in cells.items()}
         kinds.matrix(ax, cells, down, across, (0, 1), "{:.0%}")
     return plot(
@@ -161,24 +171,28 @@ def win_rates(standings: Standings) -> Plot | None:
 def predicted_and_observed(standings: Standings) -> Plot | None:
     """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
     rows = []
-    for dimension, found in standings.diagnoses.items():
-        if not found["transitivity"]["df"]:
+    for dimension, diagnosis in standings.diagnoses.items():
+        if not diagnosis["transitivity"]["df"]:
             continue
-        won = shares(standings.battles[dimension])
-        for pair in found["pair_residuals"]:
-            share = won[pair["model_a"], pair["model_b"]]
-            of_share = share.share, share.std_error, share.n_prompts
-            low, high = clustered_interval(*of_share) or (None, None)
+        win_shares = shares(standings.battles[dimension])
+        for pair in diagnosis["pair_residuals"]:
+            share = win_shares[pair["model_a"], pair["model_b"]]
+            share_statistics = share.share, share.std_error, share.n_prompts
+            low, high = clustered_interval(*share_statistics) or (None, None)
             ends = {"predicted": pair["expected"], "ci_low": low, "ci_high": high}
             rows.append({**pair, **ends})
     if not rows:
         return None
     models = best(standings)
-    few = models[:MAX_FITTED]
-    by = grouped(rows, "dimension")
-    figure, shown = panels(by, "win rate, predicted", "win rate, observed")
-    for ax, some in shown:
-        pairs = [row for row in some if {row["model_a"], row["model_b"]} <= {*few}]
+    best_models = models[:MAX_FITTED]
+    by_dimension = grouped(rows, "dimension")
+    figure, axes = panels(by_dimension, "win rate, predicted", "win rate, observed")
+    for ax, panel_rows in axes:
+        pairs = [
+            row
+            for row in panel_rows
+            if {row["model_a"], row["model_b"]} <= {*best_models}
+        ]
         kinds.observed(ax, pairs)
     return plot(
         "predicted_and_observed",
@@ -187,7 +201,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
         "Do the ratings predict who wins?",
         "Observed win rate of each pair, a tie counting half, against the rate that Bradley-Terry "
         "predicts. Bars: 95 % Wilson intervals, prompt-clustered."
-        + only_best(few, models),
+        + only_best(best_models, models),
     )
 
 
@@ -198,28 +212,28 @@ def power(standings: Standings) -> Plot | None:
     """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
     rows: list[dict[str, Any]] = []
     n_tests = 1
-    for found in standings.precision.get(standings.primary_method or "", ()):
-        n_prompts, n_tests = found.n_prompts, found.n_tests
-        if found.sigma is not None and n_prompts:
+    for precision in standings.precision.get(standings.primary_method or "", ()):
+        n_prompts, n_tests = precision.n_prompts, precision.n_tests
+        if precision.sigma is not None and n_prompts:
             sizes = np.geomspace(min(20, n_prompts), max(2000, 3 * n_prompts), 30)
             n = np.unique(np.append(sizes.round().astype(int), n_prompts))
             rows += arrays.rows(
-                dimension=found.dimension,
+                dimension=precision.dimension,
                 n_prompts=n,
-                detectable=[detectable(found.sigma, i) for i in n],
+                detectable=[detectable(precision.sigma, i) for i in n],
                 corrected=[
-                    detectable(found.sigma, i, alpha=ALPHA / n_tests) for i in n
+                    detectable(precision.sigma, i, alpha=ALPHA / n_tests) for i in n
                 ],
                 this_run=n == n_prompts,
             )
     if not rows:
         return None
     names = {"detectable": "one pair", "corrected": f"any of {n_tests:,} (Holm)"}
-    figure, shown = panels(grouped(rows, "dimension"), "prompts", "rating gap, points")
-    for ax, some in shown:
-        for name, words in names.items():
-            ax.loglog(*columns(some, "n_prompts", name), label=words)
-        this_run = [row["n_prompts"] for row in some if row["this_run"]]
+    figure, axes = panels(grouped(rows, "dimension"), "prompts", "rating gap, points")
+    for ax, panel_rows in axes:
+        for name, series_label in names.items():
+            ax.loglog(*columns(panel_rows, "n_prompts", name), label=series_label)
+        this_run = [row["n_prompts"] for row in panel_rows if row["this_run"]]
         ax.axvline(this_run[0], color=SOFT, ls="--", label="this run")
         kinds.plain_ticks(ax.xaxis)
         kinds.plain_ticks(ax.yaxis)
@@ -240,20 +254,27 @@ def length_effect(standings: Standings) -> Plot | None:
     """Draw how often the longer response wins by how much longer it is."""
     rows = []
     for diagnosis in standings.diagnoses.values():
-        for part in diagnosis.get("length", {}).get("terciles", ()):
-            share = part["win_rate"], part["std_error"], part["n_prompts"]
-            low, high = clustered_interval(*share) or (None, None)
-            rows.append({**part, "ci_low": low, "ci_high": high})
+        for tercile in diagnosis.get("length", {}).get("terciles", ()):
+            share_statistics = (
+                tercile["win_rate"],
+                tercile["std_error"],
+                tercile["n_prompts"],
+            )
+            low, high = clustered_interval(*share_statistics) or (None, None)
+            rows.append({**tercile, "ci_low": low, "ci_high": high})
     if not rows:
         return None
-    xlabel, by = "difference in length, characters", grouped(rows, "dimension")
-    figure, shown = panels(by, xlabel, "longer response wins")
-    for ax, parts in shown:
-        shortest, longest = columns(parts, "shortest", "longest")
-        won, low, high = columns(parts, "win_rate", "ci_low", "ci_high")
+    xlabel, by_dimension = (
+        "difference in length, characters",
+        grouped(rows, "dimension"),
+    )
+    figure, axes = panels(by_dimension, xlabel, "longer response wins")
+    for ax, terciles in axes:
+        shortest, longest = columns(terciles, "shortest", "longest")
+        win_rate, low, high = columns(terciles, "win_rate", "ci_low", "ci_high")
         middle = (shortest + longest) / 2
         ax.vlines(middle, low, high, color=BLUE)
-        ax.plot(middle, won, "o")
+        ax.plot(middle, win_rate, "o")
         ax.axhline(0.5, color=SOFT, lw=0.8, ls="--")
         ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
         ax.yaxis.set_major_formatter(kinds.SHARES)
@@ -287,9 +308,9 @@ def k_sensitivity(standings: Standings) -> Plot:
     ]
     models = best(standings)
     color = colors(models)
-    figure, shown = panels(grouped(rows, "dimension"), "K", "mean Elo")
-    for ax, some in shown:
-        kinds.elo_by_k(ax, some, color)
+    figure, axes = panels(grouped(rows, "dimension"), "K", "mean Elo")
+    for ax, panel_rows in axes:
+        kinds.elo_by_k(ax, panel_rows, color)
     return plot(
         "k_sensitivity",
         figure,
@@ -308,16 +329,18 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
     n = np.geomspace(1, n_perms)
     funnel = Z95 * worst * np.sqrt(n_perms / n)
     reach = 1.1 * np.interp(10, n, funnel) + 1.0
-    models, by = best(standings), grouped(rows, "dimension")
+    models, by_dimension = best(standings), grouped(rows, "dimension")
     color = colors(models)
-    figure, shown = panels(by, "permutations", "running − final mean, points")
-    for ax, some in shown:
+    figure, axes = panels(by_dimension, "permutations", "running − final mean, points")
+    for ax, panel_rows in axes:
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
-        traces = grouped(some, "model")
-        for model, look in color.items():
+        traces = grouped(panel_rows, "model")
+        for model, line_color in color.items():
             trace = traces.get(model, [])
             counts, means = columns(trace, "n_perms", "running_mean")
-            ax.semilogx(counts, means - means[-1:], color=look, label=label(model))
+            ax.semilogx(
+                counts, means - means[-1:], color=line_color, label=label(model)
+            )
         ax.set(xlim=(1, n_perms), ylim=(-reach, reach))
         kinds.plain_ticks(ax.xaxis)
     return plot(
@@ -336,27 +359,27 @@ def order_effect(standings: Standings) -> Plot:
     """Draw a histogram of each entrant's Elo after every single permutation."""
     rows: list[Row] = []
     models = best(standings)
-    color, words = colors(models), "Elo after one permutation"
+    color, xlabel = colors(models), "Elo after one permutation"
     boards = elo_boards(standings)
-    figure, shown = panels(boards, words, "permutations")
-    for (ax, board), dimension in zip(shown, boards, strict=True):
+    figure, axes = panels(boards, xlabel, "permutations")
+    for (ax, board), dimension in zip(axes, boards, strict=True):
         samples = np.asarray(board.samples)
         edges = np.histogram_bin_edges(samples, _BINS)
         for model in sorted(board.models, key=models.index):
             n = np.histogram(samples[:, board.models.index(model)], edges)[0]
-            first, last = np.flatnonzero(n)[[0, -1]]
-            n, ends = n[first : last + 1], edges[first : last + 2]
-            of_bins = {"low": ends[:-1], "high": ends[1:], "n_perms": n}
-            rows += arrays.rows(dimension=dimension, model=model, **of_bins)
+            first_bin, last_bin = np.flatnonzero(n)[[0, -1]]
+            n, ends = n[first_bin : last_bin + 1], edges[first_bin : last_bin + 2]
+            bin_columns = {"low": ends[:-1], "high": ends[1:], "n_perms": n}
+            rows += arrays.rows(dimension=dimension, model=model, **bin_columns)
             if model in color:
-                look: Any = {"color": color[model], "label": label(model)}
-                ax.stairs(n, ends, fill=True, alpha=0.75, **look)
+                bar_style: Any = {"color": color[model], "label": label(model)}
+                ax.stairs(n, ends, fill=True, alpha=0.75, **bar_style)
         ax.locator_params(axis="y", integer=True)
     return plot(
         "order_effect",
         figure,
         rows,
-        words,
+        xlabel,
         f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
         "spread is what one arbitrary order would have added; it is no uncertainty about the "
         "entrants." + only_best(color, models),

@@ -74,8 +74,10 @@ def colors(models: Sequence[str]) -> dict[str, str]:
 
     By name, as on the page.
     """
-    first = models[:MAX_COLORED]
-    return {model: PALETTE[sorted(first).index(model)] for model in first}
+    colored_models = models[:MAX_COLORED]
+    return {
+        model: PALETTE[sorted(colored_models).index(model)] for model in colored_models
+    }
 
 
 def label(name: str) -> str:
@@ -101,8 +103,11 @@ def panels(
 
     n_columns = min(3, len(data))
     n_rows = math.ceil(len(data) / n_columns)
-    across, down = max(n_columns * size[0], 6.4), n_rows * (size[1] + 0.4) + 0.8
-    figure = Figure(figsize=(across, down), layout="constrained")
+    figure_width, figure_height = (
+        max(n_columns * size[0], 6.4),
+        n_rows * (size[1] + 0.4) + 0.8,
+    )
+    figure = Figure(figsize=(figure_width, figure_height), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     for ax in axes[:, 0]:
         ax.set_ylabel(ylabel)
@@ -128,15 +133,15 @@ def plot(
     chart  `x`, `y` and `curves` of `Plot`
     """
     legends = [ax.get_legend_handles_labels() for ax in figure.axes]
-    handles, words = max(legends, key=lambda legend: len(legend[1]))
+    handles, labels = max(legends, key=lambda legend: len(legend[1]))
     # A character is at most .065 inches wide; the panels keep their height.
-    longest = max(map(len, words), default=0)
+    longest = max(map(len, labels), default=0)
     n_columns = max(1, int(figure.get_figwidth() / (0.6 + 0.065 * longest)))
-    height = 0.17 * math.ceil(len(words) / n_columns)
+    height = 0.17 * math.ceil(len(labels) / n_columns)
     figure.set_figheight(figure.get_figheight() + height)
     figure.legend(
         handles,
-        words,
+        labels,
         loc="outside upper left",
         ncols=n_columns,
         title=heading,
@@ -160,10 +165,10 @@ def plot(
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     """Return the rows by their values of a column, or of several."""
-    found: dict[Any, list[Row]] = {}
+    rows_by_value: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(itemgetter(*names)(row), []).append(row)
-    return found
+        rows_by_value.setdefault(itemgetter(*names)(row), []).append(row)
+    return rows_by_value
 
 
 def columns(rows: Sequence[Row], *names: str) -> Array:
@@ -174,13 +179,13 @@ def columns(rows: Sequence[Row], *names: str) -> Array:
 def best_first(rows: Iterable[Row], value: str = "rating") -> list[str]:
     """Return the models by the mean of their values; those without one come last."""
     mean = {}
-    for model, some in grouped(rows, "model").items():
-        known = [row[value] for row in some if row[value] is not None]
-        mean[model] = statistics.fmean(known) if known else -math.inf
+    for model, model_rows in grouped(rows, "model").items():
+        values = [row[value] for row in model_rows if row[value] is not None]
+        mean[model] = statistics.fmean(values) if values else -math.inf
     return sorted(mean, key=lambda model: (-mean[model], model))
 
 
-def only_best(shown: Sized, every: Sized, things: str = "entrants") -> str:
+def only_best(shown_items: Sized, all_items: Sized, noun: str = "entrants") -> str:
     """Say for a caption that some are left out."""
-    n, total = len(shown), len(every)
-    return f" Only the first {n} of {total} {things} are shown." if n < total else ""
+    n, total = len(shown_items), len(all_items)
+    return f" Only the first {n} of {total} {noun} are shown." if n < total else ""
