@@ -12,7 +12,7 @@ from elo_exp.figures.style import Row, columns, grouped, label, only_best, panel
 from elo_exp.records import Plot
 
 MAX_ROWS = 60  # of the leaderboard, beside the placed models
-_MAX_GROUPS = 8  # of opponents, by the share of wins that is predicted
+_MAX_OPPONENT_GROUPS = 8
 
 
 @matplotlib.rc_context(style.STYLE)
@@ -60,7 +60,9 @@ def predicted_and_observed(rows: Sequence[Row]) -> Plot:
     for ax, panel_rows in axes:
         data = columns(panel_rows, *names[:2], "n_games", "n_battles")
         data, points = data[:, data[0].argsort(kind="stable")], []
-        for group in np.array_split(data, min(len(panel_rows), _MAX_GROUPS), axis=1):
+        for group in np.array_split(
+            data, min(len(panel_rows), _MAX_OPPONENT_GROUPS), axis=1
+        ):
             mean = np.average(group[:2], axis=1, weights=group[2]).tolist()
             values = *mean, *share_interval(mean[1], group[3].sum())
             points.append(dict(zip(names, values, strict=True)))
@@ -70,7 +72,7 @@ def predicted_and_observed(rows: Sequence[Row]) -> Plot:
         figure,
         rows,
         "Does one rating predict the battles of a placed model?",
-        f"Share of wins against opponents, a tie counting half, in at most {_MAX_GROUPS} groups "
+        f"Share of wins against opponents, a tie counting half, in at most {_MAX_OPPONENT_GROUPS} groups "
         "by the share that the ratings by the judge's verdicts predict, with 95 % Wilson intervals "
         "over battles.",
     )

@@ -8,7 +8,8 @@ from elo_exp.figures import kinds, style
 from elo_exp.figures.style import GREEN, SOFT, Row, grouped, panels, plot
 from elo_exp.records import Plot
 
-_VERDICTS = ("cannot tell", "biased", "ok")  # blue, vermilion, green
+# In the order of the palette: blue, vermilion, green
+_VERDICTS = ("cannot tell", "biased", "ok")
 
 
 @matplotlib.rc_context(style.STYLE)

@@ -13,17 +13,17 @@ from elo_exp.figures.ratings import MAX_ROWS
 from elo_exp.figures.style import best_first, grouped, label, only_best, panels, plot
 from elo_exp.records import Plot
 
-_JOINT = "all, jointly"
+_JOINT_BOARD = "all, jointly"
 
 
 @matplotlib.rc_context(style.STYLE)
 def plots(opinions: Sequence[Opinion]) -> list[Plot]:
     """Draw the ratings by each judge, a panel for each dimension."""
-    rows = _rows(opinions)
-    judge_rows = [row for row in rows if row["judge"] != _JOINT]
+    rows = _list_rating_rows(opinions)
+    judge_rows = [row for row in rows if row["judge"] != _JOINT_BOARD]
     if not any(row["rating"] is not None for row in judge_rows):
         return []
-    joint = [row for row in rows if row["judge"] == _JOINT]
+    joint = [row for row in rows if row["judge"] == _JOINT_BOARD]
     models = best_first(joint or judge_rows)
     names = {model: label(model) for model in models[:MAX_ROWS]}
     judges = [*grouped(judge_rows, "judge")]
@@ -31,7 +31,7 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
     figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, panel_rows in axes:
         rows_by_judge = grouped(panel_rows, "judge")
-        for row in rows_by_judge.pop(_JOINT, []):
+        for row in rows_by_judge.pop(_JOINT_BOARD, []):
             if row["model"] in names:
                 line_index = list(names).index(row["model"])
                 ax.fill_betweenx(
@@ -40,7 +40,7 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
                     row["ci_high"],
                     color=style.LINE,
                     lw=0,
-                    label="" if line_index else _JOINT,
+                    label="" if line_index else _JOINT_BOARD,
                 )
                 ax.vlines(
                     row["rating"],
@@ -60,11 +60,11 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
     return [plot("judges", figure, rows, heading, caption + only_best(names, models))]
 
 
-def _rows(opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
+def _list_rating_rows(opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
     return [
         {"dimension": opinion.dimension, "judge": judge, **rating.to_dict()}
         for opinion in opinions
-        for judge, board in [*opinion.boards.items(), (_JOINT, opinion.board)]
+        for judge, board in [*opinion.boards.items(), (_JOINT_BOARD, opinion.board)]
         if board is not None
         for rating in board.ratings
     ]

@@ -22,7 +22,8 @@ from elo_exp.figures.style import (
 from elo_exp.ratings.leaderboard import Z95
 
 SHARES = PercentFormatter(1, decimals=0, symbol=" %")
-_FEW = 12  # names; with more, rows are closer, and the cells of a matrix have no text
+# With more names, lines are closer, and the cells of a matrix have no text
+_MAX_SPACIOUS_NAMES = 12
 
 
 def intervals(
@@ -65,14 +66,17 @@ def intervals(
                 "bbox": {"color": "white", "pad": 1},
             }
             ax.annotate(
-                _without_value(series_rows[j]), (0.01, y[j]), color=SOFT, **position
+                _describe_missing_value(series_rows[j]),
+                (0.01, y[j]),
+                color=SOFT,
+                **position,
             )
     ax.set_yticks(range(len(lines)), names.values())
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.tick_params(axis="y", labelcolor=INK)
 
 
-def _without_value(row: Row) -> str:
+def _describe_missing_value(row: Row) -> str:
     """Return the exact bound between an entrant without a rating and the next, or why it has no value."""
     bound = row.get("lead_bound")
     if bound is None or bound <= 0.0:
@@ -83,7 +87,7 @@ def _without_value(row: Row) -> str:
 
 def lines(n_names: int) -> tuple[float, float]:
     """Return the size of a panel of so many lines of intervals, in inches."""
-    return 3.1, 0.3 + n_names * (0.28 if n_names <= _FEW else 0.18)
+    return 3.1, 0.3 + n_names * (0.28 if n_names <= _MAX_SPACIOUS_NAMES else 0.18)
 
 
 def matrix(
@@ -104,7 +108,7 @@ def matrix(
     values = np.array([[cells.get((i, j), np.nan) for j in across] for i in down])
     ax.imshow(values, cmap="RdBu", vmin=low, vmax=high, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
-        if len(down) <= _FEW and not np.isnan(value):
+        if len(down) <= _MAX_SPACIOUS_NAMES and not np.isnan(value):
             is_dark = abs(value - (low + high) / 2) > 0.3 * (high - low)
             color = "#fdfdfd" if is_dark else "black"  # on any page
             ax.text(j, i, text.format(value), ha="center", va="center", color=color)

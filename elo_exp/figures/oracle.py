@@ -23,8 +23,8 @@ from elo_exp.oracle.gates import STATUSES, Checked
 from elo_exp.oracle.grid import ALL, GIVEN
 from elo_exp.records import Plot
 
-_BINS = 20  # of scores
-_POINTS = 200  # of a curve of weights
+_N_SCORE_BINS = 20
+_N_WEIGHT_CURVE_POINTS = 200
 
 
 @matplotlib.rc_context(style.STYLE)
@@ -76,7 +76,7 @@ def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
     data, labelled = analysis.data, analysis.calibration.rows
     scale, curve = data.scale, analysis.calibration.full
-    edges = np.linspace(scale.low, scale.high, _BINS + 1)
+    edges = np.linspace(scale.low, scale.high, _N_SCORE_BINS + 1)
     n_labels, *sums = (
         np.histogram(labelled.score, edges, weights=values)[0]
         for values in (
@@ -143,7 +143,7 @@ def weights(checks: Sequence[Checked]) -> Plot:
             weight_shares = (
                 np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()
             )
-            row_counts = np.linspace(0, len(values), _POINTS).astype(int)
+            row_counts = np.linspace(0, len(values), _N_WEIGHT_CURVE_POINTS).astype(int)
             share = {
                 "share_of_rows": row_counts / len(values),
                 "share_of_weight": weight_shares[row_counts],
@@ -173,25 +173,26 @@ def weights(checks: Sequence[Checked]) -> Plot:
 
 # The grid
 
-_OVER = "Over all policies and draws that are not refused; dashed: weights calibrated on the score."
-_GRID = {  # by column: heading, label of the axis, caption
+_GRID_SCOPE = "Over all policies and draws that are not refused; dashed: weights calibrated on the score."
+# By column: heading, label of the axis, caption
+_GRID_TEXTS = {
     "rmse": (
         "Error by labels and sample size",
         "RMSE",
-        f"Root mean square error of each estimator. {_OVER}",
+        f"Root mean square error of each estimator. {_GRID_SCOPE}",
     ),
     "coverage": (
         "Coverage of the 95 % intervals",
         "coverage",
         "Share of the 95 % intervals that hold the truth, and for the headline the binomial 95 % "
         "band of as many draws; samples of up to half of the file, whose draws share its answers. "
-        f"{_OVER}",
+        f"{_GRID_SCOPE}",
     ),
     "interval_score": (
         "Interval score",
         "interval score",
         "Width of the 95 % intervals plus 40 times how far they miss the truth: lower is better. "
-        f"{_OVER}",
+        f"{_GRID_SCOPE}",
     ),
     "refused": (
         "Refusals",
@@ -219,17 +220,18 @@ def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
     names = [name for name in grouped(rows, "estimator") if name != HEADLINE]
     color = {HEADLINE: INK, **dict(zip(names, PALETTE * 2, strict=False))}
     rows_by_column = {
-        column: [row for row in rows if row[column] is not None] for column in _GRID
+        column: [row for row in rows if row[column] is not None]
+        for column in _GRID_TEXTS
     }
     return [
-        _lines(column_rows, column, color)
+        _plot_column(column_rows, column, color)
         for column, column_rows in rows_by_column.items()
         if column_rows
     ]
 
 
-def _lines(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> Plot:
-    heading, ylabel, caption = _GRID[column]
+def _plot_column(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> Plot:
+    heading, ylabel, caption = _GRID_TEXTS[column]
     by_title = {
         f"{size:,} prompts": size_rows
         for size, size_rows in grouped(rows, "size").items()

@@ -29,8 +29,8 @@ from elo_exp.figures.style import (
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Plot
 
-_BINS = 60  # of a histogram, over all entrants of a dimension
-_ENDS = ("ci_low", "ci_high")
+_N_HISTOGRAM_BINS = 60
+_INTERVAL_ENDS = ("ci_low", "ci_high")
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
 MAX_FITTED = 12  # entrants whose pairs are drawn
 
@@ -57,9 +57,9 @@ def plots(standings: Standings) -> list[Plot]:
 def best(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method, or the end of it that is known;
     those without one last."""
-    rows = _rating_rows(standings)
+    rows = _list_rating_rows(standings)
     primary_rows = [row for row in rows if row["method"] == rows[0]["method"]]
-    ends = ("rating", *_ENDS)
+    ends = ("rating", *_INTERVAL_ENDS)
     located_rows = [
         {**row, "at": next((row[e] for e in ends if row[e] is not None), None)}
         for row in primary_rows
@@ -81,7 +81,7 @@ def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
 
 def ratings(standings: Standings) -> Plot | None:
     """Draw the ratings of every method with their intervals, a panel for each dimension."""
-    rows = _rating_rows(standings)
+    rows = _list_rating_rows(standings)
     if not any((row["rating"], row["lead_bound"]) != (None, None) for row in rows):
         return None
     models = best(standings)
@@ -91,7 +91,11 @@ def ratings(standings: Standings) -> Plot | None:
     figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, panel_rows in axes:
         kinds.intervals(ax, panel_rows, names, "method", methods)
-        if all(row[end] is None for row in panel_rows for end in ("rating", *_ENDS)):
+        if all(
+            row[end] is None
+            for row in panel_rows
+            for end in ("rating", *_INTERVAL_ENDS)
+        ):
             ax.set_xticks([])
     method_intervals = "; ".join(
         f"{name}: {interval}" for name, interval in methods.items()
@@ -110,7 +114,7 @@ def ratings(standings: Standings) -> Plot | None:
     )
 
 
-def _rating_rows(standings: Standings) -> list[dict[str, Any]]:
+def _list_rating_rows(standings: Standings) -> list[dict[str, Any]]:
     """The leaderboards of every method as rows, those of the primary method first."""
     primary_method = standings.primary_method
     by_method = sorted(
@@ -364,7 +368,7 @@ def order_effect(standings: Standings) -> Plot:
     figure, axes = panels(boards, xlabel, "permutations")
     for (ax, board), dimension in zip(axes, boards, strict=True):
         samples = np.asarray(board.samples)
-        edges = np.histogram_bin_edges(samples, _BINS)
+        edges = np.histogram_bin_edges(samples, _N_HISTOGRAM_BINS)
         for model in sorted(board.models, key=models.index):
             n = np.histogram(samples[:, board.models.index(model)], edges)[0]
             first_bin, last_bin = np.flatnonzero(n)[[0, -1]]

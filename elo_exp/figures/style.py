@@ -36,7 +36,7 @@ PALETTE = (
 INK, SOFT, LINE = "#1c1b19", "#6a665f", "#e4e0d8"
 BLUE, ORANGE, GREEN = PALETTE[:3]
 MAX_COLORED = len(PALETTE)  # names that can have a colour of their own
-_MAX_LABEL, _HALF = 60, 29  # characters
+_MAX_LABEL_CHARACTERS, _KEPT_END_CHARACTERS = 60, 29
 
 STYLE: Any = {  # of Matplotlib
     "axes.axisbelow": True,
@@ -83,8 +83,8 @@ def colors(models: Sequence[str]) -> dict[str, str]:
 def label(name: str) -> str:
     """Return a name as it is drawn: on one line, of a long one both ends."""
     text = "".join(c if c.isprintable() else " " for c in name)
-    if len(text) > _MAX_LABEL:
-        text = f"{text[:_HALF]}…{text[-_HALF:]}"
+    if len(text) > _MAX_LABEL_CHARACTERS:
+        text = f"{text[:_KEPT_END_CHARACTERS]}…{text[-_KEPT_END_CHARACTERS:]}"
     return f" {text}" if text.startswith("_") else text  # else no legend has it
 
 

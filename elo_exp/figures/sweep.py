@@ -23,7 +23,7 @@ from elo_exp.figures.style import (
 from elo_exp.records import Plot
 
 _MAX_PANELS = 15
-_MAX_ROWS = 30  # entrants
+_MAX_ENTRANTS = 30
 
 
 @matplotlib.rc_context(style.STYLE)
@@ -140,7 +140,7 @@ def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list
     if not shifted_rows:
         return []
     models = best_first(shifted_rows, "shift")
-    names = {model: label(model) for model in models[:_MAX_ROWS]}
+    names = {model: label(model) for model in models[:_MAX_ENTRANTS]}
     by_dimension, size = (grouped(shifted_rows, "dimension"), kinds.lines(len(names)))
     figure, axes = panels(by_dimension, "shift, points", size=size)
     for ax, panel_rows in axes:
