@@ -71,7 +71,7 @@ def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
 
     conclusions  by placed model
     """
-    board, first = placement.board, conclusions[placement.placed[0]]
+    board, first_conclusion = placement.board, conclusions[placement.placed[0]]
     voters = "simulated voters" if placement.truth else "humans"
     interval = (
         f"95 % intervals: {board.interval}" if board.interval else "without intervals"
@@ -79,14 +79,14 @@ def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
     return Shown(
         arena=placement.arena,
         headline=words.headline(placement, conclusions, is_short=True),
-        points=words.points(first, placement),
+        points=words.points(first_conclusion, placement),
         facts=f"{names(placement.placed)} in {placement.arena}: {count(len(placement.judged))} "
         "battles judged by",
         judge=placement.judge_model,
         humans=f"{count(len(placement.human))} by {voters}",
         rating=f"{board.label}, {interval}",
         is_simulated=placement.truth is not None,
-        cards=[_card(placement, one) for one in conclusions.values()],
+        cards=[_card(placement, conclusion) for conclusion in conclusions.values()],
         calibration=words.calibration(placement),
     )
 
@@ -94,27 +94,27 @@ def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
 def _card(placement: Placement, conclusion: Conclusion) -> Card:
     model, state = str(conclusion.subject), conclusion.state
     chip, tone = _CHIPS[state]
-    place, beside = None, list[str | None]()
+    sentence, detail_lines = None, list[str | None]()
     if state != "refused":
-        where = _capital(words.sentence(conclusion, placement))
+        position = _capital(words.sentence(conclusion, placement))
         n_judged = count(placement.n_judged(model))
-        place = f"{where}. By {n_judged} judged battles."
-        lines = (
+        sentence = f"{position}. By {n_judged} judged battles."
+        describers = (
             *(words.by_judge, words.soft, words.missing_results),
             words.style_distance,
         )
-        beside = [line(placement, model) for line in lines]
+        detail_lines = [describe(placement, model) for describe in describers]
     doubts = [
-        Doubt(words=f"{_capital(said)}.", of_judge=reason.judges)
+        Doubt(words=f"{_capital(doubt_text)}.", of_judge=reason.judges)
         for reason in conclusion.reasons
-        if (said := words.because(reason, conclusion)) not in (place or "")
+        if (doubt_text := words.because(reason, conclusion)) not in (sentence or "")
     ]
     return Card(
         model=model,
         tone=tone,
         chip=chip,
-        place=place,
-        beside=[line for line in beside if line],
+        place=sentence,
+        beside=[line for line in detail_lines if line],
         truth=words.truth(placement, model),
         held_out=words.held_out(placement, model),
         doubts=doubts,
@@ -166,11 +166,13 @@ def text(
         doubts = words.further(conclusion, placement)
         if doubts and conclusion.state == "caution":
             lines.append(f"{model}, caution: {'; '.join(doubts)}.")
-        said = (
+        describers = (
             *(words.by_judge, words.soft, words.missing_results),
             *(words.style_distance, words.held_out),
         )
-        lines += [line for say in said if (line := say(placement, model))]
+        lines += [
+            line for describe in describers if (line := describe(placement, model))
+        ]
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)
     lines += filter(None, truths)
@@ -188,7 +190,7 @@ def _rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list[str]]:
     ratings, was_left_out = board.ratings, False
     for i, row in enumerate(ratings):
         around = ratings[max(i - _AROUND, 0) : i + _AROUND + 1]
-        if i >= _BEST and not any(other.model in placed for other in around):
+        if i >= _BEST and not any(neighbour.model in placed for neighbour in around):
             if not was_left_out:
                 yield ["...", "", "", "", "", ""]
             was_left_out = True

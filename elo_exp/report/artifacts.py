@@ -73,22 +73,22 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         written.append(write_jsonl(run_dir / MISSING, missing))
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
-    if any(len(some.models) > _MAX_MODELS for some in standings.battles.values()):
-        every = (
+    if any(len(battles.models) > _MAX_MODELS for battles in standings.battles.values()):
+        all_differences = (
             {"method": method, **pair.to_dict()}
             for method, pairs in standings.differences.items()
             for pair in pairs
         )
-        written.append(write_csv(run_dir / "differences.csv", every))
+        written.append(write_csv(run_dir / "differences.csv", all_differences))
     return written
 
 
 def missing_rows(standings: Standings) -> list[dict[str, Any]]:
     """Return the planned comparisons without a result, each with its dimension."""
     return [
-        one.to_dict() | {"dimension": dimension}
-        for dimension, lacking in standings.missing.items()
-        for one in lacking
+        comparison.to_dict() | {"dimension": dimension}
+        for dimension, missing_comparisons in standings.missing.items()
+        for comparison in missing_comparisons
     ]
 
 
@@ -96,8 +96,8 @@ def strata_rows(standings: Standings) -> list[dict[str, Any]]:
     """Return the ratings on each stratum of the prompts."""
     return [
         {"dimension": dimension, **row}
-        for dimension, found in standings.diagnoses.items()
-        for row in found.get("strata", {}).get("ratings", ())
+        for dimension, diagnosis in standings.diagnoses.items()
+        for row in diagnosis.get("strata", {}).get("ratings", ())
     ]
 
 
@@ -126,12 +126,18 @@ def write_judging(
     for name, by_prompt in responses.items():
         path = run_dir / f"responses/responses_{safe_name(name)}.jsonl"
         written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
-    every = (comparison for some in comparisons.values() for comparison in some)
+    all_comparisons = (
+        comparison
+        for dimension_comparisons in comparisons.values()
+        for comparison in dimension_comparisons
+    )
     path = run_dir / "matches/matches.jsonl"
-    written.append(write_jsonl(path, (comparison.to_dict() for comparison in every)))
-    for dimension, of_dimension in judgments.items():
+    written.append(
+        write_jsonl(path, (comparison.to_dict() for comparison in all_comparisons))
+    )
+    for dimension, dimension_judgments in judgments.items():
         path = run_dir / f"verdicts/{dimension}.jsonl"
-        written.append(write_jsonl(path, map(_judgment_row, of_dimension)))
+        written.append(write_jsonl(path, map(_judgment_row, dimension_judgments)))
     return written
 
 
@@ -140,10 +146,13 @@ def write_battles(
 ) -> Path:
     """Write battles as rows of one file; `kind`: jsonl or parquet, None: by how many they are."""
     if (kind or _kind_of(sum(map(len, battles)))) == "parquet":
-        columns = parquet.joined([some.columns() for some in battles])
+        columns = parquet.joined(
+            [dimension_battles.columns() for dimension_battles in battles]
+        )
         return parquet.write(run_dir / "battles.parquet", columns)
     return write_whole(
-        run_dir / "battles.jsonl", (block for some in battles for block in some.jsonl())
+        run_dir / "battles.jsonl",
+        (block for dimension_battles in battles for block in dimension_battles.jsonl()),
     )
 
 
@@ -221,10 +230,13 @@ def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
 
 def boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
     """Return the leaderboards of a dimension by method, Elo first."""
-    found = {"elo": standings.primary(dimension)} | {
-        method: by.get(dimension) for method, by in standings.companions.items()
+    boards_by_method = {"elo": standings.primary(dimension)} | {
+        method: by_dimension.get(dimension)
+        for method, by_dimension in standings.companions.items()
     }
-    return {method: board for method, board in found.items() if board is not None}
+    return {
+        method: board for method, board in boards_by_method.items() if board is not None
+    }
 
 
 def ratings_json(standings: Standings) -> dict[str, Any]:
@@ -248,14 +260,14 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for dimension in standings.dimensions
         },
         "judge": {
-            name: {**found, "pair_residuals": _residuals(standings, name)}
-            for name, found in standings.diagnoses.items()
+            name: {**diagnosis, "pair_residuals": _residuals(standings, name)}
+            for name, diagnosis in standings.diagnoses.items()
         },
         "responses": standings.responses,
         "missing": {
-            dimension: by_entrant(lacking)
-            for dimension, lacking in standings.missing.items()
-            if lacking
+            dimension: by_entrant(missing_comparisons)
+            for dimension, missing_comparisons in standings.missing.items()
+            if missing_comparisons
         },
         "agreement_between_dimensions": standings.agreement,
         "agreement_between_judges": standings.judges_agreement,
@@ -277,7 +289,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for method, pairs in standings.differences.items()
         },
         "precision": {
-            method: _dicts(some) for method, some in standings.precision.items()
+            method: _dicts(precision_rows)
+            for method, precision_rows in standings.precision.items()
         },
     }
 
@@ -287,7 +300,7 @@ def _dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         method: {
             "label": board.label,
             "interval": board.interval,
@@ -298,48 +311,50 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
         }
         for method, board in boards(standings, dimension).items()
     }
-    if (method := standings.primary_method or "elo") in found:
-        found[method]["groups"] = [
+    if (method := standings.primary_method or "elo") in entry:
+        entry[method]["groups"] = [
             _dicts([row for row in board.ratings if row.rating is not None])
             for board in standings.groups.get(dimension, ())
         ]
-    if "elo" in found:
-        way = standings.convergence[dimension]
-        found["elo"]["by_k"] = [
-            {"k": k, **_progress(way.by_k.get(k))} for k in standings.elo[dimension]
+    if "elo" in entry:
+        convergence = standings.convergence[dimension]
+        entry["elo"]["by_k"] = [
+            {"k": k, **_progress(convergence.by_k.get(k))}
+            for k in standings.elo[dimension]
         ]
-        found["elo"]["parameters"] |= {
-            **_progress(way.by_k.get(standings.k)),
-            "sufficient_k": way.sufficient_k,
+        entry["elo"]["parameters"] |= {
+            **_progress(convergence.by_k.get(standings.k)),
+            "sufficient_k": convergence.sufficient_k,
         }
-        found["elo"]["limit"] = [
-            {"model": model, "rating": rating} for model, rating in way.limit.items()
+        entry["elo"]["limit"] = [
+            {"model": model, "rating": rating}
+            for model, rating in convergence.limit.items()
         ]
-        found["elo"]["order"] = order(standings, dimension)
+        entry["elo"]["order"] = order(standings, dimension)
     if variance := standings.variance.get(dimension):
-        found["variance"] = variance.to_dict()
-    return found
+        entry["variance"] = variance.to_dict()
+    return entry
 
 
-def _progress(found: Progress | None) -> dict[str, Any]:
+def _progress(progress: Progress | None) -> dict[str, Any]:
     """How far Elo has come at one K; nulls where it has no limit."""
     row = {field.name: None for field in dataclasses.fields(Progress)}
-    row |= found.to_dict() if found else {}
-    return {**row, "converged": found.is_converged if found else None}
+    row |= progress.to_dict() if progress else {}
+    return {**row, "converged": progress.is_converged if progress else None}
 
 
 def _few(standings: Standings, method: str) -> list[Difference]:
     """The differences of few models, and of many those of neighbours in rank."""
-    shown = {}
+    neighbours_by_dimension = {}
     for dimension, board in standings.companions[method].items():
         ranked = [row.model for row in board.ratings if row.rank is not None]
         if len(ranked) > _MAX_MODELS:
-            shown[dimension] = set(itertools.pairwise(ranked))
+            neighbours_by_dimension[dimension] = set(itertools.pairwise(ranked))
     return [
         pair
         for pair in standings.differences[method]
-        if pair.dimension not in shown
-        or (pair.higher, pair.lower) in shown[pair.dimension]
+        if pair.dimension not in neighbours_by_dimension
+        or (pair.higher, pair.lower) in neighbours_by_dimension[pair.dimension]
     ]
 
 
@@ -373,43 +388,51 @@ def results(
     quality: Rows = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
-    concluded = standings.conclusions
-    firsts = [one.subject for one in concluded.values() if one.subject]
+    conclusions = standings.conclusions
+    leaders = [
+        conclusion.subject for conclusion in conclusions.values() if conclusion.subject
+    ]
     gap, std_error = headline(dimensions)
-    found: dict[str, Value | None] = {
-        "headline/first": ", ".join(dict.fromkeys(firsts)) or None,
+    metrics: dict[str, Value | None] = {
+        "headline/first": ", ".join(dict.fromkeys(leaders)) or None,
         "headline/gap": known(gap),
         "headline/gap_se": std_error,
         "judge/caution": any(
             check.is_failed_by_judge for d in dimensions for check in d.checks
         ),
     }
-    orders = [d.diagnosis.get("known_order") for d in dimensions]
-    if recovered := [order for order in orders if order]:
-        found["known_order/recovered"] = sum(one["n_recovered"] for one in recovered)
-        found["known_order/pairs"] = sum(one["n_pairs"] for one in recovered)
+    known_orders = [d.diagnosis.get("known_order") for d in dimensions]
+    if checked_orders := [known_order for known_order in known_orders if known_order]:
+        metrics["known_order/recovered"] = sum(
+            known_order["n_recovered"] for known_order in checked_orders
+        )
+        metrics["known_order/pairs"] = sum(
+            known_order["n_pairs"] for known_order in checked_orders
+        )
     for d in dimensions:
         by_method = boards(standings, d.name)
         for method, board in by_method.items():
             for row in board.ratings:
-                found[f"{method}/{d.name}/{row.model}"] = row.rating
+                metrics[f"{method}/{d.name}/{row.model}"] = row.rating
                 for name in OF_A_RATING:
-                    place = f"{method}_{name}/{d.name}/{row.model}"
-                    found[place] = getattr(row, name)
+                    metric_name = f"{method}_{name}/{d.name}/{row.model}"
+                    metrics[metric_name] = getattr(row, name)
         elo = by_method.get("elo")
-        found |= _charts(d, standings.convergence.get(d.name))
+        metrics |= _charts(d, standings.convergence.get(d.name))
         if elo and elo.samples is not None:
             for model, samples in zip(elo.models, elo.samples.T, strict=True):
-                place = f"permutations/{d.name}/{model}"
-                found[place] = Histogram(samples.tolist())
+                metric_name = f"permutations/{d.name}/{model}"
+                metrics[metric_name] = Histogram(samples.tolist())
     for q in quality:
-        found |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
-    found |= _running_means(standings)
-    found |= numbers_compared(standings, quality)
-    for dimension, conclusion in concluded.items():
-        values = words.as_row(conclusion)
-        found |= {f"conclusion/{dimension}/{name}": values[name] for name in _TRACKED}
-    return {name: value for name, value in found.items() if value is not None}
+        metrics |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
+    metrics |= _running_means(standings)
+    metrics |= numbers_compared(standings, quality)
+    for dimension, conclusion in conclusions.items():
+        conclusion_row = words.as_row(conclusion)
+        metrics |= {
+            f"conclusion/{dimension}/{name}": conclusion_row[name] for name in _TRACKED
+        }
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, float]:
@@ -420,11 +443,13 @@ def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, floa
     """
     orders = {name: order(standings, name) for name in standings.dimensions}
     outcomes = {name: outcome(standings, name) for name in standings.dimensions}
-    found = dict[str, float]()
+    metrics = dict[str, float]()
     for prefix, by_dimension in (("order", orders), ("result", outcomes)):
-        for dimension, own in by_dimension.items():
-            found |= {f"{prefix}/{dimension}/{name}": own[name] for name in own}
-    return found | means_compared(orders, outcomes, quality)
+        for dimension, numbers in by_dimension.items():
+            metrics |= {
+                f"{prefix}/{dimension}/{name}": numbers[name] for name in numbers
+            }
+    return metrics | means_compared(orders, outcomes, quality)
 
 
 def means_compared(
@@ -437,14 +462,14 @@ def means_compared(
         q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
         for q in quality
     }
-    of_result = means(outcomes)
-    found = {f"order_mean/{name}": mean for name, mean in means(orders).items()}
-    found |= {
-        f"result_mean/{name}": of_result[name]
+    result_means = means(outcomes)
+    metrics = {f"order_mean/{name}": mean for name, mean in means(orders).items()}
+    metrics |= {
+        f"result_mean/{name}": result_means[name]
         for name in OVER_DIMENSIONS
-        if name in of_result
+        if name in result_means
     }
-    return found | {f"judge_mean/{name}": mean for name, mean in means(rates).items()}
+    return metrics | {f"judge_mean/{name}": mean for name, mean in means(rates).items()}
 
 
 def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
@@ -459,10 +484,10 @@ def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
         ranked = [row for row in ratings if row.rank is not None]
         if len(ranked) < 2 or None in (ranked[0].rating, ranked[1].rating):
             continue
-        first, second = ranked[:2]
-        gaps.append((first.rating or 0.0) - (second.rating or 0.0))
-        best = {first.model, second.model}
-        pairs = [d for d in dimension.pairs if {d.higher, d.lower} == best]
+        leader, runner_up = ranked[:2]
+        gaps.append((leader.rating or 0.0) - (runner_up.rating or 0.0))
+        top_two = {leader.model, runner_up.model}
+        pairs = [d for d in dimension.pairs if {d.higher, d.lower} == top_two]
         errors += [d.std_error for d in pairs if d.std_error is not None]
     is_known = gaps and len(errors) == len(gaps)
     return fmean(gaps) if gaps else math.nan, fmean(errors) if is_known else None
@@ -495,12 +520,12 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
     }
 
 
-def _charts(d: Dimension, way: Convergence | None) -> dict[str, Lines]:
+def _charts(d: Dimension, convergence: Convergence | None) -> dict[str, Lines]:
     """Return each entrant's interval as a flat line, the best on top, and Elo by K with its limit.
 
-    way  of Elo; None without Elo
+    convergence  of Elo; None without Elo
     """
-    found = {}
+    charts = {}
     rated = [r for r in d.board.ratings if r.rank is not None] if d.board else []
     if d.board and rated:
         intervals = {
@@ -513,28 +538,28 @@ def _charts(d: Dimension, way: Convergence | None) -> dict[str, Lines]:
         }
         title = f"{d.name}: {d.board.label}, 95 % intervals"
         chart = Lines(title=title, x_label="rating", lines=intervals)
-        found[f"ratings/{d.name}"] = chart
+        charts[f"ratings/{d.name}"] = chart
     by_k: dict[str, list[tuple[float, float]]] = {}
     for k, elo in d.elo.items():
         for row in elo.ratings:
             by_k.setdefault(row.model, []).append((k, row.rating or 0.0))
-    if len(d.elo) > 1 and way is not None:
+    if len(d.elo) > 1 and convergence is not None:
         ends = min(d.elo), max(d.elo)
         by_k |= {
             f"{model}, limit": [(k, limit) for k in ends]
-            for model, limit in way.limit.items()
+            for model, limit in convergence.limit.items()
         }
     if by_k:
         chart = Lines(title=f"{d.name}: Elo by K", x_label="K", lines=by_k)
-        found[f"k_sensitivity/{d.name}"] = chart
-    return found
+        charts[f"k_sensitivity/{d.name}"] = chart
+    return charts
 
 
 def _running_means(standings: Standings) -> dict[str, Lines]:
     """Return how the mean over permutations settles, a chart of all entrants for each dimension."""
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    lines_by_dimension: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in trace_rows(standings):
-        lines = found.setdefault(row["dimension"], {})
+        lines = lines_by_dimension.setdefault(row["dimension"], {})
         line = lines.setdefault(row["model"], [])
         line.append((row["n_perms"], row["running_mean"]))
     return {
@@ -543,17 +568,17 @@ def _running_means(standings: Standings) -> dict[str, Lines]:
             x_label="permutations",
             lines=lines,
         )
-        for dimension, lines in found.items()
+        for dimension, lines in lines_by_dimension.items()
     }
 
 
 def traces(standings: Standings) -> dict[int, dict[str, float]]:
     """Return the running means of Elo by the number of permutations."""
-    found: dict[int, dict[str, float]] = {}
+    means_by_n_perms: dict[int, dict[str, float]] = {}
     for row in trace_rows(standings):
         name = f"trace/{row['dimension']}/{row['model']}"
-        found.setdefault(row["n_perms"], {})[name] = row["running_mean"]
-    return dict(sorted(found.items()))
+        means_by_n_perms.setdefault(row["n_perms"], {})[name] = row["running_mean"]
+    return dict(sorted(means_by_n_perms.items()))
 
 
 def verdict_rows(

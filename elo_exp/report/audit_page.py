@@ -109,15 +109,16 @@ class ReachRow:
     n_needed: int
 
 
-def section(one: Audited, probes: Mapping[str, Probe]) -> Section:
+def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
     """Put into words what an audit found on one dimension."""
-    audit, by_name = one.audit, {measure.name: measure for measure in one.measures}
+    audit = audited.audit
+    by_name = {measure.name: measure for measure in audited.measures}
     dimension, results = audit["dimension"], audit["results"]
     both_orders = by_name["position"].answered if "position" in by_name else ()
     pairs = [judgment for _, judgment, _ in both_orders]
     return Section(
         dimension=dimension,
-        conclusion=words.conclusion(one.conclusion),
+        conclusion=words.conclusion(audited.conclusion),
         counts=words.counts(
             audit["n_prompts"],
             audit["n_questions"],
@@ -129,7 +130,7 @@ def section(one: Audited, probes: Mapping[str, Probe]) -> Section:
         examples=list(_examples(results, by_name)),
         forms=[
             row
-            for measure in one.measures
+            for measure in audited.measures
             if measure.name in probes
             for row in _form_rows(measure)
         ],
@@ -148,7 +149,7 @@ def section(one: Audited, probes: Mapping[str, Probe]) -> Section:
 
 def text(sections: Sequence[Section]) -> str:
     """Return the console's lines."""
-    return "\n\n".join("\n".join(_lines(one)) for one in sections)
+    return "\n\n".join("\n".join(_lines(section)) for section in sections)
 
 
 def plan_text(rows: Sequence[ReachRow]) -> str:
@@ -172,16 +173,16 @@ def plan_text(rows: Sequence[ReachRow]) -> str:
     return f"{table}\n{_OF_A_PLAN}"
 
 
-def _lines(one: Section) -> Iterator[str]:
-    yield one.conclusion
-    yield one.counts
+def _lines(section: Section) -> Iterator[str]:
+    yield section.conclusion
+    yield section.counts
     yield text_table(
         ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict"),
-        [(row.probe, *row.cells, row.verdict) for row in one.results],
+        [(row.probe, *row.cells, row.verdict) for row in section.results],
         text=["verdict"],
     )
-    yield from (row.line for row in one.gold)
-    for probe, why in one.left_out:
+    yield from (row.line for row in section.gold)
+    for probe, why in section.left_out:
         yield f"left out: {probe}, since {why}"
 
 
@@ -204,12 +205,14 @@ def _examples(
     results: Sequence[Mapping[str, Any]], measures: Mapping[str, Measure]
 ) -> Iterator[Example]:
     """Yield an example of the first biased measure of each probe."""
-    seen: set[str] = set()
+    shown_families: set[str] = set()
     for row in results:
         family = row["probe"].split(":")[0]
-        if row["verdict"] == "biased" and family not in seen:
-            yield _example(row, measures[row["probe"]].answered, is_open=not seen)
-            seen.add(family)
+        if row["verdict"] == "biased" and family not in shown_families:
+            yield _example(
+                row, measures[row["probe"]].answered, is_open=not shown_families
+            )
+            shown_families.add(family)
 
 
 def _example(
@@ -217,14 +220,17 @@ def _example(
 ) -> Example:
     """The question with the most of the bias, and of those the shortest."""
     prefers_x = row["kind"] != "floor" and row["estimate"] > 0
-    asked, judgment, _ = min(
+    asked_question, judgment, _ = min(
         answered,
-        key=lambda one: (-one[2] if prefers_x else one[2], one[0].queries[0].n_chars),
+        key=lambda answer: (
+            -answer[2] if prefers_x else answer[2],
+            answer[0].queries[0].n_chars,
+        ),
     )
-    comparison = asked.comparison
+    comparison = asked_question.comparison
     sides = (
         (
-            f"x: {asked.question.form}",
+            f"x: {asked_question.question.form}",
             comparison.entrant_a,
             comparison.response_a,
         ),
@@ -233,7 +239,7 @@ def _example(
     return Example(
         probe=row["probe"],
         dimension=comparison.dimension,
-        form=asked.question.form,
+        form=asked_question.question.form,
         prompt_id=comparison.prompt_id,
         prompt_text=comparison.prompt_text,
         is_open=is_open,
@@ -241,23 +247,25 @@ def _example(
             Answer(title=title, text=response, is_winner=entrant == judgment.winner)
             for title, entrant, response in sides
         ],
-        verdicts=[(words.shown(one), one.reasoning) for one in judgment.raw],
+        verdicts=[
+            (words.shown(verdict), verdict.reasoning) for verdict in judgment.raw
+        ],
     )
 
 
 def _form_rows(measure: Measure) -> Iterator[FormRow]:
     """Yield the mean of each form of a probe; of a floor, by source of the prompts."""
 
-    def group(one: Answered) -> tuple[str, str]:
-        asked = one[0]
-        source = asked.comparison.source if measure.kind == "floor" else ""
-        return asked.question.form, source
+    def group(answer: Answered) -> tuple[str, str]:
+        asked_question = answer[0]
+        source = asked_question.comparison.source if measure.kind == "floor" else ""
+        return asked_question.question.form, source
 
     ordered = sorted(
-        measure.answered, key=lambda one: [name.lower() for name in group(one)]
+        measure.answered, key=lambda answer: [name.lower() for name in group(answer)]
     )
-    for (form, source), answered in groupby(ordered, key=group):
-        values = [value for _, _, value in answered]
+    for (form, source), answers in groupby(ordered, key=group):
+        values = [value for _, _, value in answers]
         mean = number(fmean(values), 2, sign=measure.kind == "bias")
         cells = (count(len(values)), mean)
         yield FormRow(form=form, probe=measure.name, source=source, cells=cells)

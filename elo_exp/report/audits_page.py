@@ -13,7 +13,7 @@ from elo_exp.report.formats import NONE, between, count, number
 from elo_exp.report.tables import Table
 from elo_exp.report.tournament_console import filled
 from elo_exp.report.words import audit as words
-from elo_exp.report.words import judges as of_judges
+from elo_exp.report.words import judges as judges_words
 from elo_exp.report.words.votes import votes as say_votes
 
 _WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
@@ -63,54 +63,61 @@ class Section:
     agreement: Table | None
 
 
-def context(said: Sequence[SideBySide], pages: Mapping[str, str]) -> dict[str, Any]:
+def context(
+    audit_sets: Sequence[SideBySide], pages: Mapping[str, str]
+) -> dict[str, Any]:
     """Return what the page shows.
 
     pages  of each judge, beside this one
     """
-    audit = next(iter(said[0].own.values())).audit
+    audit = next(iter(audit_sets[0].own.values())).audit
     return {
-        "judges": ", ".join([*said[0].own, *said[0].failed]),
+        "judges": ", ".join([*audit_sets[0].own, *audit_sets[0].failed]),
         "of_turns": words.of_turns(audit["n_of_turns"], audit["n_bank"]),
-        "sections": [_section(one, pages) for one in said],
+        "sections": [_section(audit_set, pages) for audit_set in audit_sets],
     }
 
 
-def _section(one: SideBySide, pages: Mapping[str, str]) -> Section:
+def _section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
     return Section(
-        dimension=one.dimension,
-        sentence=words.of_several(one.conclusion),
+        dimension=audit_set.dimension,
+        sentence=words.of_several(audit_set.conclusion),
         counts=[
-            (name, _counts(audited), pages[name]) for name, audited in one.own.items()
+            (name, _counts(audited), pages[name])
+            for name, audited in audit_set.own.items()
         ],
-        failed=[*one.failed.items()],
-        judges=[*one.own],
-        rows=[*_rows(one)],
-        gold=_gold(one),
-        votes=say_votes(one.votes) if one.votes else None,
-        agreement=judges_page.agreement(one.dimension, one.kappas, "Questions"),
+        failed=[*audit_set.failed.items()],
+        judges=[*audit_set.own],
+        rows=[*_rows(audit_set)],
+        gold=_gold(audit_set),
+        votes=say_votes(audit_set.votes) if audit_set.votes else None,
+        agreement=judges_page.agreement(
+            audit_set.dimension, audit_set.kappas, "Questions"
+        ),
     )
 
 
-def _counts(one: Audited) -> str:
-    audit = one.audit
+def _counts(audited: Audited) -> str:
+    audit = audited.audit
     return words.counts(
         audit["n_prompts"], audit["n_questions"], audit["n_invalid"], audit["dollars"]
     )
 
 
-def _rows(one: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
+def _rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
     """Yield a row for each probe, the worst first: its name, what is ok, and what it says of each judge."""
-    found = [
-        {row["probe"]: row for row in audited.audit["results"]}
-        for audited in one.own.values()
+    results_of_judges = [
+        {result["probe"]: result for result in audited.audit["results"]}
+        for audited in audit_set.own.values()
     ]
-    every = [row for rows in found for row in rows.values()]
-    every.sort(key=lambda row: _WORST_FIRST.index(row["verdict"]))
-    for probe in dict.fromkeys(row["probe"] for row in every):
-        some = next(row for row in every if row["probe"] == probe)
-        cells = [_cell(rows.get(probe)) for rows in found]
-        yield probe, words.allowed(some["kind"], some["bound"]), cells
+    all_results = [
+        result for results in results_of_judges for result in results.values()
+    ]
+    all_results.sort(key=lambda result: _WORST_FIRST.index(result["verdict"]))
+    for probe in dict.fromkeys(result["probe"] for result in all_results):
+        result = next(result for result in all_results if result["probe"] == probe)
+        cells = [_cell(results.get(probe)) for results in results_of_judges]
+        yield probe, words.allowed(result["kind"], result["bound"]), cells
 
 
 def _cell(row: Mapping[str, Any] | None) -> Cell:
@@ -124,7 +131,7 @@ def _cell(row: Mapping[str, Any] | None) -> Cell:
     )
 
 
-def _gold(one: SideBySide) -> Table | None:
+def _gold(audit_set: SideBySide) -> Table | None:
     """How often each judge names the better of labelled pairs."""
     rows = [
         [
@@ -134,13 +141,13 @@ def _gold(one: SideBySide) -> Table | None:
             between(row["low"], row["high"], 3),
             number(row["kappa"], 3),
         ]
-        for name, audited in one.own.items()
+        for name, audited in audit_set.own.items()
         for row in audited.audit["gold"][:1]  # of all of them
     ]
     if not rows:
         return None
     return Table(
-        label=f"Labelled pairs on {one.dimension}",
+        label=f"Labelled pairs on {audit_set.dimension}",
         columns=["Judge", "Pairs", "Accuracy", "95 % CI", "Kappa"],
         rows=rows,
     )
@@ -149,44 +156,44 @@ def _gold(one: SideBySide) -> Table | None:
 # The console
 
 
-def text(said: Sequence[SideBySide]) -> str:
+def text(audit_sets: Sequence[SideBySide]) -> str:
     """Return what the console says."""
-    return "\n\n".join("\n".join(_lines(one)) for one in said)
+    return "\n\n".join("\n".join(_lines(audit_set)) for audit_set in audit_sets)
 
 
-def _lines(one: SideBySide) -> Iterator[str]:
-    yield words.of_several(one.conclusion)
-    for name, audited in one.own.items():
+def _lines(audit_set: SideBySide) -> Iterator[str]:
+    yield words.of_several(audit_set.conclusion)
+    for name, audited in audit_set.own.items():
         yield f"  {name:<12}{_counts(audited)}"
-    for name, why in one.failed.items():
+    for name, why in audit_set.failed.items():
         yield f"  {name:<12}not audited: {why}"
     yield text_table(
-        ("probe", "ok", *one.own),
+        ("probe", "ok", *audit_set.own),
         [
             (probe, bound, *(f"{c.verdict} {c.estimate}".rstrip() for c in cells))
-            for probe, bound, cells in _rows(one)
+            for probe, bound, cells in _rows(audit_set)
         ],
-        text=[*one.own],
+        text=[*audit_set.own],
     )
-    if one.kappas:
-        yield filled([f"{'kappa':<14}{of_judges.kappas(one.kappas)}"])
-    for name, audited in one.own.items():
+    if audit_set.kappas:
+        yield filled([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
+    for name, audited in audit_set.own.items():
         for row in audited.audit["gold"][:1]:
             yield words.gold(f"by {name}", row)
-    if one.votes:
-        yield filled([f"{'votes':<14}{say_votes(one.votes)}"])
+    if audit_set.votes:
+        yield filled([f"{'votes':<14}{say_votes(audit_set.votes)}"])
 
 
 # Files and trackers
 
 
-def as_json(one: SideBySide) -> dict[str, Any]:
+def as_json(audit_set: SideBySide) -> dict[str, Any]:
     """Return what all judges have shown as judges.json has it."""
-    first = next(iter(one.own.values())).audit
+    first_audit = next(iter(audit_set.own.values())).audit
     return {
         "conclusion": {
-            "state": one.conclusion.state,
-            "sentence": words.of_several(one.conclusion),
+            "state": audit_set.conclusion.state,
+            "sentence": words.of_several(audit_set.conclusion),
         },
         "judges": {
             name: {
@@ -197,23 +204,29 @@ def as_json(one: SideBySide) -> dict[str, Any]:
                     row["probe"]: row["verdict"] for row in audited.audit["results"]
                 }
             }
-            for name, audited in one.own.items()
+            for name, audited in audit_set.own.items()
         },
-        "not_audited": dict(one.failed),
-        **{key: first[key] for key in ("n_prompts", "n_of_turns", "n_bank")},
-        "agreement": [dict(row) for row in one.kappas],
-        "votes": one.votes.to_dict() if one.votes else None,
+        "not_audited": dict(audit_set.failed),
+        **{key: first_audit[key] for key in ("n_prompts", "n_of_turns", "n_bank")},
+        "agreement": [dict(row) for row in audit_set.kappas],
+        "votes": audit_set.votes.to_dict() if audit_set.votes else None,
     }
 
 
-def metrics(said: Sequence[SideBySide]) -> dict[str, Any]:
+def metrics(audit_sets: Sequence[SideBySide]) -> dict[str, Any]:
     """Return what a tracker is told, under names that every such run shares."""
-    found = dict[str, Any]()
-    for one in said:
-        found[f"conclusion/{one.dimension}/state"] = one.conclusion.state
-        found[f"conclusion/{one.dimension}/sentence"] = words.of_several(one.conclusion)
-        found |= {
-            f"audit/{one.dimension}/{name}": value
-            for name, value in (one.votes.claimed if one.votes else {}).items()
+    metrics_by_name = dict[str, Any]()
+    for audit_set in audit_sets:
+        metrics_by_name[f"conclusion/{audit_set.dimension}/state"] = (
+            audit_set.conclusion.state
+        )
+        metrics_by_name[f"conclusion/{audit_set.dimension}/sentence"] = (
+            words.of_several(audit_set.conclusion)
+        )
+        metrics_by_name |= {
+            f"audit/{audit_set.dimension}/{name}": value
+            for name, value in (
+                audit_set.votes.claimed if audit_set.votes else {}
+            ).items()
         }
-    return found
+    return metrics_by_name

@@ -47,14 +47,14 @@ def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | st
         f"difference/{numbers[row['run']]}/{row['policy']}": row["difference"]
         for row in comparison["estimates"]
     }
-    said = {
+    conclusion_metrics = {
         f"conclusion/{dimension}/{name}": row[name]
         for dimension, row in page.conclusion_rows().items()
         for name in ("state", "sentence")
     }
     return {
         name: change for name, change in changes.items() if change is not None
-    } | said
+    } | conclusion_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,9 @@ def compare_page(comparison: Comparison) -> ComparePage:
         dimension: _overlaps(dimension, comparison["overlaps"], numbers)
         for dimension in ratings
     }
-    of_runs = {dimension: _of_runs(dimension, comparison) for dimension in ratings}
+    run_conclusions = {
+        dimension: _of_runs(dimension, comparison) for dimension in ratings
+    }
     conclusions = _conclusions(comparison)
     sentences = {
         name: words.sentence(conclusion, numbers)
@@ -153,7 +155,7 @@ def compare_page(comparison: Comparison) -> ComparePage:
             _card(
                 conclusion,
                 sentences[dimension],
-                of_runs=of_runs[dimension],
+                run_conclusions=run_conclusions[dimension],
                 overlaps=overlaps[dimension],
             )
             for dimension, conclusion in conclusions.items()
@@ -163,7 +165,7 @@ def compare_page(comparison: Comparison) -> ComparePage:
             dimension: _rating_table(comparison, numbers, rows)
             for dimension, rows in ratings.items()
         },
-        of_runs=of_runs,
+        of_runs=run_conclusions,
         overlaps=overlaps,
         estimates=_estimate_table(comparison, numbers)
         if comparison["estimates"]
@@ -224,7 +226,7 @@ def _wrapped(text: str) -> str:
 def _conclusions(comparison: Comparison) -> dict[str, CompareConclusion]:
     if comparison["estimates"]:
         return {"estimates": conclude(comparison["estimates"])}
-    leading = [
+    primary_rows = [
         row for row in comparison["ratings"] if row["method"] == comparison["method"]
     ]
     return {
@@ -239,18 +241,20 @@ def _conclusions(comparison: Comparison) -> dict[str, CompareConclusion]:
             unit=comparison["unit"],
             firsts=_firsts(dimension, rows, comparison),
         )
-        for dimension, rows in grouped(leading, "dimension").items()
+        for dimension, rows in grouped(primary_rows, "dimension").items()
     }
 
 
 def _firsts(
     dimension: str, rows: Sequence[Row], comparison: Comparison
 ) -> SweepConclusion:
-    of_runs = comparison["conclusions_of_runs"]
+    conclusions_by_run = comparison["conclusions_of_runs"]
     return sweep.conclude(
         [
-            sweep.job_lead(run, own, of_runs.get(run, {}).get(dimension))
-            for run, own in grouped(rows, "run").items()
+            sweep.job_lead(
+                run, run_rows, conclusions_by_run.get(run, {}).get(dimension)
+            )
+            for run, run_rows in grouped(rows, "run").items()
         ],
         dimension=dimension,
         unit=comparison["unit"],
@@ -261,36 +265,40 @@ def _overlaps(
     dimension: str, rows: Sequence[Row], numbers: Mapping[str, int]
 ) -> list[str]:
     """What runs share with the first, those that share the same in one sentence."""
-    alike: dict[str, list[Row]] = {}
+    rows_by_overlap: dict[str, list[Row]] = {}
     for row in rows:
         if row["dimension"] == dimension:
-            alike.setdefault(words.overlap(row, [0]), []).append(row)
+            rows_by_overlap.setdefault(words.overlap(row, [0]), []).append(row)
     return [
-        words.overlap(some[0], [numbers[row["run"]] for row in some])
-        for some in alike.values()
+        words.overlap(overlap_rows[0], [numbers[row["run"]] for row in overlap_rows])
+        for overlap_rows in rows_by_overlap.values()
     ]
 
 
 def _of_runs(dimension: str, comparison: Comparison) -> list[str]:
     """What each run concludes of a dimension, or an arena of the models it places, in its own words."""
-    numbers, said = _numbers(comparison), dict[str, list[int]]()
+    numbers, runs_by_sentence = _numbers(comparison), dict[str, list[int]]()
     dimensions = {row["dimension"] for row in comparison["ratings"]}
     for run, conclusions in comparison["conclusions_of_runs"].items():
-        are_of_models = not dimensions & conclusions.keys()
+        are_about_models = not dimensions & conclusions.keys()
         for subject, row in conclusions.items():
             text = row["sentence"]
-            if are_of_models:
-                said.setdefault(f"{subject}: {text}", []).append(numbers[run])
+            if are_about_models:
+                runs_by_sentence.setdefault(f"{subject}: {text}", []).append(
+                    numbers[run]
+                )
             elif subject == dimension:
-                said.setdefault(text, []).append(numbers[run])
-    return [words.concluded(sentence, runs) for sentence, runs in said.items()]
+                runs_by_sentence.setdefault(text, []).append(numbers[run])
+    return [
+        words.concluded(sentence, runs) for sentence, runs in runs_by_sentence.items()
+    ]
 
 
 def _card(
     conclusion: CompareConclusion,
     sentence: str,
     *,
-    of_runs: Sequence[str],
+    run_conclusions: Sequence[str],
     overlaps: Sequence[str],
 ) -> Card:
     firsts = conclusion.firsts
@@ -302,7 +310,7 @@ def _card(
         has_moved=bool(conclusion.changes),
         sentence=sentence if conclusion.changes else sentence.capitalize(),
         first=sweep_words.sentence(firsts, noun="run"),
-        of_runs=of_runs,
+        of_runs=run_conclusions,
         overlaps=overlaps,
     )
 
@@ -347,18 +355,18 @@ def _rating_table(
     head += ["Shift", "95 % CI", "p (Holm)"]
     digits = sweep_words.DIGITS[comparison["unit"]]
     by_method = grouped(rows, "method")
-    leading = by_method.pop(comparison["method"], [])
+    primary_rows = by_method.pop(comparison["method"], [])
     elo = {
         (row["model"], row["run"]): row["rating"]
         for row in by_method.get("elo", ())
         if row["flag"] != "no match"
     }
-    cells = []
-    for model, some in grouped(leading, "model").items():
-        for row in some:
+    table_rows = []
+    for model, model_rows in grouped(primary_rows, "model").items():
+        for row in model_rows:
             low, high = row["rank_low"] or row["rank"], row["rank_high"]
-            own = [
-                model if row is some[0] else "",
+            cells = [
+                model if row is model_rows[0] else "",
                 str(numbers[row["run"]]),
                 rating_or_bound(
                     row["rating"],
@@ -374,16 +382,16 @@ def _rating_table(
                 p_value(row["shift_p_holm"]),
             ]
             if elo:
-                own.append(number(elo.get((model, row["run"]))))
-            cells.append(own)
-    return [*head, "Elo"] if elo else head, cells
+                cells.append(number(elo.get((model, row["run"]))))
+            table_rows.append(cells)
+    return [*head, "Elo"] if elo else head, table_rows
 
 
 def _estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
     """Return policy by policy, a row for each run."""
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
     head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
-    cells = [
+    table_rows = [
         [
             row["policy"],
             str(numbers[row["run"]]),
@@ -400,4 +408,4 @@ def _estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table
         ]
         for row in sorted(comparison["estimates"], key=lambda row: row["policy"])
     ]
-    return head, cells
+    return head, table_rows

@@ -69,43 +69,61 @@ class Dimension:
 
 def dimension(standings: Standings, name: str) -> Dimension:
     board, pairs = standings.board(name), standings.pairs(name)
-    companions = {key: by.get(name) for key, by in standings.companions.items()}
+    companions = {
+        method: by_dimension.get(name)
+        for method, by_dimension in standings.companions.items()
+    }
     companions.pop(standings.primary_method or "", None)
     groups = _groups(board, standings.groups.get(name, ())) if board else []
-    beaten = defaultdict[str, set[str]](set)  # by whom significantly
-    for d in pairs:
-        if d.significant:
-            beaten[d.higher].add(d.lower)
-    cells, against = {}, dict[str, list[float]]()
+    significant_wins = defaultdict[str, set[str]](set)  # losers by winner
+    for difference in pairs:
+        if difference.significant:
+            significant_wins[difference.higher].add(difference.lower)
+    cells, shares_by_model = {}, dict[str, list[float]]()
     for rate in standings.win_rates:
         if rate.dimension == name:
-            first, second = rate.entrant_a, rate.entrant_b
-            is_significant = second in beaten[first] or first in beaten[second]
+            model_a, model_b = rate.entrant_a, rate.entrant_b
+            is_significant = (
+                model_b in significant_wins[model_a]
+                or model_a in significant_wins[model_b]
+            )
             n = rate.a_wins + rate.b_wins + rate.ties
             share = (rate.a_wins + 0.5 * rate.ties) / n
-            for pair, own in (((first, second), share), ((second, first), 1 - share)):
-                cells[pair] = own, n, is_significant
-                against.setdefault(pair[0], []).append(own)
+            for pair, pair_share in (
+                ((model_a, model_b), share),
+                ((model_b, model_a), 1 - share),
+            ):
+                cells[pair] = pair_share, n, is_significant
+                shares_by_model.setdefault(pair[0], []).append(pair_share)
     return Dimension(
         name=name,
         battles=standings.battles[name],
         n_prompts=standings.n_prompts(name),
         board=board,
         groups=groups,
-        others=[other for other in companions.values() if other],
+        others=[companion for companion in companions.values() if companion],
         conclusion=standings.conclusions.get(name),
         checks=standings.checks.get(name, ()),
         pairs=pairs,
         cells=cells,
-        win_rate={model: sum(own) / len(own) for model, own in against.items()},
+        win_rate={
+            model: sum(shares) / len(shares)
+            for model, shares in shares_by_model.items()
+        },
         elo=standings.elo.get(name, {}),
         variance=standings.variance.get(name),
         diagnosis=standings.diagnoses.get(name, {}),
     )
 
 
-def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rating]]:
-    separate = [[r for r in b.ratings if r.rating is not None] for b in others]
-    models = {row.model for rows in separate for row in rows}
-    first = [r for r in board.ratings if r.rank is not None or r.model not in models]
-    return [first, *separate]
+def _groups(
+    board: Leaderboard, other_boards: Sequence[Leaderboard]
+) -> list[list[Rating]]:
+    other_groups = [
+        [r for r in b.ratings if r.rating is not None] for b in other_boards
+    ]
+    models = {row.model for rows in other_groups for row in rows}
+    main_group = [
+        r for r in board.ratings if r.rank is not None or r.model not in models
+    ]
+    return [main_group, *other_groups]

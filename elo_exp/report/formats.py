@@ -59,10 +59,11 @@ def percent(share: float | None, digits: int = 0) -> str:
     """Return a share in percent; only what is certain is 0 or 100."""
     if share is None:
         return NONE
-    least, shown = 0.5 * 10.0**-digits, round(100.0 * share, digits + _NOISE_DIGITS)
-    if share > 0.0 and shown <= least:
+    half_step = 0.5 * 10.0**-digits
+    percentage = round(100.0 * share, digits + _NOISE_DIGITS)
+    if share > 0.0 and percentage <= half_step:
         return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
-    if 100.0 - least <= shown and share < 1.0:
+    if 100.0 - half_step <= percentage and share < 1.0:
         return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
     return f"{number(100.0 * share, digits)}{_SPACE}%"
 
@@ -85,12 +86,16 @@ def expected_win_rate(gap: float) -> str:
     return percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))
 
 
-def names(models: Sequence[str], most: int = _MAX_NAMES) -> str:
+def names(models: Sequence[str], max_names: int = _MAX_NAMES) -> str:
     """Join names as a sentence does; of many, the first and how many more there are."""
-    shown = list(models[:most])
-    if len(models) > most:
-        return f"{', '.join(shown)} and {len(models) - most:,} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+    shown_names = list(models[:max_names])
+    if len(models) > max_names:
+        return f"{', '.join(shown_names)} and {len(models) - max_names:,} more"
+    return " and ".join(
+        [", ".join(shown_names[:-1]), shown_names[-1]]
+        if shown_names[1:]
+        else shown_names
+    )
 
 
 def when(time: str | None) -> str:
@@ -98,11 +103,11 @@ def when(time: str | None) -> str:
     return NONE if time is None else f"{time[:16].replace('T', ' ')} UTC"
 
 
-def shortened(text: str, most: int = 100) -> str:
+def shortened(text: str, max_characters: int = 100) -> str:
     """Return a text of at most about so many characters, cut between words."""
-    if len(text) <= most + 5:
+    if len(text) <= max_characters + 5:
         return text
-    return f"{text[: most - 3].rsplit(' ', 1)[0]}..."
+    return f"{text[: max_characters - 3].rsplit(' ', 1)[0]}..."
 
 
 def rating_or_bound(

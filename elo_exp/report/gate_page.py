@@ -103,8 +103,8 @@ def shown(gate: Gated) -> Shown:
     n_lost = max(share.n_lost for share in gate.shares)
     is_same = gate.conclusion.state == "same answers"
     role = as_whom(gate.roles)
-    by = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
-    judged = [] if is_same else [by]
+    judge_line = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
+    judge_lines = [] if is_same else [judge_line]
     return Shown(
         conclusion=gate.conclusion,
         chip="open"
@@ -115,10 +115,13 @@ def shown(gate: Gated) -> Shown:
         if is_same
         else of_run(
             gate.conclusion.scope,
-            {name: Gold.of(found["audit"]) for name, found in gate.audits.items()},
+            {
+                name: Gold.of(last_audit["audit"])
+                for name, last_audit in gate.audits.items()
+            },
         ),
         terms=[
-            *judged,
+            *judge_lines,
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
             *words.looks(gate.earlier, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
@@ -136,9 +139,9 @@ def shown(gate: Gated) -> Shown:
             ),
         ],
         rules=words.rules(gate.margin),
-        shares=[_share_row(one) for one in gate.shares],
-        worst=[_worst_row(one) for one in gate.worst],
-        worst_head=("Prompt", *(one.dimension for one in gate.shares), "Question"),
+        shares=[_share_row(share) for share in gate.shares],
+        worst=[_worst_row(prompt) for prompt in gate.worst],
+        worst_head=("Prompt", *(share.dimension for share in gate.shares), "Question"),
         checks=[
             CheckRow(dimension=name, cells=words.check_row(check))
             for name, checks in gate.checks.items()
@@ -176,19 +179,22 @@ def markdown(gate: Shown) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _share_row(one: Share) -> Row:
-    numbers = [number(value, 3) for value in (one.share, one.low, one.high)]
+def _share_row(share: Share) -> Row:
+    numbers = [number(value, 3) for value in (share.share, share.low, share.high)]
     return Row(
-        name=one.dimension,
-        cells=(*numbers, *map(count, (one.n_prompts, one.n_invalid, one.n_needed))),
+        name=share.dimension,
+        cells=(
+            *numbers,
+            *map(count, (share.n_prompts, share.n_invalid, share.n_needed)),
+        ),
     )
 
 
-def _worst_row(one: WorstPrompt) -> WorstRow:
+def _worst_row(prompt: WorstPrompt) -> WorstRow:
     return WorstRow(
-        prompt_id=one.prompt_id,
-        question=shortened(one.question),
-        points={name: number(value, 2) for name, value in one.points.items()},
+        prompt_id=prompt.prompt_id,
+        question=shortened(prompt.question),
+        points={name: number(value, 2) for name, value in prompt.points.items()},
     )
 
 
@@ -202,9 +208,9 @@ def _cell(text: str) -> str:
 
 def _points(row: WorstRow) -> str:
     """The points on those dimensions that have some."""
-    told = [
+    parts = [
         f"{_cell(name)} {points}"
         for name, points in row.points.items()
         if points != NONE
     ]
-    return ", ".join(told)
+    return ", ".join(parts)

@@ -51,10 +51,12 @@ class GridResult:
     @property
     def coverage(self) -> tuple[float, float, float] | None:
         """Of all reported intervals, with its interval over draws."""
-        covered = [row for row in self.reported if row["coverage"] is not None]
-        if not covered:
+        rows_with_coverage = [
+            row for row in self.reported if row["coverage"] is not None
+        ]
+        if not rows_with_coverage:
             return None
-        shares, n, n_draws = columns(covered, "coverage", "n", "n_draws")
+        shares, n, n_draws = columns(rows_with_coverage, "coverage", "n", "n_draws")
         share = float(np.average(shares, weights=n))
         low, high = share_interval(share, int(n_draws.sum()))
         return share, low, high
@@ -73,27 +75,29 @@ def grid_result(rows: Sequence[Row]) -> GridResult:
     """Choose what is shown from the rows of grid.csv."""
     scored = [row for row in rows if row["coverage"] is not None] or rows
     calibrations = [row["calibration"] for row in rows if row["calibration"] != JUDGE]
-    at = {
+    filters = {
         "size": max(row["size"] for row in scored),
         "calibration": [*calibrations, JUDGE][0],
     }
     rows = [
         {**row, "name": f"{row['estimator']} {row['weights']}".rstrip()}
         for row in rows
-        if at.items() <= row.items()
+        if filters.items() <= row.items()
     ]
-    leading = grouped((row for row in rows if row["name"] == HEADLINE), "policy")
-    given = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
+    headline_by_policy = grouped(
+        (row for row in rows if row["name"] == HEADLINE), "policy"
+    )
+    given_rows = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
     return GridResult(
-        **at,
+        **filters,
         headline={
-            label_share: {row["status"]: row for row in of_share}
-            for label_share, of_share in grouped(
-                leading.pop(ALL), "label_share"
+            label_share: {row["status"]: row for row in share_rows}
+            for label_share, share_rows in grouped(
+                headline_by_policy.pop(ALL), "label_share"
             ).items()
         },
-        estimators=grouped(given, "name"),
-        policies=leading,
+        estimators=grouped(given_rows, "name"),
+        policies=headline_by_policy,
     )
 
 
@@ -194,17 +198,17 @@ def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
 
 def _by_labels(result: GridResult, label_share: float) -> PageRow:
     rows = result.headline[label_share]
-    given, reported = rows[GIVEN], rows.get(REPORT, {})
+    given_row, reported_row = rows[GIVEN], rows.get(REPORT, {})
     return PageRow(
         name=percent(label_share),
         numbers=(
             *map(percent, result.shares[label_share]),
-            number(reported.get("rmse"), 3),
-            percent(reported.get("coverage")),
-            number(given["rmse"], 3),
-            percent(given["pairwise_accuracy"]),
-            percent(given["top_1"]),
-            number(given["rmse_judge"], 3),
+            number(reported_row.get("rmse"), 3),
+            percent(reported_row.get("coverage")),
+            number(given_row["rmse"], 3),
+            percent(given_row["pairwise_accuracy"]),
+            percent(given_row["top_1"]),
+            number(given_row["rmse_judge"], 3),
         ),
     )
 
