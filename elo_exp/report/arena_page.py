@@ -13,8 +13,8 @@ from elo_exp.report.made import pairs
 from elo_exp.report.words import arena as words
 from elo_exp.report.words import judge
 
-_BEST, _AROUND = 3, 4  # rows of the console: the first, and those around a placed model
-_CHIPS = {  # of a card: its label, and its colour
+_N_TOP_ROWS, _N_ROWS_AROUND_PLACED = 3, 4
+_CHIP_AND_TONE_BY_STATE = {
     "refused": ("Not placed", "open"),
     "unrated": ("No interval", "open"),
     "no_interval": ("No interval", "open"),
@@ -86,17 +86,19 @@ def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
         humans=f"{count(len(placement.human))} by {voters}",
         rating=f"{board.label}, {interval}",
         is_simulated=placement.truth is not None,
-        cards=[_card(placement, conclusion) for conclusion in conclusions.values()],
+        cards=[
+            _build_card(placement, conclusion) for conclusion in conclusions.values()
+        ],
         calibration=words.calibration(placement),
     )
 
 
-def _card(placement: Placement, conclusion: Conclusion) -> Card:
+def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     model, state = str(conclusion.subject), conclusion.state
-    chip, tone = _CHIPS[state]
+    chip, tone = _CHIP_AND_TONE_BY_STATE[state]
     sentence, detail_lines = None, list[str | None]()
     if state != "refused":
-        position = _capital(words.sentence(conclusion, placement))
+        position = _capitalize(words.sentence(conclusion, placement))
         n_judged = count(placement.n_judged(model))
         sentence = f"{position}. By {n_judged} judged battles."
         describers = (
@@ -105,7 +107,7 @@ def _card(placement: Placement, conclusion: Conclusion) -> Card:
         )
         detail_lines = [describe(placement, model) for describe in describers]
     doubts = [
-        Doubt(words=f"{_capital(doubt_text)}.", of_judge=reason.judges)
+        Doubt(words=f"{_capitalize(doubt_text)}.", of_judge=reason.judges)
         for reason in conclusion.reasons
         if (doubt_text := words.because(reason, conclusion)) not in (sentence or "")
     ]
@@ -121,7 +123,7 @@ def _card(placement: Placement, conclusion: Conclusion) -> Card:
     )
 
 
-def _capital(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -160,7 +162,7 @@ def text(
         *filter(None, [words.points(conclusions[placement.placed[0]], placement)]),
         words.battles(placement, quality),
         f"95 % intervals: {placement.board.interval or 'none'}.",
-        _table(placement.board, placement.placed),
+        _format_board(placement.board, placement.placed),
     ]
     for model, conclusion in conclusions.items():
         doubts = words.further(conclusion, placement)
@@ -180,17 +182,21 @@ def text(
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _table(board: Leaderboard, placed: Sequence[str]) -> str:
+def _format_board(board: Leaderboard, placed: Sequence[str]) -> str:
     head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
-    return text_table(head, _rows(board, placed), text=["model"])
+    return text_table(head, _list_board_rows(board, placed), text=["model"])
 
 
-def _rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list[str]]:
+def _list_board_rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list[str]]:
     """Yield the best models, those around placed ones, and dots in place of the others."""
     ratings, was_left_out = board.ratings, False
     for i, row in enumerate(ratings):
-        around = ratings[max(i - _AROUND, 0) : i + _AROUND + 1]
-        if i >= _BEST and not any(neighbour.model in placed for neighbour in around):
+        around = ratings[
+            max(i - _N_ROWS_AROUND_PLACED, 0) : i + _N_ROWS_AROUND_PLACED + 1
+        ]
+        if i >= _N_TOP_ROWS and not any(
+            neighbour.model in placed for neighbour in around
+        ):
             if not was_left_out:
                 yield ["...", "", "", "", "", ""]
             was_left_out = True

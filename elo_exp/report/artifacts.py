@@ -31,9 +31,10 @@ from elo_exp.report.words import tournament as words
 from elo_exp.runs.reading import MISSING
 from elo_exp.trackers import Histogram, Lines, Value
 
-# Of a judgment, which each of its raw verdicts repeats
-_PAIR = ("prompt_id", "dimension", "entrant_a", "entrant_b", "draw_a", "draw_b")
-_MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
+# Fields of a judgment that each of its raw verdicts repeats
+_PAIR_FIELDS = ("prompt_id", "dimension", "entrant_a", "entrant_b", "draw_a", "draw_b")
+# 60 models have 1,770 pairs, all of which are in ratings.json
+_MAX_MODELS_WITH_ALL_PAIRS = 60
 OF_A_RATING = (
     "std_error",
     "ci_low",
@@ -42,11 +43,13 @@ OF_A_RATING = (
     "ordering_error",
 )  # of a rating
 # Of a conclusion; the numbers of its lead are logged as those of the result
-_TRACKED = ("state", "sentence")
-_OF_A_CHECK = ("name", "state", "value", "low", "high", "n", "of")
-_MAX_JSONL_ROWS = 100_000  # of battles.jsonl; battles.parquet is a fortieth as large
-_MAX_TEXT = 400  # characters of a text in a table
-_MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
+_TRACKED_CONCLUSION_FIELDS = ("state", "sentence")
+_CHECK_FIELDS = ("name", "state", "value", "low", "high", "n", "of")
+# battles.parquet is a fortieth as large as battles.jsonl
+_MAX_JSONL_ROWS = 100_000
+_MAX_TEXT_CHARACTERS = 400
+# If there are more models, ratings.json has only the pair residuals above this
+_MIN_RESIDUAL_Z = 3.0
 
 
 # Files
@@ -58,7 +61,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     if standings.is_of_scores:
         return [ratings]
     permutations = io.BytesIO()
-    np.savez_compressed(permutations, **_per_permutation(standings))
+    np.savez_compressed(permutations, **_build_permutation_arrays(standings))
     written = [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", permutations.getvalue()),
@@ -73,7 +76,10 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         written.append(write_jsonl(run_dir / MISSING, missing))
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
-    if any(len(battles.models) > _MAX_MODELS for battles in standings.battles.values()):
+    if any(
+        len(battles.models) > _MAX_MODELS_WITH_ALL_PAIRS
+        for battles in standings.battles.values()
+    ):
         all_differences = (
             {"method": method, **pair.to_dict()}
             for method, pairs in standings.differences.items()
@@ -137,7 +143,7 @@ def write_judging(
     )
     for dimension, dimension_judgments in judgments.items():
         path = run_dir / f"verdicts/{dimension}.jsonl"
-        written.append(write_jsonl(path, map(_judgment_row, dimension_judgments)))
+        written.append(write_jsonl(path, map(_make_judgment_row, dimension_judgments)))
     return written
 
 
@@ -145,7 +151,7 @@ def write_battles(
     run_dir: Path, battles: Sequence[Battles], kind: str | None = None
 ) -> Path:
     """Write battles as rows of one file; `kind`: jsonl or parquet, None: by how many they are."""
-    if (kind or _kind_of(sum(map(len, battles)))) == "parquet":
+    if (kind or _choose_battles_format(sum(map(len, battles)))) == "parquet":
         columns = parquet.joined(
             [dimension_battles.columns() for dimension_battles in battles]
         )
@@ -156,7 +162,7 @@ def write_battles(
     )
 
 
-def _kind_of(n_rows: int) -> str:
+def _choose_battles_format(n_rows: int) -> str:
     return "parquet" if n_rows > _MAX_JSONL_ROWS else "jsonl"
 
 
@@ -178,9 +184,9 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
     return written
 
 
-def _judgment_row(judgment: Judgment) -> dict[str, Any]:
+def _make_judgment_row(judgment: Judgment) -> dict[str, Any]:
     row = judgment.to_dict()
-    pair = {name: row[name] for name in _PAIR if name in row}
+    pair = {name: row[name] for name in _PAIR_FIELDS if name in row}
     for verdict in row["raw"]:
         if verdict["scores"] is None:
             del verdict["scores"]
@@ -196,11 +202,13 @@ def elo_results(standings: Standings) -> dict[str, Any]:
     return {
         "default_k": standings.k,
         "primary": {
-            dimension: _elo_entries(standings.primary(dimension))
+            dimension: _make_elo_entries(standings.primary(dimension))
             for dimension in standings.dimensions
         },
         "k_sensitivity": {
-            dimension: {str(float(k)): _elo_entries(board) for k, board in by_k.items()}
+            dimension: {
+                str(float(k)): _make_elo_entries(board) for k, board in by_k.items()
+            }
             for dimension, by_k in standings.elo.items()
         },
         "n_decisive_matches": {
@@ -211,7 +219,7 @@ def elo_results(standings: Standings) -> dict[str, Any]:
     }
 
 
-def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
+def _make_elo_entries(board: Leaderboard | None) -> dict[str, Any]:
     entries = {}
     for model in board.models if board else ():
         assert board
@@ -252,7 +260,7 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for dimension, conclusion in standings.conclusions.items()
         },
         "dimensions": {
-            dimension: _dimension_json(standings, dimension)
+            dimension: _dimension_to_json(standings, dimension)
             for dimension in standings.dimensions
         },
         "result": {
@@ -260,7 +268,7 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for dimension in standings.dimensions
         },
         "judge": {
-            name: {**diagnosis, "pair_residuals": _residuals(standings, name)}
+            name: {**diagnosis, "pair_residuals": _select_residuals(standings, name)}
             for name, diagnosis in standings.diagnoses.items()
         },
         "responses": standings.responses,
@@ -273,7 +281,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         "agreement_between_judges": standings.judges_agreement,
         "rank_correlation_between_judges": standings.judges_ranks,
         "differences": {
-            method: _dicts(_few(standings, method)) for method in standings.differences
+            method: _list_dicts(_select_differences(standings, method))
+            for method in standings.differences
         },
         "n_differences": {
             method: {
@@ -289,23 +298,23 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for method, pairs in standings.differences.items()
         },
         "precision": {
-            method: _dicts(precision_rows)
+            method: _list_dicts(precision_rows)
             for method, precision_rows in standings.precision.items()
         },
     }
 
 
-def _dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
+def _list_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
     return [record.to_dict() for record in records]
 
 
-def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
+def _dimension_to_json(standings: Standings, dimension: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         method: {
             "label": board.label,
             "interval": board.interval,
             "unit": board.unit,
-            "ratings": _dicts(board.ratings),
+            "ratings": _list_dicts(board.ratings),
             "n_matches": board.n_matches,
             "parameters": dict(board.parameters),
         }
@@ -313,17 +322,17 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
     }
     if (method := standings.primary_method or "elo") in entry:
         entry[method]["groups"] = [
-            _dicts([row for row in board.ratings if row.rating is not None])
+            _list_dicts([row for row in board.ratings if row.rating is not None])
             for board in standings.groups.get(dimension, ())
         ]
     if "elo" in entry:
         convergence = standings.convergence[dimension]
         entry["elo"]["by_k"] = [
-            {"k": k, **_progress(convergence.by_k.get(k))}
+            {"k": k, **_progress_to_row(convergence.by_k.get(k))}
             for k in standings.elo[dimension]
         ]
         entry["elo"]["parameters"] |= {
-            **_progress(convergence.by_k.get(standings.k)),
+            **_progress_to_row(convergence.by_k.get(standings.k)),
             "sufficient_k": convergence.sufficient_k,
         }
         entry["elo"]["limit"] = [
@@ -336,19 +345,19 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
     return entry
 
 
-def _progress(progress: Progress | None) -> dict[str, Any]:
-    """How far Elo has come at one K; nulls where it has no limit."""
+def _progress_to_row(progress: Progress | None) -> dict[str, Any]:
+    """Return how far Elo has come at one K; nulls if it has no limit."""
     row = {field.name: None for field in dataclasses.fields(Progress)}
     row |= progress.to_dict() if progress else {}
     return {**row, "converged": progress.is_converged if progress else None}
 
 
-def _few(standings: Standings, method: str) -> list[Difference]:
-    """The differences of few models, and of many those of neighbours in rank."""
+def _select_differences(standings: Standings, method: str) -> list[Difference]:
+    """Return all differences of few models; of many, those between neighbours in rank."""
     neighbours_by_dimension = {}
     for dimension, board in standings.companions[method].items():
         ranked = [row.model for row in board.ratings if row.rank is not None]
-        if len(ranked) > _MAX_MODELS:
+        if len(ranked) > _MAX_MODELS_WITH_ALL_PAIRS:
             neighbours_by_dimension[dimension] = set(itertools.pairwise(ranked))
     return [
         pair
@@ -358,17 +367,17 @@ def _few(standings: Standings, method: str) -> list[Difference]:
     ]
 
 
-def _residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
-    """The pair residuals of few models, and of many those that are large."""
+def _select_residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
+    """Return all pair residuals of few models; of many, the large ones."""
     rows: list[dict[str, Any]] = standings.diagnoses[dimension].get(
         "pair_residuals", []
     )
-    if len(standings.battles[dimension].models) <= _MAX_MODELS:
+    if len(standings.battles[dimension].models) <= _MAX_MODELS_WITH_ALL_PAIRS:
         return rows
-    return [row for row in rows if abs(row["z"] or 0.0) > _MIN_Z]
+    return [row for row in rows if abs(row["z"] or 0.0) > _MIN_RESIDUAL_Z]
 
 
-def _per_permutation(standings: Standings) -> dict[str, Any]:
+def _build_permutation_arrays(standings: Standings) -> dict[str, Any]:
     """Final ratings of each permutation: NAME__data (n_perms, n_models), NAME__entrants."""
     arrays: dict[str, Any] = {}
     for dimension in standings.dimensions:
@@ -418,19 +427,20 @@ def results(
                     metric_name = f"{method}_{name}/{d.name}/{row.model}"
                     metrics[metric_name] = getattr(row, name)
         elo = by_method.get("elo")
-        metrics |= _charts(d, standings.convergence.get(d.name))
+        metrics |= _draw_charts(d, standings.convergence.get(d.name))
         if elo and elo.samples is not None:
             for model, samples in zip(elo.models, elo.samples.T, strict=True):
                 metric_name = f"permutations/{d.name}/{model}"
                 metrics[metric_name] = Histogram(samples.tolist())
     for q in quality:
         metrics |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
-    metrics |= _running_means(standings)
+    metrics |= _draw_running_means(standings)
     metrics |= numbers_compared(standings, quality)
     for dimension, conclusion in conclusions.items():
         conclusion_row = words.as_row(conclusion)
         metrics |= {
-            f"conclusion/{dimension}/{name}": conclusion_row[name] for name in _TRACKED
+            f"conclusion/{dimension}/{name}": conclusion_row[name]
+            for name in _TRACKED_CONCLUSION_FIELDS
         }
     return {name: value for name, value in metrics.items() if value is not None}
 
@@ -511,7 +521,7 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
         ],
         "win_rates": [rate.to_dict() for rate in standings.win_rates],
         "judge": [
-            {"dimension": d.name} | {name: getattr(c, name) for name in _OF_A_CHECK}
+            {"dimension": d.name} | {name: getattr(c, name) for name in _CHECK_FIELDS}
             for d in dimensions
             for c in d.checks
         ],
@@ -520,7 +530,7 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
     }
 
 
-def _charts(d: Dimension, convergence: Convergence | None) -> dict[str, Lines]:
+def _draw_charts(d: Dimension, convergence: Convergence | None) -> dict[str, Lines]:
     """Return each entrant's interval as a flat line, the best on top, and Elo by K with its limit.
 
     convergence  of Elo; None without Elo
@@ -555,7 +565,7 @@ def _charts(d: Dimension, convergence: Convergence | None) -> dict[str, Lines]:
     return charts
 
 
-def _running_means(standings: Standings) -> dict[str, Lines]:
+def _draw_running_means(standings: Standings) -> dict[str, Lines]:
     """Return how the mean over permutations settles, a chart of all entrants for each dimension."""
     lines_by_dimension: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in trace_rows(standings):
@@ -607,15 +617,17 @@ def verdict_rows(
                 "winner": "invalid" if judgment.invalid else winner,
                 "verdict_ab": ab and ab.verdict,
                 "verdict_ba": ba and ba.verdict,
-                "question": _cut(comparison.prompt_text),
-                "answer_a": _cut(comparison.response_a),
-                "answer_b": _cut(comparison.response_b),
-                "reason_ab": ab and _cut(ab.reasoning),
-                "reason_ba": ba and _cut(ba.reasoning),
+                "question": _truncate(comparison.prompt_text),
+                "answer_a": _truncate(comparison.response_a),
+                "answer_b": _truncate(comparison.response_b),
+                "reason_ab": ab and _truncate(ab.reasoning),
+                "reason_ba": ba and _truncate(ba.reasoning),
             }
         )
     return rows
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+def _truncate(text: str) -> str:
+    return (
+        text if len(text) <= _MAX_TEXT_CHARACTERS else f"{text[:_MAX_TEXT_CHARACTERS]}…"
+    )

@@ -13,7 +13,7 @@ from elo_exp.probes import Probe
 from elo_exp.report.formats import between, count, number
 from elo_exp.report.words import audit as words
 
-_OF_A_PLAN = """\
+_PLAN_LEGEND = """\
   finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
   found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
   ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
@@ -126,18 +126,18 @@ def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
             audit["dollars"],
         ),
         margin=number(audit["settings"]["delta"], 2),
-        results=[_result_row(row) for row in results],
-        examples=list(_examples(results, by_name)),
+        results=[_make_result_row(row) for row in results],
+        examples=list(_select_examples(results, by_name)),
         forms=[
             row
             for measure in audited.measures
             if measure.name in probes
-            for row in _form_rows(measure)
+            for row in _list_form_rows(measure)
         ],
         orders=words.orders(
             dimension, len(pairs), sum(bool(j.inconsistent) for j in pairs), results
         ),
-        gold=[_gold_row(row) for row in audit["gold"]],
+        gold=[_make_gold_row(row) for row in audit["gold"]],
         left_out=[
             (name, probe.not_for[dimension])
             for name, probe in probes.items()
@@ -149,7 +149,7 @@ def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
 
 def text(sections: Sequence[Section]) -> str:
     """Return the console's lines."""
-    return "\n\n".join("\n".join(_lines(section)) for section in sections)
+    return "\n\n".join("\n".join(_format_lines(section)) for section in sections)
 
 
 def plan_text(rows: Sequence[ReachRow]) -> str:
@@ -170,10 +170,10 @@ def plan_text(rows: Sequence[ReachRow]) -> str:
         ],
         text=["probe"],
     )
-    return f"{table}\n{_OF_A_PLAN}"
+    return f"{table}\n{_PLAN_LEGEND}"
 
 
-def _lines(section: Section) -> Iterator[str]:
+def _format_lines(section: Section) -> Iterator[str]:
     yield section.conclusion
     yield section.counts
     yield text_table(
@@ -186,7 +186,7 @@ def _lines(section: Section) -> Iterator[str]:
         yield f"left out: {probe}, since {why}"
 
 
-def _result_row(row: Mapping[str, Any]) -> ResultRow:
+def _make_result_row(row: Mapping[str, Any]) -> ResultRow:
     return ResultRow(
         probe=row["probe"],
         verdict=words.verdict(row),
@@ -201,7 +201,7 @@ def _result_row(row: Mapping[str, Any]) -> ResultRow:
     )
 
 
-def _examples(
+def _select_examples(
     results: Sequence[Mapping[str, Any]], measures: Mapping[str, Measure]
 ) -> Iterator[Example]:
     """Yield an example of the first biased measure of each probe."""
@@ -209,13 +209,13 @@ def _examples(
     for row in results:
         family = row["probe"].split(":")[0]
         if row["verdict"] == "biased" and family not in shown_families:
-            yield _example(
+            yield _make_example(
                 row, measures[row["probe"]].answered, is_open=not shown_families
             )
             shown_families.add(family)
 
 
-def _example(
+def _make_example(
     row: Mapping[str, Any], answered: Sequence[Answered], *, is_open: bool
 ) -> Example:
     """The question with the most of the bias, and of those the shortest."""
@@ -253,7 +253,7 @@ def _example(
     )
 
 
-def _form_rows(measure: Measure) -> Iterator[FormRow]:
+def _list_form_rows(measure: Measure) -> Iterator[FormRow]:
     """Yield the mean of each form of a probe; of a floor, by source of the prompts."""
 
     def group(answer: Answered) -> tuple[str, str]:
@@ -271,7 +271,7 @@ def _form_rows(measure: Measure) -> Iterator[FormRow]:
         yield FormRow(form=form, probe=measure.name, source=source, cells=cells)
 
 
-def _gold_row(row: Mapping[str, Any]) -> GoldRow:
+def _make_gold_row(row: Mapping[str, Any]) -> GoldRow:
     accuracy, strict, kappa = (
         number(row[key], 3) for key in ("accuracy", "strict", "kappa")
     )

@@ -16,7 +16,7 @@ from elo_exp.report.words import audit as words
 from elo_exp.report.words import judges as judges_words
 from elo_exp.report.words.votes import votes as say_votes
 
-_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
+_VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,22 +74,22 @@ def context(
     return {
         "judges": ", ".join([*audit_sets[0].own, *audit_sets[0].failed]),
         "of_turns": words.of_turns(audit["n_of_turns"], audit["n_bank"]),
-        "sections": [_section(audit_set, pages) for audit_set in audit_sets],
+        "sections": [_build_section(audit_set, pages) for audit_set in audit_sets],
     }
 
 
-def _section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
+def _build_section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
     return Section(
         dimension=audit_set.dimension,
         sentence=words.of_several(audit_set.conclusion),
         counts=[
-            (name, _counts(audited), pages[name])
+            (name, _format_counts(audited), pages[name])
             for name, audited in audit_set.own.items()
         ],
         failed=[*audit_set.failed.items()],
         judges=[*audit_set.own],
-        rows=[*_rows(audit_set)],
-        gold=_gold(audit_set),
+        rows=[*_list_probe_rows(audit_set)],
+        gold=_build_gold_table(audit_set),
         votes=say_votes(audit_set.votes) if audit_set.votes else None,
         agreement=judges_page.agreement(
             audit_set.dimension, audit_set.kappas, "Questions"
@@ -97,14 +97,14 @@ def _section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
     )
 
 
-def _counts(audited: Audited) -> str:
+def _format_counts(audited: Audited) -> str:
     audit = audited.audit
     return words.counts(
         audit["n_prompts"], audit["n_questions"], audit["n_invalid"], audit["dollars"]
     )
 
 
-def _rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
+def _list_probe_rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
     """Yield a row for each probe, the worst first: its name, what is ok, and what it says of each judge."""
     results_of_judges = [
         {result["probe"]: result for result in audited.audit["results"]}
@@ -113,14 +113,14 @@ def _rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
     all_results = [
         result for results in results_of_judges for result in results.values()
     ]
-    all_results.sort(key=lambda result: _WORST_FIRST.index(result["verdict"]))
+    all_results.sort(key=lambda result: _VERDICTS_WORST_FIRST.index(result["verdict"]))
     for probe in dict.fromkeys(result["probe"] for result in all_results):
         result = next(result for result in all_results if result["probe"] == probe)
-        cells = [_cell(results.get(probe)) for results in results_of_judges]
+        cells = [_make_cell(results.get(probe)) for results in results_of_judges]
         yield probe, words.allowed(result["kind"], result["bound"]), cells
 
 
-def _cell(row: Mapping[str, Any] | None) -> Cell:
+def _make_cell(row: Mapping[str, Any] | None) -> Cell:
     if row is None:  # of labelled pairs whose authors are of another judge's family
         return Cell(verdict=NONE, css=None, estimate="", interval="")
     return Cell(
@@ -131,7 +131,7 @@ def _cell(row: Mapping[str, Any] | None) -> Cell:
     )
 
 
-def _gold(audit_set: SideBySide) -> Table | None:
+def _build_gold_table(audit_set: SideBySide) -> Table | None:
     """How often each judge names the better of labelled pairs."""
     rows = [
         [
@@ -158,20 +158,20 @@ def _gold(audit_set: SideBySide) -> Table | None:
 
 def text(audit_sets: Sequence[SideBySide]) -> str:
     """Return what the console says."""
-    return "\n\n".join("\n".join(_lines(audit_set)) for audit_set in audit_sets)
+    return "\n\n".join("\n".join(_format_lines(audit_set)) for audit_set in audit_sets)
 
 
-def _lines(audit_set: SideBySide) -> Iterator[str]:
+def _format_lines(audit_set: SideBySide) -> Iterator[str]:
     yield words.of_several(audit_set.conclusion)
     for name, audited in audit_set.own.items():
-        yield f"  {name:<12}{_counts(audited)}"
+        yield f"  {name:<12}{_format_counts(audited)}"
     for name, why in audit_set.failed.items():
         yield f"  {name:<12}not audited: {why}"
     yield text_table(
         ("probe", "ok", *audit_set.own),
         [
             (probe, bound, *(f"{c.verdict} {c.estimate}".rstrip() for c in cells))
-            for probe, bound, cells in _rows(audit_set)
+            for probe, bound, cells in _list_probe_rows(audit_set)
         ],
         text=[*audit_set.own],
     )

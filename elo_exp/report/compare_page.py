@@ -30,14 +30,14 @@ Row = Mapping[str, Any]
 Comparison = Mapping[str, Any]  # as compare.json has it
 Table = tuple[list[str], list[list[str]]]  # head and rows
 
-_MAX_LINES = 60  # of a table on the console
-_USAGE = ("judge_calls", "verdicts_stored", "output_tokens")
+_MAX_CONSOLE_ROWS = 60
+_USAGE_FIELDS = ("judge_calls", "verdicts_stored", "output_tokens")
 
 
 def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | str]:
     """Return shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>, and
     conclusion/<dimension>/state and sentence."""
-    numbers = _numbers(comparison)
+    numbers = _number_runs(comparison)
     changes = {
         f"shift/{numbers[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
         for row in comparison["ratings"]
@@ -121,16 +121,16 @@ class ComparePage:
 
 def compare_page(comparison: Comparison) -> ComparePage:
     """Lay out a comparison."""
-    numbers = _numbers(comparison)
+    numbers = _number_runs(comparison)
     ratings = grouped(comparison["ratings"], "dimension")
     overlaps = {
-        dimension: _overlaps(dimension, comparison["overlaps"], numbers)
+        dimension: _describe_overlaps(dimension, comparison["overlaps"], numbers)
         for dimension in ratings
     }
     run_conclusions = {
-        dimension: _of_runs(dimension, comparison) for dimension in ratings
+        dimension: _list_run_conclusions(dimension, comparison) for dimension in ratings
     }
-    conclusions = _conclusions(comparison)
+    conclusions = _conclude_dimensions(comparison)
     sentences = {
         name: words.sentence(conclusion, numbers)
         for name, conclusion in conclusions.items()
@@ -147,12 +147,12 @@ def compare_page(comparison: Comparison) -> ComparePage:
         ),
         conclusions=conclusions,
         sentences=sentences,
-        runs=[_run_cells(row, numbers[row["run"]]) for row in comparison["runs"]],
+        runs=[_make_run_cells(row, numbers[row["run"]]) for row in comparison["runs"]],
         run_lines=[
             words.run_line(row, numbers[row["run"]]) for row in comparison["runs"]
         ],
         cards=[
-            _card(
+            _build_card(
                 conclusion,
                 sentences[dimension],
                 run_conclusions=run_conclusions[dimension],
@@ -162,17 +162,17 @@ def compare_page(comparison: Comparison) -> ComparePage:
             if overlaps.get(dimension)
         ],
         ratings={
-            dimension: _rating_table(comparison, numbers, rows)
+            dimension: _build_rating_table(comparison, numbers, rows)
             for dimension, rows in ratings.items()
         },
         of_runs=run_conclusions,
         overlaps=overlaps,
-        estimates=_estimate_table(comparison, numbers)
+        estimates=_build_estimate_table(comparison, numbers)
         if comparison["estimates"]
         else None,
         paired=words.PAIRED,
         judge=[
-            _judge_cells(row, numbers[row["run"]])
+            _make_judge_cells(row, numbers[row["run"]])
             for row in comparison["judge"]
             if row["tie_rate"] is not None
         ],
@@ -198,19 +198,21 @@ def console(page: ComparePage) -> str:
     blocks = ["\n".join(page.run_lines), headline]
     if page.estimates:
         if page.conclusions["estimates"].changes:
-            blocks[-1] += f"\n{_wrapped(page.sentences['estimates'])}"
+            blocks[-1] += f"\n{_wrap_text(page.sentences['estimates'])}"
         table = text_table(*page.estimates, text=["Status", "Rests on", "Pairs"])
         table = table.removeprefix("\n")
-        blocks.append(f"{table}\n{_wrapped(page.paired)}")
+        blocks.append(f"{table}\n{_wrap_text(page.paired)}")
     for dimension, (head, rows) in page.ratings.items():
-        lines = [_wrapped(f"{dimension}: {page.sentences[dimension]}")]
+        lines = [_wrap_text(f"{dimension}: {page.sentences[dimension]}")]
         if firsts := page.conclusions[dimension].firsts:
-            lines.append(_wrapped(sweep_words.sentence(firsts, noun="run")))
-        lines.append(text_table(head, rows[:_MAX_LINES]))
-        if len(rows) > _MAX_LINES:
-            lines.append(f"  ... and {len(rows) - _MAX_LINES} more in compare.csv")
-        lines += map(_wrapped, page.of_runs[dimension])
-        lines += map(_wrapped, page.overlaps[dimension])
+            lines.append(_wrap_text(sweep_words.sentence(firsts, noun="run")))
+        lines.append(text_table(head, rows[:_MAX_CONSOLE_ROWS]))
+        if len(rows) > _MAX_CONSOLE_ROWS:
+            lines.append(
+                f"  ... and {len(rows) - _MAX_CONSOLE_ROWS} more in compare.csv"
+            )
+        lines += map(_wrap_text, page.of_runs[dimension])
+        lines += map(_wrap_text, page.overlaps[dimension])
         blocks.append("\n".join(lines))
     if page.differences:
         title = "settings, versions and inputs that differ, run by run"
@@ -219,11 +221,11 @@ def console(page: ComparePage) -> str:
     return plain("\n\n".join(blocks))
 
 
-def _wrapped(text: str) -> str:
+def _wrap_text(text: str) -> str:
     return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
 
 
-def _conclusions(comparison: Comparison) -> dict[str, CompareConclusion]:
+def _conclude_dimensions(comparison: Comparison) -> dict[str, CompareConclusion]:
     if comparison["estimates"]:
         return {"estimates": conclude(comparison["estimates"])}
     primary_rows = [
@@ -239,13 +241,13 @@ def _conclusions(comparison: Comparison) -> dict[str, CompareConclusion]:
             ],
             dimension=dimension,
             unit=comparison["unit"],
-            firsts=_firsts(dimension, rows, comparison),
+            firsts=_conclude_leaders(dimension, rows, comparison),
         )
         for dimension, rows in grouped(primary_rows, "dimension").items()
     }
 
 
-def _firsts(
+def _conclude_leaders(
     dimension: str, rows: Sequence[Row], comparison: Comparison
 ) -> SweepConclusion:
     conclusions_by_run = comparison["conclusions_of_runs"]
@@ -261,7 +263,7 @@ def _firsts(
     )
 
 
-def _overlaps(
+def _describe_overlaps(
     dimension: str, rows: Sequence[Row], numbers: Mapping[str, int]
 ) -> list[str]:
     """What runs share with the first, those that share the same in one sentence."""
@@ -275,9 +277,9 @@ def _overlaps(
     ]
 
 
-def _of_runs(dimension: str, comparison: Comparison) -> list[str]:
+def _list_run_conclusions(dimension: str, comparison: Comparison) -> list[str]:
     """What each run concludes of a dimension, or an arena of the models it places, in its own words."""
-    numbers, runs_by_sentence = _numbers(comparison), dict[str, list[int]]()
+    numbers, runs_by_sentence = _number_runs(comparison), dict[str, list[int]]()
     dimensions = {row["dimension"] for row in comparison["ratings"]}
     for run, conclusions in comparison["conclusions_of_runs"].items():
         are_about_models = not dimensions & conclusions.keys()
@@ -294,7 +296,7 @@ def _of_runs(dimension: str, comparison: Comparison) -> list[str]:
     ]
 
 
-def _card(
+def _build_card(
     conclusion: CompareConclusion,
     sentence: str,
     *,
@@ -315,7 +317,7 @@ def _card(
     )
 
 
-def _run_cells(row: Row, run: int) -> list[str]:
+def _make_run_cells(row: Row, run: int) -> list[str]:
     usage, dollars = row["usage"], row["dollars"]  # None of what a tracker has kept
     judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
     return [
@@ -324,12 +326,12 @@ def _run_cells(row: Row, run: int) -> list[str]:
         f"{row['experiment']}{judge}",
         count(row["n_prompts"] or None),
         count(None) if dollars is None else f"${dollars:,.2f}",
-        *(count(None if usage is None else usage.get(n) or 0) for n in _USAGE),
+        *(count(None if usage is None else usage.get(n) or 0) for n in _USAGE_FIELDS),
         when(row["finished_at"]),
     ]
 
 
-def _judge_cells(row: Row, run: int) -> list[str]:
+def _make_judge_cells(row: Row, run: int) -> list[str]:
     is_measured = row["flip_rate"] is not None or not row["n_one_order"]
     return [
         row["dimension"],
@@ -342,12 +344,12 @@ def _judge_cells(row: Row, run: int) -> list[str]:
     ]
 
 
-def _numbers(comparison: Comparison) -> dict[str, int]:
+def _number_runs(comparison: Comparison) -> dict[str, int]:
     """Return the number of each run, from 1."""
     return {row["run"]: n for n, row in enumerate(comparison["runs"], start=1)}
 
 
-def _rating_table(
+def _build_rating_table(
     comparison: Comparison, numbers: Mapping[str, int], rows: list[Row]
 ) -> Table:
     """Return entrant by entrant, best first, a row for each run."""
@@ -387,7 +389,7 @@ def _rating_table(
     return [*head, "Elo"] if elo else head, table_rows
 
 
-def _estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
+def _build_estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
     """Return policy by policy, a row for each run."""
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
     head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]

@@ -74,7 +74,7 @@ def dimension(standings: Standings, name: str) -> Dimension:
         for method, by_dimension in standings.companions.items()
     }
     companions.pop(standings.primary_method or "", None)
-    groups = _groups(board, standings.groups.get(name, ())) if board else []
+    groups = _list_groups(board, standings.groups.get(name, ())) if board else []
     significant_wins = defaultdict[str, set[str]](set)  # losers by winner
     for difference in pairs:
         if difference.significant:
@@ -116,7 +116,7 @@ def dimension(standings: Standings, name: str) -> Dimension:
     )
 
 
-def _groups(
+def _list_groups(
     board: Leaderboard, other_boards: Sequence[Leaderboard]
 ) -> list[list[Rating]]:
     other_groups = [

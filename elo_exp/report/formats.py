@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 NONE = "–"
 _SPACE = "\N{NO-BREAK SPACE}"
-_MAX_NAMES = 4  # in a sentence
-_NOISE_DIGITS = 6  # decimals after the printed ones that processors agree on
+_MAX_NAMES_IN_SENTENCE = 4
+# Processors agree on so many decimals after the printed ones
+_N_REPRODUCIBLE_DECIMALS = 6
 
 
 def number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
@@ -16,7 +17,7 @@ def number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
     """
     if value is None:
         return NONE
-    value = round(value, digits + _NOISE_DIGITS)
+    value = round(value, digits + _N_REPRODUCIBLE_DECIMALS)
     plus = "+" if sign and round(value, digits) > 0 else ""
     return plus + f"{value:z.{digits}f}".replace("-", "−")
 
@@ -60,7 +61,7 @@ def percent(share: float | None, digits: int = 0) -> str:
     if share is None:
         return NONE
     half_step = 0.5 * 10.0**-digits
-    percentage = round(100.0 * share, digits + _NOISE_DIGITS)
+    percentage = round(100.0 * share, digits + _N_REPRODUCIBLE_DECIMALS)
     if share > 0.0 and percentage <= half_step:
         return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
     if 100.0 - half_step <= percentage and share < 1.0:
@@ -72,7 +73,7 @@ def percent_reached(share: float | None) -> str:
     """Return a share in whole percent, rounded down: 94.9 % of the way is not 95 %."""
     if share is None:
         return NONE
-    return percent(math.floor(round(100.0 * share, _NOISE_DIGITS)) / 100.0)
+    return percent(math.floor(round(100.0 * share, _N_REPRODUCIBLE_DECIMALS)) / 100.0)
 
 
 def percent_between(low: float | None, high: float | None, digits: int = 0) -> str:
@@ -86,7 +87,7 @@ def expected_win_rate(gap: float) -> str:
     return percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))
 
 
-def names(models: Sequence[str], max_names: int = _MAX_NAMES) -> str:
+def names(models: Sequence[str], max_names: int = _MAX_NAMES_IN_SENTENCE) -> str:
     """Join names as a sentence does; of many, the first and how many more there are."""
     shown_names = list(models[:max_names])
     if len(models) > max_names:

@@ -14,13 +14,13 @@ from elo_exp.report.words import gate as words
 from elo_exp.report.words.judge import audited
 from elo_exp.report.words.whose import of_run
 
-_CHIPS = {
+_CHIP_BY_STATE = {
     "same answers": "open",
     "pass": "supported",
     "fail": "caution",
     "cannot tell": "open",
-}  # by state
-_HEAD = (
+}
+_SHARE_COLUMNS = (
     "share of points",
     "lower bound",
     "upper bound",
@@ -109,7 +109,7 @@ def shown(gate: Gated) -> Shown:
         conclusion=gate.conclusion,
         chip="open"
         if gate.conclusion.scope.is_baseline
-        else _CHIPS[gate.conclusion.state],
+        else _CHIP_BY_STATE[gate.conclusion.state],
         verdict=words.verdict(gate.conclusion),
         whose="No judge was asked: the answers are the same."
         if is_same
@@ -139,8 +139,8 @@ def shown(gate: Gated) -> Shown:
             ),
         ],
         rules=words.rules(gate.margin),
-        shares=[_share_row(share) for share in gate.shares],
-        worst=[_worst_row(prompt) for prompt in gate.worst],
+        shares=[_make_share_row(share) for share in gate.shares],
+        worst=[_make_worst_row(prompt) for prompt in gate.worst],
         worst_head=("Prompt", *(share.dimension for share in gate.shares), "Question"),
         checks=[
             CheckRow(dimension=name, cells=words.check_row(check))
@@ -156,9 +156,12 @@ def markdown(gate: Shown) -> str:
         [f"## Gate: {gate.conclusion.state}"],
         [gate.verdict],
         [
-            _line("dimension", *_HEAD),
+            _format_table_row("dimension", *_SHARE_COLUMNS),
             "|---|---:|---:|---:|---:|---:|---:|",
-            *(_line(_cell(row.name), *row.cells) for row in gate.shares),
+            *(
+                _format_table_row(_escape_cell(row.name), *row.cells)
+                for row in gate.shares
+            ),
         ],
         [*gate.terms, *gate.rules],
     ]
@@ -166,10 +169,14 @@ def markdown(gate: Shown) -> str:
         parts.append(["Worst prompts:"])
         parts.append(
             [
-                _line("prompt", "points", "question"),
+                _format_table_row("prompt", "points", "question"),
                 "|---|---|---|",
                 *(
-                    _line(_cell(row.prompt_id), _points(row), _cell(row.question))
+                    _format_table_row(
+                        _escape_cell(row.prompt_id),
+                        _format_points(row),
+                        _escape_cell(row.question),
+                    )
                     for row in gate.worst
                 ),
             ]
@@ -179,7 +186,7 @@ def markdown(gate: Shown) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _share_row(share: Share) -> Row:
+def _make_share_row(share: Share) -> Row:
     numbers = [number(value, 3) for value in (share.share, share.low, share.high)]
     return Row(
         name=share.dimension,
@@ -190,7 +197,7 @@ def _share_row(share: Share) -> Row:
     )
 
 
-def _worst_row(prompt: WorstPrompt) -> WorstRow:
+def _make_worst_row(prompt: WorstPrompt) -> WorstRow:
     return WorstRow(
         prompt_id=prompt.prompt_id,
         question=shortened(prompt.question),
@@ -198,18 +205,18 @@ def _worst_row(prompt: WorstPrompt) -> WorstRow:
     )
 
 
-def _line(*cells: str) -> str:
+def _format_table_row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return shortened(text.replace("|", "\\|").replace("\n", " "))
 
 
-def _points(row: WorstRow) -> str:
+def _format_points(row: WorstRow) -> str:
     """The points on those dimensions that have some."""
     parts = [
-        f"{_cell(name)} {points}"
+        f"{_escape_cell(name)} {points}"
         for name, points in row.points.items()
         if points != NONE
     ]

@@ -179,9 +179,11 @@ def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
         title=result.title,
         answer=result.answer,
         size=count(result.size),
-        by_labels=[_by_labels(result, label_share) for label_share in result.headline],
+        by_labels=[
+            _make_labels_row(result, label_share) for label_share in result.headline
+        ],
         by_policy=[
-            _by_policy(row, truth[policy] if i == 0 else None)
+            _make_policy_row(row, truth[policy] if i == 0 else None)
             for policy, rows in result.policies.items()
             for i, row in enumerate(row for row in rows if row["status"] != GIVEN)
         ],
@@ -196,7 +198,7 @@ def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
     )
 
 
-def _by_labels(result: GridResult, label_share: float) -> PageRow:
+def _make_labels_row(result: GridResult, label_share: float) -> PageRow:
     rows = result.headline[label_share]
     given_row, reported_row = rows[GIVEN], rows.get(REPORT, {})
     return PageRow(
@@ -213,7 +215,7 @@ def _by_labels(result: GridResult, label_share: float) -> PageRow:
     )
 
 
-def _by_policy(row: Row, truth: Truth | None) -> PageRow:
+def _make_policy_row(row: Row, truth: Truth | None) -> PageRow:
     """Name policy and truth in the first of its rows alone."""
     return PageRow(
         name=row["policy"] if truth else "",
