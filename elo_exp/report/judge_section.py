@@ -62,25 +62,29 @@ def judge_section(
 
     refusal  why it cannot be used, where more than its checks says so
     """
-    measured = {d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks}
-    made = {name for checks in measured.values() for name in checks}
+    checks_by_dimension = {
+        d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks
+    }
+    check_names = {name for checks in checks_by_dimension.values() for name in checks}
     verdict = []
-    if measured:
+    if checks_by_dimension:
         verdict = [
             *judge.verdict({d.name: d.checks for d in dimensions}, refusal),
             *judge.audited(standings.diagnoses),
         ]
     return JudgeSection(
         verdict=verdict,
-        dimensions=list(measured),
+        dimensions=list(checks_by_dimension),
         checks=[
             CheckRow(
                 label=label,
                 limit=limit,
-                cells=[_cell(checks.get(name)) for checks in measured.values()],
+                cells=[
+                    _cell(checks.get(name)) for checks in checks_by_dimension.values()
+                ],
             )
             for name, (label, limit) in judge.CHECKS.items()
-            if name in made
+            if name in check_names
         ],
         lengths=_lengths([d.diagnosis.get("length") or {} for d in dimensions]),
         agreement=_agreement(dimensions, standings),
@@ -170,14 +174,15 @@ def _kappa(row: Mapping[str, Any]) -> list[str]:
 
 
 def _of_judges(agreement: Rows, ranks: Rows) -> Table:
-    key = ("first", "second", "dimension")
-    by_pair = {tuple(row[name] for name in key): row for row in ranks}
+    key_columns = ("first", "second", "dimension")
+    ranks_by_pair = {tuple(row[name] for name in key_columns): row for row in ranks}
     rows = []
     for row in agreement:
-        of_pair, correlation = by_pair.get(tuple(row[name] for name in key)), NONE
-        if of_pair and of_pair["rho"] is not None:
+        pair_ranks = ranks_by_pair.get(tuple(row[name] for name in key_columns))
+        correlation = NONE
+        if pair_ranks and pair_ranks["rho"] is not None:
             correlation = (
-                f"{number(of_pair['rho'], 2)} ({of_pair['n_models']} entrants)"
+                f"{number(pair_ranks['rho'], 2)} ({pair_ranks['n_models']} entrants)"
             )
         names = [row["first"], row["second"], row["dimension"] or NONE]
         rows.append([*names, *_kappa(row), correlation])

@@ -37,16 +37,18 @@ class Card:
 
 def joint(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> Standings:
     """Return standings that hold the joint boards, of the dimensions that have one."""
-    boards = {one.dimension: one.board for one in opinions if one.board}
-    first, *others = (by_judge[name] for name in opinions[0].judges)
+    boards = {opinion.dimension: opinion.board for opinion in opinions if opinion.board}
+    first_standings, *other_standings = (by_judge[name] for name in opinions[0].judges)
     return Standings(
-        models=first.models,
+        models=first_standings.models,
         battles={
-            name: first.battles[name].concatenate(*(o.battles[name] for o in others))
+            name: first_standings.battles[name].concatenate(
+                *(o.battles[name] for o in other_standings)
+            )
             for name in boards
         },
         companions={_JOINT: boards},
-        differences={_JOINT: [d for one in opinions for d in one.differences]},
+        differences={_JOINT: [d for opinion in opinions for d in opinion.differences]},
     )
 
 
@@ -59,54 +61,61 @@ def context(
 
     pages  of each judge, beside this one
     """
-    shown = tournament_page.sections(joint(opinions, by_judge))
+    joint_sections = tournament_page.sections(joint(opinions, by_judge))
     return {
-        **shown,
+        **joint_sections,
         "headline": (headline := _sentence(opinions[0])),
-        "begins": tournament.begins(headline, [one.conclusion for one in opinions]),
+        "begins": tournament.begins(
+            headline, [opinion.conclusion for opinion in opinions]
+        ),
         "judges": ", ".join(by_judge),
-        "cards": [_card(one, pages) for one in opinions],
-        "boards": [_boards(one) for one in opinions],
-        "differences": [_differences(one) for one in opinions if one.differences],
+        "cards": [_card(opinion, pages) for opinion in opinions],
+        "boards": [_boards(opinion) for opinion in opinions],
+        "differences": [
+            _differences(opinion) for opinion in opinions if opinion.differences
+        ],
         "agreement": [
-            agreement(one.dimension, one.kappas, "Comparisons") for one in opinions
+            agreement(opinion.dimension, opinion.kappas, "Comparisons")
+            for opinion in opinions
         ],
         "cannot": words.cannot_show(opinions[0]),
     }
 
 
-def _sentence(one: Opinion) -> str:
-    return words.sentence(one.conclusion, [*one.own])
+def _sentence(opinion: Opinion) -> str:
+    return words.sentence(opinion.conclusion, [*opinion.own])
 
 
-def _card(one: Opinion, pages: Mapping[str, str]) -> Card:
+def _card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
     return Card(
-        dimension=one.dimension,
-        tone=words.tone(one.conclusion),
-        chip=words.CHIPS[one.conclusion.state],
-        sentence=(sentence := _sentence(one)),
-        begins=tournament.begins(sentence, [one.conclusion]),
-        spread=words.spread(one),
-        following=words.following(one),
+        dimension=opinion.dimension,
+        tone=words.tone(opinion.conclusion),
+        chip=words.CHIPS[opinion.conclusion.state],
+        sentence=(sentence := _sentence(opinion)),
+        begins=tournament.begins(sentence, [opinion.conclusion]),
+        spread=words.spread(opinion),
+        following=words.following(opinion),
         own=[
-            (name, tournament.sentence(said), pages[name])
-            for name, said in one.own.items()
+            (name, tournament.sentence(conclusion), pages[name])
+            for name, conclusion in opinion.own.items()
         ],
     )
 
 
-def _boards(one: Opinion) -> Table:
+def _boards(opinion: Opinion) -> Table:
     """The ratings of each judge, with its own intervals."""
     rows = {
         name: {row.model: row for row in board.ratings}
-        for name, board in one.boards.items()
+        for name, board in opinion.boards.items()
     }
-    models = dict.fromkeys(model for own in rows.values() for model in own)
+    models = dict.fromkeys(
+        model for judge_rows in rows.values() for model in judge_rows
+    )
     return Table(
-        label=f"Ratings by judge in {one.dimension}",
+        label=f"Ratings by judge in {opinion.dimension}",
         columns=["Entrant", *rows],
         rows=[
-            [model, *(_rating(own.get(model)) for own in rows.values())]
+            [model, *(_rating(judge_rows.get(model)) for judge_rows in rows.values())]
             for model in models
         ],
     )
@@ -120,15 +129,15 @@ def _rating(row: Any) -> str:
     return f"{number(row.rating)} [{number(row.ci_low)}, {number(row.ci_high)}]"
 
 
-def _differences(one: Opinion) -> Table:
+def _differences(opinion: Opinion) -> Table:
     """The differences on the joint board; of many, those of the first entrant."""
-    shown, note = one.differences, ""
-    if len(shown) > MAX_PAIRS:
-        first = shown[0].higher
-        shown = [pair for pair in shown if pair.higher == first]
-        note = f"Only those between {first} and the others are shown; all are in judges.json."
+    differences, note = opinion.differences, ""
+    if len(differences) > MAX_PAIRS:
+        leader = differences[0].higher
+        differences = [pair for pair in differences if pair.higher == leader]
+        note = f"Only those between {leader} and the others are shown; all are in judges.json."
     return Table(
-        label=f"Differences in {one.dimension}, whichever such judge is asked",
+        label=f"Differences in {opinion.dimension}, whichever such judge is asked",
         columns=["Entrant", "over", "Points", "95 % CI", "p (Holm)"],
         words=("over",),
         rows=[
@@ -139,24 +148,24 @@ def _differences(one: Opinion) -> Table:
                 f"{number(d.ci_low)} to {number(d.ci_high)}",
                 p_value(d.p_holm),
             ]
-            for d in shown
+            for d in differences
         ],
         note=note,
     )
 
 
 def agreement(
-    dimension: str, kappas: Sequence[Mapping[str, Any]], what: str
+    dimension: str, kappas: Sequence[Mapping[str, Any]], count_heading: str
 ) -> Table | None:
     """Return kappa of every two judges as a table; None without any.
 
-    what  is counted
+    count_heading  what the column of counts is headed
     """
     if not kappas:
         return None
     return Table(
         label=f"Agreement in {dimension}",
-        columns=["Judge", "with", what, "Agreement", "Kappa"],
+        columns=["Judge", "with", count_heading, "Agreement", "Kappa"],
         words=("with",),
         rows=[
             [
@@ -177,34 +186,36 @@ def agreement(
 def text(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> str:
     """Return what the console says."""
     dimensions = tournament_page.sections(joint(opinions, by_judge))["dimensions"]
-    shown = {d.name: d for d in dimensions}
+    dimension_by_name = {d.name: d for d in dimensions}
     lines = list[str]()
-    for one in opinions:
+    for opinion in opinions:
         head, *board = (
-            tournament_console.leaderboards([shown[one.dimension]], scored=False)
-            if one.board
+            tournament_console.leaderboards(
+                [dimension_by_name[opinion.dimension]], scored=False
+            )
+            if opinion.board
             else [""]
         )
         lines += [head] if head and not lines else []
-        lines += [f"{_heading(one)}: {_sentence(one)}", *board]
-        lines += [*_labelled(one), ""]
+        lines += [f"{_heading(opinion)}: {_sentence(opinion)}", *board]
+        lines += [*_labelled(opinion), ""]
     return tournament_console.filled(
         [*lines, _line("cannot show", words.cannot_show(opinions[0]))]
     )
 
 
-def _heading(one: Opinion) -> str:
-    if one.n_prompts is None or one.conclusion.state == "few":
-        return one.dimension
-    return f"{one.dimension}, {count(one.n_prompts)} prompts"
+def _heading(opinion: Opinion) -> str:
+    if opinion.n_prompts is None or opinion.conclusion.state == "few":
+        return opinion.dimension
+    return f"{opinion.dimension}, {count(opinion.n_prompts)} prompts"
 
 
-def _labelled(one: Opinion) -> Iterator[str]:
-    yield _line("judges", words.spread(one))
-    for name, said in one.own.items():
-        yield _line(f"  {name}", tournament.sentence(said))
-    yield _line("kappa", words.kappas(one.kappas))
-    if more := words.following(one):
+def _labelled(opinion: Opinion) -> Iterator[str]:
+    yield _line("judges", words.spread(opinion))
+    for name, conclusion in opinion.own.items():
+        yield _line(f"  {name}", tournament.sentence(conclusion))
+    yield _line("kappa", words.kappas(opinion.kappas))
+    if more := words.following(opinion):
         yield _line("more", more)
 
 
@@ -216,31 +227,31 @@ def _line(label: str, text: str) -> str:
 # Files and trackers
 
 
-def as_json(one: Opinion) -> dict[str, Any]:
+def as_json(opinion: Opinion) -> dict[str, Any]:
     """Return an opinion as judges.json has it."""
-    panel = one.panel
+    panel = opinion.panel
     return {
         "conclusion": {
-            "state": one.conclusion.state,
-            "sentence": _sentence(one),
-            "first": one.conclusion.subject,
-            "second": one.conclusion.rival,
-            "reasons": [reason.name for reason in one.conclusion.reasons],
-            "worst_case": case.to_dict() if (case := one.conclusion.worst_case) else None,
+            "state": opinion.conclusion.state,
+            "sentence": _sentence(opinion),
+            "first": opinion.conclusion.subject,
+            "second": opinion.conclusion.rival,
+            "reasons": [reason.name for reason in opinion.conclusion.reasons],
+            "worst_case": case.to_dict() if (case := opinion.conclusion.worst_case) else None,
         },
         "judges": {
-            name: {"state": said.state, "sentence": tournament.sentence(said)}
-            for name, said in one.own.items()
+            name: {"state": conclusion.state, "sentence": tournament.sentence(conclusion)}
+            for name, conclusion in opinion.own.items()
         },
-        "n_prompts": one.n_prompts,
+        "n_prompts": opinion.n_prompts,
         "tau": panel.tau if panel else None,
-        "no_joint_board": words.refused(one.refusal) or None,
-        "board": [row.to_dict() for row in one.board.ratings] if one.board else None,
-        "differences": [d.to_dict() for d in one.differences],
-        "agreement": [dict(row) for row in one.kappas],
+        "no_joint_board": words.refused(opinion.refusal) or None,
+        "board": [row.to_dict() for row in opinion.board.ratings] if opinion.board else None,
+        "differences": [d.to_dict() for d in opinion.differences],
+        "agreement": [dict(row) for row in opinion.kappas],
         "disagreements": [
             dict(zip(("judge", "other", "ahead_by_judge", "ahead_by_other"), row, strict=True))
-            for row in one.disagreements
+            for row in opinion.disagreements
         ],
     }  # fmt: skip
 
@@ -253,28 +264,30 @@ def tables(
     dimensions = tournament_page.sections(standings)["dimensions"]
     return {
         "leaderboard": artifacts.tables(standings, dimensions)["leaderboard"],
-        "agreement": [dict(row) for one in opinions for row in one.kappas],
+        "agreement": [dict(row) for opinion in opinions for row in opinion.kappas],
     }
 
 
 def metrics(opinions: Sequence[Opinion]) -> dict[str, Any]:
     """Return what a tracker is told, under names that every such run shares."""
-    found = dict[str, Any]()
-    for one in opinions:
-        effect, panel = one.conclusion.effect, one.panel
+    metrics_by_name = dict[str, Any]()
+    for opinion in opinions:
+        effect, panel = opinion.conclusion.effect, opinion.panel
         values = {
-            "judges": len(one.judges),
+            "judges": len(opinion.judges),
             "tau": panel.tau if panel else None,
             "gap": effect.value if effect else None,
             "gap_low": effect.low if effect else None,
             "gap_high": effect.high if effect else None,
-            "half_width": panel.half_width() if panel and one.board else None,
+            "half_width": panel.half_width() if panel and opinion.board else None,
         }
-        found |= {
-            f"judges/{one.dimension}/{name}": value
+        metrics_by_name |= {
+            f"judges/{opinion.dimension}/{name}": value
             for name, value in values.items()
             if value is not None
         }
-        found[f"conclusion/{one.dimension}/state"] = one.conclusion.state
-        found[f"conclusion/{one.dimension}/sentence"] = _sentence(one)
-    return found
+        metrics_by_name[f"conclusion/{opinion.dimension}/state"] = (
+            opinion.conclusion.state
+        )
+        metrics_by_name[f"conclusion/{opinion.dimension}/sentence"] = _sentence(opinion)
+    return metrics_by_name

@@ -17,7 +17,7 @@ _TEMPLATES = Path(page.__file__).with_name("templates")
 
 
 def label_page(
-    shown: Sequence[Comparison],
+    comparisons: Sequence[Comparison],
     key: Key,
     *,
     dimension: str,
@@ -37,7 +37,7 @@ def label_page(
             "expected": comparison.expected_behavior,
             "answers": [comparison.response_a, comparison.response_b],
         }
-        for comparison in shown
+        for comparison in comparisons
     ]
     data = {"page": key.page, "annotator": annotator, "items": items}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

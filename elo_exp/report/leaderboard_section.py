@@ -54,9 +54,10 @@ class Scale:
         """Round values: where they stand, in percent of the width, and their names."""
         width = self.high - self.low
         step = next(s for s in _STEPS if width < _MAX_TICKS * s)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        first_tick, last_tick = math.ceil(self.low / step), math.floor(self.high / step)
         return [
-            (self._place(step * i), f"{step * i:g}") for i in range(first, last + 1)
+            (self._to_percent(step * i), f"{step * i:g}")
+            for i in range(first_tick, last_tick + 1)
         ]
 
     def bar(self, rating: Rating, colors: Mapping[str, int]) -> Bar | None:
@@ -72,12 +73,14 @@ class Scale:
             model=rating.model,
             color=colors.get(rating.model, _UNKNOWN),
             label=f"{standings.rating(rating, self.digits)}, 95 % interval {interval}",
-            mark=None if value is None else self._place(value),
-            left=None if low is None else self._place(low),
-            right=None if high is None else self._place(self.low + self.high - high),
+            mark=None if value is None else self._to_percent(value),
+            left=None if low is None else self._to_percent(low),
+            right=None
+            if high is None
+            else self._to_percent(self.low + self.high - high),
         )
 
-    def _place(self, value: float) -> str:
+    def _to_percent(self, value: float) -> str:
         return f"{100.0 * (value - self.low) / (self.high - self.low):.2f}"
 
 
@@ -89,10 +92,10 @@ def scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
         if value is not None
     ]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    is_seen = (
+    has_spread = (
         high - low >= 10.0**-digits
     )  # in the numbers, and not the noise of rounding
-    margin = _MARGIN * (high - low) if is_seen else 1.0
+    margin = _MARGIN * (high - low) if has_spread else 1.0
     return Scale(low=low - margin, high=high + margin, digits=digits)
 
 
@@ -178,10 +181,10 @@ def leaderboard_section(
         return None
     label = boards[0].label
     interval = next((board.interval for board in boards if board.interval), None)
-    others = list(dict.fromkeys(o.label for d in dimensions for o in d.others))
+    other_labels = list(dict.fromkeys(o.label for d in dimensions for o in d.others))
     has_win_rates = any(d.win_rate for d in dimensions)
     columns = _Columns(
-        others=others,
+        others=other_labels,
         p_best=None if scored else _P_BEST.get(label, _AMONG),
         has_win_rates=has_win_rates,
     )
@@ -313,14 +316,14 @@ def _line(
 
 def _style(dimension: str, board: Leaderboard) -> Iterator[str]:
     """What a root mean square of each kind of style is worth, where ratings control for it."""
-    points = board.parameters
+    parameters = board.parameters
     terms = []
-    for name, value in points.items():
+    for name, value in parameters.items():
         if not name.startswith("style_") or name.endswith("_error"):
             continue
         worth = "does not vary"
         if value is not None:
-            error = number(points[f"{name}_std_error"])
+            error = number(parameters[f"{name}_std_error"])
             worth = f"{number(value, sign=True)} ± {error}"
         terms.append(f"{name.removeprefix('style_').replace('_', ' in ')} {worth}")
     if terms:

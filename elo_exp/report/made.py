@@ -39,11 +39,11 @@ def bill(
 
     usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
     """
-    whole = _NOTHING | added_up([usage, before])
+    total_usage = _NOTHING | added_up([usage, before])
     usage = _NOTHING | dict(usage or {})
     if not usage["verdicts_wanted"] and not usage["responses_wanted"]:
         return None
-    dollars, dollars_before = paid(whole), paid(before or {})
+    dollars, dollars_before = paid(total_usage), paid(before or {})
     tokens = [
         f"{count(usage[name])} {name.removesuffix('_tokens').replace('_', ' ')}"
         for name in TOKEN_CLASSES
@@ -57,8 +57,10 @@ def bill(
         total=_dollars(dollars) if dollars else "Nothing was paid.",
         facts=_filled(
             Fact(term="Before", text=earlier if dollars_before else ""),
-            Fact(term="By dimension", text=_by_name(whole["dollars_by_dimension"])),
-            Fact(term="By entrant", text=_by_name(whole["dollars_by_entrant"])),
+            Fact(
+                term="By dimension", text=_by_name(total_usage["dollars_by_dimension"])
+            ),
+            Fact(term="By entrant", text=_by_name(total_usage["dollars_by_entrant"])),
             Fact(
                 term="Answers",
                 text=_new(
@@ -111,8 +113,10 @@ def _of_command(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
     yield Fact(term="Started", text=when(started) if started else "")
     yield Fact(term="Experiment", text=manifest.get("experiment") or "")
-    none = "none: all settings as they ship"
-    yield Fact(term="Overrides", text="" if overrides else none, codes=overrides or ())
+    no_overrides = "none: all settings as they ship"
+    yield Fact(
+        term="Overrides", text="" if overrides else no_overrides, codes=overrides or ()
+    )
 
 
 def _of_judging(manifest: Manifest) -> Iterator[Fact]:
@@ -130,21 +134,23 @@ def _of_judging(manifest: Manifest) -> Iterator[Fact]:
     repeats = judging.get("repeats") or 1
     if judge and repeats > 1:
         yield Fact(term="Repeats", text=f"each query asked {repeats} times")
-    n, of = manifest.get("selected_prompt_count"), manifest.get("bank_size")
-    if n and of:
-        yield Fact(term="Prompts", text=f"{count(n)} of the {count(of)} in the bank")
+    n, bank_size = manifest.get("selected_prompt_count"), manifest.get("bank_size")
+    if n and bank_size:
+        yield Fact(
+            term="Prompts", text=f"{count(n)} of the {count(bank_size)} in the bank"
+        )
     yield Fact(term="Rubrics", text=pairs(manifest.get("rubric_versions")))
     files = [_battles(file) for file in manifest.get("battles_files") or ()]
     yield Fact(term="Battles", text=" ".join(files))
     answers = manifest.get("answers") or ()
-    shown = [_answers(file) for file in answers[:_MAX_FILES]]
-    if n := len(answers) - len(shown):
-        shown.append(f"And {n} more, in manifest.json.")
-    yield Fact(term="Answers", text=" ".join(shown))
+    answer_texts = [_answers(file) for file in answers[:_MAX_FILES]]
+    if n := len(answers) - len(answer_texts):
+        answer_texts.append(f"And {n} more, in manifest.json.")
+    yield Fact(term="Answers", text=" ".join(answer_texts))
     if extent := manifest.get("conversations"):
         caution = cut_answers(extent)
-        told = [conversations(extent), caution and f"caution: {caution}"]
-        yield Fact(term="Conversations", text="; ".join(filter(None, told)))
+        parts = [conversations(extent), caution and f"caution: {caution}"]
+        yield Fact(term="Conversations", text="; ".join(filter(None, parts)))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
         text = f"{count(n_cut_off)} at the limit of tokens"
         yield Fact(term="Answers cut off", text=text)
@@ -162,7 +168,7 @@ def has_flips(manifest: Manifest) -> bool:
 
 
 def _battles(file: Mapping[str, Any]) -> str:
-    rows = ", ".join(f"{count(n)} {what}" for what, n in file["rows"].items())
+    rows = ", ".join(f"{count(n)} {kind}" for kind, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
     notes = "".join(f"; {n}: {file[n]}" for n in ("files", "counts") if n in file)
     return f"{file['file']} read as {file['format']}: {rows}{assumed}{notes}."

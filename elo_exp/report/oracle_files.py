@@ -17,7 +17,7 @@ from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
 _MAX_EXTREME = 50  # extreme weights listed for each policy
-# Of what may be said, in the tracker
+# Fields of a conclusion in the tracker
 _SAID = ("state", "sentence", "value", "ci_low", "ci_high", "policy", "most_lost")
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
@@ -25,7 +25,7 @@ _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 def documents(analysis: Analysis) -> dict[str, Any]:
     """Return the JSON files that docs/oracle.md describes, by name."""
     data, widths = analysis.data, analysis.options.half_widths
-    found: dict[str, Any] = {
+    files: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],
         "weight_diagnostics.json": diagnostics(analysis),
         "label_budget.json": [
@@ -36,9 +36,9 @@ def documents(analysis: Analysis) -> dict[str, Any]:
         ],
     }
     if analysis.options.compat:
-        return found
-    compared = analysis.comparison
-    return found | {
+        return files
+    comparison = analysis.comparison
+    return files | {
         "influences.json": {
             policy: {
                 "value": lead.anchor.value,
@@ -50,21 +50,22 @@ def documents(analysis: Analysis) -> dict[str, Any]:
             }
             for policy, lead in analysis.headlines.items()
         },
-        "differences.json": compared.differences,
-        "ranking.json": compared.ranking,
-        "next.json": compared.next_step.to_dict()
-        | {"advice": words.advice(compared, data.scale.decimals + 1)},
+        "differences.json": comparison.differences,
+        "ranking.json": comparison.ranking,
+        "next.json": comparison.next_step.to_dict()
+        | {"advice": words.advice(comparison, data.scale.decimals + 1)},
     }
 
 
 def _label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any] | None:
     """Return what the bounds of the labels' mean are made of, by prompt, and the influence beside them."""
-    labels, beside = anchor.labels, anchor.influence_beside_labels
+    labels, influence_beside = anchor.labels, anchor.influence_beside_labels
     if labels is None:
         return None
     return {
         "beside": {
-            prompts[i]: float(beside[i]) for i in np.flatnonzero(beside).tolist()
+            prompts[i]: float(influence_beside[i])
+            for i in np.flatnonzero(influence_beside).tolist()
         },
         "influence": {
             prompts[i]: float(labels.influence[i])
@@ -79,16 +80,16 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
     """What may be said of each policy and of the choice, for manifest.json; empty with compat."""
     if analysis.options.compat:
         return {}
-    digits, compared = analysis.data.scale.decimals + 1, analysis.comparison
-    choice, step = compared.choice, compared.next_step
+    digits, comparison = analysis.data.scale.decimals + 1, analysis.comparison
+    choice, step = comparison.choice, comparison.next_step
     return {
         "conclusions": {
-            policy: words.as_row(one, digits)
-            for policy, one in analysis.conclusions.items()
+            policy: words.as_row(conclusion, digits)
+            for policy, conclusion in analysis.conclusions.items()
         },
         "choice": {
             "state": choice.state,
-            "sentence": words.advice(compared, digits),
+            "sentence": words.advice(comparison, digits),
             "policy": step.choice,
             "most_lost": step.most_lost,
             "judge": choice.scope.judge,
@@ -125,21 +126,21 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
 
 def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
     """Logged answers with weights above 5 or below 1/5, the most extreme first."""
-    data, found = analysis.data, []
+    data, rows = analysis.data, []
     for policy in data.policies:
         ratio = data.log_ratio(policy)
         size = np.nan_to_num(np.abs(ratio))
-        at = np.argsort(-size, kind="stable")[:_MAX_EXTREME]
-        at = at[size[at] > math.log(EXTREME)]
-        found += arrays.rows(
+        indices = np.argsort(-size, kind="stable")[:_MAX_EXTREME]
+        indices = indices[size[indices] > math.log(EXTREME)]
+        rows += arrays.rows(
             policy=policy,
-            prompt_id=[data.prompts[i] for i in data.logged.prompt[at]],
-            log_ratio=ratio[at],
-            logging_logprob=data.logging_logprob[at],
-            target_logprob=data.target_logprob.get(policy, ratio)[at],
-            judge_score=data.logged.score[at],
+            prompt_id=[data.prompts[i] for i in data.logged.prompt[indices]],
+            log_ratio=ratio[indices],
+            logging_logprob=data.logging_logprob[indices],
+            target_logprob=data.target_logprob.get(policy, ratio)[indices],
+            judge_score=data.logged.score[indices],
         )
-    return found
+    return rows
 
 
 # The kinds of numbers that trackers get, as experiments.NamesNumbers has them
@@ -169,51 +170,56 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
         if checks.weights is not None:
             values[f"ess/{policy}"] = checks.weights.ess
             values[f"ess_calibrated/{policy}"] = checks.weights.ess_calibrated
-    said: dict[str, float | str] = {
+    final_values: dict[str, float | str] = {
         name: float(value) for name, value in values.items() if value is not None
     }
-    said |= _means(analysis, said)
-    concluded = conclusions(analysis)
+    final_values |= _means(analysis, final_values)
+    conclusion_rows = conclusions(analysis)
     rows = {
-        f"conclusion/{n}": row for n, row in concluded.get("conclusions", {}).items()
+        f"conclusion/{n}": row
+        for n, row in conclusion_rows.get("conclusions", {}).items()
     }
-    if concluded:
-        rows["choice"] = concluded["choice"]
-    for place, row in rows.items():
-        shown = {name: row.get(name) for name in _SAID}
-        said |= {
-            f"{place}/{n}": value for n, value in shown.items() if value is not None
+    if conclusion_rows:
+        rows["choice"] = conclusion_rows["choice"]
+    for prefix, row in rows.items():
+        fields = {name: row.get(name) for name in _SAID}
+        final_values |= {
+            f"{prefix}/{n}": value for n, value in fields.items() if value is not None
         }
-    return said
+    return final_values
 
 
-def headline(found: Mapping[str, Any]) -> tuple[str, float]:
+def headline(metric_values: Mapping[str, Any]) -> tuple[str, float]:
     """Return the error over the policies if a truth is known, else their mean standard error, and its name.
 
     NaN where every estimate is refused.
 
-    found  the metrics
+    metric_values  the metrics
     """
     for name in ("oracle_mean/error", "oracle_mean/std_error"):
-        if name in found:
-            return name, found[name]
+        if name in metric_values:
+            return name, metric_values[name]
     return "oracle_mean/std_error", math.nan
 
 
-def _means(analysis: Analysis, found: Mapping[str, Any]) -> dict[str, float]:
+def _means(analysis: Analysis, metric_values: Mapping[str, Any]) -> dict[str, float]:
     """Sum up the policies' headlines that are not refused; with `compat`, all estimates.
 
-    found  the metrics of each
+    metric_values  the metrics of each
     """
-    chosen = [e for e in analysis.estimates if e.headline] or analysis.estimates
-    names = [f"{e.policy}/{e.estimator}" for e in chosen if e.value is not None]
-    errors = [found[f"error/{name}"] for name in names if f"error/{name}" in found]
-    sizes = [found[f"std_error/{name}"] for name in names]
+    estimates = [e for e in analysis.estimates if e.headline] or analysis.estimates
+    names = [f"{e.policy}/{e.estimator}" for e in estimates if e.value is not None]
+    errors = [
+        metric_values[f"error/{name}"]
+        for name in names
+        if f"error/{name}" in metric_values
+    ]
+    sizes = [metric_values[f"std_error/{name}"] for name in names]
     means = {}
     if errors:
         means["error"] = math.hypot(*errors) / math.sqrt(len(errors))
     if sizes:
         means["std_error"] = float(np.mean(sizes))
-    if chosen:
-        means["reported"] = fmean(e.status == REPORT for e in chosen)
+    if estimates:
+        means["reported"] = fmean(e.status == REPORT for e in estimates)
     return {f"oracle_mean/{name}": mean for name, mean in means.items()}

@@ -102,8 +102,8 @@ def oracle_page(
     """
     data, digits = analysis.data, analysis.data.scale.decimals + 1
     options = analysis.options
-    leading = quoted(analysis)
-    given = {
+    quoted_by_policy = quoted(analysis)
+    estimated_pairs = {
         (row.policy, row.estimator)
         for row in analysis.estimates
         if row.value is not None
@@ -113,12 +113,14 @@ def oracle_page(
         facts.append(f"{count(len(data.logged))} logged answers")
     facts.append(f"{count(len(analysis.calibration.rows))} oracle labels.")
     return OraclePage(
-        title=words.title(analysis, leading),
+        title=words.title(analysis, quoted_by_policy),
         facts=", ".join(facts),
         is_compat=bool(options.compat),
         is_ranked=bool(analysis.comparison.ranking),
         whose=None if options.compat else whose.of_oracle(options.oracle),
-        cards=[_card(analysis, row, truth, digits) for row in leading.values()],
+        cards=[
+            _card(analysis, row, truth, digits) for row in quoted_by_policy.values()
+        ],
         against_truth=words.against_truth(analysis.estimates, truth, digits),
         differences=[
             Row(
@@ -170,7 +172,7 @@ def oracle_page(
                 ),
             )
             for row in budgets
-            if (row["policy"], row["estimator"]) in given
+            if (row["policy"], row["estimator"]) in estimated_pairs
         ],
         lenders=", ".join(data.lenders),
         collected=[
@@ -208,7 +210,7 @@ def _card(
             f"All {len(values)} estimates that are not refused lie from "
             f"{number(min(values), digits)} to {number(max(values), digits)}."
         )
-    known = truth.get(row.policy)
+    policy_truth = truth.get(row.policy)
     return Card(
         policy=row.policy,
         kind=kind,
@@ -217,7 +219,7 @@ def _card(
         interval=between(row.ci_low, row.ci_high, digits),
         basis=f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}",
         reason=words.sentence(row.reason) if row.reason else None,
-        truth=None if known is None else number(known.mean, digits),
+        truth=None if policy_truth is None else number(policy_truth.mean, digits),
         agreeing=agreeing,
     )
 
@@ -225,13 +227,13 @@ def _card(
 def _policy_table(
     analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
 ) -> PolicyTable:
-    rows, known = analysis.of(policy), truth.get(policy)
+    rows, policy_truth = analysis.of(policy), truth.get(policy)
     refusal = None
     if all(row.value is None for row in rows):
         refusal = f"All {len(rows)} estimators are refused: {rows[0].reason}."
     return PolicyTable(
         policy=policy,
-        truth=None if known is None else number(known.mean, digits + 1),
+        truth=None if policy_truth is None else number(policy_truth.mean, digits + 1),
         refusal=refusal,
         rows=[
             Row(
@@ -286,11 +288,11 @@ def _collected(row: Mapping[str, Any], digits: int) -> Row:
 
 def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what the page adds to how a run was made: calibration, draws, checks of log-probabilities."""
-    chosen = (manifest.get("config") or {}).get("oracle")
+    oracle_config = (manifest.get("config") or {}).get("oracle")
     calibration = ""
-    if chosen:
-        columns = ", ".join(["score", *chosen["covariates"]])
-        calibration = f"on {columns}, five folds by seed {chosen['seed']}"
+    if oracle_config:
+        columns = ", ".join(["score", *oracle_config["covariates"]])
+        calibration = f"on {columns}, five folds by seed {oracle_config['seed']}"
     checks = (manifest.get("collection") or {}).get("checks", ())
     return [
         ("Calibration", calibration),
@@ -324,8 +326,8 @@ def console(
         lines.append(_COMPAT)
     else:
         lines += [_LEGEND, whose.of_oracle(analysis.options.oracle)]
-    if known := words.against_truth(analysis.estimates, truth, digits):
-        lines += ["", known]
+    if truth_sentence := words.against_truth(analysis.estimates, truth, digits):
+        lines += ["", truth_sentence]
     return "\n".join(lines)
 
 
@@ -334,9 +336,9 @@ def _interval(row: PolicyEstimate, digits: int) -> str:
 
 
 def _ranking(analysis: Analysis, digits: int) -> list[str]:
-    leading, rows = quoted(analysis), []
+    quoted_by_policy, rows = quoted(analysis), []
     for row in analysis.comparison.ranking:
-        estimate = leading[row["policy"]]
+        estimate = quoted_by_policy[row["policy"]]
         ranks = "-".join(map(str, dict.fromkeys((row["rank_low"], row["rank_high"]))))
         rows.append(
             (
@@ -349,8 +351,8 @@ def _ranking(analysis: Analysis, digits: int) -> list[str]:
             )
         )
     head = ("rank", "policy", "value", "95 %", "rests on", "use")
-    shown = text_table(head, rows, text=("policy", "rests on", "use"))
-    return [shown] if rows else []
+    table = text_table(head, rows, text=("policy", "rests on", "use"))
+    return [table] if rows else []
 
 
 def _policy(
@@ -373,10 +375,12 @@ def _policy(
     quality.append(f"transport check: {audit}")
     if policy in truth:
         quality.append(f"truth {truth[policy].mean:.{digits + 1}f}")
-    rows, refused = [], dict[str, list[str]]()
+    rows, estimators_by_reason = [], dict[str, list[str]]()
     for row in analysis.of(policy):
         if row.value is None:
-            refused.setdefault(row.reason.split("; ")[0], []).append(row.estimator)
+            estimators_by_reason.setdefault(row.reason.split("; ")[0], []).append(
+                row.estimator
+            )
             continue
         rows.append(
             (
@@ -391,11 +395,11 @@ def _policy(
             )
         )
     head = ("estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why")
-    shown = text_table(head, rows, text=("use", "why")) if rows else ""
-    lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), shown]
-    for why, names in refused.items():
-        lines.append(f"  refused: {', '.join(names)}: {why}")
-    return [*lines, ""] if refused else lines
+    table = text_table(head, rows, text=("use", "why")) if rows else ""
+    lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), table]
+    for reason, names in estimators_by_reason.items():
+        lines.append(f"  refused: {', '.join(names)}: {reason}")
+    return [*lines, ""] if estimators_by_reason else lines
 
 
 def collected_text(collection: Mapping[str, Any]) -> str:
@@ -404,16 +408,16 @@ def collected_text(collection: Mapping[str, Any]) -> str:
     def cells(row: Mapping[str, Any]) -> list[str]:
         scores, labels = row["scores"], row["labels"]
         means = [
-            "-" if rated["mean"] is None else f"{rated['mean']:.3f}"
-            for rated in (scores, labels)
+            "-" if statistics["mean"] is None else f"{statistics['mean']:.3f}"
+            for statistics in (scores, labels)
         ]
-        unread = scores["n_unreadable"] + labels["n_unreadable"]
+        n_unreadable = scores["n_unreadable"] + labels["n_unreadable"]
         return [
             row["policy"],
             *(count(row[name]) for name in _COUNTS),
             *(count(scores["n"]), means[0]),
             *(count(labels["n"]), means[1]),
-            count(unread),
+            count(n_unreadable),
         ]
 
     table = text_table(_COLLECTED, map(cells, collection["policies"]))
@@ -421,22 +425,22 @@ def collected_text(collection: Mapping[str, Any]) -> str:
     return "\n".join([table, _COLLECTED_LEGEND, *checks])
 
 
-def status(done: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
+def status(progress: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
     """Return what the store holds of a collection.
 
-    done  by policy and step: how many of how many
+    progress  by policy and step: how many of how many
     """
     missing = dict[str, int]()
-    for steps in done.values():
+    for steps in progress.values():
         for step, (n, wanted) in steps.items():
             missing[step] = missing.get(step, 0) + wanted - n
     rows = [
         [policy, *(f"{count(n)} of {count(wanted)}" for n, wanted in steps.values())]
-        for policy, steps in done.items()
+        for policy, steps in progress.items()
     ]
     table = text_table(["policy", *missing], rows)
-    if lacking := [f"{count(n)} {step}" for step, n in missing.items() if n]:
-        end = f"missing: {', '.join(lacking)}. Run without status=true to continue."
+    if missing_counts := [f"{count(n)} {step}" for step, n in missing.items() if n]:
+        end = f"missing: {', '.join(missing_counts)}. Run without status=true to continue."
     else:
         end = "complete"
     return f"{table}\n{end}"

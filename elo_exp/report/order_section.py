@@ -29,37 +29,38 @@ def order_section(
 ) -> OrderSection | None:
     """Lay out permutation Elo; None where Elo has rated no dimension."""
     k = standings.k
-    rated = {d.name: d for d in dimensions if k in d.elo}
-    if not rated:
+    rated_dimensions = {d.name: d for d in dimensions if k in d.elo}
+    if not rated_dimensions:
         return None
-    boards = [d.elo[k] for d in rated.values()]
-    ks = sorted({other for d in dimensions for other in d.elo})
-    ways = {name: standings.convergence[name] for name in rated}
+    boards = [d.elo[k] for d in rated_dimensions.values()]
+    ks = sorted({other_k for d in dimensions for other_k in d.elo})
+    convergences = {name: standings.convergence[name] for name in rated_dimensions}
     return OrderSection(
         lede=order.lede(boards, k),
         convergence=[
-            (name, order.convergence(way, k, ks)) for name, way in ways.items()
+            (name, order.convergence(convergence, k, ks))
+            for name, convergence in convergences.items()
         ],
-        table=_table(list(rated.values()), ways, k, ks),
+        table=_table(list(rated_dimensions.values()), convergences, k, ks),
     )
 
 
 def _table(
     dimensions: Sequence[Dimension],
-    ways: dict[str, Convergence],
+    convergences: dict[str, Convergence],
     k: float,
     ks: Sequence[float],
 ) -> Table:
     columns = ["Entrant", "Dimension", "Mean Elo", "95 % CI", "Monte Carlo error"]
     return Table(
         label="Elo",
-        columns=[*columns, *(f"K = {other:g}" for other in ks), "Limit"],
+        columns=[*columns, *(f"K = {other_k:g}" for other_k in ks), "Limit"],
         words=["Dimension"],
         rows=[
             [
                 *_means(d.name, row),
-                *(_mean(d.elo.get(other), row.model) for other in ks),
-                number(ways[d.name].limit.get(row.model)),
+                *(_mean(d.elo.get(other_k), row.model) for other_k in ks),
+                number(convergences[d.name].limit.get(row.model)),
             ]
             for d in dimensions
             for row in d.elo[k].ratings[:_MAX_ROWS]

@@ -72,15 +72,15 @@ def environment(folder: Path | None) -> Environment:
 
     from elo_exp.report.template_cache import TemplateCache
 
-    made = Environment(
+    jinja_environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
         bytecode_cache=TemplateCache(folder, (_OPTIONS, _shown.__name__)),
         finalize=_shown,
         **_OPTIONS,
     )
-    made.filters |= {"count": formats.count, "inline": inline_svg}
-    return made
+    jinja_environment.filters |= {"count": formats.count, "inline": inline_svg}
+    return jinja_environment
 
 
 def _shown(value: object) -> object:
@@ -92,14 +92,16 @@ class Figures:
     """The figures of a page: each is shown once, and those of `without` not at all."""
 
     def __init__(self, plots: Sequence[Plot], without: Collection[str]) -> None:
-        self._left = {plot.name: plot for plot in plots if plot.name not in without}
+        self._remaining = {
+            plot.name: plot for plot in plots if plot.name not in without
+        }
 
     def take(self, name: str) -> Plot | None:
         """Return a figure for the place that shows it; None where it was not drawn, or is shown above."""
-        return self._left.pop(name, None)
+        return self._remaining.pop(name, None)
 
     def rest(self) -> list[str]:
-        return list(self._left)
+        return list(self._remaining)
 
 
 class Contents:
@@ -151,7 +153,7 @@ def maker(
     def page(title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         has_elo = manifest.get("experiment") != "arena" and not context.get("scored")
         started = manifest.get("started_at")
-        shared = {
+        shared_context = {
             "title": title,
             "manifest": manifest,
             "started": when(started) if started else None,
@@ -162,8 +164,8 @@ def maker(
             "bill": made.bill(manifest.get("usage"), manifest.get("paid_before")),
             "has_battles": False,
         }
-        own = from_manifest(manifest) if from_manifest else {}
-        return render(name, plots, **{**shared, **context, **own})
+        manifest_context = from_manifest(manifest) if from_manifest else {}
+        return render(name, plots, **{**shared_context, **context, **manifest_context})
 
     return page
 
@@ -183,7 +185,8 @@ def inline_svg(plot: Plot) -> str:
 def colors(models: Iterable[str]) -> dict[str, int]:
     """Return the number of each name's colour, as in the figures; one for all of many."""
     ordered = sorted(set(models))
-    has_own = len(ordered) <= style.MAX_COLORED
+    has_own_colors = len(ordered) <= style.MAX_COLORED
     return {
-        model: i if has_own else style.MAX_COLORED for i, model in enumerate(ordered)
+        model: i if has_own_colors else style.MAX_COLORED
+        for i, model in enumerate(ordered)
     }
