@@ -12,8 +12,8 @@ from elo_exp.report.formats import NONE, between, count, number, percent
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judge
 
-_MAX_LENGTHS = 30  # entrants of a dimension whose rating at equal length is shown
-_KAPPA = ("Comparisons", "Same winner", "Kappa", "95 % CI")
+_MAX_EQUAL_LENGTH_ROWS = 30
+_KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95 % CI")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +80,21 @@ def judge_section(
                 label=label,
                 limit=limit,
                 cells=[
-                    _cell(checks.get(name)) for checks in checks_by_dimension.values()
+                    _make_cell(checks.get(name))
+                    for checks in checks_by_dimension.values()
                 ],
             )
             for name, (label, limit) in judge.CHECKS.items()
             if name in check_names
         ],
-        lengths=_lengths([d.diagnosis.get("length") or {} for d in dimensions]),
-        agreement=_agreement(dimensions, standings),
+        lengths=_build_length_table(
+            [d.diagnosis.get("length") or {} for d in dimensions]
+        ),
+        agreement=_build_agreement_tables(dimensions, standings),
     )
 
 
-def _cell(check: Check | None) -> Cell | None:
+def _make_cell(check: Check | None) -> Cell | None:
     if check is None:
         return None
     return Cell(
@@ -102,11 +105,11 @@ def _cell(check: Check | None) -> Cell | None:
     )
 
 
-def _lengths(controls: Sequence[Mapping[str, Any]]) -> Table | None:
+def _build_length_table(controls: Sequence[Mapping[str, Any]]) -> Table | None:
     rows = [
-        _length_row(row)
+        _make_length_row(row)
         for control in controls
-        for row in (control.get("ratings") or ())[:_MAX_LENGTHS]
+        for row in (control.get("ratings") or ())[:_MAX_EQUAL_LENGTH_ROWS]
         if None not in (row["rating"], row["rating_at_equal_length"])
     ]
     if not rows:
@@ -125,7 +128,7 @@ def _lengths(controls: Sequence[Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _length_row(row: Mapping[str, Any]) -> list[str]:
+def _make_length_row(row: Mapping[str, Any]) -> list[str]:
     at_equal_length = row["rating_at_equal_length"]
     return [
         row["model"],
@@ -137,7 +140,9 @@ def _length_row(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _agreement(dimensions: Sequence[Dimension], standings: Standings) -> list[Table]:
+def _build_agreement_tables(
+    dimensions: Sequence[Dimension], standings: Standings
+) -> list[Table]:
     """A table of Cohen's kappas for each kind of pair that judged the same comparisons."""
     tables = []
     repeats = [d.diagnosis.get("repeats") or {} for d in dimensions]
@@ -145,26 +150,31 @@ def _agreement(dimensions: Sequence[Dimension], standings: Standings) -> list[Ta
         tables.append(
             Table(
                 label="Repeated queries",
-                columns=["Dimension", *_KAPPA],
-                rows=[[row["dimension"], *_kappa(row)] for row in repeats],
+                columns=["Dimension", *_KAPPA_COLUMNS],
+                rows=[[row["dimension"], *_make_kappa_cells(row)] for row in repeats],
             )
         )
     if pairs := [row for row in standings.agreement if row["n_comparisons"]]:
         tables.append(
             Table(
                 label="Agreement between dimensions",
-                columns=["Dimension", "and", *_KAPPA],
+                columns=["Dimension", "and", *_KAPPA_COLUMNS],
                 words=["and"],
-                rows=[[row["first"], row["second"], *_kappa(row)] for row in pairs],
+                rows=[
+                    [row["first"], row["second"], *_make_kappa_cells(row)]
+                    for row in pairs
+                ],
                 note="Dimensions that always agree measure the same thing.",
             )
         )
     if standings.judges_agreement:
-        tables.append(_of_judges(standings.judges_agreement, standings.judges_ranks))
+        tables.append(
+            _build_judges_table(standings.judges_agreement, standings.judges_ranks)
+        )
     return tables
 
 
-def _kappa(row: Mapping[str, Any]) -> list[str]:
+def _make_kappa_cells(row: Mapping[str, Any]) -> list[str]:
     return [
         count(row["n_comparisons"]),
         percent(row["agreement"]),
@@ -173,7 +183,7 @@ def _kappa(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _of_judges(agreement: Rows, ranks: Rows) -> Table:
+def _build_judges_table(agreement: Rows, ranks: Rows) -> Table:
     key_columns = ("first", "second", "dimension")
     ranks_by_pair = {tuple(row[name] for name in key_columns): row for row in ranks}
     rows = []
@@ -185,10 +195,10 @@ def _of_judges(agreement: Rows, ranks: Rows) -> Table:
                 f"{number(pair_ranks['rho'], 2)} ({pair_ranks['n_models']} entrants)"
             )
         names = [row["first"], row["second"], row["dimension"] or NONE]
-        rows.append([*names, *_kappa(row), correlation])
+        rows.append([*names, *_make_kappa_cells(row), correlation])
     return Table(
         label="Agreement between judges",
-        columns=["Judge", "and", "Dimension", *_KAPPA, "Rank correlation"],
+        columns=["Judge", "and", "Dimension", *_KAPPA_COLUMNS, "Rank correlation"],
         words=["and", "Dimension"],
         rows=rows,
         note=(

@@ -17,8 +17,8 @@ from elo_exp.report.words import tournament
 NUMBERS = (  # of a dimension, that a run of several judges logs
     *("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),
 )
-_WIDE = 14  # characters of a label
-_JOINT = "joint"  # the method of the joint board, in the standings that show it
+_LABEL_CHARACTERS = 14
+_JOINT_METHOD = "joint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,10 @@ def joint(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> Sta
             )
             for name in boards
         },
-        companions={_JOINT: boards},
-        differences={_JOINT: [d for opinion in opinions for d in opinion.differences]},
+        companions={_JOINT_METHOD: boards},
+        differences={
+            _JOINT_METHOD: [d for opinion in opinions for d in opinion.differences]
+        },
     )
 
 
@@ -64,15 +66,17 @@ def context(
     joint_sections = tournament_page.sections(joint(opinions, by_judge))
     return {
         **joint_sections,
-        "headline": (headline := _sentence(opinions[0])),
+        "headline": (headline := _format_sentence(opinions[0])),
         "begins": tournament.begins(
             headline, [opinion.conclusion for opinion in opinions]
         ),
         "judges": ", ".join(by_judge),
-        "cards": [_card(opinion, pages) for opinion in opinions],
-        "boards": [_boards(opinion) for opinion in opinions],
+        "cards": [_build_card(opinion, pages) for opinion in opinions],
+        "boards": [_build_ratings_table(opinion) for opinion in opinions],
         "differences": [
-            _differences(opinion) for opinion in opinions if opinion.differences
+            _build_differences_table(opinion)
+            for opinion in opinions
+            if opinion.differences
         ],
         "agreement": [
             agreement(opinion.dimension, opinion.kappas, "Comparisons")
@@ -82,16 +86,16 @@ def context(
     }
 
 
-def _sentence(opinion: Opinion) -> str:
+def _format_sentence(opinion: Opinion) -> str:
     return words.sentence(opinion.conclusion, [*opinion.own])
 
 
-def _card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
+def _build_card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
     return Card(
         dimension=opinion.dimension,
         tone=words.tone(opinion.conclusion),
         chip=words.CHIPS[opinion.conclusion.state],
-        sentence=(sentence := _sentence(opinion)),
+        sentence=(sentence := _format_sentence(opinion)),
         begins=tournament.begins(sentence, [opinion.conclusion]),
         spread=words.spread(opinion),
         following=words.following(opinion),
@@ -102,7 +106,7 @@ def _card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
     )
 
 
-def _boards(opinion: Opinion) -> Table:
+def _build_ratings_table(opinion: Opinion) -> Table:
     """The ratings of each judge, with its own intervals."""
     rows = {
         name: {row.model: row for row in board.ratings}
@@ -115,13 +119,19 @@ def _boards(opinion: Opinion) -> Table:
         label=f"Ratings by judge in {opinion.dimension}",
         columns=["Entrant", *rows],
         rows=[
-            [model, *(_rating(judge_rows.get(model)) for judge_rows in rows.values())]
+            [
+                model,
+                *(
+                    _format_rating(judge_rows.get(model))
+                    for judge_rows in rows.values()
+                ),
+            ]
             for model in models
         ],
     )
 
 
-def _rating(row: Any) -> str:
+def _format_rating(row: Any) -> str:
     if row is None or row.rating is None:
         return "–"
     if None in (row.ci_low, row.ci_high):
@@ -129,7 +139,7 @@ def _rating(row: Any) -> str:
     return f"{number(row.rating)} [{number(row.ci_low)}, {number(row.ci_high)}]"
 
 
-def _differences(opinion: Opinion) -> Table:
+def _build_differences_table(opinion: Opinion) -> Table:
     """The differences on the joint board; of many, those of the first entrant."""
     differences, note = opinion.differences, ""
     if len(differences) > MAX_PAIRS:
@@ -197,31 +207,35 @@ def text(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> str:
             else [""]
         )
         lines += [head] if head and not lines else []
-        lines += [f"{_heading(opinion)}: {_sentence(opinion)}", *board]
-        lines += [*_labelled(opinion), ""]
+        lines += [f"{_format_heading(opinion)}: {_format_sentence(opinion)}", *board]
+        lines += [*_format_labelled_lines(opinion), ""]
     return tournament_console.filled(
-        [*lines, _line("cannot show", words.cannot_show(opinions[0]))]
+        [*lines, _format_line("cannot show", words.cannot_show(opinions[0]))]
     )
 
 
-def _heading(opinion: Opinion) -> str:
+def _format_heading(opinion: Opinion) -> str:
     if opinion.n_prompts is None or opinion.conclusion.state == "few":
         return opinion.dimension
     return f"{opinion.dimension}, {count(opinion.n_prompts)} prompts"
 
 
-def _labelled(opinion: Opinion) -> Iterator[str]:
-    yield _line("judges", words.spread(opinion))
+def _format_labelled_lines(opinion: Opinion) -> Iterator[str]:
+    yield _format_line("judges", words.spread(opinion))
     for name, conclusion in opinion.own.items():
-        yield _line(f"  {name}", tournament.sentence(conclusion))
-    yield _line("kappa", words.kappas(opinion.kappas))
+        yield _format_line(f"  {name}", tournament.sentence(conclusion))
+    yield _format_line("kappa", words.kappas(opinion.kappas))
     if more := words.following(opinion):
-        yield _line("more", more)
+        yield _format_line("more", more)
 
 
-def _line(label: str, text: str) -> str:
+def _format_line(label: str, text: str) -> str:
     """A label and what it says; after one that is as wide as its column, a colon."""
-    return f"{label:<{_WIDE}}{text}" if len(label) < _WIDE else f"{label}: {text}"
+    return (
+        f"{label:<{_LABEL_CHARACTERS}}{text}"
+        if len(label) < _LABEL_CHARACTERS
+        else f"{label}: {text}"
+    )
 
 
 # Files and trackers
@@ -233,7 +247,7 @@ def as_json(opinion: Opinion) -> dict[str, Any]:
     return {
         "conclusion": {
             "state": opinion.conclusion.state,
-            "sentence": _sentence(opinion),
+            "sentence": _format_sentence(opinion),
             "first": opinion.conclusion.subject,
             "second": opinion.conclusion.rival,
             "reasons": [reason.name for reason in opinion.conclusion.reasons],
@@ -289,5 +303,7 @@ def metrics(opinions: Sequence[Opinion]) -> dict[str, Any]:
         metrics_by_name[f"conclusion/{opinion.dimension}/state"] = (
             opinion.conclusion.state
         )
-        metrics_by_name[f"conclusion/{opinion.dimension}/sentence"] = _sentence(opinion)
+        metrics_by_name[f"conclusion/{opinion.dimension}/sentence"] = _format_sentence(
+            opinion
+        )
     return metrics_by_name

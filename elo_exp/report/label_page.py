@@ -10,8 +10,10 @@ from elo_exp.data.labels import Key
 from elo_exp.records import Comparison
 from elo_exp.report import page
 
-_POLICY = (  # what the page may do: run this script alone, and ask for nothing
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+# The page may run this script alone and fetch nothing
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; "
+    "base-uri 'none'; form-action 'none'"
 )
 _TEMPLATES = Path(page.__file__).with_name("templates")
 
@@ -51,5 +53,5 @@ def label_page(
         css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         own_css=(_TEMPLATES / "label.css").read_text(encoding="utf-8"),
         script=script,
-        policy=_POLICY.format(digest),
+        policy=_CONTENT_SECURITY_POLICY.format(digest),
     )

@@ -10,18 +10,20 @@ from elo_exp.report.dimension import Dimension
 from elo_exp.report.formats import NONE, between, count, number, percent
 from elo_exp.report.words import judge, standings
 
-_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]  # of an axis
-_MARGIN = 0.04  # of the scale, on both sides
+_TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]
+_SCALE_MARGIN_SHARE = 0.04
 _MAX_TICKS = 8
-_UNKNOWN = 9  # the colour of a name that has none
-_LAST = 9999.0  # where an entrant without a rank is sorted
-_MAX_SEEN_AT_ONCE = 8  # entrants; of more, a reader wants to filter
-_AMONG = "P(best), among those that may be"
-_P_BEST = {  # by a joint fit, of all; None: there is none
+_DEFAULT_COLOR = 9
+_UNRANKED_SORT_KEY = 9999.0
+_MAX_LINES_WITHOUT_FILTER = 8
+_P_BEST_HEADING = "P(best), among those that may be"
+# By a joint fit of all models; None if there is none
+_P_BEST_HEADING_BY_LABEL = {
     "Calibrated": "P(best)",
     judges.LABEL: None,
 }
-_LEAST_P_BEST = 0.001  # what so many draws can tell from 0, and from 1
+# So many draws can tell this from 0, and its complement from 1
+_MIN_P_BEST = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Scale:
     def ticks(self) -> list[tuple[str, str]]:
         """Round values: where they stand, in percent of the width, and their names."""
         width = self.high - self.low
-        step = next(s for s in _STEPS if width < _MAX_TICKS * s)
+        step = next(s for s in _TICK_STEPS if width < _MAX_TICKS * s)
         first_tick, last_tick = math.ceil(self.low / step), math.floor(self.high / step)
         return [
             (self._to_percent(step * i), f"{step * i:g}")
@@ -71,7 +73,7 @@ class Scale:
         interval = between(rating.ci_low, rating.ci_high, self.digits)
         return Bar(
             model=rating.model,
-            color=colors.get(rating.model, _UNKNOWN),
+            color=colors.get(rating.model, _DEFAULT_COLOR),
             label=f"{standings.rating(rating, self.digits)}, 95 % interval {interval}",
             mark=None if value is None else self._to_percent(value),
             left=None if low is None else self._to_percent(low),
@@ -95,7 +97,7 @@ def scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
     has_spread = (
         high - low >= 10.0**-digits
     )  # in the numbers, and not the noise of rounding
-    margin = _MARGIN * (high - low) if has_spread else 1.0
+    margin = _SCALE_MARGIN_SHARE * (high - low) if has_spread else 1.0
     return Scale(low=low - margin, high=high + margin, digits=digits)
 
 
@@ -185,38 +187,43 @@ def leaderboard_section(
     has_win_rates = any(d.win_rate for d in dimensions)
     columns = _Columns(
         others=other_labels,
-        p_best=None if scored else _P_BEST.get(label, _AMONG),
+        p_best=None if scored else _P_BEST_HEADING_BY_LABEL.get(label, _P_BEST_HEADING),
         has_win_rates=has_win_rates,
     )
     groups = [
         Group(
             dimension=d.name,
-            about=_about(d, is_first=i == 0, scored=scored),
-            lines=[_line(d, row, columns, colors, axis) for row in rows[:max_rows]],
+            about=_describe_group(d, is_first=i == 0, scored=scored),
+            lines=[
+                _make_line(d, row, columns, colors, axis) for row in rows[:max_rows]
+            ],
             n_more=count(len(rows) - max_rows) if len(rows) > max_rows else None,
         )
         for d in dimensions
         for i, rows in enumerate(d.groups)
     ]
     return LeaderboardSection(
-        caption=_caption(label, interval, scored=scored),
+        caption=_write_caption(label, interval, scored=scored),
         rating="Mean score" if scored else "Rating",
         headings=[*columns.headings, "Items" if scored else "Battles"],
         ticks=axis.ticks,
         groups=groups,
         styles=[
-            text for d in dimensions if d.board for text in _style(d.name, d.board)
+            text
+            for d in dimensions
+            if d.board
+            for text in _describe_style(d.name, d.board)
         ],
-        note=_note(
+        note=_write_note(
             label,
             scored=scored,
             is_open=any(board.one_sided and board.rank is not None for board in boards),
         ),
-        is_long=len(boards[0].models) > _MAX_SEEN_AT_ONCE,
+        is_long=len(boards[0].models) > _MAX_LINES_WITHOUT_FILTER,
     )
 
 
-def _caption(label: str, interval: str | None, *, scored: bool) -> str:
+def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:
     if scored:
         text = (
             f"Mean scores of the items that all entrants have, 95\N{NO-BREAK SPACE}% intervals "
@@ -231,7 +238,7 @@ def _caption(label: str, interval: str | None, *, scored: bool) -> str:
     )
 
 
-def _about(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
+def _describe_group(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
     """What a group of entrants is rated by."""
     if scored and dimension.board:
         return f"{count(int(dimension.board.parameters['n_common'] or 0))} items"
@@ -265,17 +272,17 @@ class _Columns:
         if self.p_best:
             text, p_best = NONE, row.p_best
             if p_best is not None:
-                text = percent(min(max(p_best, _LEAST_P_BEST), 1.0 - _LEAST_P_BEST))
+                text = percent(min(max(p_best, _MIN_P_BEST), 1.0 - _MIN_P_BEST))
             yield Sortable(text=text, order=p_best or 0.0)
         boards = {board.label: board for board in dimension.others}
         for label in self.others:
-            yield _of_method(boards.get(label), row.model)
+            yield _make_method_cell(boards.get(label), row.model)
         if self.has_win_rates:
             share = dimension.win_rate.get(row.model)
             yield Sortable(text=percent(share), order=share or 0.0)
 
 
-def _of_method(board: Leaderboard | None, model: str) -> Sortable:
+def _make_method_cell(board: Leaderboard | None, model: str) -> Sortable:
     if board is None or model not in board.models:
         return Sortable(text=NONE, order=0.0)
     row = board.row(model)
@@ -287,7 +294,7 @@ def _of_method(board: Leaderboard | None, model: str) -> Sortable:
     return Sortable(text=text, order=row.rating)
 
 
-def _line(
+def _make_line(
     dimension: Dimension,
     row: Rating,
     columns: _Columns,
@@ -296,15 +303,17 @@ def _line(
 ) -> Line:
     odd = dimension.odd_answers.get(row.model)
     ends = (end for end in (row.rating, row.ci_low, row.ci_high) if end is not None)
-    rating = Sortable(text=standings.rating(row, axis.digits), order=next(ends, -_LAST))
+    rating = Sortable(
+        text=standings.rating(row, axis.digits), order=next(ends, -_UNRANKED_SORT_KEY)
+    )
     ranks = ""
     if row.rank_low is not None and row.rank_low != row.rank_high:
         ranks = f"{row.rank_low}–{row.rank_high}"
     n_battles = Sortable(text=count(row.n_battles), order=row.n_battles)
     return Line(
         model=row.model,
-        color=colors.get(row.model, _UNKNOWN),
-        rank=Sortable(text=str(row.rank or NONE), order=row.rank or _LAST),
+        color=colors.get(row.model, _DEFAULT_COLOR),
+        rank=Sortable(text=str(row.rank or NONE), order=row.rank or _UNRANKED_SORT_KEY),
         ranks=ranks,
         odd=judge.flagged({row.model: odd}) if odd else None,
         rating=rating,
@@ -314,7 +323,7 @@ def _line(
     )
 
 
-def _style(dimension: str, board: Leaderboard) -> Iterator[str]:
+def _describe_style(dimension: str, board: Leaderboard) -> Iterator[str]:
     """What a root mean square of each kind of style is worth, where ratings control for it."""
     parameters = board.parameters
     terms = []
@@ -333,7 +342,7 @@ def _style(dimension: str, board: Leaderboard) -> Iterator[str]:
         )
 
 
-def _note(label: str, *, scored: bool, is_open: bool) -> str:
+def _write_note(label: str, *, scored: bool, is_open: bool) -> str:
     """`is_open`: whether an entrant's interval is open to one side."""
     if label == "Calibrated":
         return (

@@ -11,8 +11,8 @@ from elo_exp.report.words.judge import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
 
 Manifest = Mapping[str, Any]
-_NOTHING = dataclasses.asdict(Usage())
-_MAX_FILES = 8  # of answers that a page names
+_EMPTY_USAGE = dataclasses.asdict(Usage())
+_MAX_ANSWER_FILES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ def bill(
 
     usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
     """
-    total_usage = _NOTHING | added_up([usage, before])
-    usage = _NOTHING | dict(usage or {})
+    total_usage = _EMPTY_USAGE | added_up([usage, before])
+    usage = _EMPTY_USAGE | dict(usage or {})
     if not usage["verdicts_wanted"] and not usage["responses_wanted"]:
         return None
     dollars, dollars_before = paid(total_usage), paid(before or {})
@@ -49,21 +49,22 @@ def bill(
         for name in TOKEN_CLASSES
         if usage[name]
     ]
-    earlier = (
-        f"{_dollars(dollars_before)} of it, by earlier attempts in the same folder"
-    )
+    earlier = f"{_format_dollars(dollars_before)} of it, by earlier attempts in the same folder"
     missing = usage["verdicts_missing"]
     return Bill(
-        total=_dollars(dollars) if dollars else "Nothing was paid.",
-        facts=_filled(
+        total=_format_dollars(dollars) if dollars else "Nothing was paid.",
+        facts=_drop_empty(
             Fact(term="Before", text=earlier if dollars_before else ""),
             Fact(
-                term="By dimension", text=_by_name(total_usage["dollars_by_dimension"])
+                term="By dimension",
+                text=_join_dollars(total_usage["dollars_by_dimension"]),
             ),
-            Fact(term="By entrant", text=_by_name(total_usage["dollars_by_entrant"])),
+            Fact(
+                term="By entrant", text=_join_dollars(total_usage["dollars_by_entrant"])
+            ),
             Fact(
                 term="Answers",
-                text=_new(
+                text=_format_new_and_cached(
                     usage["responses_generated"],
                     "generated",
                     usage["responses_stored"],
@@ -71,7 +72,9 @@ def bill(
             ),
             Fact(
                 term="Verdicts",
-                text=_new(usage["judge_calls"], "new", usage["verdicts_stored"]),
+                text=_format_new_and_cached(
+                    usage["judge_calls"], "new", usage["verdicts_stored"]
+                ),
             ),
             Fact(term="Missing", text=f"{count(missing)} verdicts" if missing else ""),
             Fact(term="Tokens", text=", ".join(tokens)),
@@ -80,19 +83,21 @@ def bill(
     )
 
 
-def _filled(*facts: Fact) -> list[Fact]:
+def _drop_empty(*facts: Fact) -> list[Fact]:
     return [fact for fact in facts if fact.text or fact.codes]
 
 
-def _dollars(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     return f"${amount:,.2f}"
 
 
-def _by_name(dollars: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_dollars(amount)}" for name, amount in dollars.items())
+def _join_dollars(dollars: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{name} {_format_dollars(amount)}" for name, amount in dollars.items()
+    )
 
 
-def _new(n: int, verb: str, n_stored: int) -> str:
+def _format_new_and_cached(n: int, verb: str, n_stored: int) -> str:
     return f"{count(n)} {verb}, {count(n_stored)} cached" if n or n_stored else ""
 
 
@@ -101,15 +106,15 @@ def facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
 
     has_elo  whether battles were replayed through Elo
     """
-    return _filled(
-        *_of_command(manifest),
-        *_of_judging(manifest),
-        *(_of_elo(manifest) if has_elo else ()),
-        *_of_origin(manifest),
+    return _drop_empty(
+        *_list_command_facts(manifest),
+        *_list_judging_facts(manifest),
+        *(_list_elo_facts(manifest) if has_elo else ()),
+        *_list_origin_facts(manifest),
     )
 
 
-def _of_command(manifest: Manifest) -> Iterator[Fact]:
+def _list_command_facts(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
     yield Fact(term="Started", text=when(started) if started else "")
     yield Fact(term="Experiment", text=manifest.get("experiment") or "")
@@ -119,8 +124,8 @@ def _of_command(manifest: Manifest) -> Iterator[Fact]:
     )
 
 
-def _of_judging(manifest: Manifest) -> Iterator[Fact]:
-    judging = _config(manifest, "judging")
+def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
+    judging = _get_config_group(manifest, "judging")
     yield Fact(term="Study", text=manifest.get("study") or "")
     if judge := manifest.get("judge_model"):
         judge += as_whom((manifest.get("judge_roles") or {}).values())
@@ -140,10 +145,14 @@ def _of_judging(manifest: Manifest) -> Iterator[Fact]:
             term="Prompts", text=f"{count(n)} of the {count(bank_size)} in the bank"
         )
     yield Fact(term="Rubrics", text=pairs(manifest.get("rubric_versions")))
-    files = [_battles(file) for file in manifest.get("battles_files") or ()]
+    files = [
+        _describe_battles_file(file) for file in manifest.get("battles_files") or ()
+    ]
     yield Fact(term="Battles", text=" ".join(files))
     answers = manifest.get("answers") or ()
-    answer_texts = [_answers(file) for file in answers[:_MAX_FILES]]
+    answer_texts = [
+        _describe_answers_file(file) for file in answers[:_MAX_ANSWER_FILES]
+    ]
     if n := len(answers) - len(answer_texts):
         answer_texts.append(f"And {n} more, in manifest.json.")
     yield Fact(term="Answers", text=" ".join(answer_texts))
@@ -156,33 +165,33 @@ def _of_judging(manifest: Manifest) -> Iterator[Fact]:
         yield Fact(term="Answers cut off", text=text)
 
 
-def _config(manifest: Manifest, group: str) -> Mapping[str, Any]:
+def _get_config_group(manifest: Manifest, group: str) -> Mapping[str, Any]:
     """The settings of a group; {} where the experiment has none."""
     return (manifest.get("config") or {}).get(group) or {}
 
 
 def has_flips(manifest: Manifest) -> bool:
     """Whether comparisons, or some of them, were judged in both orders."""
-    judging = _config(manifest, "judging")
+    judging = _get_config_group(manifest, "judging")
     return judging.get("orders") != "one" or bool(judging.get("flip_share"))
 
 
-def _battles(file: Mapping[str, Any]) -> str:
+def _describe_battles_file(file: Mapping[str, Any]) -> str:
     rows = ", ".join(f"{count(n)} {kind}" for kind, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
     notes = "".join(f"; {n}: {file[n]}" for n in ("files", "counts") if n in file)
     return f"{file['file']} read as {file['format']}: {rows}{assumed}{notes}."
 
 
-def _answers(file: Mapping[str, Any]) -> str:
+def _describe_answers_file(file: Mapping[str, Any]) -> str:
     odd = [f"{count(file[name])} {name}" for name in ("empty", "failed") if file[name]]
     notes = [f"{note} of {count(n)}" for note, n in file["notes"].items()]
     counts = "; ".join([f"{count(file['answers'])} of {file['entrant']}", *odd, *notes])
     return f"{file['file']} read as {file['format']}: {counts}."
 
 
-def _of_elo(manifest: Manifest) -> Iterator[Fact]:
-    elo, seed = _config(manifest, "elo"), manifest.get("shuffle_seed")
+def _list_elo_facts(manifest: Manifest) -> Iterator[Fact]:
+    elo, seed = _get_config_group(manifest, "elo"), manifest.get("shuffle_seed")
     if k := elo.get("k"):
         text = f"K = {k:g}, {manifest.get('n_perms')} permutations"
         yield Fact(term="Elo", text=text)
@@ -194,7 +203,7 @@ def _of_elo(manifest: Manifest) -> Iterator[Fact]:
         yield Fact(term="Seeds", text=f"permutations {seed}{prompts}")
 
 
-def _of_origin(manifest: Manifest) -> Iterator[Fact]:
+def _list_origin_facts(manifest: Manifest) -> Iterator[Fact]:
     if commit := manifest.get("git_commit"):
         yield Fact(term="Commit", codes=[commit])
     yield Fact(term="Versions", text=pairs(manifest.get("versions")))

@@ -16,10 +16,18 @@ from elo_exp.oracle.weights import EXTREME
 from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
-_MAX_EXTREME = 50  # extreme weights listed for each policy
+_MAX_EXTREME_WEIGHTS_PER_POLICY = 50
 # Fields of a conclusion in the tracker
-_SAID = ("state", "sentence", "value", "ci_low", "ci_high", "policy", "most_lost")
-_BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
+_TRACKED_FIELDS = (
+    "state",
+    "sentence",
+    "value",
+    "ci_low",
+    "ci_high",
+    "policy",
+    "most_lost",
+)
+_BUDGETED_ESTIMATORS = ("direct", "dr_cpo")
 
 
 def documents(analysis: Analysis) -> dict[str, Any]:
@@ -32,7 +40,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
             {"policy": policy, "estimator": name}
             | label_budget(estimate, widths, max_labels=len(data.pool))
             for (policy, name), estimate in analysis.unfiltered.items()
-            if name in _BUDGETED
+            if name in _BUDGETED_ESTIMATORS
         ],
     }
     if analysis.options.compat:
@@ -46,7 +54,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
                     data.prompts[i]: float(lead.anchor.influence[i])
                     for i in np.flatnonzero(lead.anchor.influence)
                 },
-                "labels": _label_mean(data.prompts, lead.anchor),
+                "labels": _make_label_mean(data.prompts, lead.anchor),
             }
             for policy, lead in analysis.headlines.items()
         },
@@ -57,7 +65,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any] | None:
+def _make_label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any] | None:
     """Return what the bounds of the labels' mean are made of, by prompt, and the influence beside them."""
     labels, influence_beside = anchor.labels, anchor.influence_beside_labels
     if labels is None:
@@ -130,7 +138,7 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
     for policy in data.policies:
         ratio = data.log_ratio(policy)
         size = np.nan_to_num(np.abs(ratio))
-        indices = np.argsort(-size, kind="stable")[:_MAX_EXTREME]
+        indices = np.argsort(-size, kind="stable")[:_MAX_EXTREME_WEIGHTS_PER_POLICY]
         indices = indices[size[indices] > math.log(EXTREME)]
         rows += arrays.rows(
             policy=policy,
@@ -173,7 +181,7 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
     final_values: dict[str, float | str] = {
         name: float(value) for name, value in values.items() if value is not None
     }
-    final_values |= _means(analysis, final_values)
+    final_values |= _average_headlines(analysis, final_values)
     conclusion_rows = conclusions(analysis)
     rows = {
         f"conclusion/{n}": row
@@ -182,7 +190,7 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
     if conclusion_rows:
         rows["choice"] = conclusion_rows["choice"]
     for prefix, row in rows.items():
-        fields = {name: row.get(name) for name in _SAID}
+        fields = {name: row.get(name) for name in _TRACKED_FIELDS}
         final_values |= {
             f"{prefix}/{n}": value for n, value in fields.items() if value is not None
         }
@@ -202,7 +210,9 @@ def headline(metric_values: Mapping[str, Any]) -> tuple[str, float]:
     return "oracle_mean/std_error", math.nan
 
 
-def _means(analysis: Analysis, metric_values: Mapping[str, Any]) -> dict[str, float]:
+def _average_headlines(
+    analysis: Analysis, metric_values: Mapping[str, Any]
+) -> dict[str, float]:
     """Sum up the policies' headlines that are not refused; with `compat`, all estimates.
 
     metric_values  the metrics of each

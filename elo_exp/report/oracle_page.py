@@ -12,20 +12,27 @@ from elo_exp.report.formats import NONE, between, count, number, p_value, percen
 from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
-_CARDS = {  # by status: the colour of a card and the word on it
+_COLOR_AND_CHIP_BY_STATUS = {
     REPORT: ("supported", "Report"),
     CAUTION: ("caution", "Caution"),
     REFUSE: ("open", "Refused"),
 }
-_COUNTS = ("n_responses", "n_cut_off", "n_null", "n_zero", "n_exactly_one", "n_extreme")
-_COLLECTED = (
+_COUNT_FIELDS = (
+    "n_responses",
+    "n_cut_off",
+    "n_null",
+    "n_zero",
+    "n_exactly_one",
+    "n_extreme",
+)
+_COLLECTED_COLUMNS = (
     *("policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5"),
     *("scores", "mean", "labels", "mean", "unread"),
 )
 _LEGEND = """\
 ± SE: over prompts, including the error of the labels. report: may be published as it is; caution: only with
 the reason given; refuse: the data cannot tell. ESS: effective sample size of the weights, in rows."""
-_COMPAT = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle.md."
+_COMPAT_NOTE = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle.md."
 _COLLECTED_LEGEND = """\
 null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.
 w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."""
@@ -119,7 +126,8 @@ def oracle_page(
         is_ranked=bool(analysis.comparison.ranking),
         whose=None if options.compat else whose.of_oracle(options.oracle),
         cards=[
-            _card(analysis, row, truth, digits) for row in quoted_by_policy.values()
+            _build_card(analysis, row, truth, digits)
+            for row in quoted_by_policy.values()
         ],
         against_truth=words.against_truth(analysis.estimates, truth, digits),
         differences=[
@@ -128,7 +136,7 @@ def oracle_page(
                 text=row["b"],
                 numbers=(
                     number(row["value"], digits),
-                    _of_the_pair(row, digits),
+                    _format_pair_interval(row, digits),
                     between(row["low"], row["high"], digits),
                     p_value(row["p_holm"]),
                 ),
@@ -138,7 +146,8 @@ def oracle_page(
         ],
         advice=None if options.compat else words.advice(analysis.comparison, digits),
         estimates=[
-            _policy_table(analysis, policy, truth, digits) for policy in data.policies
+            _build_policy_table(analysis, policy, truth, digits)
+            for policy in data.policies
         ],
         transport=[
             Row(
@@ -155,7 +164,7 @@ def oracle_page(
             for policy, checks in analysis.checks.items()
         ],
         weights=[
-            _weights(checks.weights)
+            _make_weights_row(checks.weights)
             for checks in analysis.checks.values()
             if checks.weights
         ],
@@ -176,7 +185,8 @@ def oracle_page(
         ],
         lenders=", ".join(data.lenders),
         collected=[
-            _collected(row, digits) for row in (collection or {}).get("policies", ())
+            _make_collected_row(row, digits)
+            for row in (collection or {}).get("policies", ())
         ],
     )
 
@@ -193,16 +203,16 @@ def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
     }
 
 
-def _of_the_pair(difference: Mapping[str, Any], digits: int) -> str:
+def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
     """Of one pair by itself; none where it has no error that is known."""
     low, high = difference["ci_low"], difference["ci_high"]
     return NONE if low is None or high is None else between(low, high, digits)
 
 
-def _card(
+def _build_card(
     analysis: Analysis, row: PolicyEstimate, truth: Mapping[str, Truth], digits: int
 ) -> Card:
-    kind, chip = _CARDS[row.status]
+    kind, chip = _COLOR_AND_CHIP_BY_STATUS[row.status]
     values = [e.value for e in analysis.of(row.policy) if e.value is not None]
     agreeing = None
     if len(set(values)) > 1:
@@ -224,7 +234,7 @@ def _card(
     )
 
 
-def _policy_table(
+def _build_policy_table(
     analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
 ) -> PolicyTable:
     rows, policy_truth = analysis.of(policy), truth.get(policy)
@@ -255,7 +265,7 @@ def _policy_table(
     )
 
 
-def _weights(row: WeightDiagnostics) -> Row:
+def _make_weights_row(row: WeightDiagnostics) -> Row:
     calibrated = row.ess_calibrated
     return Row(
         name=row.policy,
@@ -270,7 +280,7 @@ def _weights(row: WeightDiagnostics) -> Row:
     )
 
 
-def _collected(row: Mapping[str, Any], digits: int) -> Row:
+def _make_collected_row(row: Mapping[str, Any], digits: int) -> Row:
     scores, labels = row["scores"], row["labels"]
     names = ("n_responses", "n_cut_off", "n_null", "n_exactly_one", "n_extreme")
     return Row(
@@ -296,13 +306,13 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     checks = (manifest.get("collection") or {}).get("checks", ())
     return [
         ("Calibration", calibration),
-        ("Fresh draws", _pairs(manifest.get("n_draws"))),
-        ("Probes", _pairs(manifest.get("n_probe"))),
+        ("Fresh draws", _join_counts(manifest.get("n_draws"))),
+        ("Probes", _join_counts(manifest.get("n_probe"))),
         ("Log-probabilities", "; ".join(map(words.checked_logprobs, checks))),
     ]
 
 
-def _pairs(counts: Mapping[str, int] | None) -> str:
+def _join_counts(counts: Mapping[str, int] | None) -> str:
     return ", ".join(f"{name} {n}" for name, n in (counts or {}).items())
 
 
@@ -318,12 +328,12 @@ def console(
     lines = [collected_text(collection)] if collection else []
     digits = analysis.data.scale.decimals + 1
     if not analysis.options.compat:
-        lines += _ranking(analysis, digits)
+        lines += _format_ranking(analysis, digits)
         lines += [words.advice(analysis.comparison, digits), ""]
     for policy in analysis.checks:
-        lines += _policy(analysis, policy, truth, digits)
+        lines += _format_policy(analysis, policy, truth, digits)
     if analysis.options.compat:
-        lines.append(_COMPAT)
+        lines.append(_COMPAT_NOTE)
     else:
         lines += [_LEGEND, whose.of_oracle(analysis.options.oracle)]
     if truth_sentence := words.against_truth(analysis.estimates, truth, digits):
@@ -331,11 +341,11 @@ def console(
     return "\n".join(lines)
 
 
-def _interval(row: PolicyEstimate, digits: int) -> str:
+def _format_interval(row: PolicyEstimate, digits: int) -> str:
     return f"{row.ci_low:.{digits}f} .. {row.ci_high:.{digits}f}"
 
 
-def _ranking(analysis: Analysis, digits: int) -> list[str]:
+def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
     quoted_by_policy, rows = quoted(analysis), []
     for row in analysis.comparison.ranking:
         estimate = quoted_by_policy[row["policy"]]
@@ -345,7 +355,7 @@ def _ranking(analysis: Analysis, digits: int) -> list[str]:
                 ranks,
                 estimate.policy,
                 f"{estimate.value:.{digits}f}",
-                _interval(estimate, digits),
+                _format_interval(estimate, digits),
                 estimate.rests_on,
                 estimate.status,
             )
@@ -355,7 +365,7 @@ def _ranking(analysis: Analysis, digits: int) -> list[str]:
     return [table] if rows else []
 
 
-def _policy(
+def _format_policy(
     analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
 ) -> list[str]:
     """Return what is known of one policy: its data, its estimates, and which are refused."""
@@ -387,7 +397,7 @@ def _policy(
                 row.estimator,
                 f"{row.value:.{digits + 1}f}",
                 f"{row.std_error:.{digits + 1}f}",
-                _interval(row, digits) + ("*" if row.ci_clipped else ""),
+                _format_interval(row, digits) + ("*" if row.ci_clipped else ""),
                 count(row.n),
                 "-" if row.ess is None else count(round(row.ess)),
                 row.status,
@@ -414,13 +424,13 @@ def collected_text(collection: Mapping[str, Any]) -> str:
         n_unreadable = scores["n_unreadable"] + labels["n_unreadable"]
         return [
             row["policy"],
-            *(count(row[name]) for name in _COUNTS),
+            *(count(row[name]) for name in _COUNT_FIELDS),
             *(count(scores["n"]), means[0]),
             *(count(labels["n"]), means[1]),
             count(n_unreadable),
         ]
 
-    table = text_table(_COLLECTED, map(cells, collection["policies"]))
+    table = text_table(_COLLECTED_COLUMNS, map(cells, collection["policies"]))
     checks = map(words.checked_logprobs, collection["checks"])
     return "\n".join([table, _COLLECTED_LEGEND, *checks])
 

@@ -11,8 +11,9 @@ from elo_exp.report.formats import NONE, between, number
 from elo_exp.report.tables import Table
 from elo_exp.report.words import order
 
-_MAX_ROWS = 100  # entrants of a dimension
-_NO_ERROR = 1e-9  # rating points: what rounding leaves of the error of a single order
+_MAX_ENTRANTS_PER_DIMENSION = 100
+# Rounding leaves so much of the Monte Carlo error of a single order
+_MAX_ROUNDING_ERROR_POINTS = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,11 @@ def order_section(
             (name, order.convergence(convergence, k, ks))
             for name, convergence in convergences.items()
         ],
-        table=_table(list(rated_dimensions.values()), convergences, k, ks),
+        table=_build_table(list(rated_dimensions.values()), convergences, k, ks),
     )
 
 
-def _table(
+def _build_table(
     dimensions: Sequence[Dimension],
     convergences: dict[str, Convergence],
     k: float,
@@ -58,12 +59,12 @@ def _table(
         words=["Dimension"],
         rows=[
             [
-                *_means(d.name, row),
-                *(_mean(d.elo.get(other_k), row.model) for other_k in ks),
+                *_make_mean_cells(d.name, row),
+                *(_format_mean(d.elo.get(other_k), row.model) for other_k in ks),
                 number(convergences[d.name].limit.get(row.model)),
             ]
             for d in dimensions
-            for row in d.elo[k].ratings[:_MAX_ROWS]
+            for row in d.elo[k].ratings[:_MAX_ENTRANTS_PER_DIMENSION]
         ],
         note=(
             f"95\N{NO-BREAK SPACE}% CI: {dimensions[0].elo[k].interval or 'none'}. The Monte Carlo error "
@@ -73,16 +74,18 @@ def _table(
     )
 
 
-def _means(dimension: str, row: Rating) -> list[str]:
+def _make_mean_cells(dimension: str, row: Rating) -> list[str]:
     error = row.ordering_error
     return [
         row.model,
         dimension,
         number(row.rating, 1),
         between(row.ci_low, row.ci_high),
-        NONE if error is None or error <= _NO_ERROR else number(error, 2),
+        NONE
+        if error is None or error <= _MAX_ROUNDING_ERROR_POINTS
+        else number(error, 2),
     ]
 
 
-def _mean(board: Leaderboard | None, model: str) -> str:
+def _format_mean(board: Leaderboard | None, model: str) -> str:
     return NONE if board is None else number(board.row(model).rating)

@@ -35,31 +35,33 @@ class _Options(TypedDict):
 
 
 _OPTIONS: _Options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-_VARIABLES = {  # of the style sheet, by colour of a figure
+_CSS_VARIABLE_BY_COLOR = {
     style.INK: "--ink",
     style.SOFT: "--soft",
     style.LINE: "--line",
     "#ffffff": "--card",
     **{color: f"--e{i}" for i, color in enumerate(style.PALETTE)},
 }
-_OUTSIDE_HTML = re.compile(
+_SVG_NOT_FOR_HTML = re.compile(
     r"<metadata>(?:(?!<metadata>).)*?</metadata>|<defs>\s*<style(?:(?!<defs>).)*?</defs>|"
     r' (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
     re.DOTALL,
 )
-_NEEDLESS = re.compile(  # a page has its own font
+# A page has its own font
+_REDUNDANT_SVG = re.compile(
     r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
 )
-_COORDINATE = re.compile(r"(?<!\d)\d{2,}\.\d{2,}")  # in points; opacities are smaller
+# In points; opacities are smaller
+_COORDINATE = re.compile(r"(?<!\d)\d{2,}\.\d{2,}")
 
 
 def template(name: str) -> Template:
     """Return a template of report/templates; names become text, and one that is not there is an error."""
-    return _environment().get_template(name)
+    return _load_environment().get_template(name)
 
 
 @cache
-def _environment() -> Environment:
+def _load_environment() -> Environment:
     """Return what compiles each template once."""
     from elo_exp.report.template_cache import user_folder
 
@@ -172,12 +174,12 @@ def maker(
 
 def inline_svg(plot: Plot) -> str:
     """Return the SVG of a figure as an element of a page, in the colours of the style sheet."""
-    element = _OUTSIDE_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
+    element = _SVG_NOT_FOR_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
     element = element.replace("xlink:href", "href")
-    element = re.sub(r"\n\s*", "\n", _NEEDLESS.sub("", element))
+    element = re.sub(r"\n\s*", "\n", _REDUNDANT_SVG.sub("", element))
     element = _COORDINATE.sub(lambda number: f"{float(number.group()):.1f}", element)
     element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{plot.name}-", element)
-    for color, variable in _VARIABLES.items():
+    for color, variable in _CSS_VARIABLE_BY_COLOR.items():
         element = element.replace(f": {color}", f": var({variable})")
     return element
 
