@@ -177,15 +177,15 @@ def _about_differences(
     dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
 ) -> list[str]:
     units = "units of the score, paired by item" if scored else "rating points"
-    how = "p values are adjusted by Holm for all pairs and dimensions; an interval is of its pair alone."
+    method_note = "p values are adjusted by Holm for all pairs and dimensions; an interval is of its pair alone."
     if has_looks:
-        how = (
+        method_note = (
             "Tested up to the look shown, by alpha spending and Holm over all pairs and dimensions. "
             "Differences and intervals are those of stage-wise ordering, median-unbiased for their pair "
             "alone; after an early stop a narrow gap is still overestimated."
         )
     if any(pair.one_sided for d in dimensions for pair in d.pairs):
-        how += (
+        method_note += (
             " Over: one took every point from the other, which bounds their difference exactly, by "
             "the number of prompts."
         )
@@ -195,7 +195,7 @@ def _about_differences(
         for d in dimensions
         if len(d.pairs) > MAX_PAIRS
     ]
-    return [f"In {units}.", how, *left_out]
+    return [f"In {units}.", method_note, *left_out]
 
 
 # Planned looks
@@ -217,24 +217,30 @@ def looks_section(
 
     drops  whether resolved pairs were to be left out
     """
-    looked = [d for d in dimensions if d.looks]
-    if not looked:
+    dimensions_with_looks = [d for d in dimensions if d.looks]
+    if not dimensions_with_looks:
         return None
-    judged = sum(d.looks[-1]["n_judged"] for d in looked)
-    planned = sum(d.looks[-1]["n_planned"] for d in looked)
+    n_judged = sum(d.looks[-1]["n_judged"] for d in dimensions_with_looks)
+    n_planned = sum(d.looks[-1]["n_planned"] for d in dimensions_with_looks)
     return LooksSection(
         saved=(
-            f"{count(judged)} of {count(planned)} planned comparisons were judged: "
-            f"{percent(1.0 - judged / planned)} saved."
+            f"{count(n_judged)} of {count(n_planned)} planned comparisons were judged: "
+            f"{percent(1.0 - n_judged / n_planned)} saved."
         ),
         prompts=", ".join(_prompts(d) for d in dimensions if d.pairs),
-        table=_looks([row for d in looked for row in d.looks], drops=drops),
+        table=_looks(
+            [row for d in dimensions_with_looks for row in d.looks], drops=drops
+        ),
     )
 
 
 def _prompts(dimension: Dimension) -> str:
-    least, most = dimension.prompts_of_pairs
-    n = str(least) if least == most else f"{least} to {most}"
+    min_prompts, max_prompts = dimension.prompts_of_pairs
+    n = (
+        str(min_prompts)
+        if min_prompts == max_prompts
+        else f"{min_prompts} to {max_prompts}"
+    )
     return f"{n} prompts in {dimension.name}"
 
 

@@ -58,15 +58,15 @@ class Certificate:
                 "sentence": words.state(lead, self.half_width),
                 "higher": lead.subject,
                 "lower": lead.rival,
-                "judge": of_judge.difference,
-                "judge_ci_low": of_judge.ci_low,
-                "judge_ci_high": of_judge.ci_high,
+                "judge": judge_difference.difference,
+                "judge_ci_low": judge_difference.ci_low,
+                "judge_ci_high": judge_difference.ci_high,
                 **_of_people(lead),
                 "labels_more": next(
                     (r.value for r in lead.reasons if r.name == "few_labels"), None
                 ),
             }
-            for of_judge, lead in self.leads
+            for judge_difference, lead in self.leads
         ]
         return {
             "dimension": self.dimension,
@@ -120,76 +120,96 @@ def context(
     board      what people's board shows: the same, or the joint fit
     """
     conclusions = standings.conclusions
-    shown = tournament_page.sections(board)
+    board_sections = tournament_page.sections(board)
     headline = tournament.headline([*conclusions.values()])
     return {
-        **shown,
+        **board_sections,
         "headline": headline,
         "begins": tournament.begins(headline, [*conclusions.values()]),
         "points": tournament.points([*conclusions.values()]),
-        "cards": [_card(one, conclusions[one.dimension]) for one in certificates],
-        "leads": [_leads(one) for one in certificates if one.leads],
-        "agreement": [_agreement(one) for one in certificates],
-        "votes": [say_votes(one.votes) for one in certificates if one.votes],
-        "refusals": [one.refusal for one in certificates if one.refusal],
+        "cards": [
+            _card(certificate, conclusions[certificate.dimension])
+            for certificate in certificates
+        ],
+        "leads": [
+            _leads(certificate) for certificate in certificates if certificate.leads
+        ],
+        "agreement": [_agreement(certificate) for certificate in certificates],
+        "votes": [
+            say_votes(certificate.votes)
+            for certificate in certificates
+            if certificate.votes
+        ],
+        "refusals": [
+            certificate.refusal for certificate in certificates if certificate.refusal
+        ],
     }
 
 
-def _card(one: Certificate, people: Conclusion) -> Card:
-    judge = tournament.sentence(one.corrected) if one.corrected else one.said
+def _card(certificate: Certificate, people: Conclusion) -> Card:
+    judge = (
+        tournament.sentence(certificate.corrected)
+        if certificate.corrected
+        else certificate.said
+    )
     return Card(
-        dimension=one.dimension,
+        dimension=certificate.dimension,
         tone=tournament.tone(people),
         chip=tournament.chip(people),
         people=tournament.sentence(people),
         judge=judge,
-        was=one.said if one.corrected else None,
-        leads=words.counted([lead for _, lead in one.leads]),
-        facts=_facts(one),
+        was=certificate.said if certificate.corrected else None,
+        leads=words.counted([lead for _, lead in certificate.leads]),
+        facts=_facts(certificate),
     )
 
 
-def _facts(one: Certificate) -> list[str]:
+def _facts(certificate: Certificate) -> list[str]:
     labelled = words.labelled(
-        sum(one.n_labels.values()), one.n_comparisons, one.n_prompts, [*one.n_labels]
+        sum(certificate.n_labels.values()),
+        certificate.n_comparisons,
+        certificate.n_prompts,
+        [*certificate.n_labels],
     )
-    skipped = [f"{count(one.n_skipped)} skipped"] if one.n_skipped else []
-    return [labelled, words.first_shown(one.first_shown), *skipped]
+    skipped = (
+        [f"{count(certificate.n_skipped)} skipped"] if certificate.n_skipped else []
+    )
+    return [labelled, words.first_shown(certificate.first_shown), *skipped]
 
 
-def _leads(one: Certificate) -> Table:
+def _leads(certificate: Certificate) -> Table:
     return Table(
-        label=f"Leads of {one.judge} in {one.dimension}",
+        label=f"Leads of {certificate.judge} in {certificate.dimension}",
         columns=["Lead", "over", "By the judge", "By people", "People say"],
         words=("over", "By the judge", "By people", "People say"),
         rows=[
             [
                 str(lead.subject),
                 str(lead.rival),
-                _by(of_judge),
+                _by(judge_difference),
                 words.people(lead),
-                words.state(lead, one.half_width),
+                words.state(lead, certificate.half_width),
             ]
-            for of_judge, lead in one.leads
+            for judge_difference, lead in certificate.leads
         ],
     )
 
 
-def _by(of_judge: Difference) -> str:
+def _by(judge_difference: Difference) -> str:
     return tournament.difference(
         Effect(
-            value=of_judge.difference,
-            low=of_judge.ci_low,
-            high=of_judge.ci_high,
-            one_sided=of_judge.one_sided,
-            n_prompts=of_judge.n_prompts,
+            value=judge_difference.difference,
+            low=judge_difference.ci_low,
+            high=judge_difference.ci_high,
+            one_sided=judge_difference.one_sided,
+            n_prompts=judge_difference.n_prompts,
         )
     )
 
 
-def _agreement(one: Certificate) -> Table:
+def _agreement(certificate: Certificate) -> Table:
     return Table(
-        label=f"Agreement in {one.dimension}",
+        label=f"Agreement in {certificate.dimension}",
         columns=["Who", "with", "Comparisons", "Prompts", "Agreement", "Kappa"],
         words=("with",),
         rows=[
@@ -201,7 +221,7 @@ def _agreement(one: Certificate) -> Table:
                 percent(row["agreement"]),
                 words.kappa(row),
             ]
-            for row in one.agreement
+            for row in certificate.agreement
         ],
     )
 
@@ -211,59 +231,63 @@ def _agreement(one: Certificate) -> Table:
 
 def text(board: Standings, certificates: Sequence[Certificate]) -> str:
     """Return what the console says: people's board, then of the judge a certificate for each dimension."""
-    shown = tournament_page.sections(board)
-    lines = [*tournament_console.leaderboards(shown["dimensions"], scored=False)]
-    for one in certificates:
-        lines += ["", *_certified(one)]
+    board_sections = tournament_page.sections(board)
+    lines = [
+        *tournament_console.leaderboards(board_sections["dimensions"], scored=False)
+    ]
+    for certificate in certificates:
+        lines += ["", *_certified(certificate)]
     return tournament_console.filled(lines)
 
 
-def _certified(one: Certificate) -> Iterator[str]:
-    yield f"{one.dimension}: {'; '.join(_facts(one))}"
-    for row in one.agreement[:2]:
+def _certified(certificate: Certificate) -> Iterator[str]:
+    yield f"{certificate.dimension}: {'; '.join(_facts(certificate))}"
+    for row in certificate.agreement[:2]:
         yield f"  {'agreement':<14}{words.agreement(row)}"
-    if one.votes:
-        yield f"  {'votes':<14}{say_votes(one.votes)}"
-    if one.refusal:
-        yield f"  {'board':<14}{one.refusal}"
-    yield f"  {'leads':<14}of {one.judge}: {words.counted([lead for _, lead in one.leads])}"
-    for of_judge, lead in one.leads[:_ON_CONSOLE]:
+    if certificate.votes:
+        yield f"  {'votes':<14}{say_votes(certificate.votes)}"
+    if certificate.refusal:
+        yield f"  {'board':<14}{certificate.refusal}"
+    yield f"  {'leads':<14}of {certificate.judge}: {words.counted([lead for _, lead in certificate.leads])}"
+    for judge_difference, lead in certificate.leads[:_ON_CONSOLE]:
         yield (
-            f"    {lead.subject} over {lead.rival}: {words.state(lead, one.half_width)}; by the judge "
-            f"{_by(of_judge)}, by people {words.people(lead)}"
+            f"    {lead.subject} over {lead.rival}: {words.state(lead, certificate.half_width)}; by the judge "
+            f"{_by(judge_difference)}, by people {words.people(lead)}"
         )
-    if (n := len(one.leads) - _ON_CONSOLE) > 0:
+    if (n := len(certificate.leads) - _ON_CONSOLE) > 0:
         yield f"    {n} more in the report"
-    if one.corrected:
-        yield f"  {'judge':<14}said: {one.said}"
-        yield f"  {'':<14}now: {tournament.sentence(one.corrected)}"
+    if certificate.corrected:
+        yield f"  {'judge':<14}said: {certificate.said}"
+        yield f"  {'':<14}now: {tournament.sentence(certificate.corrected)}"
 
 
 def metrics(
     standings: Standings, certificates: Sequence[Certificate]
 ) -> dict[str, Any]:
     """Return what a tracker is told, under names that every such run shares."""
-    found = dict[str, Any]()
-    for one in certificates:
-        with_people, mutual, *_ = one.agreement
-        states = [lead.state for _, lead in one.leads]
+    metrics_by_name = dict[str, Any]()
+    for certificate in certificates:
+        with_people, mutual, *_ = certificate.agreement
+        states = [lead.state for _, lead in certificate.leads]
         values = {
-            "n_labels": sum(one.n_labels.values()),
+            "n_labels": sum(certificate.n_labels.values()),
             "agreement": with_people["agreement"],
             "kappa": with_people["kappa"],
             "kappa_of_people": mutual["kappa"],
             **{f"leads_{state}": states.count(state) for state in STATES},
-            **(one.votes.claimed if one.votes else {}),
+            **(certificate.votes.claimed if certificate.votes else {}),
         }
-        found |= {
-            f"people/{one.dimension}/{name}": value
+        metrics_by_name |= {
+            f"people/{certificate.dimension}/{name}": value
             for name, value in values.items()
             if value is not None
         }
     for dimension, conclusion in standings.conclusions.items():
         row = tournament.as_row(conclusion)
-        found |= {f"conclusion/{dimension}/{n}": row[n] for n in ("state", "sentence")}
-    return found
+        metrics_by_name |= {
+            f"conclusion/{dimension}/{n}": row[n] for n in ("state", "sentence")
+        }
+    return metrics_by_name
 
 
 def number_of_contradictions(certificates: Sequence[Certificate]) -> float:
@@ -271,7 +295,7 @@ def number_of_contradictions(certificates: Sequence[Certificate]) -> float:
     return float(
         sum(
             lead.state == "contradicted"
-            for one in certificates
-            for _, lead in one.leads
+            for certificate in certificates
+            for _, lead in certificate.leads
         )
     )

@@ -21,7 +21,7 @@ _ANSWERS = {
 
 def answers_table(
     store: str,
-    held: Sequence[StoreSummary],
+    summaries: Sequence[StoreSummary],
     *,
     n_bytes: int,
     n_lost: int,
@@ -36,7 +36,7 @@ def answers_table(
             f"{row.n:,}",
             f"{row.dollars:,.2f}",
         ]
-        for row in held
+        for row in summaries
     ]
     head = ["answers", "by", "on", "number", "paid $"]
     lines = [f"{store}, {n_bytes / 1e6:.1f} MB"]
@@ -58,15 +58,15 @@ def spending(store: Store) -> list[str]:
         f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
         for scope, dollars in store.read(query)
     ]
-    capped = [f"{s.setting}: {say_spent(s)}; {_left(s)}" for s in store.spent()]
+    cap_lines = [f"{s.setting}: {say_spent(s)}; {_left(s)}" for s in store.spent()]
     for kind in ("sweep", "folder"):
         for row, command in store.spent_before(kind):
-            which = f"by {command}" if command else f"in {row.scope}"
-            spent = (
+            source = f"by {command}" if command else f"in {row.scope}"
+            spent_text = (
                 f"{money(row.dollars, beside=row.cap)} of {money(row.cap)} are spent"
             )
-            capped.append(f"{row.setting}: {spent} {which}; {_left(row)}")
-    return [*months, *capped]
+            cap_lines.append(f"{row.setting}: {spent_text} {source}; {_left(row)}")
+    return [*months, *cap_lines]
 
 
 def _left(spent: Spent) -> str:
@@ -84,9 +84,11 @@ def under_way(ledger: Ledger) -> str:
 
 def _line(batch: Batch, n_open: int) -> str:
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
-    place = f"{batch.batch_id or 'not known yet to have arrived'} at {batch.endpoint}"
+    location = (
+        f"{batch.batch_id or 'not known yet to have arrived'} at {batch.endpoint}"
+    )
     return (
         f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
-        f"{n_open:,} open, at most ${batch.reserve:.2f}; {place}"
+        f"{n_open:,} open, at most ${batch.reserve:.2f}; {location}"
         f"{f'; {batch.note}' if batch.note else ''}"
     )

@@ -52,7 +52,7 @@ def _table(
     dimension: str, test: Mapping[str, Any], models: Sequence[str], noun: str
 ) -> StrataTable:
     names = list(dict.fromkeys(row["stratum"] for row in test["ratings"]))
-    by_stratum = {(row["stratum"], row["model"]): row for row in test["ratings"]}
+    rows_by_stratum = {(row["stratum"], row["model"]): row for row in test["ratings"]}
     sizes = zip(test["strata"], test["n_prompts"], strict=True)
     return StrataTable(
         dimension=dimension,
@@ -60,7 +60,7 @@ def _table(
         differ=strata.differ(test),
         strata=names,
         rows=[
-            (model, [_estimate(by_stratum.get((name, model))) for name in names])
+            (model, [_estimate(rows_by_stratum.get((name, model))) for name in names])
             for model in models
         ],
         sizes="; ".join(f"{name}: {count(n)} prompts" for name, n in sizes) + ".",

@@ -119,14 +119,16 @@ def number_rows(
         bill = added_up([manifest.get("usage"), manifest.get("paid_before")])
         dollars = bill.get("dollars_by_dimension", {})
         for dimension in job.boards:
-            leading = job.stored(job.primary(dimension), dimension)
-            found = {"dollars": dollars.get(dimension)}
-            for prefix, own in (
+            primary = job.stored(job.primary(dimension), dimension)
+            number_by_name = {"dollars": dollars.get(dimension)}
+            for prefix, numbers in (
                 ("result", job.results.get(dimension, {})),
                 ("order", job.stored("elo", dimension).get("order", {})),
                 ("judge", rates.get(dimension, {})),
             ):
-                found |= {f"{prefix}_{name}": value for name, value in own.items()}
+                number_by_name |= {
+                    f"{prefix}_{name}": value for name, value in numbers.items()
+                }
             rows.append(
                 {
                     "job": job.folder.name,
@@ -135,9 +137,9 @@ def number_rows(
                     "dimension": dimension,
                     "k": manifest["config"]["elo"]["k"],
                     "n_perms": manifest.get("n_perms"),
-                    "method": leading.get("label"),
-                    "unit": leading.get("unit", "points"),
-                    **{name: found.get(name) for name in NUMBERS},
+                    "method": primary.get("label"),
+                    "unit": primary.get("unit", "points"),
+                    **{name: number_by_name.get(name) for name in NUMBERS},
                 }
             )
     return rows
@@ -149,9 +151,11 @@ def ranges(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float]]]:
         dimension: {
             name: (min(values), max(values))
             for name in NUMBERS
-            if (values := [row[name] for row in own if row[name] is not None])
+            if (
+                values := [row[name] for row in dimension_rows if row[name] is not None]
+            )
         }
-        for dimension, own in grouped(rows, "dimension").items()
+        for dimension, dimension_rows in grouped(rows, "dimension").items()
     }
 
 
@@ -159,8 +163,8 @@ def moving(rows: Sequence[Row]) -> set[str]:
     """Return the numbers that differ between jobs on some dimension."""
     return {
         name
-        for own in ranges(rows).values()
-        for name, (low, high) in own.items()
+        for dimension_ranges in ranges(rows).values()
+        for name, (low, high) in dimension_ranges.items()
         if high - low > _ROUNDING
     }
 
@@ -176,18 +180,24 @@ def moved(
     names = moving(rows)
     if not names:
         return None
-    lead, *others = _of_result(", ".join(grouped(rows, "method")), rows[0]["unit"])
-    chosen = [column for column in (lead, *others) if column.name in names]
-    if is_same or not chosen:
-        chosen = [column for column in _OF_ORDER if column.name in names]
-    with_lead = chosen if lead in chosen else [lead, *chosen]
-    of_job = job_heads(rows)
+    lead_column, *other_columns = _of_result(
+        ", ".join(grouped(rows, "method")), rows[0]["unit"]
+    )
+    shown_columns = [
+        column for column in (lead_column, *other_columns) if column.name in names
+    ]
+    if is_same or not shown_columns:
+        shown_columns = [column for column in _OF_ORDER if column.name in names]
+    columns_with_lead = (
+        shown_columns if lead_column in shown_columns else [lead_column, *shown_columns]
+    )
+    job_columns = job_heads(rows)
     return Moved(
-        by_dimension=_by_dimension(rows, with_lead, differing),
-        by_job=_by_job(rows, of_job, chosen),
+        by_dimension=_by_dimension(rows, columns_with_lead, differing),
+        by_job=_by_job(rows, job_columns, shown_columns),
         heads=(
-            ["dimension", *("\n".join(column.heads) for column in with_lead)],
-            [*of_job, *("\n".join(column.heads) for column in chosen)],
+            ["dimension", *("\n".join(column.heads) for column in columns_with_lead)],
+            [*job_columns, *("\n".join(column.heads) for column in shown_columns)],
         ),
     )
 
@@ -198,14 +208,16 @@ def _by_dimension(
     def cell(dimension: str, column: Column) -> str:
         if column.name == "result_gap" and dimension in differing:
             return words.FIRST_DIFFERS
-        ends = found[dimension].get(column.name)
+        ends = range_by_dimension[dimension].get(column.name)
         return NONE if ends is None else words.span(*map(column.said, ends))
 
-    found, n_jobs = ranges(rows), len(grouped(rows, "job"))
+    range_by_dimension, n_jobs = ranges(rows), len(grouped(rows, "job"))
     return Table(
         label=f"What moved by dimension, over the {n_jobs} jobs",
         columns=["Dimension", *(column.heading for column in columns)],
-        rows=[[d, *(cell(d, column) for column in columns)] for d in found],
+        rows=[
+            [d, *(cell(d, column) for column in columns)] for d in range_by_dimension
+        ],
     )
 
 
@@ -230,28 +242,30 @@ def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
 
 
 def _by_job(
-    rows: Sequence[Row], of_job: Sequence[str], columns: Sequence[Column]
+    rows: Sequence[Row], job_columns: Sequence[str], columns: Sequence[Column]
 ) -> Table:
     """A mean is over the dimensions that have the number in every job, so that jobs compare."""
     n_jobs, dimensions = len(grouped(rows, "job")), grouped(rows, "dimension")
-    whole = {
+    complete_dimensions = {
         column.name: [
             dimension
-            for dimension, own in dimensions.items()
-            if sum(row[column.name] is not None for row in own) == n_jobs
+            for dimension, dimension_rows in dimensions.items()
+            if sum(row[column.name] is not None for row in dimension_rows) == n_jobs
         ]
         for column in columns
     }
     lines = []
-    for own in grouped(rows, "job").values():
-        by_dimension = {row["dimension"]: row for row in own}
-        line = job_cells(own[0], of_job)
+    for job_rows in grouped(rows, "job").values():
+        by_dimension = {row["dimension"]: row for row in job_rows}
+        line = job_cells(job_rows[0], job_columns)
         for column in columns:
-            values = [by_dimension[d][column.name] for d in whole[column.name]]
+            values = [
+                by_dimension[d][column.name] for d in complete_dimensions[column.name]
+            ]
             line.append(column.said(column.combined(values)) if values else NONE)
         lines.append(line)
     means = ", means over dimensions" if len(dimensions) > 1 else ""
-    heads = [_begun(head) for head in of_job]
+    heads = [_begun(head) for head in job_columns]
     return Table(
         label=f"What moved by job{means}",
         columns=[*heads, *(column.heading for column in columns)],
@@ -265,7 +279,7 @@ def metrics(rows: Sequence[Row]) -> dict[str, float]:
     names = moving(rows)
     return {
         f"sweep/{dimension}/{name}_{end}": value
-        for dimension, own in ranges(rows).items()
-        for name in names & own.keys()
-        for end, value in zip(("low", "high"), own[name], strict=True)
+        for dimension, dimension_ranges in ranges(rows).items()
+        for name in names & dimension_ranges.keys()
+        for end, value in zip(("low", "high"), dimension_ranges[name], strict=True)
     }

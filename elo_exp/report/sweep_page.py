@@ -104,31 +104,37 @@ class Settings:
     """
 
     def __init__(self, jobs: Sequence[Row]) -> None:
-        self._chosen = {
+        self._choices_by_job = {
             job["job"]: dict(
                 word.split("=", 1) for word in job["overrides"] or () if "=" in word
             )
             for job in jobs
         }
-        known = [chosen for chosen in self._chosen.values() if chosen]
-        values = {
-            name: list(dict.fromkeys(chosen.get(name) for chosen in known))
-            for name in dict.fromkeys(name for chosen in known for name in chosen)
+        known_choices = [
+            choices for choices in self._choices_by_job.values() if choices
+        ]
+        values_by_name = {
+            name: list(dict.fromkeys(choices.get(name) for choices in known_choices))
+            for name in dict.fromkeys(
+                name for choices in known_choices for name in choices
+            )
         }
         self.swept = {
-            name: [value for value in some if value is not None]
-            for name, some in values.items()
-            if len(some) > 1
+            name: [value for value in values if value is not None]
+            for name, values in values_by_name.items()
+            if len(values) > 1
         }
         self.fixed = [
-            f"{name}={some[0]}" for name, some in values.items() if not some[1:]
+            f"{name}={values[0]}"
+            for name, values in values_by_name.items()
+            if not values[1:]
         ]
 
     def of(self, jobs: Sequence[str]) -> list[str]:
         """Return the values of each setting that was swept in these jobs."""
         cells = []
         for name in self.swept:
-            values = [self._chosen[job].get(name) for job in jobs]
+            values = [self._choices_by_job[job].get(name) for job in jobs]
             cells.append(", ".join(dict.fromkeys(filter(None, values))) or NONE)
         return cells
 
@@ -196,7 +202,7 @@ class SweepPage:
     def swept(self) -> list[str]:
         """The settings that were swept, as the command names them."""
         return [
-            f"{name}={','.join(some)}" for name, some in self.settings.swept.items()
+            f"{name}={','.join(values)}" for name, values in self.settings.swept.items()
         ]
 
 
@@ -221,11 +227,11 @@ def sweep_page(
     """
     settings = Settings(jobs)
     dimensions = [
-        _dimension(name, own, conclusions)
-        for name, own in grouped(rows, "dimension").items()
+        _dimension(name, dimension_rows, conclusions)
+        for name, dimension_rows in grouped(rows, "dimension").items()
     ]
-    together = [dimension.conclusion for dimension in dimensions]
-    is_same = all(conclusion.is_same for conclusion in together)
+    dimension_conclusions = [dimension.conclusion for dimension in dimensions]
+    is_same = all(conclusion.is_same for conclusion in dimension_conclusions)
     differing = [d.name for d in dimensions if d.conclusion.state == "differs"]
     moved = sweep_numbers.moved(numbers, is_same=is_same, differing=differing)
     methods = list(grouped(rows, "method"))
@@ -236,12 +242,12 @@ def sweep_page(
         headline=words.estimates_reported(estimates)
         if estimates
         else words.headline(
-            together,
+            dimension_conclusions,
             ", ".join(methods),
             list(settings.swept),
             elo_moved=moved is not None,
         ),
-        conclusions=together,
+        conclusions=dimension_conclusions,
         whose=words.whose_of(conclusions),
         sentences={
             d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
@@ -288,8 +294,10 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     """
     lines = []
     if sweep.conclusions or sweep.estimates:
-        said = [f"{name}: {sentence}" for name, sentence in sweep.sentences.items()]
-        lines += [f"{sweep.headline}.", *said, *sweep.whose]
+        sentence_lines = [
+            f"{name}: {sentence}" for name, sentence in sweep.sentences.items()
+        ]
+        lines += [f"{sweep.headline}.", *sentence_lines, *sweep.whose]
     if sweep.console_tables:
         lines += ["", *sweep.console_tables]
     lines += filter(None, [sweep.scatter])
@@ -303,21 +311,27 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
 
 
 def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dimension:
-    of_job = grouped(rows, "job")
+    rows_by_job = grouped(rows, "job")
     leads = {
-        job: job_lead(job, own, conclusions.get(job, {}).get(name))
-        for job, own in of_job.items()
+        job: job_lead(job, job_rows, conclusions.get(job, {}).get(name))
+        for job, job_rows in rows_by_job.items()
     }
     return Dimension(
         name=name,
         models=best_first(rows),
-        by_job={job: {row["model"]: row for row in own} for job, own in of_job.items()},
+        by_job={
+            job: {row["model"]: row for row in job_rows}
+            for job, job_rows in rows_by_job.items()
+        },
         leads=leads,
-        elo_leads={job: job_lead(job, own, value="elo") for job, own in of_job.items()},
+        elo_leads={
+            job: job_lead(job, job_rows, value="elo")
+            for job, job_rows in rows_by_job.items()
+        },
         conclusion=conclude(
             list(leads.values()),
             dimension=name,
-            is_same=same_ratings(list(of_job.values())),
+            is_same=same_ratings(list(rows_by_job.values())),
             unit=rows[0]["unit"],
         ),
     )
@@ -327,8 +341,12 @@ def _card(dimension: Dimension, *, is_same: bool) -> Card:
     """`is_same`: whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
     sentences = [words.sentence(dimension.conclusion, is_same=is_same)]
     if is_same:
-        by_elo = conclude(list(dimension.elo_leads.values()), dimension=dimension.name)
-        sentences += [f"By Elo {words.sentence(by_elo)}"] if by_elo.leads else []
+        elo_conclusion = conclude(
+            list(dimension.elo_leads.values()), dimension=dimension.name
+        )
+        sentences += (
+            [f"By Elo {words.sentence(elo_conclusion)}"] if elo_conclusion.leads else []
+        )
     lagging = [
         job
         for job, rows in dimension.by_job.items()
@@ -345,12 +363,12 @@ def _card(dimension: Dimension, *, is_same: bool) -> Card:
 
 def _job_row(job: Row, settings: Settings) -> JobRow:
     usage, dollars = job["usage"], job["dollars"]
-    failed = "failed" if job["error"] else "stopped"
+    unfinished_state = "failed" if job["error"] else "stopped"
     return JobRow(
         name=job["job"],
         link=f"{job['job']}/report.html" if job["finished"] else None,
         choices=settings.of([job["job"]]),
-        state="finished" if job["finished"] else failed,
+        state="finished" if job["finished"] else unfinished_state,
         dollars=f"${dollars:,.2f}" if dollars is not None else NONE,
         n_new=count(usage.get("judge_calls", 0)) if usage else NONE,
         n_stored=count(usage.get("verdicts_stored", 0)) if usage else NONE,
@@ -361,8 +379,8 @@ def _job_row(job: Row, settings: Settings) -> JobRow:
 def _estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[TableRow]:
     policies = list(grouped(estimates, "policy"))
     rows = []
-    for job, own in grouped(estimates, "job").items():
-        by_policy = {row["policy"]: row for row in reversed(own)}
+    for job, job_rows in grouped(estimates, "job").items():
+        by_policy = {row["policy"]: row for row in reversed(job_rows)}
         cells = [_estimate_cell(by_policy.get(policy)) for policy in policies]
         rows.append(TableRow(jobs=job, choices=settings.of([job]), cells=cells))
     return rows
@@ -378,28 +396,28 @@ def _estimate_cell(row: Row | None) -> Cell:
 
 def _rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
     """Jobs with the same ratings share a row."""
-    alike: list[list[str]] = []
+    job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
-        for jobs in alike:
-            others = dimension.by_job[jobs[0]]
-            if same_ratings([list(rows.values()), list(others.values())]):
+        for jobs in job_groups:
+            group_rows = dimension.by_job[jobs[0]]
+            if same_ratings([list(rows.values()), list(group_rows.values())]):
                 jobs.append(job)
                 break
         else:
-            alike.append([job])
+            job_groups.append([job])
     models = dimension.models[:_MAX_MODELS]
-    rows_of = [
+    table_rows = [
         TableRow(
             jobs=words.jobs_named(jobs),
             choices=settings.of(jobs),
             cells=[_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
         )
-        for jobs in alike
+        for jobs in job_groups
     ]
     return RatingTable(
         dimension=dimension.name,
         models=models,
-        rows=rows_of,
+        rows=table_rows,
         left_out=words.left_out(len(models), len(dimension.models)),
     )
 
@@ -416,13 +434,13 @@ def _rating_cell(row: Row | None) -> Cell:
 def _elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
     models, rows = dimension.models[:_MAX_MODELS], []
     for job, by_model in dimension.by_job.items():
-        first = next(iter(by_model.values()))
+        first_row = next(iter(by_model.values()))
         row = TableRow(
             jobs=job,
             choices=settings.of([job]),
             cells=[_elo_cell(by_model.get(model)) for model in models],
-            convergence=percent_reached(first["convergence"]),
-            is_lagging=first["converged"] is False,
+            convergence=percent_reached(first_row["convergence"]),
+            is_lagging=first_row["converged"] is False,
         )
         rows.append(row)
     return RatingTable(dimension=dimension.name, models=models, rows=rows)
@@ -432,8 +450,8 @@ def _elo_cell(row: Row | None) -> Cell:
     if row is None or row["elo"] is None:
         return Cell(value=NONE)
     error = row["ordering_error"] or 0.0
-    shown = number(error, 2) if error > _ROUNDING else NONE
-    return Cell(value=number(row["elo"]), error=f"± {shown}")
+    error_text = number(error, 2) if error > _ROUNDING else NONE
+    return Cell(value=number(row["elo"]), error=f"± {error_text}")
 
 
 def _judge_cells(row: Row) -> list[str]:
@@ -465,14 +483,14 @@ def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
     columns = [dimension.name for dimension in dimensions]
     settings = sweep_numbers.job_heads(rows)
     lines = []
-    for job, own in grouped(rows, "job").items():
-        firsts = [
+    for job, job_rows in grouped(rows, "job").items():
+        leaders = [
             words.first_of_job(lead, dimension.conclusion.unit)
             if (lead := dimension.leads.get(job))
             else NONE
             for dimension in dimensions
         ]
-        lines.append([*sweep_numbers.job_cells(own[0], settings), *firsts])
+        lines.append([*sweep_numbers.job_cells(job_rows[0], settings), *leaders])
     methods = ", ".join(grouped(rows, "method"))
     title = f"The first of each job by {methods}, and points ahead of the second"
     head = [*settings, *columns]
@@ -482,7 +500,7 @@ def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
 
 def _table(table: Table, head: Sequence[str]) -> str:
     """Format a table for the console, with headings in several lines."""
-    shown = text_table(head, table.rows[:_MAX_LINES], text=table.words)
+    table_text = text_table(head, table.rows[:_MAX_LINES], text=table.words)
     n_more = len(table.rows) - _MAX_LINES
     more = [f"  ... and {n_more} more in sweep_numbers.csv"] if n_more > 0 else []
-    return "\n".join([table.label, shown, *more])
+    return "\n".join([table.label, table_text, *more])

@@ -55,10 +55,10 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         config = manifest.get("config", {}) if job["finished_at"] else config
     if all(job["overrides"] is None for job in jobs):
         return None
-    found, _ = read_runs([str(folder)], with_oracle=True)
-    rows, estimates = _rows(found)
-    judges = _judge_rows(found)
-    numbers = sweep_numbers.number_rows(found, _settings(found))
+    finished_runs, _ = read_runs([str(folder)], with_oracle=True)
+    rows, estimates = _rows(finished_runs)
+    judges = _judge_rows(finished_runs)
+    numbers = sweep_numbers.number_rows(finished_runs, _settings(finished_runs))
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
     unknown = sorted(set(pair) - {row["model"] for row in elo_rows})
@@ -74,23 +74,23 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    conclusions = {job.folder.name: job.conclusions for job in found}
-    shown = sweep_page(
+    conclusions = {job.folder.name: job.conclusions for job in finished_runs}
+    page_data = sweep_page(
         jobs, rows, judges, estimates, conclusions, numbers, _seeds(jobs, elo_rows)
     )
-    together = {
+    conclusion_rows = {
         dimension: {**conclusion.to_dict(), "sentence": sentence}
         for conclusion, (dimension, sentence) in zip(
-            shown.conclusions, shown.sentences.items(), strict=True
+            page_data.conclusions, page_data.sentences.items(), strict=True
         )
     }
-    if together:
-        write_json(folder / "sweep_conclusions.json", together)
-    spent = made.bill(
+    if conclusion_rows:
+        write_json(folder / "sweep_conclusions.json", conclusion_rows)
+    total_bill = made.bill(
         added_up(job["usage"] for job in jobs),
         added_up(job["paid_before"] for job in jobs),
     )
-    page = render("sweep", plots, title=folder.name, sweep=shown, bill=spent)
+    page = render("sweep", plots, title=folder.name, sweep=page_data, bill=total_bill)
     write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),
@@ -100,16 +100,16 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         **sweep_numbers.metrics(numbers),
         **{
             f"sweep/{conclusion.scope.dimension}/same_first": share
-            for conclusion in shown.conclusions
+            for conclusion in page_data.conclusions
             if (share := conclusion.share_same) is not None
         },
         **(
             {}
-            if (same := same_leader(shown.conclusions)) is None
-            else {"sweep/same_leader": same}
+            if (has_same_leader := same_leader(page_data.conclusions)) is None
+            else {"sweep/same_leader": has_same_leader}
         ),
-        **_agreements(shown),
-        **{f"seeds/{d}/sd_over_error": ratio for d, ratio in shown.seeds.items()},
+        **_agreements(page_data),
+        **{f"seeds/{d}/sd_over_error": ratio for d, ratio in page_data.seeds.items()},
         **{
             f"judges/{row['dimension']}/{row['first']}-{row['second']}/{name}": row[
                 name
@@ -120,13 +120,13 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         },
         **{
             f"conclusion/{dimension}/{name}": row[name]
-            for dimension, row in together.items()
+            for dimension, row in conclusion_rows.items()
             for name in ("state", "sentence")
         },
         **_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
-    return console(shown, unknown), config, metrics
+    return console(page_data, unknown), config, metrics
 
 
 def _rows(
@@ -136,11 +136,11 @@ def _rows(
     settings = _settings(jobs)
     rows, estimates = [], []
     for job in jobs:
-        at = {"job": job.folder.name, "setting": settings[job.folder.name]}
-        estimates += [{**at, **row} for row in job.headlines().values()]
+        job_columns = {"job": job.folder.name, "setting": settings[job.folder.name]}
+        estimates += [{**job_columns, **row} for row in job.headlines().values()]
         for dimension in job.boards:
             method = job.primary(dimension)
-            leading = job.stored(method, dimension)
+            primary = job.stored(method, dimension)
             parameters = job.stored("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
             limits = {
@@ -149,22 +149,22 @@ def _rows(
             }
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
-                by_elo = elo.get(model)
-                has_played = by_elo is not None and by_elo.flag != "no match"
+                elo_rating = elo.get(model)
+                has_played = elo_rating is not None and elo_rating.flag != "no match"
                 rows.append(
                     {
-                        **at,
+                        **job_columns,
                         "judge": job.manifest.get("judge_model"),
                         "dimension": dimension,
                         "k": job.manifest["config"]["elo"]["k"],
                         "n_perms": job.manifest.get("n_perms"),
-                        "method": leading.get("label", method),
-                        "interval": leading.get("interval"),
-                        "unit": leading.get("unit", "points"),
+                        "method": primary.get("label", method),
+                        "interval": primary.get("interval"),
+                        "unit": primary.get("unit", "points"),
                         **rating.to_dict(),
                         "state": job.conclusions.get(dimension, {}).get("state"),
-                        "elo": by_elo.rating if by_elo and has_played else None,
-                        "ordering_error": by_elo and by_elo.ordering_error,
+                        "elo": elo_rating.rating if elo_rating and has_played else None,
+                        "ordering_error": elo_rating and elo_rating.ordering_error,
                         "elo_limit": limits.get(model) if has_played else None,
                         "convergence": parameters.get("convergence"),
                         "converged": parameters.get("converged"),
@@ -175,13 +175,13 @@ def _rows(
 
 def _settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return what was swept besides K and the number of permutations, by job."""
-    given = [set(job.manifest["overrides"]) for job in jobs]
-    fixed = set.intersection(*given) if given else set()
+    job_overrides = [set(job.manifest["overrides"]) for job in jobs]
+    fixed = set.intersection(*job_overrides) if job_overrides else set()
     return {
         job.folder.name: " ".join(
-            word
-            for word in job.manifest["overrides"]
-            if word not in fixed and not word.startswith(_AXES)
+            override
+            for override in job.manifest["overrides"]
+            if override not in fixed and not override.startswith(_AXES)
         )
         for job in jobs
     }
@@ -194,19 +194,23 @@ def _seeds(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     """
     if [*Settings(jobs).swept] != ["elo.seed"]:
         return {}
-    found = {}
-    for dimension, some in grouped(rows, "dimension").items():
+    ratio_by_dimension = {}
+    for dimension, dimension_rows in grouped(rows, "dimension").items():
         by_job = [
-            {row["model"]: row for row in own} for own in grouped(some, "job").values()
+            {row["model"]: row for row in job_rows}
+            for job_rows in grouped(dimension_rows, "job").values()
         ]
-        models = [m for m in by_job[0] if all(m in own for own in by_job)]
+        models = [m for m in by_job[0] if all(m in job_rows for job_rows in by_job)]
         ratings, errors = (
-            np.array([[own[m][name] for m in models] for own in by_job], dtype=float)
+            np.array(
+                [[job_rows[m][name] for m in models] for job_rows in by_job],
+                dtype=float,
+            )
             for name in ("rating", "ordering_error")
         )
         if (ratio := scatter_over_error(ratings, errors)) is not None:
-            found[dimension] = ratio
-    return found
+            ratio_by_dimension[dimension] = ratio
+    return ratio_by_dimension
 
 
 def _agreements(sweep: SweepPage) -> dict[str, float]:
@@ -225,22 +229,24 @@ def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
     On the comparisons that both made (kappa), and on the order of the entrants (Spearman).
     """
-    first: dict[str, FinishedRun] = {}
+    first_job_by_judge: dict[str, FinishedRun] = {}
     for job in jobs:
         if (judge := job.manifest.get("judge_model")) is not None:
-            first.setdefault(judge, job)
-    found: list[dict[str, Any]] = []
-    if len(first) < 2:
-        return found
-    battles = {judge: job.battles() for judge, job in first.items()}
-    for dimension in dict.fromkeys(d for own in battles.values() for d in own):
+            first_job_by_judge.setdefault(judge, job)
+    rows: list[dict[str, Any]] = []
+    if len(first_job_by_judge) < 2:
+        return rows
+    battles = {judge: job.battles() for judge, job in first_job_by_judge.items()}
+    for dimension in dict.fromkeys(
+        d for by_dimension in battles.values() for d in by_dimension
+    ):
         for pair in combinations(battles, 2):
             sides = [battles[judge].get(dimension, _NO_BATTLES) for judge in pair]
-            boards = [_board(first[judge], dimension) for judge in pair]
+            boards = [_board(first_job_by_judge[judge], dimension) for judge in pair]
             kappa = agreement.kappa(*sides, names=pair, dimension=dimension)
             ranks = agreement.rank_correlation(*boards, names=pair, dimension=dimension)
-            found.append({**kappa, **ranks})
-    return found
+            rows.append({**kappa, **ranks})
+    return rows
 
 
 def _board(job: FinishedRun, dimension: str) -> Leaderboard:
@@ -251,23 +257,25 @@ def _board(job: FinishedRun, dimension: str) -> Leaderboard:
 
 def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
     """Return Elo by K for each dimension, where several K were swept, with the limit of each entrant."""
-    found = {}
-    for dimension, some in grouped(rows, "dimension").items():
-        by_line = grouped(some, "model", "n_perms", "setting")
+    charts = {}
+    for dimension, dimension_rows in grouped(rows, "dimension").items():
+        by_line = grouped(dimension_rows, "model", "n_perms", "setting")
         lines = {
             f"{model} {n_perms:,} {setting}".rstrip(): sorted(
-                (row["k"], row["rating"]) for row in own
+                (row["k"], row["rating"]) for row in line_rows
             )
-            for (model, n_perms, setting), own in by_line.items()
+            for (model, n_perms, setting), line_rows in by_line.items()
         }
-        ends = [end(row["k"] for row in some) for end in (min, max)]
-        for (model, setting), own in grouped(some, "model", "setting").items():
-            if (limit := own[0]["elo_limit"]) is not None:
+        ends = [end(row["k"] for row in dimension_rows) for end in (min, max)]
+        for (model, setting), line_rows in grouped(
+            dimension_rows, "model", "setting"
+        ).items():
+            if (limit := line_rows[0]["elo_limit"]) is not None:
                 name = " ".join(filter(None, (model, setting)))
                 lines[f"{name}, limit"] = [(k, limit) for k in ends]
         if ends[0] < ends[1]:
             title = f"{dimension}: Elo by K"
-            found[f"k_sensitivity/{dimension}"] = Lines(
+            charts[f"k_sensitivity/{dimension}"] = Lines(
                 title=title, x_label="K", lines=lines
             )
-    return found
+    return charts

@@ -22,6 +22,5 @@ class Table:
         """Each row: its name, and its other cells, each with whether it is text."""
         is_text = [column in self.words for column in self.columns[1:]]
         return [
-            (first, list(zip(cells, is_text, strict=True)))
-            for first, *cells in self.rows
+            (name, list(zip(cells, is_text, strict=True))) for name, *cells in self.rows
         ]

@@ -26,7 +26,7 @@ class TemplateCache(jinja2.BytecodeCache):
         """options: of the environment, all of which the code of a template is made by."""
         self._folder = folder
         versions = (__version__, jinja2.__version__, sys.implementation.cache_tag)
-        self._made_by = repr((*versions, options)).encode()
+        self._fingerprint = repr((*versions, options)).encode()
 
     def load_bytecode(self, bucket: Bucket) -> None:
         if self._folder is None or not _is_own(self._folder):
@@ -50,13 +50,13 @@ class TemplateCache(jinja2.BytecodeCache):
                 write_whole(self._folder / bucket.key, self._digest(code) + code)
 
     def _digest(self, code: bytes) -> bytes:
-        return hashlib.sha256(self._made_by + code).digest()
+        return hashlib.sha256(self._fingerprint + code).digest()
 
 
 def user_folder() -> Path | None:
     """Return the folder of compiled templates of this user; None where the user has no home."""
-    if chosen := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
-        return Path(chosen) / "elo_exp" / "templates"
+    if cache_home := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
+        return Path(cache_home) / "elo_exp" / "templates"
     try:
         return Path.home() / ".cache" / "elo_exp" / "templates"
     except RuntimeError:
@@ -70,8 +70,8 @@ def _is_own(folder: Path) -> bool:
         return False
 
 
-def _is_of_user(found: os.stat_result) -> bool:
+def _is_of_user(status: os.stat_result) -> bool:
     """Whether nobody else can have written a file or folder; Windows keeps the folders of users apart itself."""
     if sys.platform == "win32":
         return True
-    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE

@@ -32,16 +32,16 @@ _MAX_ON_A_LINE = 4  # ratings by another method
 _INDENT = " " * 8
 
 
-def text(shown: Mapping[str, Any]) -> str:
+def text(page_context: Mapping[str, Any]) -> str:
     """Return all lines, 100 columns wide.
 
-    shown  the `context` of the page
+    page_context  the `context` of the page
     """
-    standings, dimensions = shown["standings"], shown["dimensions"]
+    standings, dimensions = page_context["standings"], page_context["dimensions"]
     lines = [
         *leaderboards(dimensions, scored=standings.is_of_scores),
         "",
-        *_labelled(shown),
+        *_labelled(page_context),
         *_other_methods(dimensions),
         *_order_experiment(standings, dimensions),
     ]
@@ -53,9 +53,9 @@ def filled(lines: Iterable[str]) -> str:
     wrapper = textwrap.TextWrapper(
         _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
     )
-    plain = (line.replace("\N{NO-BREAK SPACE}", " ").rstrip() for line in lines)
+    plain_lines = (line.replace("\N{NO-BREAK SPACE}", " ").rstrip() for line in lines)
     return "\n".join(
-        line if len(line) <= _COLUMNS else wrapper.fill(line) for line in plain
+        line if len(line) <= _COLUMNS else wrapper.fill(line) for line in plain_lines
     ).rstrip("\n")
 
 
@@ -67,7 +67,7 @@ class _Layout:
     """Columns of a leaderboard: of names and ratings, and the scale from `low` over `span` points."""
 
     width: int
-    of_rating: int
+    rating_columns: int
     low: float
     span: float
     digits: int
@@ -76,11 +76,11 @@ class _Layout:
         """Write an entrant's rank, rating and interval, the rating as a dot on its interval."""
         rating = standings_words.rating(row, self.digits)
         return (
-            f"{_rank(row):>6}  {self._name(row.model):<{self.width}}"
-            f"{rating:>{self.of_rating}}  {self._interval(row):>14}  {self._marks(row)}"
+            f"{_rank(row):>6}  {self._shorten_name(row.model):<{self.width}}"
+            f"{rating:>{self.rating_columns}}  {self._format_interval(row):>14}  {self._draw_interval(row)}"
         )
 
-    def _interval(self, row: Rating) -> str:
+    def _format_interval(self, row: Rating) -> str:
         low, high = (number(end, self.digits) for end in (row.ci_low, row.ci_high))
         if row.rating is None and row.ci_low is not None:
             return f"[{low}, …)"
@@ -88,24 +88,24 @@ class _Layout:
             return f"(…, {high}]"
         return f"[{low}, {high}]" if None not in (row.ci_low, row.ci_high) else ""
 
-    def _marks(self, row: Rating) -> str:
+    def _draw_interval(self, row: Rating) -> str:
         """The rating as a dot on its interval; an interval that is open to one side as an arrow."""
         if row.rating is not None:
-            dot = left = right = self._column(row.rating)
+            dot = left = right = self._to_column(row.rating)
             if row.ci_low is not None and row.ci_high is not None:
-                left, right = self._column(row.ci_low), self._column(row.ci_high)
+                left, right = self._to_column(row.ci_low), self._to_column(row.ci_high)
             left = min(left, dot)
             return f"{' ' * left}{'─' * (dot - left)}●{'─' * (right - dot)}"
         if row.ci_low is not None:
-            left = self._column(row.ci_low)
+            left = self._to_column(row.ci_low)
             return f"{' ' * left}{'─' * (_PLOT - 1 - left)}>"
-        return "" if row.ci_high is None else f"<{'─' * self._column(row.ci_high)}"
+        return "" if row.ci_high is None else f"<{'─' * self._to_column(row.ci_high)}"
 
-    def _column(self, value: float) -> int:
-        place = (value - self.low) / self.span * (_PLOT - 1)
-        return round(round(place, 6))  # halves, too, fall alike on every processor
+    def _to_column(self, value: float) -> int:
+        column = (value - self.low) / self.span * (_PLOT - 1)
+        return round(round(column, 6))  # halves, too, fall alike on every processor
 
-    def _name(self, model: str) -> str:
+    def _shorten_name(self, model: str) -> str:
         if len(model) < self.width:
             return model
         half = self.width // 2
@@ -130,11 +130,11 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     low, high = (min(ends), max(ends)) if ends else (0.0, 0.0)
     longest = max((len(row.model) for row in rows), default=0)
     ratings = (len(standings_words.rating(row, digits)) for row in rows)
-    of_rating = max(_OF_RATING, *ratings, 0)
-    width = min(_LONGEST - of_rating + _OF_RATING, longest + 1)
+    rating_columns = max(_OF_RATING, *ratings, 0)
+    width = min(_LONGEST - rating_columns + _OF_RATING, longest + 1)
     return _Layout(
         width=max(_SHORTEST, width),
-        of_rating=of_rating,
+        rating_columns=rating_columns,
         low=low,
         span=max(high - low, 10.0**-digits),  # less is not seen in the numbers
         digits=digits,
@@ -150,7 +150,7 @@ def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[s
         method = f"{boards[0].label}, {interval}" if interval else boards[0].label
         value = "score" if scored else "rating"
         yield (
-            f"  rank  {'entrant':<{layout.width}}{value:>{layout.of_rating}}  {'95 % CI':>14}  "
+            f"  rank  {'entrant':<{layout.width}}{value:>{layout.rating_columns}}  {'95 % CI':>14}  "
             f"{method}"
         )
     for d in dimensions:
@@ -168,8 +168,8 @@ def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[s
 
 
 def _heading(d: Dimension, *, scored: bool) -> str:
-    is_said = d.conclusion is not None and d.conclusion.state == "few"
-    if d.n_prompts is None or is_said:
+    is_in_sentence = d.conclusion is not None and d.conclusion.state == "few"
+    if d.n_prompts is None or is_in_sentence:
         return d.name
     if scored and d.board:
         return f"{d.name}, {int(d.board.parameters['n_common'] or 0)} items"
@@ -188,15 +188,15 @@ def _entrants(group: Sequence[Rating], layout: _Layout) -> list[str]:
 # The judge, tests and what else is known, a line each behind its label
 
 
-def _labelled(shown: Mapping[str, Any]) -> Iterator[str]:
-    standings, dimensions = shown["standings"], shown["dimensions"]
-    judged = "judge", [shown["judge_line"]]
+def _labelled(page_context: Mapping[str, Any]) -> Iterator[str]:
+    standings, dimensions = page_context["standings"], page_context["dimensions"]
+    judge_entry = "judge", [page_context["judge_line"]]
     if standings.is_of_scores:
         text = "items were scored: Elo and other ratings of battles are not computed"
-        judged = "no battles", [text]
+        judge_entry = "no battles", [text]
     for label, lines in (
-        judged,
-        ("points", [shown["points"]] if shown["points"] else ()),
+        judge_entry,
+        ("points", [page_context["points"]] if page_context["points"] else ()),
         ("significant", _significant(dimensions)),
         ("looks", _looks(dimensions)),
         ("known order", _known_order(dimensions)),
@@ -211,42 +211,42 @@ def _labelled(shown: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _significant(dimensions: Sequence[Dimension]) -> Iterator[str]:
-    tested = [
+    tested_pairs = [
         pair
         for d in dimensions
         if any(pair.significant is not None for pair in d.pairs)
         for pair in d.pairs
     ]
-    if tested:
-        how = standings_words.how_tested(has_looks=any(d.looks for d in dimensions))
-        n = sum(bool(pair.significant) for pair in tested)
-        yield f"{n} of {len(tested)} pairwise differences ({how})"
+    if tested_pairs:
+        method = standings_words.how_tested(has_looks=any(d.looks for d in dimensions))
+        n = sum(bool(pair.significant) for pair in tested_pairs)
+        yield f"{n} of {len(tested_pairs)} pairwise differences ({method})"
 
 
 def _looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
     for d in dimensions:
         if not d.looks:
             continue
-        last = d.looks[-1]
-        resolved = ", ".join(str(look["n_resolved"]) for look in d.looks)
+        last_look = d.looks[-1]
+        resolved_counts = ", ".join(str(look["n_resolved"]) for look in d.looks)
         prompts = ", ".join(str(look["n_prompts"]) for look in d.looks)
         text = (
-            f"{d.name}: {resolved} pairs resolved at {prompts} prompts; {count(last['n_judged'])} of "
-            f"{count(last['n_planned'])} comparisons judged"
+            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {count(last_look['n_judged'])} of "
+            f"{count(last_look['n_planned'])} comparisons judged"
         )
-        least, most = d.prompts_of_pairs
-        if least != most:
-            text += f", pairs on {least} to {most} prompts"
-        yield f"{text}, no pair left out" if last["is_whole"] else text
+        min_prompts, max_prompts = d.prompts_of_pairs
+        if min_prompts != max_prompts:
+            text += f", pairs on {min_prompts} to {max_prompts} prompts"
+        yield f"{text}, no pair left out" if last_look["is_whole"] else text
 
 
 def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
-    known = [
+    known_orders = [
         d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
     ]
-    if known:
+    if known_orders:
         recovered, pairs, significant = (
-            sum(row[name] for row in known)
+            sum(row[name] for row in known_orders)
             for name in ("n_recovered", "n_pairs", "n_significant")
         )
         yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
@@ -259,53 +259,64 @@ def _variance(dimensions: Sequence[Dimension]) -> list[str]:
 
 
 def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
-    odd = next((d.odd_answers for d in dimensions if d.odd_answers), None)
-    if odd:
-        yield judge.flagged(odd)
-    most: dict[tuple[str, str], EqualAnswers] = {}
+    odd_answers = next((d.odd_answers for d in dimensions if d.odd_answers), None)
+    if odd_answers:
+        yield judge.flagged(odd_answers)
+    answers_by_pair: dict[tuple[str, str], EqualAnswers] = {}
     for pair in (pair for d in dimensions for pair in d.equal_answers):
-        known = most.get((pair.first, pair.second), pair)
-        most[pair.first, pair.second] = max(known, pair, key=lambda one: one.n_prompts)
-    yield from judge.equal_answers([*most.values()])
+        previous = answers_by_pair.get((pair.first, pair.second), pair)
+        answers_by_pair[pair.first, pair.second] = max(
+            previous, pair, key=lambda answers: answers.n_prompts
+        )
+    yield from judge.equal_answers([*answers_by_pair.values()])
 
 
 def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
     """Each failed check with the dimensions that it failed in; of many, the first."""
-    found = []
+    warnings = []
     for name, text in judge.WARNINGS.items():
-        where = [
+        failures = [
             f"{d.name} {percent(check.value)}"
             for d in dimensions
             for check in d.checks
             if (check.name, check.state) == (name, FAILED) and check.value is not None
         ]
-        if where:
-            found.append(f"{text}: {', '.join(where)}")
-    differing = [
+        if failures:
+            warnings.append(f"{text}: {', '.join(failures)}")
+    differing_dimensions = [
         d.name
         for d in dimensions
         if d.strata and strata.differ(d.strata) and not _is_said(d, "stratum")
     ]
-    if differing:
-        found.append(
-            f"ratings differ between strata in {names(differing)}; see By stratum"
+    if differing_dimensions:
+        warnings.append(
+            f"ratings differ between strata in {names(differing_dimensions)}; see By stratum"
         )
-    if len(found) <= _MAX_WARNINGS:
-        return found
-    return [*found[:_MAX_WARNINGS], f"{len(found) - _MAX_WARNINGS} more in the report"]
+    if len(warnings) <= _MAX_WARNINGS:
+        return warnings
+    return [
+        *warnings[:_MAX_WARNINGS],
+        f"{len(warnings) - _MAX_WARNINGS} more in the report",
+    ]
 
 
 def _is_said(dimension: Dimension, reason: str) -> bool:
     """Whether the conclusion of a dimension has a reason, which its sentence then says."""
     conclusion = dimension.conclusion
     return (
-        any(one.name == reason for one in conclusion.reasons) if conclusion else False
+        any(
+            conclusion_reason.name == reason for conclusion_reason in conclusion.reasons
+        )
+        if conclusion
+        else False
     )
 
 
 def _agreement(standings: Standings) -> list[str]:
-    key = ("dimension", "first", "second")
-    ranks = {tuple(row[name] for name in key): row for row in standings.judges_ranks}
+    key_columns = ("dimension", "first", "second")
+    ranks = {
+        tuple(row[name] for name in key_columns): row for row in standings.judges_ranks
+    }
     lines = []
     for row in standings.judges_agreement:
         if row["agreement"] is None:
@@ -316,7 +327,7 @@ def _agreement(standings: Standings) -> list[str]:
         )
         if row["kappa"] is not None:
             text += f", kappa {number(row['kappa'], 2)}"
-        rank = ranks.get(tuple(row[name] for name in key))
+        rank = ranks.get(tuple(row[name] for name in key_columns))
         if rank and rank["rho"] is not None:
             text += f", rank correlation {number(rank['rho'], 2)}"
         lines.append(text + judge.word_overlap([row["first"], row["second"]]))
@@ -344,13 +355,13 @@ def _ratings(board: Leaderboard) -> str:
     if not all(row.model.startswith(family) for row in rows):
         family = ""
     digits = 0 if board.unit == "points" else 3
-    shown = [
+    rating_texts = [
         f"{row.model.removeprefix(family)} {number(row.rating, digits)}"
         for row in rows[:_MAX_ON_A_LINE]
     ]
     if len(rows) > _MAX_ON_A_LINE:
-        shown.append(f"{len(rows) - _MAX_ON_A_LINE} more")
-    return "  ".join(shown)
+        rating_texts.append(f"{len(rows) - _MAX_ON_A_LINE} more")
+    return "  ".join(rating_texts)
 
 
 def _order_experiment(
@@ -376,5 +387,5 @@ def _order_experiment(
         errors = [row.ordering_error for row in board.ratings]
         worst = max((error for error in errors if error is not None), default=None)
         line = f"  {name:<{width}} {_ratings(board)}  ± {number(worst, 1)}"
-        at = standings.convergence[name].by_k.get(k)
-        yield f"{line}  {percent_reached(at.convergence)}" if at else line
+        progress = standings.convergence[name].by_k.get(k)
+        yield f"{line}  {percent_reached(progress.convergence)}" if progress else line

@@ -42,8 +42,8 @@ def context(
 
     comparisons, judgments  with all texts; None where the page is to have none
     """
-    shown = sections(standings, comparisons, judgments)
-    dimensions, scored = shown["dimensions"], standings.is_of_scores
+    page_sections = sections(standings, comparisons, judgments)
+    dimensions, scored = page_sections["dimensions"], standings.is_of_scores
     conclusions = [*standings.conclusions.values()]
     method = standings.primary_method or ""
     precision = {
@@ -52,19 +52,21 @@ def context(
         if row.detectable
     }
     return {
-        **shown,
-        "method": _method(shown["label"], shown["interval"], scored=scored),
+        **page_sections,
+        "method": _method(
+            page_sections["label"], page_sections["interval"], scored=scored
+        ),
         "headline": (headline := words.headline(conclusions)),
         "begins": words.begins(headline, conclusions),
         "points": words.points(conclusions) if conclusions else None,
         "baseline": judge.BASELINE
-        if any(one.scope.is_baseline for one in conclusions)
+        if any(conclusion.scope.is_baseline for conclusion in conclusions)
         else None,
         "judge_line": judge.line(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),
         "cards": [
-            _card(d, d.conclusion, precision.get(d.name), shown)
+            _card(d, d.conclusion, precision.get(d.name), page_sections)
             for d in dimensions
             if d.conclusion
         ],
@@ -72,7 +74,7 @@ def context(
             dimensions,
             n_models=len(standings.models),
             scored=scored,
-            has_texts=shown["texts"] is not None,
+            has_texts=page_sections["texts"] is not None,
         ),
         "power": _power(precision) if precision else None,
         "variance": _variance({d.name: d.variance for d in dimensions if d.variance}),
@@ -174,13 +176,15 @@ def _card(
     d: Dimension,
     conclusion: Conclusion,
     precision: Precision | None,
-    shown: Mapping[str, Any],
+    page_sections: Mapping[str, Any],
 ) -> Card:
-    notes = [standings_words.items(d.board)] if shown["scored"] and d.board else []
+    notes = (
+        [standings_words.items(d.board)] if page_sections["scored"] and d.board else []
+    )
     if conclusion.state != "same":
         notes += judge.equal_answers(d.equal_answers)
     ratings = d.board.ratings[:_ON_A_CARD] if d.board else ()
-    bars = [shown["axis"].bar(row, shown["color"]) for row in ratings]
+    bars = [page_sections["axis"].bar(row, page_sections["color"]) for row in ratings]
     sentence = words.sentence(conclusion)
     return Card(
         dimension=d.name,
@@ -202,14 +206,14 @@ def _tests(d: Dimension) -> list[str]:
     sentences = ["The errors of the differences cannot be estimated."]
     if any(pair.significant is not None for pair in d.pairs):
         n = sum(bool(pair.significant) for pair in d.pairs)
-        how = standings_words.how_tested(has_looks=bool(d.looks))
+        method = standings_words.how_tested(has_looks=bool(d.looks))
         sentences = [
-            f"{n} of {len(d.pairs)} pairwise differences are significant ({how}, all dimensions)."
+            f"{n} of {len(d.pairs)} pairwise differences are significant ({method}, all dimensions)."
         ]
-    if known := d.diagnosis.get("known_order"):
+    if known_order := d.diagnosis.get("known_order"):
         sentences.append(
-            f"Known order of the entrants: {known['n_recovered']} of {known['n_pairs']} pairs "
-            f"recovered, {known['n_significant']} significantly."
+            f"Known order of the entrants: {known_order['n_recovered']} of {known_order['n_pairs']} pairs "
+            f"recovered, {known_order['n_significant']} significantly."
         )
     return sentences
 
@@ -218,8 +222,8 @@ def _tests(d: Dimension) -> list[str]:
 
 
 def _power(precision: Mapping[str, Precision]) -> Table:
-    first = next(iter(precision.values()))
-    efforts = list(first.prompts_needed_corrected)
+    first_precision = next(iter(precision.values()))
+    efforts = list(first_precision.prompts_needed_corrected)
     return Table(
         label="Power",
         columns=[
@@ -227,7 +231,7 @@ def _power(precision: Mapping[str, Precision]) -> Table:
             "Prompts",
             "80 % power at",
             "that is a win rate of",
-            f"as one of {first.n_tests} tests",
+            f"as one of {first_precision.n_tests} tests",
             *(f"prompts for {effort} points" for effort in efforts),
         ],
         rows=[
@@ -247,15 +251,15 @@ def _power(precision: Mapping[str, Precision]) -> Table:
         note=(
             "The smallest gap between an average pair that a two-sided test at 5\N{NO-BREAK SPACE}% "
             "detects with 80\N{NO-BREAK SPACE}% power, by this run’s own variance between prompts: for "
-            f"one comparison, and as one of {count(first.n_tests)} tests, for which the numbers of "
+            f"one comparison, and as one of {count(first_precision.n_tests)} tests, for which the numbers of "
             "prompts are, too. Judges cannot be compared by it: noise draws ratings together, and with "
             "them these gaps."
         ),
     )
 
 
-def _variance(found: Mapping[str, Variance]) -> Table | None:
-    if not found:
+def _variance(variance_by_dimension: Mapping[str, Variance]) -> Table | None:
+    if not variance_by_dimension:
         return None
     return Table(
         label="What the variance is made of",
@@ -272,13 +276,17 @@ def _variance(found: Mapping[str, Variance]) -> Table | None:
         rows=[
             [
                 name,
-                f"{count(one.n)} × {one.k}",
-                *_components(one),
-                variance.width(one, 2 * one.n, one.k),
-                variance.width(one, one.n, 2 * one.k),
-                variance.floor(one),
+                f"{count(dimension_variance.n)} × {dimension_variance.k}",
+                *_components(dimension_variance),
+                variance.width(
+                    dimension_variance, 2 * dimension_variance.n, dimension_variance.k
+                ),
+                variance.width(
+                    dimension_variance, dimension_variance.n, 2 * dimension_variance.k
+                ),
+                variance.floor(dimension_variance),
             ]
-            for name, one in found.items()
+            for name, dimension_variance in variance_by_dimension.items()
         ],
         note=(
             "Shares of the variance of one draw of a pair: between prompts, between draws of a prompt, and of the "
@@ -289,11 +297,18 @@ def _variance(found: Mapping[str, Variance]) -> Table | None:
     )
 
 
-def _components(found: Variance) -> list[str]:
-    if "within" in found.shares:
-        within = variance.share(found, "within")
-        return [variance.share(found, "prompts"), within, "with draws (one order)"]
-    return [variance.share(found, name) for name in ("prompts", "draws", "judge")]
+def _components(dimension_variance: Variance) -> list[str]:
+    if "within" in dimension_variance.shares:
+        within = variance.share(dimension_variance, "within")
+        return [
+            variance.share(dimension_variance, "prompts"),
+            within,
+            "with draws (one order)",
+        ]
+    return [
+        variance.share(dimension_variance, name)
+        for name in ("prompts", "draws", "judge")
+    ]
 
 
 # What the manifest of the run knows
@@ -332,7 +347,7 @@ def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
         parts.append(f"{count(n_prompts)} prompts")
     parts.append(f"{n} dimension{'s' if n != 1 else ''}")
     if not standings.is_of_scores:
-        n_battles = sum(some.total() for some in standings.battles.values())
+        n_battles = sum(battles.total() for battles in standings.battles.values())
         parts.append(f"{count(n_battles)} battles")
     return " · ".join(parts)
 
@@ -340,5 +355,5 @@ def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
 def _lapses(entrants: Mapping[str, Any]) -> str | None:
     """Of the prompts, how many probes answer in another style; None where they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
-    known = [rate for rate in rates if isinstance(rate, int | float)]
-    return percent(max(known)) if known else None
+    numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]
+    return percent(max(numeric_rates)) if numeric_rates else None

@@ -91,15 +91,15 @@ def joined(
     comparisons: Comparisons, judgments: Judgments
 ) -> list[tuple[Comparison, Judgment]]:
     """Return each judgment with its comparison."""
-    asked = {
+    comparison_by_key = {
         (c.dimension, c.prompt_id, c.entrants, c.draw_a, c.draw_b): c
-        for some in comparisons.values()
-        for c in some
+        for dimension_comparisons in comparisons.values()
+        for c in dimension_comparisons
     }
     return [
-        (asked[j.dimension, j.prompt_id, names, j.draw_a, j.draw_b], j)
-        for some in judgments.values()
-        for j in some
+        (comparison_by_key[j.dimension, j.prompt_id, names, j.draw_a, j.draw_b], j)
+        for dimension_judgments in judgments.values()
+        for j in dimension_judgments
         for names in [(j.entrant_a, j.entrant_b)]
     ]
 
@@ -118,36 +118,40 @@ def texts(
 
     ratings  of each dimension by model, for the upsets
     """
-    judged = []
+    judged_comparisons = []
     for c, j in joined(comparisons, judgments):
         outcome, upset = "flipped" if j.inconsistent else "tie", 0.0
-        points = ratings.get(j.dimension, {})
+        rating_by_model = ratings.get(j.dimension, {})
         if j.invalid:
             outcome = "invalid"
         elif j.winner is not None:
             outcome = "a" if j.winner == j.entrant_a else "b"
-            if points.keys() >= {*c.entrants}:
-                best = max(points[entrant] for entrant in c.entrants)
-                upset = best - points[j.winner]
+            if rating_by_model.keys() >= {*c.entrants}:
+                best = max(rating_by_model[entrant] for entrant in c.entrants)
+                upset = best - rating_by_model[j.winner]
         kind = "upset" if upset else outcome
-        judged.append(
+        judged_comparisons.append(
             Judged(comparison=c, judgment=j, outcome=outcome, upset=upset, kind=kind)
         )
-    if not judged:
+    if not judged_comparisons:
         return None
-    kept = _fitting(judged, max_characters)
-    content = current_mask().values(_shown(_data(judged, kept)))
+    kept_indices = _fitting(judged_comparisons, max_characters)
+    content = current_mask().values(_shown(_data(judged_comparisons, kept_indices)))
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
-    ranked = sorted(judged, key=lambda one: -one.upset)
-    widest = {(one.comparison.dimension, one.kind): one for one in ranked[::-1]}
+    ranked = sorted(judged_comparisons, key=lambda judged: -judged.upset)
+    widest = {
+        (judged.comparison.dimension, judged.kind): judged for judged in ranked[::-1]
+    }
     return Texts(
         island=base64.b64encode(packed).decode("ascii"),
-        n_comparisons=len(judged),
-        n_kept=len(kept),
+        n_comparisons=len(judged_comparisons),
+        n_kept=len(kept_indices),
         notable=[
             widest[dimension, kind]
-            for dimension in dict.fromkeys(one.comparison.dimension for one in judged)
+            for dimension in dict.fromkeys(
+                judged.comparison.dimension for judged in judged_comparisons
+            )
             for kind in _WORTH_READING
             if (dimension, kind) in widest
         ][:_MAX_WORTH],
@@ -159,56 +163,63 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {printable(key): _shown(one) for key, one in value.items()}
+        return {printable(key): _shown(item) for key, item in value.items()}
     return [*map(_shown, value)] if isinstance(value, list | tuple) else value
 
 
-def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
+def _fitting(judged_comparisons: Sequence[Judged], max_characters: int) -> set[int]:
     """The numbers of the comparisons whose texts fit, by order of their worth."""
-    numbers = list(range(len(judged)))
+    numbers = list(range(len(judged_comparisons)))
     random.Random(_SEED).shuffle(numbers)
     counters: dict[tuple[str, ...], Iterator[int]] = defaultdict(itertools.count)
-    place = {}
+    rank = {}
     for i in numbers:
-        c = judged[i].comparison
-        is_worth_reading = judged[i].kind in _WORTH_READING
-        place[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
-    kept: set[int] = set()
-    known: set[tuple[str, str]] = set()
+        c = judged_comparisons[i].comparison
+        is_worth_reading = judged_comparisons[i].kind in _WORTH_READING
+        rank[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
+    kept_indices: set[int] = set()
+    counted_texts: set[tuple[str, str]] = set()
     total = 0
-    for i in sorted(numbers, key=place.__getitem__):
-        c = judged[i].comparison
-        own = {(c.prompt_id, x) for x in (c.prompt_text, c.response_a, c.response_b)}
-        total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.orders)
-        total += sum(len(text) for _, text in own - known)
-        known |= own
+    for i in sorted(numbers, key=rank.__getitem__):
+        c = judged_comparisons[i].comparison
+        comparison_texts = {
+            (c.prompt_id, x) for x in (c.prompt_text, c.response_a, c.response_b)
+        }
+        total += sum(
+            len(verdict.reasoning) for verdict in judged_comparisons[i].judgment.orders
+        )
+        total += sum(len(text) for _, text in comparison_texts - counted_texts)
+        counted_texts |= comparison_texts
         if total > max_characters:
             break
-        kept.add(i)
-    return kept
+        kept_indices.add(i)
+    return kept_indices
 
 
-def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
+def _data(
+    judged_comparisons: Sequence[Judged], kept_indices: set[int]
+) -> dict[str, object]:
     """Prompts by id with their answers, and a row for each comparison; a text that is absent is null.
 
     Of several draws also how many they are, and in each row that of both. Where comparisons on one prompt show other
     texts, as rubrics of several turns do, these stand under another key, with the prompt's `id`.
     """
     n_draws = 1 + max(
-        max(one.comparison.draw_a, one.comparison.draw_b) for one in judged
+        max(judged.comparison.draw_a, judged.comparison.draw_b)
+        for judged in judged_comparisons
     )
     prompts: dict[str, dict[str, Any]] = {}
-    shown: dict[str, dict[str | None, Any]] = {}
+    texts_by_key: dict[str, dict[str | None, Any]] = {}
     rows = []
-    for i, one in enumerate(judged):
-        c = one.comparison
-        place = _place(c, shown)
-        prompt = prompts.setdefault(place, {"stratum": c.source, "answers": {}})
-        if place != c.prompt_id:
+    for i, judged in enumerate(judged_comparisons):
+        c = judged.comparison
+        prompt_key = _place(c, texts_by_key)
+        prompt = prompts.setdefault(prompt_key, {"stratum": c.source, "answers": {}})
+        if prompt_key != c.prompt_id:
             prompt["id"] = c.prompt_id
         if c.in_turns:
             prompt["in_turns"] = True
-        if i in kept:
+        if i in kept_indices:
             prompt["text"] = c.prompt_text
             if reference := c.gold_answer or c.expected_behavior:
                 prompt["reference"] = reference  # which some rubrics leave out
@@ -220,32 +231,34 @@ def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
             (
                 int(verdict.position_swap),
                 pairing.outcome(verdict) or "invalid",
-                verdict.reasoning if i in kept else None,
+                verdict.reasoning if i in kept_indices else None,
             )
-            for verdict in one.judgment.orders
+            for verdict in judged.judgment.orders
         ]
-        row = (place, c.dimension, *c.entrants, one.outcome, orders)
+        row = (prompt_key, c.dimension, *c.entrants, judged.outcome, orders)
         rows.append((*row, c.draw_a, c.draw_b) if n_draws > 1 else row)
-    drawn = {"draws": n_draws} if n_draws > 1 else {}
-    return {"prompts": prompts, "rows": rows, **drawn}
+    draws = {"draws": n_draws} if n_draws > 1 else {}
+    return {"prompts": prompts, "rows": rows, **draws}
 
 
-def _place(c: Comparison, shown: dict[str, dict[str | None, Any]]) -> str:
+def _place(c: Comparison, texts_by_key: dict[str, dict[str | None, Any]]) -> str:
     """Return the key under which a comparison's texts stand: the prompt's id, unless other texts stand there.
 
-    shown  what stands under each key, by the key of an answer; None: the prompt, and whether all is in turns
+    texts_by_key  what stands under each key, by the key of an answer; None: the prompt, and whether all is in turns
     """
-    own: dict[str | None, Any] = {
+    new_texts: dict[str | None, Any] = {
         None: (c.prompt_text, c.in_turns),
         _answer(c.entrant_a, c.draw_a): c.response_a,
         _answer(c.entrant_b, c.draw_b): c.response_b,
     }
     for n in itertools.count():
-        place = f"{c.prompt_id}\n{n}" if n else c.prompt_id
-        there = shown.setdefault(place, {})
-        if all(there.get(key, text) == text for key, text in own.items()):
-            there |= own
-            return place
+        prompt_key = f"{c.prompt_id}\n{n}" if n else c.prompt_id
+        existing_texts = texts_by_key.setdefault(prompt_key, {})
+        if all(
+            existing_texts.get(key, text) == text for key, text in new_texts.items()
+        ):
+            existing_texts |= new_texts
+            return prompt_key
     raise AssertionError
 
 
