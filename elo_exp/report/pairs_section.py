@@ -12,10 +12,11 @@ from elo_exp.report.formats import between, count, number, p_value, percent
 from elo_exp.report.tables import Table
 from elo_exp.report.words.standings import how_tested
 
-_MAX_MODELS = 20  # in a matrix
+_MAX_MATRIX_MODELS = 20
 MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
-_MAX_ROWS = 100
-_WIDE = 8  # entrants: of more, a matrix takes the width of the page
+_MAX_DIFFERENCE_ROWS = 100
+# A matrix of more entrants takes the width of the page
+_MAX_NARROW_MATRIX_MODELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,26 +69,30 @@ def pairs_section(
     """
     has_looks = any(d.looks for d in dimensions)
     left_out = ""
-    if n_models > _MAX_MODELS:
-        left_out = f"The first {_MAX_MODELS} of {n_models} entrants; all pairs are in pairwise_winrates.csv."
+    if n_models > _MAX_MATRIX_MODELS:
+        left_out = f"The first {_MAX_MATRIX_MODELS} of {n_models} entrants; all pairs are in pairwise_winrates.csv."
     return PairsSection(
         matrices=[
-            _matrix(
+            _build_matrix(
                 d,
-                [row.model for row in d.board.ratings[:_MAX_MODELS]],
+                [row.model for row in d.board.ratings[:_MAX_MATRIX_MODELS]],
                 has_texts=has_texts,
             )
             for d in dimensions
             if d.cells and d.board
         ],
-        is_wide=n_models > _WIDE,
+        is_wide=n_models > _MAX_NARROW_MATRIX_MODELS,
         left_out=left_out,
         how=how_tested(has_looks=has_looks),
-        differences=_differences(dimensions, scored=scored, has_looks=has_looks),
+        differences=_build_differences_table(
+            dimensions, scored=scored, has_looks=has_looks
+        ),
     )
 
 
-def _matrix(dimension: Dimension, models: Sequence[str], *, has_texts: bool) -> Matrix:
+def _build_matrix(
+    dimension: Dimension, models: Sequence[str], *, has_texts: bool
+) -> Matrix:
     return Matrix(
         dimension=dimension.name,
         rows=[
@@ -95,7 +100,7 @@ def _matrix(dimension: Dimension, models: Sequence[str], *, has_texts: bool) -> 
                 number=i,
                 model=row,
                 cells=[
-                    _cell(dimension, row, column, has_texts=has_texts)
+                    _make_cell(dimension, row, column, has_texts=has_texts)
                     for column in models
                 ],
             )
@@ -104,7 +109,7 @@ def _matrix(dimension: Dimension, models: Sequence[str], *, has_texts: bool) -> 
     )
 
 
-def _cell(
+def _make_cell(
     dimension: Dimension, row: str, column: str, *, has_texts: bool
 ) -> Cell | None:
     if (row, column) not in dimension.cells:
@@ -123,7 +128,7 @@ def _cell(
 # Differences
 
 
-def _differences(
+def _build_differences_table(
     dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
 ) -> Table | None:
     if not any(d.pairs for d in dimensions):
@@ -142,22 +147,26 @@ def _differences(
         ],
         words=["Lower", "Dimension", "Result"],
         rows=[
-            _difference(pair, digits) for d in dimensions for pair in _shown(d.pairs)
+            _make_difference_row(pair, digits)
+            for d in dimensions
+            for pair in _select_pairs(d.pairs)
         ],
         note=" ".join(
-            _about_differences(dimensions, scored=scored, has_looks=has_looks)
+            _describe_differences(dimensions, scored=scored, has_looks=has_looks)
         ),
     )
 
 
-def _shown(pairs: Sequence[Difference]) -> list[Difference]:
+def _select_pairs(pairs: Sequence[Difference]) -> list[Difference]:
     """All pairs; of many, those of the first entrant."""
     if len(pairs) <= MAX_PAIRS:
         return list(pairs)
-    return [pair for pair in pairs if pair.higher == pairs[0].higher][:_MAX_ROWS]
+    return [pair for pair in pairs if pair.higher == pairs[0].higher][
+        :_MAX_DIFFERENCE_ROWS
+    ]
 
 
-def _difference(pair: Difference, digits: int) -> list[str]:
+def _make_difference_row(pair: Difference, digits: int) -> list[str]:
     test = str(pair.look) if isinstance(pair, Resolution) else p_value(pair.p_holm)
     result = {None: "not known", True: "significant", False: "not significant"}
     return [
@@ -173,7 +182,7 @@ def _difference(pair: Difference, digits: int) -> list[str]:
     ]
 
 
-def _about_differences(
+def _describe_differences(
     dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
 ) -> list[str]:
     units = "units of the score, paired by item" if scored else "rating points"
@@ -227,14 +236,14 @@ def looks_section(
             f"{count(n_judged)} of {count(n_planned)} planned comparisons were judged: "
             f"{percent(1.0 - n_judged / n_planned)} saved."
         ),
-        prompts=", ".join(_prompts(d) for d in dimensions if d.pairs),
-        table=_looks(
+        prompts=", ".join(_format_prompt_counts(d) for d in dimensions if d.pairs),
+        table=_build_looks_table(
             [row for d in dimensions_with_looks for row in d.looks], drops=drops
         ),
     )
 
 
-def _prompts(dimension: Dimension) -> str:
+def _format_prompt_counts(dimension: Dimension) -> str:
     min_prompts, max_prompts = dimension.prompts_of_pairs
     n = (
         str(min_prompts)
@@ -244,7 +253,7 @@ def _prompts(dimension: Dimension) -> str:
     return f"{n} prompts in {dimension.name}"
 
 
-def _looks(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
+def _build_looks_table(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
     alpha = ".04, and the rest of .05 for pairs left out before a misfit shows"
     columns = ["Look", "Prompts", "Boundary", "Pairs resolved", "Comparisons judged"]
     return Table(
@@ -259,7 +268,7 @@ def _looks(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
                 number(row["boundary"], 2),
                 str(row["n_resolved"]),
                 count(row["n_judged"]),
-                _left_out(is_whole=row["is_whole"], drops=drops),
+                _describe_left_out(is_whole=row["is_whole"], drops=drops),
             ]
             for row in rows
         ],
@@ -272,7 +281,7 @@ def _looks(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
     )
 
 
-def _left_out(*, is_whole: bool, drops: bool) -> str:
+def _describe_left_out(*, is_whole: bool, drops: bool) -> str:
     if not is_whole:
         return "resolved pairs"
     return "none: misfit" if drops else "none"

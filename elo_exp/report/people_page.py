@@ -16,7 +16,7 @@ from elo_exp.report.words import people as words
 from elo_exp.report.words import tournament
 from elo_exp.report.words.votes import votes as say_votes
 
-_ON_CONSOLE = 12  # leads
+_MAX_CONSOLE_LEADS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Certificate:
                 "judge": judge_difference.difference,
                 "judge_ci_low": judge_difference.ci_low,
                 "judge_ci_high": judge_difference.ci_high,
-                **_of_people(lead),
+                **_make_people_columns(lead),
                 "labels_more": next(
                     (r.value for r in lead.reasons if r.name == "few_labels"), None
                 ),
@@ -84,7 +84,7 @@ class Certificate:
         }
 
 
-def _of_people(lead: Conclusion) -> dict[str, Any]:
+def _make_people_columns(lead: Conclusion) -> dict[str, Any]:
     effect = lead.effect or Effect(value=None)
     return {
         "people": effect.value,
@@ -128,13 +128,17 @@ def context(
         "begins": tournament.begins(headline, [*conclusions.values()]),
         "points": tournament.points([*conclusions.values()]),
         "cards": [
-            _card(certificate, conclusions[certificate.dimension])
+            _build_card(certificate, conclusions[certificate.dimension])
             for certificate in certificates
         ],
         "leads": [
-            _leads(certificate) for certificate in certificates if certificate.leads
+            _build_leads_table(certificate)
+            for certificate in certificates
+            if certificate.leads
         ],
-        "agreement": [_agreement(certificate) for certificate in certificates],
+        "agreement": [
+            _build_agreement_table(certificate) for certificate in certificates
+        ],
         "votes": [
             say_votes(certificate.votes)
             for certificate in certificates
@@ -146,7 +150,7 @@ def context(
     }
 
 
-def _card(certificate: Certificate, people: Conclusion) -> Card:
+def _build_card(certificate: Certificate, people: Conclusion) -> Card:
     judge = (
         tournament.sentence(certificate.corrected)
         if certificate.corrected
@@ -160,11 +164,11 @@ def _card(certificate: Certificate, people: Conclusion) -> Card:
         judge=judge,
         was=certificate.said if certificate.corrected else None,
         leads=words.counted([lead for _, lead in certificate.leads]),
-        facts=_facts(certificate),
+        facts=_list_facts(certificate),
     )
 
 
-def _facts(certificate: Certificate) -> list[str]:
+def _list_facts(certificate: Certificate) -> list[str]:
     labelled = words.labelled(
         sum(certificate.n_labels.values()),
         certificate.n_comparisons,
@@ -177,7 +181,7 @@ def _facts(certificate: Certificate) -> list[str]:
     return [labelled, words.first_shown(certificate.first_shown), *skipped]
 
 
-def _leads(certificate: Certificate) -> Table:
+def _build_leads_table(certificate: Certificate) -> Table:
     return Table(
         label=f"Leads of {certificate.judge} in {certificate.dimension}",
         columns=["Lead", "over", "By the judge", "By people", "People say"],
@@ -186,7 +190,7 @@ def _leads(certificate: Certificate) -> Table:
             [
                 str(lead.subject),
                 str(lead.rival),
-                _by(judge_difference),
+                _format_judge_difference(judge_difference),
                 words.people(lead),
                 words.state(lead, certificate.half_width),
             ]
@@ -195,7 +199,7 @@ def _leads(certificate: Certificate) -> Table:
     )
 
 
-def _by(judge_difference: Difference) -> str:
+def _format_judge_difference(judge_difference: Difference) -> str:
     return tournament.difference(
         Effect(
             value=judge_difference.difference,
@@ -207,7 +211,7 @@ def _by(judge_difference: Difference) -> str:
     )
 
 
-def _agreement(certificate: Certificate) -> Table:
+def _build_agreement_table(certificate: Certificate) -> Table:
     return Table(
         label=f"Agreement in {certificate.dimension}",
         columns=["Who", "with", "Comparisons", "Prompts", "Agreement", "Kappa"],
@@ -236,12 +240,12 @@ def text(board: Standings, certificates: Sequence[Certificate]) -> str:
         *tournament_console.leaderboards(board_sections["dimensions"], scored=False)
     ]
     for certificate in certificates:
-        lines += ["", *_certified(certificate)]
+        lines += ["", *_format_certificate_lines(certificate)]
     return tournament_console.filled(lines)
 
 
-def _certified(certificate: Certificate) -> Iterator[str]:
-    yield f"{certificate.dimension}: {'; '.join(_facts(certificate))}"
+def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:
+    yield f"{certificate.dimension}: {'; '.join(_list_facts(certificate))}"
     for row in certificate.agreement[:2]:
         yield f"  {'agreement':<14}{words.agreement(row)}"
     if certificate.votes:
@@ -249,12 +253,12 @@ def _certified(certificate: Certificate) -> Iterator[str]:
     if certificate.refusal:
         yield f"  {'board':<14}{certificate.refusal}"
     yield f"  {'leads':<14}of {certificate.judge}: {words.counted([lead for _, lead in certificate.leads])}"
-    for judge_difference, lead in certificate.leads[:_ON_CONSOLE]:
+    for judge_difference, lead in certificate.leads[:_MAX_CONSOLE_LEADS]:
         yield (
             f"    {lead.subject} over {lead.rival}: {words.state(lead, certificate.half_width)}; by the judge "
-            f"{_by(judge_difference)}, by people {words.people(lead)}"
+            f"{_format_judge_difference(judge_difference)}, by people {words.people(lead)}"
         )
-    if (n := len(certificate.leads) - _ON_CONSOLE) > 0:
+    if (n := len(certificate.leads) - _MAX_CONSOLE_LEADS) > 0:
         yield f"    {n} more in the report"
     if certificate.corrected:
         yield f"  {'judge':<14}said: {certificate.said}"

@@ -11,7 +11,7 @@ from elo_exp.store.caps import Spent
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 
-_ANSWERS = {
+_NOUN_BY_KIND = {
     "Response": "responses",
     "JudgeReply": "verdicts",
     "Score": "scores",
@@ -30,7 +30,7 @@ def answers_table(
     """Format what a store holds, and the most that calls without an answer may have cost."""
     rows = [
         [
-            _ANSWERS.get(row.kind, row.kind),
+            _NOUN_BY_KIND.get(row.kind, row.kind),
             row.source or "-",
             row.dimension or "",
             f"{row.n:,}",
@@ -58,18 +58,22 @@ def spending(store: Store) -> list[str]:
         f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
         for scope, dollars in store.read(query)
     ]
-    cap_lines = [f"{s.setting}: {say_spent(s)}; {_left(s)}" for s in store.spent()]
+    cap_lines = [
+        f"{s.setting}: {say_spent(s)}; {_format_remaining(s)}" for s in store.spent()
+    ]
     for kind in ("sweep", "folder"):
         for row, command in store.spent_before(kind):
             source = f"by {command}" if command else f"in {row.scope}"
             spent_text = (
                 f"{money(row.dollars, beside=row.cap)} of {money(row.cap)} are spent"
             )
-            cap_lines.append(f"{row.setting}: {spent_text} {source}; {_left(row)}")
+            cap_lines.append(
+                f"{row.setting}: {spent_text} {source}; {_format_remaining(row)}"
+            )
     return [*months, *cap_lines]
 
 
-def _left(spent: Spent) -> str:
+def _format_remaining(spent: Spent) -> str:
     return f"{money(max(0.0, spent.room), beside=spent.cap)} are left"
 
 
@@ -77,12 +81,14 @@ def under_way(ledger: Ledger) -> str:
     """Format a line for each batch whose results are still to come, and for each command that goes on with them."""
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
     commands = dict.fromkeys(map(ledger.command, open_batches))
-    lines = [_line(batch, ledger.n_pending(batch)) for batch in open_batches]
+    lines = [
+        _format_batch_line(batch, ledger.n_pending(batch)) for batch in open_batches
+    ]
     lines += [f"to go on: {command}" for command in commands if command]
     return "\n".join(lines) or "nothing under way"
 
 
-def _line(batch: Batch, n_open: int) -> str:
+def _format_batch_line(batch: Batch, n_open: int) -> str:
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
     location = (
         f"{batch.batch_id or 'not known yet to have arrived'} at {batch.endpoint}"

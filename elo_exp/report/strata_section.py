@@ -44,11 +44,11 @@ def strata_tables(
             models = [
                 row.model for row in dimension.board.ratings if row.rating is not None
             ]
-            tables.append(_table(dimension.name, test, models, noun))
+            tables.append(_build_table(dimension.name, test, models, noun))
     return tables
 
 
-def _table(
+def _build_table(
     dimension: str, test: Mapping[str, Any], models: Sequence[str], noun: str
 ) -> StrataTable:
     names = list(dict.fromkeys(row["stratum"] for row in test["ratings"]))
@@ -60,14 +60,17 @@ def _table(
         differ=strata.differ(test),
         strata=names,
         rows=[
-            (model, [_estimate(rows_by_stratum.get((name, model))) for name in names])
+            (
+                model,
+                [_make_estimate(rows_by_stratum.get((name, model))) for name in names],
+            )
             for model in models
         ],
         sizes="; ".join(f"{name}: {count(n)} prompts" for name, n in sizes) + ".",
     )
 
 
-def _estimate(row: Mapping[str, Any] | None) -> Estimate:
+def _make_estimate(row: Mapping[str, Any] | None) -> Estimate:
     if row is None or row["rating"] is None:
         return Estimate(rating=NONE, interval="")
     interval = between(row["ci_low"], row["ci_high"])

@@ -25,7 +25,7 @@ NUMBERS = (
     *(f"judge_{name}" for name in RATES),
     "dollars",
 )
-_ROUNDING = 1e-9  # a smaller difference is none
+_MAX_ROUNDING_DIFFERENCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Column:
     @property
     def heading(self) -> str:
         """On a page."""
-        return _begun(" ".join(self.heads))
+        return _capitalize(" ".join(self.heads))
 
 
-_OF_ORDER = (
+_ORDER_COLUMNS = (
     Column(name="order_gap", heads=("Elo gap",), said=number),
     Column(name="order_convergence", heads=("convergence",), said=percent_reached),
     Column(
@@ -66,7 +66,7 @@ _OF_ORDER = (
 )
 
 
-def _of_result(method: str, unit: str) -> tuple[Column, ...]:
+def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
     def points(value: float) -> str:
         return number(value, words.DIGITS[unit])
 
@@ -101,7 +101,7 @@ class Moved:
     heads: tuple[Sequence[str], Sequence[str]]
 
 
-def _begun(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -165,7 +165,7 @@ def moving(rows: Sequence[Row]) -> set[str]:
         name
         for dimension_ranges in ranges(rows).values()
         for name, (low, high) in dimension_ranges.items()
-        if high - low > _ROUNDING
+        if high - low > _MAX_ROUNDING_DIFFERENCE
     }
 
 
@@ -180,21 +180,21 @@ def moved(
     names = moving(rows)
     if not names:
         return None
-    lead_column, *other_columns = _of_result(
+    lead_column, *other_columns = _make_result_columns(
         ", ".join(grouped(rows, "method")), rows[0]["unit"]
     )
     shown_columns = [
         column for column in (lead_column, *other_columns) if column.name in names
     ]
     if is_same or not shown_columns:
-        shown_columns = [column for column in _OF_ORDER if column.name in names]
+        shown_columns = [column for column in _ORDER_COLUMNS if column.name in names]
     columns_with_lead = (
         shown_columns if lead_column in shown_columns else [lead_column, *shown_columns]
     )
     job_columns = job_heads(rows)
     return Moved(
-        by_dimension=_by_dimension(rows, columns_with_lead, differing),
-        by_job=_by_job(rows, job_columns, shown_columns),
+        by_dimension=_build_dimension_table(rows, columns_with_lead, differing),
+        by_job=_build_job_table(rows, job_columns, shown_columns),
         heads=(
             ["dimension", *("\n".join(column.heads) for column in columns_with_lead)],
             [*job_columns, *("\n".join(column.heads) for column in shown_columns)],
@@ -202,7 +202,7 @@ def moved(
     )
 
 
-def _by_dimension(
+def _build_dimension_table(
     rows: Sequence[Row], columns: Sequence[Column], differing: Collection[str]
 ) -> Table:
     def cell(dimension: str, column: Column) -> str:
@@ -241,7 +241,7 @@ def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
     return [cells[head] for head in heads]
 
 
-def _by_job(
+def _build_job_table(
     rows: Sequence[Row], job_columns: Sequence[str], columns: Sequence[Column]
 ) -> Table:
     """A mean is over the dimensions that have the number in every job, so that jobs compare."""
@@ -265,7 +265,7 @@ def _by_job(
             line.append(column.said(column.combined(values)) if values else NONE)
         lines.append(line)
     means = ", means over dimensions" if len(dimensions) > 1 else ""
-    heads = [_begun(head) for head in job_columns]
+    heads = [_capitalize(head) for head in job_columns]
     return Table(
         label=f"What moved by job{means}",
         columns=[*heads, *(column.heading for column in columns)],

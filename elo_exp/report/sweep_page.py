@@ -33,9 +33,9 @@ from elo_exp.report.words import sweep as words
 Row = Mapping[str, Any]
 Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dimension
 
-_MAX_MODELS = 8  # columns of a table of ratings
-_MAX_LINES = 30  # of the console's table
-_ROUNDING = 1e-9  # points: a Monte Carlo error below is none
+_MAX_RATING_COLUMNS = 8
+_MAX_CONSOLE_ROWS = 30
+_MAX_ROUNDING_ERROR_POINTS = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +227,7 @@ def sweep_page(
     """
     settings = Settings(jobs)
     dimensions = [
-        _dimension(name, dimension_rows, conclusions)
+        _build_dimension(name, dimension_rows, conclusions)
         for name, dimension_rows in grouped(rows, "dimension").items()
     ]
     dimension_conclusions = [dimension.conclusion for dimension in dimensions]
@@ -259,20 +259,22 @@ def sweep_page(
             methods,
             list(filter(None, grouped(rows, "interval"))),
         ),
-        cards=[] if estimates else [_card(d, is_same=is_same) for d in dimensions],
+        cards=[]
+        if estimates
+        else [_build_card(d, is_same=is_same) for d in dimensions],
         settings=settings,
-        jobs=[_job_row(job, settings) for job in jobs],
+        jobs=[_make_job_row(job, settings) for job in jobs],
         policies=list(grouped(estimates, "policy")),
-        estimates=_estimate_rows(estimates, settings),
-        ratings=[_rating_table(dimension, settings) for dimension in dimensions],
+        estimates=_list_estimate_rows(estimates, settings),
+        ratings=[_build_rating_table(dimension, settings) for dimension in dimensions],
         elo=[
-            _elo_table(dimension, settings)
+            _build_elo_table(dimension, settings)
             for dimension in dimensions
             if any(
                 r["elo"] is not None for r in rows if r["dimension"] == dimension.name
             )
         ],
-        judges=[_judge_cells(row) for row in judges],
+        judges=[_make_judge_cells(row) for row in judges],
         started=when(min(started)) if started else None,
         finished=when(max(finished)) if finished else None,
         errors=[
@@ -283,7 +285,7 @@ def sweep_page(
         n_finished=n_finished,
         moved=moved,
         seeds=seeds,
-        console_tables=_console_tables(rows, dimensions, moved),
+        console_tables=_format_console_tables(rows, dimensions, moved),
     )
 
 
@@ -310,7 +312,9 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     return plain("\n".join(lines))
 
 
-def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dimension:
+def _build_dimension(
+    name: str, rows: Sequence[Row], conclusions: Conclusions
+) -> Dimension:
     rows_by_job = grouped(rows, "job")
     leads = {
         job: job_lead(job, job_rows, conclusions.get(job, {}).get(name))
@@ -337,7 +341,7 @@ def _dimension(name: str, rows: Sequence[Row], conclusions: Conclusions) -> Dime
     )
 
 
-def _card(dimension: Dimension, *, is_same: bool) -> Card:
+def _build_card(dimension: Dimension, *, is_same: bool) -> Card:
     """`is_same`: whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
     sentences = [words.sentence(dimension.conclusion, is_same=is_same)]
     if is_same:
@@ -361,7 +365,7 @@ def _card(dimension: Dimension, *, is_same: bool) -> Card:
     )
 
 
-def _job_row(job: Row, settings: Settings) -> JobRow:
+def _make_job_row(job: Row, settings: Settings) -> JobRow:
     usage, dollars = job["usage"], job["dollars"]
     unfinished_state = "failed" if job["error"] else "stopped"
     return JobRow(
@@ -376,17 +380,17 @@ def _job_row(job: Row, settings: Settings) -> JobRow:
     )
 
 
-def _estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[TableRow]:
+def _list_estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[TableRow]:
     policies = list(grouped(estimates, "policy"))
     rows = []
     for job, job_rows in grouped(estimates, "job").items():
         by_policy = {row["policy"]: row for row in reversed(job_rows)}
-        cells = [_estimate_cell(by_policy.get(policy)) for policy in policies]
+        cells = [_make_estimate_cell(by_policy.get(policy)) for policy in policies]
         rows.append(TableRow(jobs=job, choices=settings.of([job]), cells=cells))
     return rows
 
 
-def _estimate_cell(row: Row | None) -> Cell:
+def _make_estimate_cell(row: Row | None) -> Cell:
     if row is None or None in (row["value"], row["ci_low"], row["ci_high"]):
         return Cell(value=row["status"] if row else NONE)
     half_width = max(row["value"] - row["ci_low"], row["ci_high"] - row["value"])
@@ -394,7 +398,7 @@ def _estimate_cell(row: Row | None) -> Cell:
     return Cell(value=f"{value} {row['status']}")
 
 
-def _rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
+def _build_rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
     """Jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
@@ -405,12 +409,12 @@ def _rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
                 break
         else:
             job_groups.append([job])
-    models = dimension.models[:_MAX_MODELS]
+    models = dimension.models[:_MAX_RATING_COLUMNS]
     table_rows = [
         TableRow(
             jobs=words.jobs_named(jobs),
             choices=settings.of(jobs),
-            cells=[_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
+            cells=[_make_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
         )
         for jobs in job_groups
     ]
@@ -422,7 +426,7 @@ def _rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
     )
 
 
-def _rating_cell(row: Row | None) -> Cell:
+def _make_rating_cell(row: Row | None) -> Cell:
     if row is None:
         return Cell(value=NONE)
     digits, ends = words.DIGITS[row["unit"]], (row["ci_low"], row["ci_high"])
@@ -431,14 +435,14 @@ def _rating_cell(row: Row | None) -> Cell:
     return Cell(value=value, error=error)
 
 
-def _elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
-    models, rows = dimension.models[:_MAX_MODELS], []
+def _build_elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
+    models, rows = dimension.models[:_MAX_RATING_COLUMNS], []
     for job, by_model in dimension.by_job.items():
         first_row = next(iter(by_model.values()))
         row = TableRow(
             jobs=job,
             choices=settings.of([job]),
-            cells=[_elo_cell(by_model.get(model)) for model in models],
+            cells=[_make_elo_cell(by_model.get(model)) for model in models],
             convergence=percent_reached(first_row["convergence"]),
             is_lagging=first_row["converged"] is False,
         )
@@ -446,15 +450,15 @@ def _elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
     return RatingTable(dimension=dimension.name, models=models, rows=rows)
 
 
-def _elo_cell(row: Row | None) -> Cell:
+def _make_elo_cell(row: Row | None) -> Cell:
     if row is None or row["elo"] is None:
         return Cell(value=NONE)
     error = row["ordering_error"] or 0.0
-    error_text = number(error, 2) if error > _ROUNDING else NONE
+    error_text = number(error, 2) if error > _MAX_ROUNDING_ERROR_POINTS else NONE
     return Cell(value=number(row["elo"]), error=f"± {error_text}")
 
 
-def _judge_cells(row: Row) -> list[str]:
+def _make_judge_cells(row: Row) -> list[str]:
     return [
         *(row["first"], row["second"], row["dimension"]),
         count(row["n_comparisons"]),
@@ -464,22 +468,22 @@ def _judge_cells(row: Row) -> list[str]:
     ]
 
 
-def _console_tables(
+def _format_console_tables(
     rows: Sequence[Row], dimensions: Sequence[Dimension], moved: Moved | None
 ) -> list[str]:
     """What moved, by dimension and by job; in place of the latter who is first in each job, where that differs."""
     tables = []
     if moved is not None:
         by_dimension, by_job = moved.heads
-        tables.append(_table(moved.by_dimension, by_dimension))
+        tables.append(_format_table(moved.by_dimension, by_dimension))
     if any(d.conclusion.state == "differs" for d in dimensions):
-        tables.append(_firsts_by_job(rows, dimensions))
+        tables.append(_format_leaders_by_job(rows, dimensions))
     elif moved is not None:
-        tables.append(_table(moved.by_job, by_job))
+        tables.append(_format_table(moved.by_job, by_job))
     return tables
 
 
-def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
+def _format_leaders_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
     columns = [dimension.name for dimension in dimensions]
     settings = sweep_numbers.job_heads(rows)
     lines = []
@@ -495,12 +499,12 @@ def _firsts_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
     title = f"The first of each job by {methods}, and points ahead of the second"
     head = [*settings, *columns]
     table = Table(label=title, columns=head, rows=lines, words=["setting", *columns])
-    return _table(table, head)
+    return _format_table(table, head)
 
 
-def _table(table: Table, head: Sequence[str]) -> str:
+def _format_table(table: Table, head: Sequence[str]) -> str:
     """Format a table for the console, with headings in several lines."""
-    table_text = text_table(head, table.rows[:_MAX_LINES], text=table.words)
-    n_more = len(table.rows) - _MAX_LINES
+    table_text = text_table(head, table.rows[:_MAX_CONSOLE_ROWS], text=table.words)
+    n_more = len(table.rows) - _MAX_CONSOLE_ROWS
     more = [f"  ... and {n_more} more in sweep_numbers.csv"] if n_more > 0 else []
     return "\n".join([table.label, table_text, *more])

@@ -24,8 +24,9 @@ from elo_exp.trackers import Lines, Value
 
 Row = Mapping[str, Any]
 
-_AXES = ("elo.k=", "elo.n_perms=")  # have columns; what else was swept is `setting`
-_OF_A_JOB = (
+# These have columns of their own; what else was swept is `setting`
+_COLUMN_OVERRIDES = ("elo.k=", "elo.n_perms=")
+_JOB_FIELDS = (
     *("overrides", "error", "started_at", "finished_at"),
     *("usage", "paid_before"),
 )
@@ -45,7 +46,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     jobs, config = list[dict[str, Any]](), dict[str, Any]()
     for path in sweep_jobs(folder):
         manifest = manifest_if_any(path)
-        job = {name: manifest.get(name) for name in _OF_A_JOB}
+        job = {name: manifest.get(name) for name in _JOB_FIELDS}
         bill = added_up([job["usage"], job["paid_before"]])
         jobs.append(
             {"job": path.name, "finished": bool(job["finished_at"])}
@@ -56,9 +57,9 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     if all(job["overrides"] is None for job in jobs):
         return None
     finished_runs, _ = read_runs([str(folder)], with_oracle=True)
-    rows, estimates = _rows(finished_runs)
-    judges = _judge_rows(finished_runs)
-    numbers = sweep_numbers.number_rows(finished_runs, _settings(finished_runs))
+    rows, estimates = _list_rows(finished_runs)
+    judges = _compare_judges(finished_runs)
+    numbers = sweep_numbers.number_rows(finished_runs, _list_settings(finished_runs))
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
     unknown = sorted(set(pair) - {row["model"] for row in elo_rows})
@@ -76,7 +77,13 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     write_plots(folder, plots)
     conclusions = {job.folder.name: job.conclusions for job in finished_runs}
     page_data = sweep_page(
-        jobs, rows, judges, estimates, conclusions, numbers, _seeds(jobs, elo_rows)
+        jobs,
+        rows,
+        judges,
+        estimates,
+        conclusions,
+        numbers,
+        _measure_seed_scatter(jobs, elo_rows),
     )
     conclusion_rows = {
         dimension: {**conclusion.to_dict(), "sentence": sentence}
@@ -108,7 +115,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             if (has_same_leader := same_leader(page_data.conclusions)) is None
             else {"sweep/same_leader": has_same_leader}
         ),
-        **_agreements(page_data),
+        **_list_agreement_metrics(page_data),
         **{f"seeds/{d}/sd_over_error": ratio for d, ratio in page_data.seeds.items()},
         **{
             f"judges/{row['dimension']}/{row['first']}-{row['second']}/{name}": row[
@@ -123,17 +130,17 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
             for dimension, row in conclusion_rows.items()
             for name in ("state", "sentence")
         },
-        **_charts(elo_rows),
+        **_draw_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
     return console(page_data, unknown), config, metrics
 
 
-def _rows(
+def _list_rows(
     jobs: Sequence[FinishedRun],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a row for each job, dimension and model, and of oracle runs one for each job and policy."""
-    settings = _settings(jobs)
+    settings = _list_settings(jobs)
     rows, estimates = [], []
     for job in jobs:
         job_columns = {"job": job.folder.name, "setting": settings[job.folder.name]}
@@ -173,7 +180,7 @@ def _rows(
     return rows, estimates
 
 
-def _settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+def _list_settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return what was swept besides K and the number of permutations, by job."""
     job_overrides = [set(job.manifest["overrides"]) for job in jobs]
     fixed = set.intersection(*job_overrides) if job_overrides else set()
@@ -181,13 +188,13 @@ def _settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
         job.folder.name: " ".join(
             override
             for override in job.manifest["overrides"]
-            if override not in fixed and not override.startswith(_AXES)
+            if override not in fixed and not override.startswith(_COLUMN_OVERRIDES)
         )
         for job in jobs
     }
 
 
-def _seeds(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
+def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     """Return by dimension how Elo scatters over seeds, over its Monte Carlo error; empty unless they alone were swept.
 
     rows  of sweep_summary.csv, with Elo as the rating
@@ -213,7 +220,7 @@ def _seeds(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
     return ratio_by_dimension
 
 
-def _agreements(sweep: SweepPage) -> dict[str, float]:
+def _list_agreement_metrics(sweep: SweepPage) -> dict[str, float]:
     """Return, where modes were swept, by dimension whether all have the same first: 1 or 0."""
     if "mode" not in sweep.settings.swept:
         return {}
@@ -224,7 +231,7 @@ def _agreements(sweep: SweepPage) -> dict[str, float]:
     }
 
 
-def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+def _compare_judges(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     """Compare every two judges, each by the first job that asked it, by dimension.
 
     On the comparisons that both made (kappa), and on the order of the entrants (Spearman).
@@ -242,20 +249,22 @@ def _judge_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
     ):
         for pair in combinations(battles, 2):
             sides = [battles[judge].get(dimension, _NO_BATTLES) for judge in pair]
-            boards = [_board(first_job_by_judge[judge], dimension) for judge in pair]
+            boards = [
+                _make_board(first_job_by_judge[judge], dimension) for judge in pair
+            ]
             kappa = agreement.kappa(*sides, names=pair, dimension=dimension)
             ranks = agreement.rank_correlation(*boards, names=pair, dimension=dimension)
             rows.append({**kappa, **ranks})
     return rows
 
 
-def _board(job: FinishedRun, dimension: str) -> Leaderboard:
+def _make_board(job: FinishedRun, dimension: str) -> Leaderboard:
     board = job.board(job.primary(dimension), dimension)
     ratings = np.array([row.rating for row in board.values()], dtype=np.float64)
     return Leaderboard(label="", interval=None, models=tuple(board), rating=ratings)
 
 
-def _charts(rows: Sequence[Row]) -> dict[str, Lines]:
+def _draw_charts(rows: Sequence[Row]) -> dict[str, Lines]:
     """Return Elo by K for each dimension, where several K were swept, with the limit of each entrant."""
     charts = {}
     for dimension, dimension_rows in grouped(rows, "dimension").items():

@@ -16,7 +16,8 @@ from jinja2.bccache import Bucket
 from elo_exp.files import write_whole
 from elo_exp.version import __version__
 
-_OTHERS_WRITE = 0o022  # mode bits: group and all
+# Write permission of group and all
+_WRITABLE_BY_OTHERS_BITS = 0o022
 
 
 class TemplateCache(jinja2.BytecodeCache):
@@ -29,13 +30,13 @@ class TemplateCache(jinja2.BytecodeCache):
         self._fingerprint = repr((*versions, options)).encode()
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        if self._folder is None or not _is_own(self._folder):
+        if self._folder is None or not _is_user_folder(self._folder):
             return
         with (
             contextlib.suppress(OSError),
             (self._folder / bucket.key).open("rb") as file,
         ):
-            if _is_of_user(os.fstat(file.fileno())):
+            if _only_user_can_write(os.fstat(file.fileno())):
                 digest, code = file.read(32), file.read()
                 if digest == self._digest(code):
                     bucket.bytecode_from_string(code)
@@ -45,7 +46,7 @@ class TemplateCache(jinja2.BytecodeCache):
             return
         with contextlib.suppress(OSError):  # read-only, full, a file in its place
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_own(self._folder):
+            if _is_user_folder(self._folder):
                 code = bucket.bytecode_to_string()
                 write_whole(self._folder / bucket.key, self._digest(code) + code)
 
@@ -63,15 +64,17 @@ def user_folder() -> Path | None:
         return None
 
 
-def _is_own(folder: Path) -> bool:
+def _is_user_folder(folder: Path) -> bool:
     try:
-        return _is_of_user(folder.stat())
+        return _only_user_can_write(folder.stat())
     except OSError:
         return False
 
 
-def _is_of_user(status: os.stat_result) -> bool:
+def _only_user_can_write(status: os.stat_result) -> bool:
     """Whether nobody else can have written a file or folder; Windows keeps the folders of users apart itself."""
     if sys.platform == "win32":
         return True
-    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+    return (
+        status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS_BITS
+    )

@@ -21,14 +21,14 @@ from elo_exp.report.words import judge, order, strata, variance
 from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
-_COLUMNS = 100
-_SHORTEST, _LONGEST = 18, 34  # columns that names take
-_OF_RATING = 6  # columns; more where one is "over 1967"
-_PLOT = 34  # columns of the scale of intervals
-_FEW, _SHOWN = 12, 10  # entrants all of which are shown, and those shown of more
+_MAX_LINE_COLUMNS = 100
+_MIN_NAME_COLUMNS, _MAX_NAME_COLUMNS = 18, 34
+_MIN_RATING_COLUMNS = 6
+_INTERVAL_PLOT_COLUMNS = 34
+_MAX_ENTRANTS_ALL_SHOWN, _N_FIRST_ENTRANTS_SHOWN = 12, 10
 _MAX_WARNINGS = 4
 _MAX_AGREEMENTS = 6
-_MAX_ON_A_LINE = 4  # ratings by another method
+_MAX_RATINGS_PER_LINE = 4
 _INDENT = " " * 8
 
 
@@ -41,9 +41,9 @@ def text(page_context: Mapping[str, Any]) -> str:
     lines = [
         *leaderboards(dimensions, scored=standings.is_of_scores),
         "",
-        *_labelled(page_context),
-        *_other_methods(dimensions),
-        *_order_experiment(standings, dimensions),
+        *_list_labelled_lines(page_context),
+        *_list_other_methods(dimensions),
+        *_describe_order_experiment(standings, dimensions),
     ]
     return filled(lines)
 
@@ -51,11 +51,12 @@ def text(page_context: Mapping[str, Any]) -> str:
 def filled(lines: Iterable[str]) -> str:
     """Return lines of the console, those that are too long broken behind their label."""
     wrapper = textwrap.TextWrapper(
-        _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+        _MAX_LINE_COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
     )
     plain_lines = (line.replace("\N{NO-BREAK SPACE}", " ").rstrip() for line in lines)
     return "\n".join(
-        line if len(line) <= _COLUMNS else wrapper.fill(line) for line in plain_lines
+        line if len(line) <= _MAX_LINE_COLUMNS else wrapper.fill(line)
+        for line in plain_lines
     ).rstrip("\n")
 
 
@@ -76,7 +77,7 @@ class _Layout:
         """Write an entrant's rank, rating and interval, the rating as a dot on its interval."""
         rating = standings_words.rating(row, self.digits)
         return (
-            f"{_rank(row):>6}  {self._shorten_name(row.model):<{self.width}}"
+            f"{_format_rank(row):>6}  {self._shorten_name(row.model):<{self.width}}"
             f"{rating:>{self.rating_columns}}  {self._format_interval(row):>14}  {self._draw_interval(row)}"
         )
 
@@ -98,11 +99,11 @@ class _Layout:
             return f"{' ' * left}{'─' * (dot - left)}●{'─' * (right - dot)}"
         if row.ci_low is not None:
             left = self._to_column(row.ci_low)
-            return f"{' ' * left}{'─' * (_PLOT - 1 - left)}>"
+            return f"{' ' * left}{'─' * (_INTERVAL_PLOT_COLUMNS - 1 - left)}>"
         return "" if row.ci_high is None else f"<{'─' * self._to_column(row.ci_high)}"
 
     def _to_column(self, value: float) -> int:
-        column = (value - self.low) / self.span * (_PLOT - 1)
+        column = (value - self.low) / self.span * (_INTERVAL_PLOT_COLUMNS - 1)
         return round(round(column, 6))  # halves, too, fall alike on every processor
 
     def _shorten_name(self, model: str) -> str:
@@ -112,13 +113,13 @@ class _Layout:
         return f"{model[:half]}…{model[len(model) - half + 3 :]}"
 
 
-def _rank(row: Rating) -> str:
+def _format_rank(row: Rating) -> str:
     """The rank, or the set of ranks that an entrant may have."""
     low, high = row.rank_low or row.rank, row.rank_high
     return str(low) if high in (None, row.rank_low) else f"{low}-{high}"
 
 
-def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
+def _choose_layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     rows = [row for d in dimensions for group in d.groups for row in group]
     rows = [row for row in rows if row.rank is not None]
     ends = [
@@ -130,10 +131,10 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     low, high = (min(ends), max(ends)) if ends else (0.0, 0.0)
     longest = max((len(row.model) for row in rows), default=0)
     ratings = (len(standings_words.rating(row, digits)) for row in rows)
-    rating_columns = max(_OF_RATING, *ratings, 0)
-    width = min(_LONGEST - rating_columns + _OF_RATING, longest + 1)
+    rating_columns = max(_MIN_RATING_COLUMNS, *ratings, 0)
+    width = min(_MAX_NAME_COLUMNS - rating_columns + _MIN_RATING_COLUMNS, longest + 1)
     return _Layout(
-        width=max(_SHORTEST, width),
+        width=max(_MIN_NAME_COLUMNS, width),
         rating_columns=rating_columns,
         low=low,
         span=max(high - low, 10.0**-digits),  # less is not seen in the numbers
@@ -143,7 +144,7 @@ def _layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
 
 def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[str]:
     """Yield the lines of the leaderboards, each under its conclusion."""
-    layout = _layout(dimensions, digits=3 if scored else 0)
+    layout = _choose_layout(dimensions, digits=3 if scored else 0)
     boards = [d.board for d in dimensions if d.board]
     if boards:
         interval = next((board.interval for board in boards if board.interval), None)
@@ -155,11 +156,11 @@ def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[s
         )
     for d in dimensions:
         if d.conclusion:
-            yield f"{_heading(d, scored=scored)}: {words.sentence(d.conclusion)}"
+            yield f"{_format_heading(d, scored=scored)}: {words.sentence(d.conclusion)}"
         for i, group in enumerate(d.groups):
             if i:
                 yield f"{_INDENT}a separate group, not comparable with those above:"
-            yield from _entrants(group, layout)
+            yield from _list_entrant_lines(group, layout)
         if d.board:
             if scored:
                 yield _INDENT + standings_words.items(d.board)
@@ -167,7 +168,7 @@ def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[s
                 yield _INDENT + sentence
 
 
-def _heading(d: Dimension, *, scored: bool) -> str:
+def _format_heading(d: Dimension, *, scored: bool) -> str:
     is_in_sentence = d.conclusion is not None and d.conclusion.state == "few"
     if d.n_prompts is None or is_in_sentence:
         return d.name
@@ -176,19 +177,23 @@ def _heading(d: Dimension, *, scored: bool) -> str:
     return f"{d.name}, {d.n_prompts} prompts"
 
 
-def _entrants(group: Sequence[Rating], layout: _Layout) -> list[str]:
+def _list_entrant_lines(group: Sequence[Rating], layout: _Layout) -> list[str]:
     """A line for each ranked entrant; of many, the first and the last."""
     lines = [layout.line(row) for row in group if row.rank is not None]
-    if len(lines) <= _FEW:
+    if len(lines) <= _MAX_ENTRANTS_ALL_SHOWN:
         return lines
-    n_left_out = len(lines) - _SHOWN - 1
-    return [*lines[:_SHOWN], f"{_INDENT}{n_left_out} more in the report", lines[-1]]
+    n_left_out = len(lines) - _N_FIRST_ENTRANTS_SHOWN - 1
+    return [
+        *lines[:_N_FIRST_ENTRANTS_SHOWN],
+        f"{_INDENT}{n_left_out} more in the report",
+        lines[-1],
+    ]
 
 
 # The judge, tests and what else is known, a line each behind its label
 
 
-def _labelled(page_context: Mapping[str, Any]) -> Iterator[str]:
+def _list_labelled_lines(page_context: Mapping[str, Any]) -> Iterator[str]:
     standings, dimensions = page_context["standings"], page_context["dimensions"]
     judge_entry = "judge", [page_context["judge_line"]]
     if standings.is_of_scores:
@@ -197,20 +202,20 @@ def _labelled(page_context: Mapping[str, Any]) -> Iterator[str]:
     for label, lines in (
         judge_entry,
         ("points", [page_context["points"]] if page_context["points"] else ()),
-        ("significant", _significant(dimensions)),
-        ("looks", _looks(dimensions)),
-        ("known order", _known_order(dimensions)),
-        ("variance", _variance(dimensions)),
-        ("answers", _answers(dimensions)),
+        ("significant", _describe_significance(dimensions)),
+        ("looks", _describe_looks(dimensions)),
+        ("known order", _describe_known_order(dimensions)),
+        ("variance", _describe_variance(dimensions)),
+        ("answers", _describe_answers(dimensions)),
         ("audit", judge.audited(standings.diagnoses)),
-        ("warning", _warnings(dimensions)),
-        ("agreement", _agreement(standings)),
+        ("warning", _list_warnings(dimensions)),
+        ("agreement", _describe_agreement(standings)),
     ):
         for line in lines:
             yield f"{label:<14}{line}"
 
 
-def _significant(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_significance(dimensions: Sequence[Dimension]) -> Iterator[str]:
     tested_pairs = [
         pair
         for d in dimensions
@@ -223,7 +228,7 @@ def _significant(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield f"{n} of {len(tested_pairs)} pairwise differences ({method})"
 
 
-def _looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
     for d in dimensions:
         if not d.looks:
             continue
@@ -240,7 +245,7 @@ def _looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield f"{text}, no pair left out" if last_look["is_whole"] else text
 
 
-def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
     known_orders = [
         d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
     ]
@@ -252,13 +257,13 @@ def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
 
 
-def _variance(dimensions: Sequence[Dimension]) -> list[str]:
+def _describe_variance(dimensions: Sequence[Dimension]) -> list[str]:
     return variance.of_dimensions(
         {d.name: d.variance for d in dimensions if d.variance}
     )
 
 
-def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
     odd_answers = next((d.odd_answers for d in dimensions if d.odd_answers), None)
     if odd_answers:
         yield judge.flagged(odd_answers)
@@ -271,7 +276,7 @@ def _answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
     yield from judge.equal_answers([*answers_by_pair.values()])
 
 
-def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
+def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
     """Each failed check with the dimensions that it failed in; of many, the first."""
     warnings = []
     for name, text in judge.WARNINGS.items():
@@ -286,7 +291,7 @@ def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
     differing_dimensions = [
         d.name
         for d in dimensions
-        if d.strata and strata.differ(d.strata) and not _is_said(d, "stratum")
+        if d.strata and strata.differ(d.strata) and not _has_reason(d, "stratum")
     ]
     if differing_dimensions:
         warnings.append(
@@ -300,7 +305,7 @@ def _warnings(dimensions: Sequence[Dimension]) -> list[str]:
     ]
 
 
-def _is_said(dimension: Dimension, reason: str) -> bool:
+def _has_reason(dimension: Dimension, reason: str) -> bool:
     """Whether the conclusion of a dimension has a reason, which its sentence then says."""
     conclusion = dimension.conclusion
     return (
@@ -312,7 +317,7 @@ def _is_said(dimension: Dimension, reason: str) -> bool:
     )
 
 
-def _agreement(standings: Standings) -> list[str]:
+def _describe_agreement(standings: Standings) -> list[str]:
     key_columns = ("dimension", "first", "second")
     ranks = {
         tuple(row[name] for name in key_columns): row for row in standings.judges_ranks
@@ -337,7 +342,7 @@ def _agreement(standings: Standings) -> list[str]:
 # Other methods
 
 
-def _other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _list_other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
     width = max((len(d.name) for d in dimensions), default=0)
     for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
         yield ""
@@ -345,10 +350,10 @@ def _other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
         for d in dimensions:
             for board in d.others:
                 if board.label == label:
-                    yield f"  {d.name:<{width}} {_ratings(board)}"
+                    yield f"  {d.name:<{width}} {_format_ratings(board)}"
 
 
-def _ratings(board: Leaderboard) -> str:
+def _format_ratings(board: Leaderboard) -> str:
     """The first ratings on one line, without a beginning that all names share."""
     rows = [row for row in board.ratings if row.rating is not None]
     family = rows[0].model.partition("_")[0] + "_" if rows else ""
@@ -357,14 +362,14 @@ def _ratings(board: Leaderboard) -> str:
     digits = 0 if board.unit == "points" else 3
     rating_texts = [
         f"{row.model.removeprefix(family)} {number(row.rating, digits)}"
-        for row in rows[:_MAX_ON_A_LINE]
+        for row in rows[:_MAX_RATINGS_PER_LINE]
     ]
-    if len(rows) > _MAX_ON_A_LINE:
-        rating_texts.append(f"{len(rows) - _MAX_ON_A_LINE} more")
+    if len(rows) > _MAX_RATINGS_PER_LINE:
+        rating_texts.append(f"{len(rows) - _MAX_RATINGS_PER_LINE} more")
     return "  ".join(rating_texts)
 
 
-def _order_experiment(
+def _describe_order_experiment(
     standings: Standings, dimensions: Sequence[Dimension]
 ) -> Iterator[str]:
     """How far random orders of the same battles move Elo, and how far Elo comes at its K."""
@@ -386,6 +391,6 @@ def _order_experiment(
     for name, board in boards.items():
         errors = [row.ordering_error for row in board.ratings]
         worst = max((error for error in errors if error is not None), default=None)
-        line = f"  {name:<{width}} {_ratings(board)}  ± {number(worst, 1)}"
+        line = f"  {name:<{width}} {_format_ratings(board)}  ± {number(worst, 1)}"
         progress = standings.convergence[name].by_k.get(k)
         yield f"{line}  {percent_reached(progress.convergence)}" if progress else line

@@ -27,10 +27,10 @@ from elo_exp.report.words import standings as standings_words
 from elo_exp.report.words import tournament as words
 
 # Figures of which the leaderboard and the matrix of the page are the better form
-_SAID_BY_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
-_MAX_ROWS = 100  # of a leaderboard
-_MAX_STRATA = 20  # dimensions of which the ratings by stratum are shown
-_ON_A_CARD = 6  # entrants
+_FIGURES_SHOWN_AS_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
+_MAX_LEADERBOARD_ROWS = 100
+_MAX_DIMENSIONS_WITH_STRATA = 20
+_MAX_ENTRANTS_ON_CARD = 6
 
 
 def context(
@@ -53,7 +53,7 @@ def context(
     }
     return {
         **page_sections,
-        "method": _method(
+        "method": _describe_method(
             page_sections["label"], page_sections["interval"], scored=scored
         ),
         "headline": (headline := words.headline(conclusions)),
@@ -66,7 +66,7 @@ def context(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),
         "cards": [
-            _card(d, d.conclusion, precision.get(d.name), page_sections)
+            _build_card(d, d.conclusion, precision.get(d.name), page_sections)
             for d in dimensions
             if d.conclusion
         ],
@@ -76,10 +76,12 @@ def context(
             scored=scored,
             has_texts=page_sections["texts"] is not None,
         ),
-        "power": _power(precision) if precision else None,
-        "variance": _variance({d.name: d.variance for d in dimensions if d.variance}),
+        "power": _build_power_table(precision) if precision else None,
+        "variance": _build_variance_table(
+            {d.name: d.variance for d in dimensions if d.variance}
+        ),
         "order": order_section(standings, dimensions),
-        "from_manifest": partial(_of_run, standings, dimensions),
+        "from_manifest": partial(_build_manifest_context, standings, dimensions),
     }
 
 
@@ -88,7 +90,7 @@ def sections(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
     *,
-    max_rows: int = _MAX_ROWS,
+    max_rows: int = _MAX_LEADERBOARD_ROWS,
     noun: str = "strata",
     refusal: str | None = None,
 ) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def sections(
     return {
         "standings": standings,
         "dimensions": dimensions,
-        "without": _SAID_BY_TABLES,
+        "without": _FIGURES_SHOWN_AS_TABLES,
         "scored": scored,
         "color": color,
         "axis": axis,
@@ -118,7 +120,7 @@ def sections(
         "leaderboard": leaderboard_section(
             dimensions, color, axis, scored=scored, max_rows=max_rows
         ),
-        "strata": strata_tables(dimensions[:_MAX_STRATA], noun),
+        "strata": strata_tables(dimensions[:_MAX_DIMENSIONS_WITH_STRATA], noun),
         "judged": judge_section(dimensions, standings, refusal),
     }
 
@@ -132,7 +134,7 @@ def points(standings: Standings) -> dict[str, dict[str, float]]:
     }
 
 
-def _method(label: str | None, interval: str | None, *, scored: bool) -> str:
+def _describe_method(label: str | None, interval: str | None, *, scored: bool) -> str:
     if scored:
         return (
             "Items were scored, none compared: mean scores and their paired differences; Elo and other "
@@ -172,7 +174,7 @@ class Card:
     tests: str
 
 
-def _card(
+def _build_card(
     d: Dimension,
     conclusion: Conclusion,
     precision: Precision | None,
@@ -183,7 +185,7 @@ def _card(
     )
     if conclusion.state != "same":
         notes += judge.equal_answers(d.equal_answers)
-    ratings = d.board.ratings[:_ON_A_CARD] if d.board else ()
+    ratings = d.board.ratings[:_MAX_ENTRANTS_ON_CARD] if d.board else ()
     bars = [page_sections["axis"].bar(row, page_sections["color"]) for row in ratings]
     sentence = words.sentence(conclusion)
     return Card(
@@ -196,11 +198,11 @@ def _card(
         notes=[*notes, *standings_words.unrated(d.board, d.groups[1:])],
         reasons=words.further(conclusion),
         bars=[bar for bar in bars if bar],
-        tests=" ".join(_tests(d)),
+        tests=" ".join(_describe_tests(d)),
     )
 
 
-def _tests(d: Dimension) -> list[str]:
+def _describe_tests(d: Dimension) -> list[str]:
     if not d.pairs:
         return []
     sentences = ["The errors of the differences cannot be estimated."]
@@ -221,7 +223,7 @@ def _tests(d: Dimension) -> list[str]:
 # Power
 
 
-def _power(precision: Mapping[str, Precision]) -> Table:
+def _build_power_table(precision: Mapping[str, Precision]) -> Table:
     first_precision = next(iter(precision.values()))
     efforts = list(first_precision.prompts_needed_corrected)
     return Table(
@@ -258,7 +260,9 @@ def _power(precision: Mapping[str, Precision]) -> Table:
     )
 
 
-def _variance(variance_by_dimension: Mapping[str, Variance]) -> Table | None:
+def _build_variance_table(
+    variance_by_dimension: Mapping[str, Variance],
+) -> Table | None:
     if not variance_by_dimension:
         return None
     return Table(
@@ -277,7 +281,7 @@ def _variance(variance_by_dimension: Mapping[str, Variance]) -> Table | None:
             [
                 name,
                 f"{count(dimension_variance.n)} × {dimension_variance.k}",
-                *_components(dimension_variance),
+                *_list_components(dimension_variance),
                 variance.width(
                     dimension_variance, 2 * dimension_variance.n, dimension_variance.k
                 ),
@@ -297,7 +301,7 @@ def _variance(variance_by_dimension: Mapping[str, Variance]) -> Table | None:
     )
 
 
-def _components(dimension_variance: Variance) -> list[str]:
+def _list_components(dimension_variance: Variance) -> list[str]:
     if "within" in dimension_variance.shares:
         within = variance.share(dimension_variance, "within")
         return [
@@ -314,23 +318,23 @@ def _components(dimension_variance: Variance) -> list[str]:
 # What the manifest of the run knows
 
 
-def _of_run(
+def _build_manifest_context(
     standings: Standings, dimensions: Sequence[Dimension], manifest: Mapping[str, Any]
 ) -> dict[str, Any]:
     config = manifest.get("config") or {}
     drops = (config.get("judging") or {}).get("drop") != "none"
     n_seen = manifest.get("n_seen")
     return {
-        "kicker": _kicker(manifest),
-        "sizes": _sizes(standings, manifest),
+        "kicker": _format_kicker(manifest),
+        "sizes": _format_sizes(standings, manifest),
         "n_seen": count(n_seen) if n_seen else None,
-        "lapses": _lapses(config.get("entrant") or {}),
+        "lapses": _format_lapses(config.get("entrant") or {}),
         "looks": looks_section(dimensions, drops=drops),
         "effort": effort_table(manifest.get("effort") or ()),
     }
 
 
-def _kicker(manifest: Mapping[str, Any]) -> str:
+def _format_kicker(manifest: Mapping[str, Any]) -> str:
     parts = [manifest.get("experiment") or ""]
     if manifest.get("mode") and manifest.get("selected_prompt_count"):
         parts.append(f"mode {manifest['mode']}")
@@ -339,7 +343,7 @@ def _kicker(manifest: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
+def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
     """How many entrants, prompts, dimensions and battles there are."""
     n_prompts, n = manifest.get("selected_prompt_count"), len(standings.dimensions)
     parts = [f"{len(standings.models)} entrants"]
@@ -352,7 +356,7 @@ def _sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _lapses(entrants: Mapping[str, Any]) -> str | None:
+def _format_lapses(entrants: Mapping[str, Any]) -> str | None:
     """Of the prompts, how many probes answer in another style; None where they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
     numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]

@@ -16,10 +16,10 @@ from elo_exp.masking import current_mask
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.formats import number
 
-_WORTH_READING = ("upset", "flipped", "invalid")
+_NOTABLE_KINDS = ("upset", "flipped", "invalid")
 MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
-_MAX_WORTH = 6
-_SEED = 20260425  # of the sample where not all texts fit
+_MAX_NOTABLE = 6
+_SAMPLE_SEED = 20260425
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 Judgments = Mapping[str, Sequence[Judgment]]
@@ -135,8 +135,10 @@ def texts(
         )
     if not judged_comparisons:
         return None
-    kept_indices = _fitting(judged_comparisons, max_characters)
-    content = current_mask().values(_shown(_data(judged_comparisons, kept_indices)))
+    kept_indices = _select_fitting(judged_comparisons, max_characters)
+    content = current_mask().values(
+        _make_printable(_build_data(judged_comparisons, kept_indices))
+    )
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
     ranked = sorted(judged_comparisons, key=lambda judged: -judged.upset)
@@ -152,30 +154,32 @@ def texts(
             for dimension in dict.fromkeys(
                 judged.comparison.dimension for judged in judged_comparisons
             )
-            for kind in _WORTH_READING
+            for kind in _NOTABLE_KINDS
             if (dimension, kind) in widest
-        ][:_MAX_WORTH],
+        ][:_MAX_NOTABLE],
     )
 
 
-def _shown(value: Any) -> Any:
+def _make_printable(value: Any) -> Any:
     """The same with texts as a page shows them."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return {printable(key): _shown(item) for key, item in value.items()}
-    return [*map(_shown, value)] if isinstance(value, list | tuple) else value
+        return {printable(key): _make_printable(item) for key, item in value.items()}
+    return [*map(_make_printable, value)] if isinstance(value, list | tuple) else value
 
 
-def _fitting(judged_comparisons: Sequence[Judged], max_characters: int) -> set[int]:
+def _select_fitting(
+    judged_comparisons: Sequence[Judged], max_characters: int
+) -> set[int]:
     """The numbers of the comparisons whose texts fit, by order of their worth."""
     numbers = list(range(len(judged_comparisons)))
-    random.Random(_SEED).shuffle(numbers)
+    random.Random(_SAMPLE_SEED).shuffle(numbers)
     counters: dict[tuple[str, ...], Iterator[int]] = defaultdict(itertools.count)
     rank = {}
     for i in numbers:
         c = judged_comparisons[i].comparison
-        is_worth_reading = judged_comparisons[i].kind in _WORTH_READING
+        is_worth_reading = judged_comparisons[i].kind in _NOTABLE_KINDS
         rank[i] = -1 if is_worth_reading else next(counters[c.dimension, *c.entrants])
     kept_indices: set[int] = set()
     counted_texts: set[tuple[str, str]] = set()
@@ -196,7 +200,7 @@ def _fitting(judged_comparisons: Sequence[Judged], max_characters: int) -> set[i
     return kept_indices
 
 
-def _data(
+def _build_data(
     judged_comparisons: Sequence[Judged], kept_indices: set[int]
 ) -> dict[str, object]:
     """Prompts by id with their answers, and a row for each comparison; a text that is absent is null.
@@ -213,7 +217,7 @@ def _data(
     rows = []
     for i, judged in enumerate(judged_comparisons):
         c = judged.comparison
-        prompt_key = _place(c, texts_by_key)
+        prompt_key = _find_prompt_key(c, texts_by_key)
         prompt = prompts.setdefault(prompt_key, {"stratum": c.source, "answers": {}})
         if prompt_key != c.prompt_id:
             prompt["id"] = c.prompt_id
@@ -224,8 +228,8 @@ def _data(
             if reference := c.gold_answer or c.expected_behavior:
                 prompt["reference"] = reference  # which some rubrics leave out
             prompt["answers"] |= {
-                _answer(c.entrant_a, c.draw_a): c.response_a,
-                _answer(c.entrant_b, c.draw_b): c.response_b,
+                _make_answer_key(c.entrant_a, c.draw_a): c.response_a,
+                _make_answer_key(c.entrant_b, c.draw_b): c.response_b,
             }
         orders = [
             (
@@ -241,15 +245,17 @@ def _data(
     return {"prompts": prompts, "rows": rows, **draws}
 
 
-def _place(c: Comparison, texts_by_key: dict[str, dict[str | None, Any]]) -> str:
+def _find_prompt_key(
+    c: Comparison, texts_by_key: dict[str, dict[str | None, Any]]
+) -> str:
     """Return the key under which a comparison's texts stand: the prompt's id, unless other texts stand there.
 
     texts_by_key  what stands under each key, by the key of an answer; None: the prompt, and whether all is in turns
     """
     new_texts: dict[str | None, Any] = {
         None: (c.prompt_text, c.in_turns),
-        _answer(c.entrant_a, c.draw_a): c.response_a,
-        _answer(c.entrant_b, c.draw_b): c.response_b,
+        _make_answer_key(c.entrant_a, c.draw_a): c.response_a,
+        _make_answer_key(c.entrant_b, c.draw_b): c.response_b,
     }
     for n in itertools.count():
         prompt_key = f"{c.prompt_id}\n{n}" if n else c.prompt_id
@@ -262,6 +268,6 @@ def _place(c: Comparison, texts_by_key: dict[str, dict[str | None, Any]]) -> str
     raise AssertionError
 
 
-def _answer(entrant: str, draw: int) -> str:
+def _make_answer_key(entrant: str, draw: int) -> str:
     """The key of an answer of a prompt: a name has no line break."""
     return f"{entrant}\n{draw}" if draw else entrant
