@@ -36,7 +36,7 @@ def place(board: Leaderboard, model: str) -> str:
         return f"no rating ({row.flag})"
     low, high = row.rank_low or row.rank, row.rank_high or row.rank
     ranks = f"{low}" if high == low else f"{low} to {high}"
-    n_rated = sum(other.rating is not None for other in board.ratings)
+    n_rated = sum(rating.rating is not None for rating in board.ratings)
     return f"{with_interval(row)}, rank {ranks} of {n_rated}"
 
 
@@ -44,13 +44,13 @@ def sentence(conclusion: Conclusion, placement: Placement) -> str:
     """Say where a model stands, with the weightiest reason against it, or why it is not placed."""
     if conclusion.state == "refused":
         return f"no placement: {because(conclusion.reasons[0], conclusion)}"
-    where = place(placement.board, str(conclusion.subject))
+    position = place(placement.board, str(conclusion.subject))
     if conclusion.adjustment and conclusion.state != "unrated":
-        at = tournament.at_equal(conclusion.adjustment.features)
-        where = f"{at}, {where}{_uncontrolled(conclusion, placement)}"
+        condition = tournament.at_equal(conclusion.adjustment.features)
+        position = f"{condition}, {position}{_uncontrolled(conclusion, placement)}"
     if conclusion.state != "caution":
-        return where
-    return f"{where}, but {because(conclusion.reasons[0], conclusion)}"
+        return position
+    return f"{position}, but {because(conclusion.reasons[0], conclusion)}"
 
 
 def _uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
@@ -63,9 +63,9 @@ def _uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
 
 def further(conclusion: Conclusion, placement: Placement) -> list[str]:
     """Return the reasons that the sentence leaves out."""
-    said = sentence(conclusion, placement)
-    found = [because(reason, conclusion) for reason in conclusion.reasons]
-    return [one for one in found if one not in said]
+    main_sentence = sentence(conclusion, placement)
+    reasons = [because(reason, conclusion) for reason in conclusion.reasons]
+    return [text for text in reasons if text not in main_sentence]
 
 
 def headline(
@@ -75,12 +75,12 @@ def headline(
 
     is_short  the second without its figures
     """
-    said = [sentence(one, placement) for one in conclusions.values()]
+    sentences = [sentence(conclusion, placement) for conclusion in conclusions.values()]
     if placement.refusal:
-        (text, *_) = said
+        (text, *_) = sentences
         text = f"{text[:1].upper()}{text[1:]}"
         return ":".join(text.split(":")[:2]) if is_short else text
-    models = zip(conclusions, said, strict=True)
+    models = zip(conclusions, sentences, strict=True)
     return "; ".join(f"{model}: {text}" for model, text in models)
 
 
@@ -97,19 +97,23 @@ def points(conclusion: Conclusion, placement: Placement) -> str | None:
 def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
     """Return a conclusion as the files have it, with its sentences."""
     effect = conclusion.effect or Effect(value=None)
-    adjusted = conclusion.adjustment
+    adjustment = conclusion.adjustment
     return {
         "state": conclusion.state,
         "sentence": sentence(conclusion, placement),
         "reasons": [
-            {"name": one.name, "value": one.value, "words": because(one, conclusion)}
-            for one in conclusion.reasons
+            {
+                "name": reason.name,
+                "value": reason.value,
+                "words": because(reason, conclusion),
+            }
+            for reason in conclusion.reasons
         ],
         "rating": effect.value,
         "ci_low": effect.low,
         "ci_high": effect.high,
-        "adjusted_for": [*adjusted.features] if adjusted else [],
-        "raw_rating": adjusted.raw.value if adjusted and adjusted.raw else None,
+        "adjusted_for": [*adjustment.features] if adjustment else [],
+        "raw_rating": adjustment.raw.value if adjustment and adjustment.raw else None,
         "n_prompts": conclusion.scope.n_prompts,
         "judge": conclusion.scope.judge,
         "whose": points(conclusion, placement),
@@ -131,16 +135,16 @@ def _style_row(placement: Placement, model: str) -> dict[str, Any] | None:
 
 
 def _missing_row(placement: Placement, model: str) -> dict[str, Any] | None:
-    found = placement.missing.get(model)
-    if found is None:
+    missing = placement.missing.get(model)
+    if missing is None:
         return None
     names_of_counts = ("n_battles", "n_lacks", "n_failed", "n_unjudged")
     ends = {
         f"{name}_{side}": getattr(end, name) if end else None
-        for side, end in (("if_lost", found.low), ("if_won", found.high))
+        for side, end in (("if_lost", missing.low), ("if_won", missing.high))
         for name in ("rating", "ci_low", "ci_high")
     }
-    return {name: getattr(found, name) for name in names_of_counts} | ends
+    return {name: getattr(missing, name) for name in names_of_counts} | ends
 
 
 # Reasons
@@ -180,12 +184,14 @@ def _style(reason: Reason) -> str:
 
 
 def _failures(reason: Reason) -> str:
-    n, of = reason.value or 0.0, reason.about["of"]
+    n, n_battles = reason.value or 0.0, reason.about["of"]
     low, high = reason.about["low"], reason.about["high"]
-    said = f"{n:,.0f} of its {of:,} battles {'has' if n == 1 else 'have'} no result"
+    text = (
+        f"{n:,.0f} of its {n_battles:,} battles {'has' if n == 1 else 'have'} no result"
+    )
     if low is None or high is None:
-        return f"{said}, without which nobody knows where it stands"
-    return f"{said}: it is at {number(low)} if it lost all of them, at {number(high)} if it won those of unknown result"
+        return f"{text}, without which nobody knows where it stands"
+    return f"{text}: it is at {number(low)} if it lost all of them, at {number(high)} if it won those of unknown result"
 
 
 _MORE_AND_LESS: Mapping[StyleFeature, tuple[str, str]] = {
@@ -223,15 +229,15 @@ def truth(placement: Placement, model: str) -> str | None:
     """Say the rating that simulated voters give; None where it is not known."""
     if placement.truth is None or model not in placement.truth.models:
         return None
-    true = placement.truth.row(model).rating
-    if true is None:
+    true_rating = placement.truth.row(model).rating
+    if true_rating is None:
         return None
     row = placement.board.row(model)
-    known = f"truly {true:.0f}, known because its voters are simulated"
+    truth_text = f"truly {true_rating:.0f}, known because its voters are simulated"
     if row.rating is None or row.ci_low is None or row.ci_high is None:
-        return f"{model}: not placed, {known}."
-    where = "inside" if row.ci_low <= true <= row.ci_high else "outside"
-    text = f"{model}: placed {_short(row)}, {known}: {where}."
+        return f"{model}: not placed, {truth_text}."
+    location = "inside" if row.ci_low <= true_rating <= row.ci_high else "outside"
+    text = f"{model}: placed {_short(row)}, {truth_text}: {location}."
     if placement.by_judge:
         text += f" The verdicts as they are: {_short(placement.by_judge.row(model))}."
     return text
@@ -264,17 +270,20 @@ def soft(placement: Placement, model: str) -> str | None:
 
 def missing_results(placement: Placement, model: str) -> str | None:
     """Say where a model stands if missing answers and verdicts count against it; None if nothing is missing."""
-    found = placement.missing.get(model)
-    if found is None or placement.refusal:
+    missing = placement.missing.get(model)
+    if missing is None or placement.refusal:
         return None
-    parts = {"without an answer": found.n_lacks, "without a verdict": found.n_unjudged}
-    counted = " and ".join(f"{count(n)} {part}" for part, n in parts.items() if n)
+    parts = {
+        "without an answer": missing.n_lacks,
+        "without a verdict": missing.n_unjudged,
+    }
+    counted = " and ".join(f"{count(n)} {kind}" for kind, n in parts.items() if n)
     ends = [
         with_interval(end) if end and end.rating is not None else "no rating"
-        for end in (found.low, found.high)
+        for end in (missing.low, missing.high)
     ]
     return (
-        f"{model}: {counted} of {count(found.n_battles)} battles: {ends[0]} if it lost all of them, {ends[1]} if it won "
+        f"{model}: {counted} of {count(missing.n_battles)} battles: {ends[0]} if it lost all of them, {ends[1]} if it won "
         "those of unknown result."
     )
 
@@ -305,10 +314,10 @@ def held_out(placement: Placement, model: str) -> str | None:
     human = next((r for r in placement.human_board.ratings if r.model == model), None)
     if rating is None or human is None or human.rating is None:
         return None
-    where = "higher" if rating > human.rating else "lower"
+    direction = "higher" if rating > human.rating else "lower"
     return (
         f"By humans alone {with_interval(human)}: the judge places {model} "
-        f"{number(abs(rating - human.rating))} points {where}."
+        f"{number(abs(rating - human.rating))} points {direction}."
     )
 
 

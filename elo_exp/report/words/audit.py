@@ -12,39 +12,45 @@ _NAMED = {"A": "the first", "B": "the second", "TIE": "a tie"}
 _SIDE = {"bias": "± ", "share": "< ", "floor": "> "}  # of the bound that is ok
 
 
-def conclusion(one: Conclusion) -> str:
+def conclusion(audit_conclusion: Conclusion) -> str:
     """Say how many probes were ok, which found a bias, and how many could not tell."""
-    biased = [r.name for r in one.reasons if r.about["verdict"] == "biased"]
-    listed = f" ({names(biased)})" if biased else ""
-    n_undecided = len(one.reasons) - len(biased)
+    biased_probes = [
+        r.name for r in audit_conclusion.reasons if r.about["verdict"] == "biased"
+    ]
+    probe_list = f" ({names(biased_probes)})" if biased_probes else ""
+    n_undecided = len(audit_conclusion.reasons) - len(biased_probes)
     return (
-        f"{one.subject} on {one.scope.dimension}: {len(one.others)} ok, {len(biased)} biased{listed}, "
-        f"{n_undecided} undecided{word_overlap([str(one.subject)])}"
+        f"{audit_conclusion.subject} on {audit_conclusion.scope.dimension}: "
+        f"{len(audit_conclusion.others)} ok, {len(biased_probes)} biased{probe_list}, "
+        f"{n_undecided} undecided{word_overlap([str(audit_conclusion.subject)])}"
     )
 
 
-def of_several(one: Conclusion) -> str:
+def of_several(audit_conclusion: Conclusion) -> str:
     """Say of several judges which are ok, which are biased, and of which nobody can tell."""
-    where = f"on {one.scope.dimension}"
-    if not one.reasons:
-        n = len(one.others)
-        said = "both" if n == 2 else f"all {n}"
-        return f"{where} {said} judges are ok{word_overlap(one.others)}"
-    told = []
-    for state, say in _OF_JUDGES.items():
-        who = [r.about["judge"] for r in one.reasons if r.name == state]
-        who = [*one.others] if state == "ok" else who
-        if who:
-            told.append(say(names(who), "is" if len(who) == 1 else "are"))
-    every = [*one.others, *(str(r.about["judge"]) for r in one.reasons)]
-    return f"{where} {'; '.join(told)}{word_overlap(every)}"
+    scope_text = f"on {audit_conclusion.scope.dimension}"
+    if not audit_conclusion.reasons:
+        n = len(audit_conclusion.others)
+        quantifier = "both" if n == 2 else f"all {n}"
+        return f"{scope_text} {quantifier} judges are ok{word_overlap(audit_conclusion.others)}"
+    parts = []
+    for state, describe in _OF_JUDGES.items():
+        judges = [r.about["judge"] for r in audit_conclusion.reasons if r.name == state]
+        judges = [*audit_conclusion.others] if state == "ok" else judges
+        if judges:
+            parts.append(describe(names(judges), "is" if len(judges) == 1 else "are"))
+    all_judges = [
+        *audit_conclusion.others,
+        *(str(r.about["judge"]) for r in audit_conclusion.reasons),
+    ]
+    return f"{scope_text} {'; '.join(parts)}{word_overlap(all_judges)}"
 
 
 _OF_JUDGES: Mapping[str, Callable[[str, str], str]] = {
-    "biased": lambda who, verb: f"{who} {verb} biased",
-    "cannot tell": lambda who, _: f"of {who} nobody can tell with so few prompts",
-    "not audited": lambda who, verb: f"{who} {verb} not audited",
-    "ok": lambda who, verb: f"{who} {verb} ok",
+    "biased": lambda judges, verb: f"{judges} {verb} biased",
+    "cannot tell": lambda judges, _: f"of {judges} nobody can tell with so few prompts",
+    "not audited": lambda judges, verb: f"{judges} {verb} not audited",
+    "ok": lambda judges, verb: f"{judges} {verb} ok",
 }
 
 
@@ -83,47 +89,47 @@ def elo(row: Mapping[str, Any]) -> str:
     return points(row["estimate"], sign=True)
 
 
-def gold(what: str, row: Mapping[str, Any]) -> str:
-    """Say how often a judge names the better of labelled pairs; `what` are these, or who that is."""
+def gold(subject: str, row: Mapping[str, Any]) -> str:
+    """Say how often a judge names the better of labelled pairs. `subject` names the pairs, or the judge."""
     accuracy, low, high, strict, kappa = (
         number(row[key], 3) for key in ("accuracy", "low", "high", "strict", "kappa")
     )
     invalid = f", {row['n_invalid']} invalid" * bool(row["n_invalid"])
     return (
-        f"gold {what}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
+        f"gold {subject}: accuracy {accuracy} [{low}, {high}], {strict} in both orders, kappa {kappa}, "
         f"{row['n']} pairs{invalid}"
     )
 
 
-def shown(one: Verdict) -> str:
+def shown(raw_verdict: Verdict) -> str:
     """Say what a verdict on x and y was, and which of them had been shown first."""
-    again = ", asked again" if one.repeat else ""
-    better = "" if one.verdict == "TIE" else " is better"
-    letter = "y" if one.position_swap else "x"
-    return f"{letter} shown first{again}: {_NAMED[one.verdict]}{better}."
+    again = ", asked again" if raw_verdict.repeat else ""
+    better = "" if raw_verdict.verdict == "TIE" else " is better"
+    letter = "y" if raw_verdict.position_swap else "x"
+    return f"{letter} shown first{again}: {_NAMED[raw_verdict.verdict]}{better}."
 
 
 def orders(
     dimension: str, n_pairs: int, n_flips: int, results: Sequence[Mapping[str, Any]]
 ) -> str:
     """Say how often the orders of a pair disagree, and a judge with itself; empty where nothing was asked twice."""
-    told = []
+    parts = []
     if n_pairs:
-        told.append(
+        parts.append(
             f" the two orders of a pair disagree in {percent(n_flips / n_pairs)} of pairs"
         )
     for row in results:
         if row["estimate"] is None:
             continue
         if row["probe"] == "retest":
-            told.append(
+            parts.append(
                 f" a repeated query has the same verdict in {percent(row['estimate'])}"
             )
         elif row["probe"] == "twin":
-            told.append(f" an answer ties with itself in {percent(row['estimate'])}")
+            parts.append(f" an answer ties with itself in {percent(row['estimate'])}")
         elif row["probe"].startswith("rubric: "):
-            told.append(
+            parts.append(
                 f" under the {row['probe']} kappa with the verdicts is {number(row['estimate'], 2, sign=True)} "
                 "beside that of a repeat"
             )
-    return f"{dimension}:{';'.join(told)}." if told else ""
+    return f"{dimension}:{';'.join(parts)}." if parts else ""

@@ -47,30 +47,38 @@ PAIRED = (
 
 def headline(conclusions: Sequence[CompareConclusion]) -> str:
     """Say whether anything changed between runs: of each dimension, or of estimates alone."""
-    said, at = _headline(conclusions), _at_equal(conclusions)
-    if not at:
-        return said
+    text, condition = _headline(conclusions), _at_equal(conclusions)
+    if not condition:
+        return text
     start = (
-        said if any(one.changes for one in conclusions) else said[0].lower() + said[1:]
+        text
+        if any(conclusion.changes for conclusion in conclusions)
+        else text[0].lower() + text[1:]
     )
-    return f"{at[0].upper()}{at[1:]}{start}"
+    return f"{condition[0].upper()}{condition[1:]}{start}"
 
 
 def _headline(conclusions: Sequence[CompareConclusion]) -> str:
-    moved = [conclusion for conclusion in conclusions if conclusion.changes]
-    if moved:
-        changed = [c.name for conclusion in moved for c in conclusion.changes]
-        dimensions = [conclusion.scope.dimension for conclusion in moved]
-        changed = list(dict.fromkeys(changed))
-        who = names(changed)
+    changed_conclusions = [
+        conclusion for conclusion in conclusions if conclusion.changes
+    ]
+    if changed_conclusions:
+        changed_names = [
+            c.name for conclusion in changed_conclusions for c in conclusion.changes
+        ]
+        dimensions = [conclusion.scope.dimension for conclusion in changed_conclusions]
+        changed_names = list(dict.fromkeys(changed_names))
+        subject = names(changed_names)
         if dimensions == [None]:
-            verb = "differs" if len(changed) == 1 else "differ"
-            return f"{who} {verb} significantly between runs"
+            verb = "differs" if len(changed_names) == 1 else "differ"
+            return f"{subject} {verb} significantly between runs"
         if len(conclusions) == 1:
-            return f"{who} moved significantly"
-        if len(moved) > 1:
-            who = "Entrants"  # not each of them in each
-        return f"{who} moved significantly in {names([d or '' for d in dimensions])}"
+            return f"{subject} moved significantly"
+        if len(changed_conclusions) > 1:
+            subject = "Entrants"  # not each of them in each
+        return (
+            f"{subject} moved significantly in {names([d or '' for d in dimensions])}"
+        )
     states = {conclusion.state for conclusion in conclusions}
     state = next((state for state in _BY_DOUBT if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
@@ -84,14 +92,14 @@ def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
     if not conclusion.changes:
         return (_OF_ESTIMATES if is_of_estimates else _OF_RATINGS)[conclusion.state]
     verb = "differs" if is_of_estimates else "moved"
-    shown = conclusion.changes[:_MAX_CHANGES]
+    changes = conclusion.changes[:_MAX_CHANGES]
     parts = [
         f"{change.name} {verb} by {_size(change.effect)}, in run {numbers[change.run]}"
-        for change in shown
+        for change in changes
     ]
-    n_more = len(conclusion.changes) - len(shown)
-    said = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
-    return f"{_at_equal([conclusion])}{said}"
+    n_more = len(conclusion.changes) - len(changes)
+    text = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
+    return f"{_at_equal([conclusion])}{text}"
 
 
 def _at_equal(conclusions: Sequence[CompareConclusion]) -> str:
@@ -102,11 +110,13 @@ def _at_equal(conclusions: Sequence[CompareConclusion]) -> str:
         if conclusion.firsts
         for features in conclusion.firsts.adjusted
     }
-    held = sorted({at_equal(features.split("+")) for features in controls if features})
-    if not held:
+    conditions = sorted(
+        {at_equal(features.split("+")) for features in controls if features}
+    )
+    if not conditions:
         return ""
     is_of_all = len(controls) == 1
-    return f"{names(held)}{'' if is_of_all else ' in some runs alone'}, "
+    return f"{names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
 
 
 def _size(effect: Effect) -> str:
@@ -145,12 +155,12 @@ def overlap(row: Row, runs: Sequence[int]) -> str:
         f"{count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
         f"{count(row['n_prompts'])} prompts with the {count(row['n_prompts_before'])} of run 1"
     )
-    shared = row["agreement"]
-    if shared["agreement"] is not None:
+    agreement = row["agreement"]
+    if agreement["agreement"] is not None:
         text += (
-            f"; the winner is the same in {percent(shared['agreement'])} of "
-            f"{count(shared['n_comparisons'])} shared comparisons (kappa "
-            f"{number(shared['kappa'], 2)})"
+            f"; the winner is the same in {percent(agreement['agreement'])} of "
+            f"{count(agreement['n_comparisons'])} shared comparisons (kappa "
+            f"{number(agreement['kappa'], 2)})"
         )
     if row["no_interval"]:
         text += f". No shift is tested: {row['no_interval']}"
@@ -175,7 +185,7 @@ def run_line(row: Row, run: int) -> str:
         (usage.get("judge_calls"), "new verdicts"),
         (usage.get("verdicts_stored"), "cached"),
     ]
-    parts = "".join(f", {count(n)} {what}" for n, what in counts if n)
+    parts = "".join(f", {count(n)} {noun}" for n, noun in counts if n)
     if row["dollars"] is not None:  # which an artifact does not say
         parts += f", ${row['dollars']:,.2f}"
     return f"run {run}  {row['run']}: {row['experiment']}{judge}{parts}"

@@ -15,46 +15,51 @@ from elo_exp.report.words.judge import ODD
 def verdict(conclusion: Conclusion) -> str:
     """Say what a gate concluded, and where it cannot tell, why and what would help."""
     subject, has_several = conclusion.subject, conclusion.scope.dimension is not None
-    by = "By shared words " if conclusion.scope.kind == "words" else ""
+    prefix = "By shared words " if conclusion.scope.kind == "words" else ""
     if conclusion.state == "same answers":
         return (
             f"{subject} gave the baseline's answer to all {count(conclusion.scope.n_prompts)} prompts: nothing to "
             "compare, and no judge was asked. Was the change applied?"
         )
     if conclusion.state == "pass":
-        where = " in any dimension" if has_several else ""
-        return f"{by}{subject} is not worse than the baseline by more than the margin{where}."
+        scope_text = " in any dimension" if has_several else ""
+        return f"{prefix}{subject} is not worse than the baseline by more than the margin{scope_text}."
     if conclusion.state == "fail":
-        where = f" in {names(conclusion.others)}" if has_several else ""
+        scope_text = f" in {names(conclusion.others)}" if has_several else ""
         if not conclusion.reasons:
-            return f"{by}{subject} is worse than the baseline{where}."
-        told = _sentences(
+            return f"{prefix}{subject} is worse than the baseline{scope_text}."
+        sentences = _sentences(
             conclusion.reasons, str(subject), has_several=len(conclusion.others) > 1
         )
-        lost = f"{by}{subject} loses to the baseline{where}, but another cause than quality could explain it."
-        return " ".join([lost, *told]).replace("\N{NO-BREAK SPACE}", " ")
-    told = _sentences(conclusion.reasons, str(subject), has_several=has_several)
+        loss_sentence = (
+            f"{prefix}{subject} loses to the baseline{scope_text}, but another cause than quality could "
+            "explain it."
+        )
+        return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
+    sentences = _sentences(conclusion.reasons, str(subject), has_several=has_several)
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
     has_opening = conclusion.reasons[0].name not in _WITHOUT_OPENING
-    said = " ".join([opening, *told] if has_opening else told)
-    return said.replace("\N{NO-BREAK SPACE}", " ")
+    text = " ".join([opening, *sentences] if has_opening else sentences)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _sentences(
     reasons: Sequence[Reason], subject: str, *, has_several: bool
 ) -> list[str]:
     """Say why nothing can be told, and what would help: each sentence once, with the dimensions of which it is true."""
-    dimensions: dict[tuple[str, str], list[str]] = {}
+    dimensions_by_text: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
         text = _REASONS[reason.name](reason, subject)
-        of_text = dimensions.setdefault((reason.name, text), [])
+        text_dimensions = dimensions_by_text.setdefault((reason.name, text), [])
         if has_several and reason.name != "power":
-            of_text += filter(None, [reason.about.get("dimension")])
+            text_dimensions += filter(None, [reason.about.get("dimension")])
     sentences = []
-    for (name, text), where in dimensions.items():
+    for (name, text), text_dimensions in dimensions_by_text.items():
         is_lowered = name in _LOWERED or text.startswith("The ")
-        first = text[:1].lower() if where and is_lowered else text[:1]
-        sentences.append(f"{f'In {names(where)}, ' * bool(where)}{first}{text[1:]}")
+        first_letter = text[:1].lower() if text_dimensions and is_lowered else text[:1]
+        sentences.append(
+            f"{f'In {names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
+        )
     return sentences
 
 
@@ -69,22 +74,22 @@ def _few(reason: Reason, subject: str) -> str:
 
 def _same_verdict(reason: Reason, subject: str) -> str:
     about = reason.about
-    named = {"A": "named the first answer", "B": "named the second answer"}
-    what = named.get(about["verdict"], "named a tie")
-    return f"No result: the judge {what} in {count(about['n'])} of {count(about['of'])} comparisons."
+    phrases = {"A": "named the first answer", "B": "named the second answer"}
+    phrase = phrases.get(about["verdict"], "named a tie")
+    return f"No result: the judge {phrase} in {count(about['n'])} of {count(about['of'])} comparisons."
 
 
 def _control(reason: Reason, subject: str) -> str:
     about = reason.about
     if about["state"] == "not done":
         return _CONTROL_NOT_DONE[about["why"]]
-    lost = (
+    text = (
         f"The judge named a degraded copy of the baseline's answer the loser on {count(about['n'])} of "
         f"{count(about['n_prompts'])} prompts (at least {count(about['least'])} are needed)"
     )
     if about["state"] == "cannot tell":
-        return f"{lost}. On {count(about['n_missing'])} it gave no verdict."
-    return f"{lost}. Nothing shows that it can see a worse candidate."
+        return f"{text}. On {count(about['n_missing'])} it gave no verdict."
+    return f"{text}. Nothing shows that it can see a worse candidate."
 
 
 _CONTROL_NOT_DONE = {
@@ -153,24 +158,24 @@ def _length(reason: Reason, subject: str) -> str:
             f"would be {number(about['share_at_equal_length'], 3)}."
         )
     if about.get("lowest") is None:
-        at = "cannot be told"
+        limit = "cannot be told"
     elif about["favours"] == "baseline":
-        at = f"may be as high as {number(min(about['highest'], 1.0), 3)}"
+        limit = f"may be as high as {number(min(about['highest'], 1.0), 3)}"
     else:
-        at = f"may be as low as {number(max(about['lowest'], 0.0), 3)}"
+        limit = f"may be as low as {number(max(about['lowest'], 0.0), 3)}"
     return (
         f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
-        f"length the share {at}."
+        f"length the share {limit}."
     )
 
 
 def _responses(reason: Reason, subject: str) -> str:
     flagged = next(iter(reason.about["flagged"].values()))
-    odd = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
-    one, other = f"{subject}'s", "the baseline's"
+    flags = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
+    owner, other_owner = f"{subject}'s", "the baseline's"
     if reason.about["favours"] == "baseline":
-        one, other = "The baseline's", one
-    return f"{one} answers are unusual, and {other} are not: {names(odd)}."
+        owner, other_owner = "The baseline's", owner
+    return f"{owner} answers are unusual, and {other_owner} are not: {names(flags)}."
 
 
 def _kin(reason: Reason, subject: str) -> str:
@@ -186,10 +191,10 @@ def _kin(reason: Reason, subject: str) -> str:
 
 
 def _audit(reason: Reason, subject: str) -> str:
-    biased = [
+    biased_probes = [
         row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
     ]
-    return f"An audit found the judge biased ({names(biased)})."
+    return f"An audit found the judge biased ({names(biased_probes)})."
 
 
 def _power(reason: Reason, subject: str) -> str:
@@ -212,16 +217,16 @@ def _invalid(reason: Reason, subject: str) -> str:
     """Say what invalid verdicts may hide."""
     about = reason.about
     share = percent(reason.value)
-    told = f"{count(about['n_invalid'])} of {count(about['n_prompts'])} prompts ({share}) have no valid verdict."
+    count_sentence = f"{count(about['n_invalid'])} of {count(about['n_prompts'])} prompts ({share}) have no valid verdict."
     as_lost = f"Counted as lost, the share may be as low as {number(about['low'], 3)}"
     if about["would"] == "pass":
-        return f"{told} {as_lost}; without them {subject} would pass."
+        return f"{count_sentence} {as_lost}; without them {subject} would pass."
     if about["would"] == "fail":
         as_won = (
             f"Counted as won, the share may be as high as {number(about['high'], 3)}"
         )
-        return f"{told} {as_won}; without them {subject} would fail."
-    return f"{told} {as_lost}; with so many, no number of prompts would pass an equal candidate."
+        return f"{count_sentence} {as_won}; without them {subject} would fail."
+    return f"{count_sentence} {as_lost}; with so many, no number of prompts would pass an equal candidate."
 
 
 _REASONS: Mapping[str, Callable[[Reason, str], str]] = {
@@ -251,14 +256,16 @@ def margin(share: float, elo: float | None, alpha: float) -> str:
 
 def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
     """Say how much of alpha results with fewer prompts have used; [] if there are none."""
-    spent = {name: one.spent.get("pass", 0.0) for name, one in earlier.items()}
-    name = max(spent, key=spent.__getitem__, default="")
-    if not spent or not spent[name]:
+    spent_alpha = {
+        name: gates.spent.get("pass", 0.0) for name, gates in earlier.items()
+    }
+    name = max(spent_alpha, key=spent_alpha.__getitem__, default="")
+    if not spent_alpha or not spent_alpha[name]:
         return []
-    left, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
+    remaining_alpha, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
     return [
-        f"Results shown before prompts were added: {count(n_looks)}, which used {spent[name]:g} of alpha ({left:g} is "
-        "left)."
+        f"Results shown before prompts were added: {count(n_looks)}, which used {spent_alpha[name]:g} of alpha "
+        f"({remaining_alpha:g} is left)."
     ]
 
 
@@ -291,13 +298,13 @@ def lost(n_prompts: int) -> str:
 
 def rules(margin: float) -> list[str]:
     """Say what a share of points is, and which shares pass and fail."""
-    least = number(0.5 - margin, 3)
+    min_share = number(0.5 - margin, 3)
     return [
         "Share of points: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts; 0.500 is as good as "
         "the baseline.",
-        f"Pass: every lower bound above {least}, and no check against it. Fail: an upper bound below 0.500, "
+        f"Pass: every lower bound above {min_share}, and no check against it. Fail: an upper bound below 0.500, "
         "by a judge that does not favour the baseline.",
-        f"A comparison whose two orders name different winners counts {least} in the lower bound: it may hide a loss.",
+        f"A comparison whose two orders name different winners counts {min_share} in the lower bound: it may hide a loss.",
     ]
 
 
@@ -306,10 +313,10 @@ def control(checks: Sequence[Check]) -> list[str]:
 
     checks  named control, by dimension
     """
-    done = [check for check in checks if check.of]
-    if not done:
+    done_checks = [check for check in checks if check.of]
+    if not done_checks:
         return []
-    copies = " and ".join(f"{check.n} of {check.of}" for check in done)
+    copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
     return [
         f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
         f"(at least {MIN_CONTROLS_LOST} have to)."

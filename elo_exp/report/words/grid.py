@@ -39,25 +39,25 @@ def answer(
     size    prompts in each sample
     shares  by label share: of the headlines that may be reported
     """
-    words = (
+    text = (
         f"In samples of {count(size)} prompts with {_between(map(percent, _ends(shares)))} of the "
         f"logged answers labelled, {_between(map(percent, _ends(shares.values())))} of the "
         "headlines may be reported"
     )
     if reported:
-        words += (
+        text += (
             f": they are off by {_errors(reported, 'rmse')} (root mean square error)"
         )
         if reported[0]["rmse_judge"] is not None:
-            off = _errors(reported, "rmse_judge")
-            words += f", where the judge's mean scores alone are off by {off}"
+            judge_error = _errors(reported, "rmse_judge")
+            text += f", where the judge's mean scores alone are off by {judge_error}"
         if coverage is not None:
             share, low, high = coverage
-            words += (
+            text += (
                 f", and {percent(share)} of their 95 % intervals hold the truth "
                 f"({percent_between(low, high)} by the number of draws)"
             )
-    return f"{words}."
+    return f"{text}."
 
 
 def _errors(rows: Sequence[Row], column: str) -> str:
@@ -65,8 +65,8 @@ def _errors(rows: Sequence[Row], column: str) -> str:
 
 
 def _ends(values: Iterable[float]) -> tuple[float, float]:
-    known = sorted(values)
-    return known[0], known[-1]
+    ordered = sorted(values)
+    return ordered[0], ordered[-1]
 
 
 def _between(ends: Iterable[str]) -> str:

@@ -97,57 +97,67 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     """
     if kind == "people":
         return "none: battles are votes"
-    every = [
+    console_checks = [
         check
-        for some in checks.values()
-        for check in some
+        for dimension_checks in checks.values()
+        for check in dimension_checks
         if check.name != "one_verdict" or check.state == FAILED
     ]
-    failed = {c.name for c in every if c.is_failed_by_judge or c.is_one_order}
-    said = {
+    failed_names = {
+        c.name for c in console_checks if c.is_failed_by_judge or c.is_one_order
+    }
+    text_by_check = {
         name: f"{words} {value}"
         for name, words in _MEASURED.items()
-        if (value := _by_dimension([c for c in every if c.name == name]))
+        if (value := _by_dimension([c for c in console_checks if c.name == name]))
     }
-    for check in every:
-        if check.name in failed and check.name not in said:
-            said[check.name] = _FAILED[check.name](check.about or {})
-    absent = [
+    for check in console_checks:
+        if check.name in failed_names and check.name not in text_by_check:
+            text_by_check[check.name] = _FAILED[check.name](check.about or {})
+    missing_labels = [
         words
         for name, words in _POSITION.items()
         if not checks
         or any(
-            all(c.name != name or c.value is None for c in some)
-            for some in checks.values()
+            all(c.name != name or c.value is None for c in dimension_checks)
+            for dimension_checks in checks.values()
         )
     ]
-    measured = ", ".join(words for name, words in said.items() if name not in failed)
-    if failed:
-        cautions = ", ".join(words for name, words in said.items() if name in failed)
-        state = f"CAUTION: {cautions}" + (f"; {measured}" if measured else "")
+    passed_text = ", ".join(
+        words for name, words in text_by_check.items() if name not in failed_names
+    )
+    if failed_names:
+        cautions = ", ".join(
+            words for name, words in text_by_check.items() if name in failed_names
+        )
+        state = f"CAUTION: {cautions}" + (f"; {passed_text}" if passed_text else "")
     else:
-        state = f"NOT CHECKED: {', '.join(absent)}" if absent else "checked"
-        state += f"{', ' if absent else ': '}{measured}" if measured else ""
+        state = (
+            f"NOT CHECKED: {', '.join(missing_labels)}" if missing_labels else "checked"
+        )
+        state += (
+            f"{', ' if missing_labels else ': '}{passed_text}" if passed_text else ""
+        )
     if kind == "words":
-        return f"compares words{': ' if not failed else ', '}{state if failed else measured}"
+        return f"compares words{': ' if not failed_names else ', '}{state if failed_names else passed_text}"
     return state
 
 
 def _by_dimension(checks: Sequence[Check]) -> str:
     """One figure where all dimensions agree, else each: "91/25/64 %"."""
-    measured = [check for check in checks if check.value is not None]
-    values = [check.value for check in measured]
+    checks_with_value = [check for check in checks if check.value is not None]
+    values = [check.value for check in checks_with_value]
     percents = list(dict.fromkeys(map(percent, values)))
-    states = {check.state for check in measured}
+    states = {check.state for check in checks_with_value}
     is_open = CANNOT_TELL in states and FAILED not in states
     state = " (cannot tell)" if is_open else ""
     if len(percents) > 1:
         shares = "/".join(number(100 * value) for value in values if value is not None)
         return f"{shares} %{state}"
     if percents:
-        low, high = measured[0].low, measured[0].high
+        low, high = checks_with_value[0].low, checks_with_value[0].high
         interval = ""
-        if len(measured) == 1 and low is not None and high is not None:
+        if len(checks_with_value) == 1 and low is not None and high is not None:
             interval = f" [{number(100 * low)}, {number(100 * high)}]"
         return f"{percents[0]}{interval}{state}"
     is_one_order = any(check.is_one_order for check in checks)
@@ -194,25 +204,25 @@ def verdict(
     checks   by dimension
     refusal  why it cannot be used, where more than its checks says so
     """
-    failed, odd = (
+    failed_sentences, odd_sentences = (
         [
             f"{dimension}: {reason(check)}"
-            for dimension, some in checks.items()
-            for check in some
+            for dimension, dimension_checks in checks.items()
+            for check in dimension_checks
             if (check.state == FAILED or check.is_one_order)
-            and (check.name != "responses") is of_judge
+            and (check.name != "responses") is is_about_judge
         ]
-        for of_judge in (True, False)
+        for is_about_judge in (True, False)
     )
     has_position = any(
         check.name in ("flips", "first_shown") and check.value is not None
-        for some in checks.values()
-        for check in some
+        for dimension_checks in checks.values()
+        for check in dimension_checks
     )
     if refusal:
         sentences = [f"Verdict: refused. {refusal[:1].upper()}{refusal[1:]}."]
-    elif failed:
-        sentences = ["Verdict: caution.", *failed]
+    elif failed_sentences:
+        sentences = ["Verdict: caution.", *failed_sentences]
     else:
         sentences = ["Verdict: no check failed."] if has_position else []
     if not refusal:
@@ -221,19 +231,21 @@ def verdict(
         sentences.append(
             "Position bias was not checked: no comparison was judged in both orders."
         )
-    return [*sentences, *odd]
+    return [*sentences, *odd_sentences]
 
 
 def _left_open(checks: Mapping[str, Sequence[Check]]) -> list[str]:
     """Say which checks the data leave open, in which dimensions."""
-    where: dict[str, list[str]] = {}
-    for dimension, some in checks.items():
-        for check in some:
+    dimensions_by_label: dict[str, list[str]] = {}
+    for dimension, dimension_checks in checks.items():
+        for check in dimension_checks:
             if check.state == CANNOT_TELL:
-                where.setdefault(CHECKS[check.name][0], []).append(dimension)
+                dimensions_by_label.setdefault(CHECKS[check.name][0], []).append(
+                    dimension
+                )
     return [
         f"Cannot tell, in {names(dimensions)}: {label.lower()}."
-        for label, dimensions in where.items()
+        for label, dimensions in dimensions_by_label.items()
     ]
 
 
@@ -243,9 +255,9 @@ def reason(check: Check) -> str:
 
 
 def _reason_of_one_verdict(check: Check, about: About) -> str:
-    said = _ONE_VERDICT[about["kind"]]
+    text = _ONE_VERDICT[about["kind"]]
     return (
-        f"{said.capitalize()} in {_of(check, about)} comparisons: nothing was compared."
+        f"{text.capitalize()} in {_of(check, about)} comparisons: nothing was compared."
     )
 
 
@@ -304,12 +316,12 @@ def _reason_of_answers(check: Check, about: About) -> str:
 
 
 def _reason_of_audit(check: Check, about: About) -> str:
-    biased = [
+    biased_probes = [
         f"{row['probe']} {number(row['estimate'], 2, sign=True)}"
         for row in about["results"]
         if row["verdict"] == "biased"
     ]
-    return f"The judge’s audit found it biased: {', '.join(biased)}."
+    return f"The judge’s audit found it biased: {', '.join(biased_probes)}."
 
 
 def _reason_of_kin(check: Check, about: About) -> str:
@@ -417,10 +429,10 @@ def _of_answers(check: Check, about: About) -> str:
 
 
 def _of_equal_answers(check: Check, about: About) -> str:
-    most, *others = about["pairs"]
-    also = f"; {count(len(others))} more pairs" if others[1:] else ""
-    also = "; one more pair" if len(others) == 1 else also
-    return f"{most['first']} and {most['second']}, {_of(check, about)} prompts{also}"
+    top_pair, *other_pairs = about["pairs"]
+    more_text = f"; {count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
+    more_text = "; one more pair" if len(other_pairs) == 1 else more_text
+    return f"{top_pair['first']} and {top_pair['second']}, {_of(check, about)} prompts{more_text}"
 
 
 def _of_audit(check: Check, about: About) -> str:
@@ -486,10 +498,10 @@ def word_overlap(judges: Iterable[str]) -> str:
 
     judges  names of those that the figure is about
     """
-    counting = [name for name in dict.fromkeys(judges) if _counts_words(name)]
-    if not counting:
+    word_counters = [name for name in dict.fromkeys(judges) if _counts_words(name)]
+    if not word_counters:
         return ""
-    return f" ({names(counting)} compares words alone: no opinion on quality)"
+    return f" ({names(word_counters)} compares words alone: no opinion on quality)"
 
 
 def _counts_words(name: str) -> bool:
@@ -498,19 +510,19 @@ def _counts_words(name: str) -> bool:
 
 def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
     """Return the warning of a bank that the study was not written for."""
-    told = as_whom(roles).removeprefix(" as ")
+    role_text = as_whom(roles).removeprefix(" as ")
     return (
-        f"study {study} tells the judge that it is {told}, about {path}. For prompts of any kind: study=own; to keep "
+        f"study {study} tells the judge that it is {role_text}, about {path}. For prompts of any kind: study=own; to keep "
         f"it: study={study}."
     )
 
 
 def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
     """Return the line that says how reference answers could be judged by."""
-    chosen = ",".join([*rubrics, "correctness"])
+    rubric_list = ",".join([*rubrics, "correctness"])
     return (
         f"{count(n)} of {count(n_prompts)} prompts have a reference answer, which the judge is not shown; "
-        f"'rubric=[{chosen}]' has it judge by them, too"
+        f"'rubric=[{rubric_list}]' has it judge by them, too"
     )
 
 
@@ -532,12 +544,15 @@ def none_chosen(
     for name, price in dollars.items():
         by_key.setdefault(keys[name], []).append(f"judge={name}   ${price:,.2f}")
     choices = {
-        **{"    ".join(some): f"by batch, {key}" for key, some in by_key.items()},
+        **{
+            "    ".join(key_choices): f"by batch, {key}"
+            for key, key_choices in by_key.items()
+        },
         "judge=openai_compatible judge.base_url=URL judge.model=NAME": "a server of your own",
         "judge=lexical": "free: counts words, and can find nothing",
     }
-    first = next(iter(choices))
-    choices[first] += "; plan=true has the detail"
+    first_choice = next(iter(choices))
+    choices[first_choice] += "; plan=true has the detail"
     width = max(map(len, choices))
     return (
         f"judge: none is chosen. For {queries}{where}:",
@@ -547,8 +562,10 @@ def none_chosen(
 
 def plan_of_kin(models: Sequence[str], family: str) -> str:
     """Return the line of a plan that says who would be judged by a model of its own family."""
-    verb, whose = ("is", "its") if len(models) == 1 else ("are", "their")
-    return f"kin      {names(models)} {verb} judged by {whose} own family ({family})"
+    verb, possessive = ("is", "its") if len(models) == 1 else ("are", "their")
+    return (
+        f"kin      {names(models)} {verb} judged by {possessive} own family ({family})"
+    )
 
 
 def conversations(extent: Mapping[str, Any]) -> str:
@@ -619,14 +636,14 @@ def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
     odd  shares by model and kind, such as {"c": {"refused": 0.26}}: "refusals: c 26 %"
     """
     kinds = []
-    for kind, words in ODD.items():
+    for kind, label in ODD.items():
         shares = [
             f"{model} {percent(flags[kind])}"
             for model, flags in odd.items()
             if kind in flags
         ]
         if shares:
-            kinds.append(f"{words}: {', '.join(shares)}")
+            kinds.append(f"{label}: {', '.join(shares)}")
     return "; ".join(kinds)
 
 
@@ -635,36 +652,38 @@ def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
     diagnoses  by dimension, as in Standings; those without the key audit had no judge
     """
-    lines, without = [], []
+    lines, unaudited = [], []
     for dimension, diagnosis in diagnoses.items():
         if "audit" not in diagnosis:
             continue
         if "date" in diagnosis["audit"]:
             lines.append(_audited(dimension, diagnosis["audit"]))
         else:
-            without.append(dimension)
-    if without:
-        where = f" for {names(without)}" if len(without) < len(diagnoses) else ""
+            unaudited.append(dimension)
+    if unaudited:
+        scope_text = (
+            f" for {names(unaudited)}" if len(unaudited) < len(diagnoses) else ""
+        )
         lines.append(
-            f"Judge not audited{where} (experiment=audit, its price with plan=true)."
+            f"Judge not audited{scope_text} (experiment=audit, its price with plan=true)."
         )
     return lines
 
 
 def _audited(dimension: str, audit: Mapping[str, Any]) -> str:
     verdicts = [row["verdict"] for row in audit["results"]]
-    biased = []
+    biased_probes = []
     for row in audit["results"]:
         if row["verdict"] == "biased":
             elo = f", about {points(abs(row['estimate']))} Elo"
             estimate = number(row["estimate"], 2, sign=True)
-            biased.append(
+            biased_probes.append(
                 f"{row['probe']} {estimate}{elo if row['kind'] == 'bias' else ''}"
             )
-    listed = f" ({'; '.join(biased)})" if biased else ""
+    probe_list = f" ({'; '.join(biased_probes)})" if biased_probes else ""
     return (
         f"Judge audited {audit['date'][:10]} for {dimension}: {verdicts.count('ok')} ok, "
-        f"{len(biased)} biased{listed}, {verdicts.count('cannot tell')} undecided."
+        f"{len(biased_probes)} biased{probe_list}, {verdicts.count('cannot tell')} undecided."
     )
 
 

@@ -45,13 +45,13 @@ def _by(conclusion: Conclusion) -> str:
 def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
     """Say who is preferred, where judges have not passed their checks, or who leads, with what stands against it."""
     reason = conclusion.reasons[0]
-    who = names(reason.about["judges"])
+    judge_names = names(reason.about["judges"])
     if reason.name == "against":
-        return f"{leads}, but by {who} something stands against it"
+        return f"{leads}, but by {judge_names} something stands against it"
     if reason.name == "votes":
-        return f"{prefers}, but by {who} {reason.about['model']} is ahead of it"
+        return f"{prefers}, but by {judge_names} {reason.about['model']} is ahead of it"
     verb = "has" if len(reason.about["judges"]) == 1 else "have"
-    return f"{prefers}, but {who} {verb} not passed the checks of a judge"
+    return f"{prefers}, but {judge_names} {verb} not passed the checks of a judge"
 
 
 def _few(conclusion: Conclusion, _: str) -> str:
@@ -67,35 +67,36 @@ def _none(conclusion: Conclusion, _: str) -> str:
 
 def _undecided(conclusion: Conclusion, _: str) -> str:
     if conclusion.reasons[0].name == "failures":
-        said = say_failures(conclusion, _by(conclusion))
-        return f"no clear winner whichever such judge is asked: {said}"
-    others = names(conclusion.reasons[0].about["models"])
+        failure_text = say_failures(conclusion, _by(conclusion))
+        return f"no clear winner whichever such judge is asked: {failure_text}"
+    other_models = names(conclusion.reasons[0].about["models"])
     return (
         f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
-        f"{_by(conclusion)}; {others} may be as good"
+        f"{_by(conclusion)}; {other_models} may be as good"
     )
 
 
 def _disagreement(conclusion: Conclusion, _: str) -> str:
     pairs = conclusion.reasons[0].about["pairs"]
-    one, other, higher, lower = pairs[0]
+    judge, other_judge, higher, lower = pairs[0]
     more = f"; {len(pairs) - 1} more in judges.json" if pairs[1:] else ""
-    return f"they disagree on {higher} and {lower}: {one} has {higher} ahead, {other} {lower}{more}"
+    return f"they disagree on {higher} and {lower}: {judge} has {higher} ahead, {other_judge} {lower}{more}"
 
 
 _JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
     "few": _few,
     "undecided": _undecided,
-    "words": lambda one, _: (
-        f"by shared words {one.subject} is ahead of {one.rival} by {_by(one)}"
+    "words": lambda conclusion, _: (
+        f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_by(conclusion)}"
     ),
-    "caution": lambda one, _: _with_caution(
-        one,
-        f"the judges prefer {one.subject} to {one.rival} by {_by(one)}",
-        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}",
+    "caution": lambda conclusion, _: _with_caution(
+        conclusion,
+        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {_by(conclusion)}",
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {_by(conclusion)}",
     ),
-    "leads": lambda one, _: (
-        f"{one.subject} leads {one.rival} whichever such judge is asked, by {_by(one)}{lead_in_worst_case(one)}"
+    "leads": lambda conclusion, _: (
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
+        f"by {_by(conclusion)}{lead_in_worst_case(conclusion)}"
     ),
 }
 
@@ -110,10 +111,8 @@ def _have_ahead(conclusion: Conclusion, all_of_them: str) -> str:
 
 
 def _not_significant(conclusion: Conclusion, all_of_them: str) -> str:
-    open_for = names(conclusion.reasons[0].about["judges"])
-    return (
-        f"{_have_ahead(conclusion, all_of_them)}, but not significantly by {open_for}"
-    )
+    judge_names = names(conclusion.reasons[0].about["judges"])
+    return f"{_have_ahead(conclusion, all_of_them)}, but not significantly by {judge_names}"
 
 
 def _different_leaders(conclusion: Conclusion, _: str) -> str:
@@ -122,15 +121,15 @@ def _different_leaders(conclusion: Conclusion, _: str) -> str:
 
 
 def _no_leader(conclusion: Conclusion, _: str) -> str:
-    without = conclusion.reasons[0].about["judges"]
-    return f"{names(without)} {'has' if len(without) == 1 else 'have'} no entrant ahead"
+    judges = conclusion.reasons[0].about["judges"]
+    return f"{names(judges)} {'has' if len(judges) == 1 else 'have'} no entrant ahead"
 
 
 def _lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
-    lost = names(conclusion.reasons[0].about["judges"])
+    judge_names = names(conclusion.reasons[0].about["judges"])
     return (
-        f"{_have_ahead(conclusion, all_of_them)}, but by {lost} the lead is lost if missing answers and unknown verdicts "
-        "count against it"
+        f"{_have_ahead(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
+        "and unknown verdicts count against it"
     )
 
 
@@ -144,16 +143,16 @@ _APART: Mapping[str, Callable[[Conclusion, str], str]] = {
     "none": _none,
     "few": _few,
     "disagree": _disagreement,
-    "undecided": lambda one, all_of_them: (
-        f"no clear winner: {_APART_UNDECIDED[one.reasons[0].name](one, all_of_them)}"
+    "undecided": lambda conclusion, all_of_them: (
+        f"no clear winner: {_APART_UNDECIDED[conclusion.reasons[0].name](conclusion, all_of_them)}"
     ),
-    "words": lambda one, all_of_them: (
-        f"by shared words {_have_ahead(one, all_of_them)}"
+    "words": lambda conclusion, all_of_them: (
+        f"by shared words {_have_ahead(conclusion, all_of_them)}"
     ),
-    "caution": lambda one, all_of_them: _with_caution(
-        one,
-        f"{all_of_them} prefer {one.subject} to {_rival(one)}",
-        _have_ahead(one, all_of_them),
+    "caution": lambda conclusion, all_of_them: _with_caution(
+        conclusion,
+        f"{all_of_them} prefer {conclusion.subject} to {_rival(conclusion)}",
+        _have_ahead(conclusion, all_of_them),
     ),
     "agree": _have_ahead,
 }
@@ -167,8 +166,8 @@ def cannot_show(opinion: Opinion) -> str:
     """Say what other judges like these would not show, and who does."""
     if opinion.populations:
         return f"{_SHARED}. The votes of {names(opinion.populations)} do"
-    asked = "" if opinion.conclusion.scope.source else ": experiment=label"
-    return f"{_SHARED}. People show it{asked}"
+    suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
+    return f"{_SHARED}. People show it{suffix}"
 
 
 def tone(conclusion: Conclusion) -> str:
@@ -181,21 +180,21 @@ def tone(conclusion: Conclusion) -> str:
 def spread(opinion: Opinion) -> str:
     """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
     n, panel = len(opinion.judges), opinion.panel
-    counted = f"{n} judge{'s' if n != 1 else ''}{_beside(opinion)}"
+    judge_count = f"{n} judge{'s' if n != 1 else ''}{_beside(opinion)}"
     if panel is None:
-        return f"{counted}; {refused(opinion.refusal)}"
+        return f"{judge_count}; {refused(opinion.refusal)}"
     judge, model, points = panel.widest_taste()
-    where = "higher" if points > 0 else "lower"
-    said = f"{counted}, tau {number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
+    direction = "higher" if points > 0 else "lower"
+    text = f"{judge_count}, tau {number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
     if abs(points) >= 1.0:
-        others = "the others do" if n > 2 else "the other does"
-        said += f"; {judge} rates {model} {number(abs(points))} {where} than {others}"
+        other_judges = "the others do" if n > 2 else "the other does"
+        text += f"; {judge} rates {model} {number(abs(points))} {direction} than {other_judges}"
     if not panel.has_joint:
-        said += (
+        text += (
             f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
             "there is no joint one"
         )
-    return said
+    return text
 
 
 def _beside(opinion: Opinion) -> str:
@@ -209,10 +208,10 @@ def refused(reason: Reason | None) -> str:
     """Say why there is no joint board, and no tau."""
     if reason is None:
         return ""
-    said = _NO_JOINT[reason.name].format(
+    text = _NO_JOINT[reason.name].format(
         **reason.about, entrants=names(reason.about.get("models", ()))
     )
-    return f"no joint board: {said}"
+    return f"no joint board: {text}"
 
 
 _NO_JOINT = {
@@ -233,38 +232,41 @@ def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
     column    of the file, that names them
     is_asked  whether a setting has it so; else they are votes
     """
-    n, shown = len(judges), sorted(judges)[:_MAX_NAMED]
-    who = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
-    listed = ", ".join(map(repr, shown)) + (", ..." if n > len(shown) else "")
+    n, shown_names = len(judges), sorted(judges)[:_MAX_NAMED]
+    pool = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
+    name_list = ", ".join(map(repr, shown_names)) + (
+        ", ..." if n > len(shown_names) else ""
+    )
     if is_asked:
         return (
-            f"the verdicts of {who} ({listed}), as if one judge had given them: intervals cover other prompts, and no "
+            f"the verdicts of {pool} ({name_list}), as if one judge had given them: intervals cover other prompts, and no "
             "other judges."
         )
     return (
-        f"the verdicts of {who} ({listed}), as one population: intervals cover other prompts, and no other voters. "
+        f"the verdicts of {pool} ({name_list}), as one population: intervals cover other prompts, and no other voters. "
         f"battles_columns.dimension={column} rates each apart, battles_filter.judge_model=NAME one alone."
     )
 
 
-def repeats(found: Repeats, *, column: str | None) -> str:
+def repeats(repeat_counts: Repeats, *, column: str | None) -> str:
     """Say that comparisons were judged more than once by one judge.
 
     column  of the file, that names judges
     """
-    n = len(found.judges) - _MAX_NAMED
+    n = len(repeat_counts.judges) - _MAX_NAMED
     more = [f"{n} more"] if n > 0 else []
-    who = names([*found.judges[:_MAX_NAMED], *more])
+    judge_names = names([*repeat_counts.judges[:_MAX_NAMED], *more])
     return (
-        f"{who} judged {found.n:,} of {found.of:,} comparisons more than once. All verdicts count; those on one prompt are "
-        f"one prompt’s in an interval. If they are of two judges, give each its name in {column}."
+        f"{judge_names} judged {repeat_counts.n:,} of {repeat_counts.of:,} comparisons more than once. "
+        f"All verdicts count; those on one prompt are one prompt’s in an interval. "
+        f"If they are of two judges, give each its name in {column}."
     )
 
 
 def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
     """Say kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70]; ..."."""
-    said = "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
-    return said + word_overlap(
+    text = "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
+    return text + word_overlap(
         name for row in rows for name in (row["first"], row["second"])
     )
 
@@ -283,10 +285,10 @@ def following(opinion: Opinion) -> str:
     if panel is None:
         return ""
     if not panel.has_joint:
-        said = f"{judges_needed(len(panel.models))} judges make a joint board"
+        text = f"{judges_needed(len(panel.models))} judges make a joint board"
         if opinion.conclusion.scope.source:  # on file, where no other judge is asked
-            return said
-        return f"{said}: 'judge=[{','.join(opinion.judges)},...]'"
+            return text
+        return f"{text}: 'judge=[{','.join(opinion.judges)},...]'"
     now = number(panel.half_width())
     judge = number(panel.half_width(more_judges=1))
     prompts = number(panel.half_width(times_prompts=2.0))

@@ -11,8 +11,8 @@ def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
 
     by  of several judges: those who are rated apart
     """
-    what = f"{_counted(n, 'battle')} in {_counted(n_dimensions, 'dimension')}"
-    return f"{what}; a board each of {names(by)}" if by else what
+    size = f"{_counted(n, 'battle')} in {_counted(n_dimensions, 'dimension')}"
+    return f"{size}; a board each of {names(by)}" if by else size
 
 
 def scores(n_items: int, n_dimensions: int) -> str:
@@ -39,9 +39,9 @@ def judged(
     roles  what the judge is told that it is
     cap    in dollars; None where nothing is paid
     """
-    what = f"study {study}: {names(dimensions)}" if study else names(dimensions)
-    most = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
-    return f"{what}; judge {judge}{as_whom(roles)}{most}"
+    subject = f"study {study}: {names(dimensions)}" if study else names(dimensions)
+    cap_text = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
+    return f"{subject}; judge {judge}{as_whom(roles)}{cap_text}"
 
 
 def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
@@ -50,12 +50,12 @@ def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
     n           the draws that are compared
     by_entrant  how many each has
     """
-    single = [name for name, own in by_entrant.items() if own == 1]
+    single = [name for name, n_draws in by_entrant.items() if n_draws == 1]
     if len(single) == len(by_entrant):
         return [f"draws: found {wanted}, and no entrant varies: one draw each"]
     lines = []
     if n < wanted:
-        fewest = [name for name, own in by_entrant.items() if own == n]
+        fewest = [name for name, n_draws in by_entrant.items() if n_draws == n]
         lines.append(
             f"draws: {n} of each entrant and not {wanted}, as {names(fewest)} has no more recorded answers "
             "to some prompt"

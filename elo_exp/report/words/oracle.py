@@ -31,13 +31,13 @@ def sentence(words: str) -> str:
 
 def of_policy(conclusion: Conclusion, digits: int) -> str:
     """Say what may be said of one policy: its mean label, that with a reason, or no number."""
-    why = "; ".join(str(reason.about["words"]) for reason in conclusion.reasons)
+    reasons = "; ".join(str(reason.about["words"]) for reason in conclusion.reasons)
     effect = conclusion.effect
     if effect is None or effect.value is None:
-        return f"{conclusion.subject}: nothing may be reported; {why}"
+        return f"{conclusion.subject}: nothing may be reported; {reasons}"
     assert effect.low is not None and effect.high is not None
     value = with_interval(effect.value, effect.low, effect.high, digits)
-    ending = f", with caution: {why}" if conclusion.state == CAUTION else ""
+    ending = f", with caution: {reasons}" if conclusion.state == CAUTION else ""
     return f"{conclusion.subject}: {value}{ending}"
 
 
@@ -73,7 +73,7 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
     ranking, policies = analysis.comparison.ranking, analysis.data.policies
     digits = analysis.data.scale.decimals + 1
 
-    def valued(policy: str) -> str:
+    def format_policy_value(policy: str) -> str:
         row = leading[policy]
         assert row.value is not None and row.ci_low is not None
         assert row.ci_high is not None
@@ -84,24 +84,30 @@ def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
         return "Estimates of cje-eval 0.3"
     if not ranking:
         return "No policy can be reported"
-    first = ranking[0]["policy"]
+    best_policy = ranking[0]["policy"]
     if len(ranking) == 1:
-        is_sure = leading[first].status == REPORT
+        is_sure = leading[best_policy].status == REPORT
         ending = "" if is_sure else ", with caution"
-        return f"{first}:{valued(first).removeprefix(first)}{ending}"
+        return f"{best_policy}:{format_policy_value(best_policy).removeprefix(best_policy)}{ending}"
     possible = analysis.comparison.next_step.possible_best
     if len(possible) > 1:
-        return f"No clear best policy: {' or '.join(map(valued, possible))}"
-    is_borrowed = leading[first].rests_on == BORROWED
-    words = f"{first} {'leads by borrowed calibration' if is_borrowed else 'is best'}"
+        return (
+            f"No clear best policy: {' or '.join(map(format_policy_value, possible))}"
+        )
+    is_borrowed = leading[best_policy].rests_on == BORROWED
+    text = (
+        f"{best_policy} {'leads by borrowed calibration' if is_borrowed else 'is best'}"
+    )
     if len(ranking) < len(policies):
-        words += f" of the {len(ranking)} policies with an estimate"
+        text += f" of the {len(ranking)} policies with an estimate"
     if any(row.status == CAUTION for row in leading.values()):
-        words += ", with caution"
-    words += f":{valued(first).removeprefix(first)}"
-    above = analysis.comparison.differences[0]
-    numbers = with_interval(above["value"], above["low"], above["high"], digits)
-    return f"{words}, {numbers} above {above['b']}"
+        text += ", with caution"
+    text += f":{format_policy_value(best_policy).removeprefix(best_policy)}"
+    difference = analysis.comparison.differences[0]
+    numbers = with_interval(
+        difference["value"], difference["low"], difference["high"], digits
+    )
+    return f"{text}, {numbers} above {difference['b']}"
 
 
 def advice(comparison: PolicyComparison, digits: int) -> str:
@@ -116,12 +122,12 @@ def advice(comparison: PolicyComparison, digits: int) -> str:
 
 
 def _more_prompts(comparison: PolicyComparison) -> str:
-    untold = comparison.choice.others
-    if not untold:
+    other_policies = comparison.choice.others
+    if not other_policies:
         return "Nothing to choose: there is no other policy."
-    verb = "has" if len(untold) == 1 else "have"
+    verb = "has" if len(other_policies) == 1 else "have"
     return (
-        f"No choice: {', '.join(untold)} {verb} too few answers for an estimate that rests on its own labels, "
+        f"No choice: {', '.join(other_policies)} {verb} too few answers for an estimate that rests on its own labels, "
         "and every answer is labelled. More prompts would tell."
     )
 
@@ -130,15 +136,15 @@ def _to_take(comparison: PolicyComparison, digits: int) -> str:
     choice, step = comparison.choice, comparison.next_step
     lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
     if choice.state == "best":
-        why = "it is best"
+        reason = "it is best"
     elif choice.state == "near":
-        why = f"at most {lost} below the best (tolerance {tolerance})"
+        reason = f"at most {lost} below the best (tolerance {tolerance})"
     else:
-        why = (
+        reason = (
             f"every answer is labelled; it is at most {lost} below the best. More prompts would "
             "tell more"
         )
-    return f"Take {choice.subject}: {why}."
+    return f"Take {choice.subject}: {reason}."
 
 
 def _to_label(comparison: PolicyComparison) -> str:
@@ -156,10 +162,10 @@ def _to_label(comparison: PolicyComparison) -> str:
             f"Label a random sample of the answers of {selected}, or give the chance of each answer as "
             "label_chance: the labels that there are were not chosen at random."
         )
-    why = "without labels of their own nothing can be decided about them"
+    reason = "without labels of their own nothing can be decided about them"
     if comparison.n_labels_now >= MIN_AUDIT:
-        why = f"{now} are too few for an estimate"
-    return f"Label {n} or more answers of {policies}: {why}."
+        reason = f"{now} are too few for an estimate"
+    return f"Label {n} or more answers of {policies}: {reason}."
 
 
 def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:
@@ -183,24 +189,24 @@ def against_truth(
     """Say how near headlines came to a known truth, by status; None where none is known."""
     parts = []
     for status, words in _STATUSES.items():
-        known = [
+        known_rows = [
             (row, truth[row.policy].mean)
             for row in estimates
             if row.headline and row.policy in truth and row.status == status
         ]
-        if not known:
+        if not known_rows:
             continue
-        part = f"{len(known)} {words}"
-        if off := [
-            abs(row.value - mean) for row, mean in known if row.value is not None
+        line = f"{len(known_rows)} {words}"
+        if errors := [
+            abs(row.value - mean) for row, mean in known_rows if row.value is not None
         ]:
-            held = sum(
+            n_covered = sum(
                 row.ci_low <= mean <= row.ci_high
-                for row, mean in known
+                for row, mean in known_rows
                 if row.ci_low is not None and row.ci_high is not None
             )
-            part += f", at most {max(off):.{digits}f} off it, {held} of their intervals hold it"
-        parts.append(part)
+            line += f", at most {max(errors):.{digits}f} off it, {n_covered} of their intervals hold it"
+        parts.append(line)
     return f"Truth known: {'; '.join(parts)}." if parts else None
 
 

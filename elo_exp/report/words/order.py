@@ -27,24 +27,26 @@ def lede(boards: Sequence[Leaderboard], k: float) -> str:
     return f"{text} For conclusions use the leaderboard: it depends neither on order nor on K."
 
 
-def convergence(way: Convergence, k: float, ks: Sequence[float]) -> str:
+def convergence(elo_convergence: Convergence, k: float, ks: Sequence[float]) -> str:
     """Return how far Elo has come at K on its way to its limit, and from which K on it is far enough.
 
     ks  of the sweep
     """
-    if not way.limit:
+    if not elo_convergence.limit:
         return "no limit, because an entrant only wins or only loses."
-    at = way.by_k.get(k)
-    if at is None:
+    progress = elo_convergence.by_k.get(k)
+    if progress is None:
         return "first and last are within 20 points in the limit, which is too close for a share of it."
     text = (
-        f"at K = {k:g} Elo has covered {percent_reached(at.convergence)} of the gap between first and "
-        f"last that it converges to (slowest: {at.slowest}, {percent_reached(at.slowest_share)})"
+        f"at K = {k:g} Elo has covered {percent_reached(progress.convergence)} of the gap between first and "
+        f"last that it converges to (slowest: {progress.slowest}, {percent_reached(progress.slowest_share)})"
     )
-    if at.is_converged:
+    if progress.is_converged:
         return f"{text}, which is enough to read its gaps."
-    if way.sufficient_k is None:
+    if elo_convergence.sufficient_k is None:
         return f"{text}; no K up to 64 covers 95{_SPACE}% for all: too few battles for Elo."
-    enough = next((other for other in ks if other >= way.sufficient_k), None)
+    enough = next(
+        (sweep_k for sweep_k in ks if sweep_k >= elo_convergence.sufficient_k), None
+    )
     suffices = "" if enough is None else f": K = {enough:g} of the sweep suffices"
-    return f"{text}; 95{_SPACE}% for all from K = {math.ceil(way.sufficient_k)} on{suffices}."
+    return f"{text}; 95{_SPACE}% for all from K = {math.ceil(elo_convergence.sufficient_k)} on{suffices}."

@@ -39,13 +39,15 @@ def made(
     half_width  rating points by which their number was chosen; None where it was given
     is_short    whether there are not as many as that takes
     """
-    why = ""
+    reason = ""
     if half_width is not None:
-        why = f": all there are, too few to know differences to ± {half_width:g} points"
+        reason = (
+            f": all there are, too few to know differences to ± {half_width:g} points"
+        )
         if not is_short:
-            why = f", for differences to ± {half_width:g} points (label.half_width)"
+            reason = f", for differences to ± {half_width:g} points (label.half_width)"
     lines = [
-        f"label: {count(n_shown)} of {count(n_there)} comparisons in {dimension}, on {count(n_prompts)} prompts{why}"
+        f"label: {count(n_shown)} of {count(n_there)} comparisons in {dimension}, on {count(n_prompts)} prompts{reason}"
     ]
     for n, path in zip(n_of_each, pages, strict=True):
         lines.append(
@@ -69,17 +71,17 @@ def made(
 
 def agreement(row: Mapping[str, Any]) -> str:
     """Say a row of kappa: "sonnet agrees with people on 62 % of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
-    first, second = row["first"], row["second"]
-    who = (
+    first_name, second_name = row["first"], row["second"]
+    subject = (
         "people agree with each other"
-        if first == second == PEOPLE
-        else f"{first} agrees with {second}"
+        if first_name == second_name == PEOPLE
+        else f"{first_name} agrees with {second_name}"
     )
     if not row["n_comparisons"]:
-        return f"{who}: not known, as no comparison was labelled by two"
+        return f"{subject}: not known, as no comparison was labelled by two"
     share = _plain(percent(row["agreement"]))
-    n, words = count(row["n_comparisons"]), word_overlap([first, second])
-    return f"{who} on {share} of {n} comparisons, kappa {kappa(row)}{words}"
+    n, words = count(row["n_comparisons"]), word_overlap([first_name, second_name])
+    return f"{subject} on {share} of {n} comparisons, kappa {kappa(row)}{words}"
 
 
 def kappa(row: Mapping[str, Any]) -> str:
@@ -115,11 +117,13 @@ def _why_open(reason: Reason, half_width: float) -> str:
     """Say why people's labels decide nothing."""
     n = reason.value
     if reason.name == "annotators":
-        who = "one annotator" if n == 1 else f"{n:.0f} annotators"
-        return f"open: labelled by {who}, who may differ from others"
+        annotators = "one annotator" if n == 1 else f"{n:.0f} annotators"
+        return f"open: labelled by {annotators}, who may differ from others"
     if reason.name == "skipped":
-        which = "one skipped comparison" if n == 1 else f"{n:.0f} skipped comparisons"
-        return f"open: the {which} may explain the difference"
+        skipped_text = (
+            "one skipped comparison" if n == 1 else f"{n:.0f} skipped comparisons"
+        )
+        return f"open: the {skipped_text} may explain the difference"
     if n is None:
         return "open"
     if not n:
@@ -143,22 +147,26 @@ def counted(leads: Sequence[Conclusion]) -> str:
     states = [lead.state for lead in leads]
     if not states:
         return "it has none"
-    found = {name: states.count(name) for name in ("confirmed", "contradicted", "open")}
-    return ", ".join(f"{n} {name}" for name, n in found.items() if n)
+    count_by_state = {
+        name: states.count(name) for name in ("confirmed", "contradicted", "open")
+    }
+    return ", ".join(f"{n} {name}" for name, n in count_by_state.items() if n)
 
 
 def labelled(
     n_labels: int, n_comparisons: int, n_prompts: int, annotators: Sequence[str]
 ) -> str:
     """Say how much was labelled, by whom."""
-    twice = n_labels - n_comparisons
-    again = f", {count(twice)} of them second opinions," if twice else ""
-    return f"{count(n_labels)} labels{again} on {count(n_prompts)} prompts by {names(annotators)}"
+    n_repeated = n_labels - n_comparisons
+    repeat_text = (
+        f", {count(n_repeated)} of them second opinions," if n_repeated else ""
+    )
+    return f"{count(n_labels)} labels{repeat_text} on {count(n_prompts)} prompts by {names(annotators)}"
 
 
-def first_shown(found: Mapping[str, Any]) -> str:
+def first_shown(statistics: Mapping[str, Any]) -> str:
     """Say how often the answer shown as 1 was preferred."""
-    if found["share"] is None:
+    if statistics["share"] is None:
         return "no label prefers an answer"
-    ends = f"[{number(100 * found['low'])}, {number(100 * found['high'])}]"
-    return f"answer 1 is preferred in {_plain(percent(found['share']))} {ends} of {count(found['n'])} labels"
+    ends = f"[{number(100 * statistics['low'])}, {number(100 * statistics['high'])}]"
+    return f"answer 1 is preferred in {_plain(percent(statistics['share']))} {ends} of {count(statistics['n'])} labels"

@@ -58,38 +58,42 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
         "the others and back, so the ratings of the groups cannot be compared)."
         for rows in groups
     ]
-    apart = {row.model for rows in groups for row in rows}
-    for flag, why in _UNRATED.items():
+    separate_models = {row.model for rows in groups for row in rows}
+    for flag, reason in _UNRATED.items():
         models = [
             row.model
             for row in board.ratings
-            if row.rank is None and row.flag == flag and row.model not in apart
+            if row.rank is None
+            and row.flag == flag
+            and row.model not in separate_models
         ]
         if models:
-            lines.append(f"Not rated: {names(models)} ({flag}: {why}).")
-    alone = [row.model for row in board.ratings if row.n_prompts == 1]
-    if alone and board.n_clusters != 1:
+            lines.append(f"Not rated: {names(models)} ({flag}: {reason}).")
+    models_on_one_prompt = [row.model for row in board.ratings if row.n_prompts == 1]
+    if models_on_one_prompt and board.n_clusters != 1:
         lines.append(
-            f"Rated on one prompt alone, which gives no interval: {names(alone)}."
+            f"Rated on one prompt alone, which gives no interval: {names(models_on_one_prompt)}."
         )
     return lines
 
 
 def items(board: Leaderboard) -> str:
     """Return which items of scores were compared, and McNemar's test of two entrants' zeros and ones."""
-    n = board.parameters
+    parameters = board.parameters
     text = f"{_count(board, 'n_common')} of {_count(board, 'n_items')} items in common"
-    if board.n_clusters is not None and board.n_clusters < (n["n_common"] or 0):
+    if board.n_clusters is not None and board.n_clusters < (
+        parameters["n_common"] or 0
+    ):
         text += f", in {count(board.n_clusters)} clusters"
-    if n["n_missing"]:
+    if parameters["n_missing"]:
         text += f"; {_count(board, 'n_missing')} scores are missing and left out"
     text += "."
-    if "mcnemar_mid_p" in n:
+    if "mcnemar_mid_p" in parameters:
         first, second = board.models
         text += (
             f" {first} alone is right on {_count(board, 'n_only_first')} of them, {second} alone "
             f"on {_count(board, 'n_only_second')}; McNemar’s mid-p test: "
-            f"{p_equals(n['mcnemar_mid_p'])}."
+            f"{p_equals(parameters['mcnemar_mid_p'])}."
         )
     return text
 

@@ -31,10 +31,12 @@ def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
     if not differ(test) or not widest:
         return text + reversal
     gaps = {row["stratum"]: row["gap"] for row in widest["gaps"]}
-    listed = ", ".join(
+    gap_list = ", ".join(
         f"{number(gap, sign=True)} points on {name}" for name, gap in gaps.items()
     )
-    text += f" The gap {widest['model_a']} − {widest['model_b']} varies most: {listed}."
+    text += (
+        f" The gap {widest['model_a']} − {widest['model_b']} varies most: {gap_list}."
+    )
     return text + reversal
 
 

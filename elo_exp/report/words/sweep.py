@@ -41,14 +41,14 @@ def headline(
     elo_moved    whether Elo, or how far it has come, differs between jobs
     noun         what a job is called
     """
-    said = _headline(conclusions, method, swept, elo_moved=elo_moved, noun=noun)
+    text = _headline(conclusions, method, swept, elo_moved=elo_moved, noun=noun)
     controls = {
         features for conclusion in conclusions for features in conclusion.adjusted
     }
     if len(controls) != 1 or not (features := controls.pop()):
-        return said
-    at = at_equal(features.split("+"))
-    return f"{at[0].upper()}{at[1:]}: {said[0].lower()}{said[1:]}"
+        return text
+    condition = at_equal(features.split("+"))
+    return f"{condition[0].upper()}{condition[1:]}: {text[0].lower()}{text[1:]}"
 
 
 def _headline(
@@ -68,21 +68,23 @@ def _headline(
         if not elo_moved:
             return f"Nothing moved: the {_counted(n_jobs, noun)} have the same ratings"
         verb = "cannot" if all(map(_is_of_elo, swept)) else "did not"
-        moving = [name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING]
+        settings = [
+            name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING
+        ]
         return (
-            f"{method} is the same in {_every(n_jobs, noun)}: {names(moving)} {verb} move it; "
+            f"{method} is the same in {_every(n_jobs, noun)}: {names(settings)} {verb} move it; "
             "Elo moves"
         )
     if "differs" in states:
-        differing = [
+        differing_dimensions = [
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
         ]
-        return f"The first differs between {noun}s in {names(differing)}"
-    first = "leader" if states == {"leads"} else "first"
-    which = _every(n_jobs, noun)
+        return f"The first differs between {noun}s in {names(differing_dimensions)}"
+    title = "leader" if states == {"leads"} else "first"
+    jobs_text = _every(n_jobs, noun)
     if states & {"none", "some"}:
-        which = f"all {noun}s that rank two entrants"
-    return f"The {first} is the same in {which}"
+        jobs_text = f"all {noun}s that rank two entrants"
+    return f"The {title} is the same in {jobs_text}"
 
 
 def _every(n: int, noun: str) -> str:
@@ -117,23 +119,23 @@ def sentence(
     """
     if not conclusion.leads:
         return f"no {noun} ranks two entrants"
-    where = _counted(conclusion.n_jobs, noun)
+    all_jobs = _counted(conclusion.n_jobs, noun)
     parts = []
     for lead in conclusion.leads:
         is_level = len(lead.models) > 1
-        are = (
+        tie_text = (
             "gave the same answers"
             if [*lead.states] == ["same"]
             else "have the same rating"
         )
         gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
-        verb = are if is_level else _ahead_of(lead)
-        said = f"{verb} in {len(lead.jobs)} of {where}{gap and f', {gap}'}"
+        verb = tie_text if is_level else _ahead_of(lead)
+        text = f"{verb} in {len(lead.jobs)} of {all_jobs}{gap and f', {gap}'}"
         if is_same:
-            said = f"{verb} {gap}".strip()
-        doubt = "" if said.startswith("gave") else _doubt(lead.states)
+            text = f"{verb} {gap}".strip()
+        doubt = "" if text.startswith("gave") else _doubt(lead.states)
         start, end = _controls(lead, conclusion.unit)
-        parts.append(f"{start}{names(lead.models)} {said}{end}{doubt}")
+        parts.append(f"{start}{names(lead.models)} {text}{end}{doubt}")
     return "; ".join(parts)
 
 
@@ -149,8 +151,13 @@ def _controls(lead: SharedLead, unit: str) -> tuple[str, str]:
         (features,) = adjusted
         end = f" ({', '.join(raw)})" if raw else ""
         return f"{at_equal(features.split('+'))}, ", end
-    held = {name: at_equal(name.split("+")) for name in adjusted if name}
-    counts = [f"{said} in {adjusted[name]}" for name, said in held.items()]
+    condition_by_features = {
+        name: at_equal(name.split("+")) for name in adjusted if name
+    }
+    counts = [
+        f"{condition} in {adjusted[name]}"
+        for name, condition in condition_by_features.items()
+    ]
     return "", f" ({', '.join([*counts, *raw])})"
 
 
@@ -173,10 +180,10 @@ def _ahead_of(lead: SharedLead) -> str:
 def _range(lead: SharedLead, unit: str) -> str:
     """ "275"; over jobs that differ "260 to 281"; where a lower end alone is known "at least 479" """
     digits = DIGITS[unit]
-    least, most = number(lead.gap_low, digits), number(lead.gap_high, digits)
+    low, high = number(lead.gap_low, digits), number(lead.gap_high, digits)
     if lead.one_sided:
-        return f"at least {least}"
-    return least if least == most else f"{least} to {most}"
+        return f"at least {low}"
+    return low if low == high else f"{low} to {high}"
 
 
 def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
@@ -186,8 +193,8 @@ def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
     """
     if not ratios:
         return ""
-    said = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return f"Elo over {n_seeds} seeds scatters {said} times its Monte Carlo error; 1 is right."
+    ratio_list = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return f"Elo over {n_seeds} seeds scatters {ratio_list} times its Monte Carlo error; 1 is right."
 
 
 def span(low: str, high: str) -> str:
@@ -249,9 +256,11 @@ def _values(values: Sequence[str]) -> str:
 
 def jobs_named(jobs: Sequence[str]) -> str:
     """Name jobs: "0, 2, 5"; "0 to 3" where four or more follow each other."""
-    first, last = int(jobs[0]), int(jobs[-1])
-    if len(jobs) > 3 and [int(job) for job in jobs] == list(range(first, last + 1)):
-        return f"{first} to {last}"
+    first_job, last_job = int(jobs[0]), int(jobs[-1])
+    if len(jobs) > 3 and [int(job) for job in jobs] == list(
+        range(first_job, last_job + 1)
+    ):
+        return f"{first_job} to {last_job}"
     return ", ".join(jobs)
 
 
@@ -277,20 +286,22 @@ def first_of_job(lead: JobLead, unit: str = "points") -> str:
 
 
 def whose_of(
-    of_jobs: Mapping[str, Mapping[str, Mapping[str, Any]]], noun: str = "job"
+    conclusions_by_job: Mapping[str, Mapping[str, Mapping[str, Any]]], noun: str = "job"
 ) -> list[str]:
     """Return the lines that say whose taste the ratings are, each once, with its jobs where not of all.
 
-    of_jobs  conclusions of each job, by its number
-    noun     what a job is called
+    conclusions_by_job  of each job, by its number
+    noun                what a job is called
     """
-    jobs_of: dict[str, list[str]] = {}
-    for job, conclusions in of_jobs.items():
+    jobs_by_line: dict[str, list[str]] = {}
+    for job, conclusions in conclusions_by_job.items():
         for line in dict.fromkeys(row["whose"] for row in conclusions.values()):
-            jobs_of.setdefault(line, []).append(job)
+            jobs_by_line.setdefault(line, []).append(job)
     lines = [
-        line if len(jobs) == len(of_jobs) else f"{in_jobs(jobs, noun.title())}: {line}"
-        for line, jobs in jobs_of.items()
+        line
+        if len(jobs) == len(conclusions_by_job)
+        else f"{in_jobs(jobs, noun.title())}: {line}"
+        for line, jobs in jobs_by_line.items()
     ]
     return lines[:_MAX_WHOSE]
 

@@ -14,7 +14,7 @@ from elo_exp.report.formats import (
     p_equals,
     percent,
 )
-from elo_exp.report.formats import names as joined
+from elo_exp.report.formats import names as join_names
 from elo_exp.report.words.judge import ODD, kin
 from elo_exp.report.words.whose import of_run, prompts_worth, whose
 
@@ -50,35 +50,35 @@ def tone(conclusion: Conclusion) -> str:
 
 def begins(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
     """Return whether a page may begin a sentence with a capital: it begins with no entrant's name."""
-    firsts = [one.subject for one in conclusions if one.subject]
-    return not sentence.startswith(tuple(firsts))
+    leaders = [conclusion.subject for conclusion in conclusions if conclusion.subject]
+    return not sentence.startswith(tuple(leaders))
 
 
 def further(conclusion: Conclusion) -> list[str]:
     """Return the reasons that the sentence leaves out."""
-    said = sentence(conclusion)
-    words = [because(reason, conclusion) for reason in conclusion.reasons]
-    return [one for one in words if one not in said]
+    main_sentence = sentence(conclusion)
+    reason_texts = [because(reason, conclusion) for reason in conclusion.reasons]
+    return [text for text in reason_texts if text not in main_sentence]
 
 
 def sentence(conclusion: Conclusion) -> str:
     """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
-    by = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+    margin = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
     if conclusion.adjustment and conclusion.state not in _COMPARES_NOTHING:
-        by += _raw(conclusion.adjustment)
+        margin += _raw(conclusion.adjustment)
     if conclusion.state in _TOO_LITTLE:
-        said = _TOO_LITTLE[conclusion.state](conclusion, by)
-        said = f"by shared words {said}" if _counts_words(conclusion) else said
-        return _at_equal(conclusion) + said
-    judges = [reason for reason in conclusion.reasons if reason.judges]
-    others = [reason for reason in conclusion.reasons if not reason.judges]
+        text = _TOO_LITTLE[conclusion.state](conclusion, margin)
+        text = f"by shared words {text}" if _counts_words(conclusion) else text
+        return _at_equal(conclusion) + text
+    judge_reasons = [reason for reason in conclusion.reasons if reason.judges]
+    other_reasons = [reason for reason in conclusion.reasons if not reason.judges]
     end = ""
-    if judges and conclusion.state in ("caution", "unchecked"):
-        end = f"; {because(judges[0], conclusion)}"
-    elif others:
-        end = f", but {because(others[0], conclusion)}"
+    if judge_reasons and conclusion.state in ("caution", "unchecked"):
+        end = f"; {because(judge_reasons[0], conclusion)}"
+    elif other_reasons:
+        end = f", but {because(other_reasons[0], conclusion)}"
     end = end or lead_in_worst_case(conclusion)
-    return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {by}{end}"
+    return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {margin}{end}"
 
 
 def lead_in_worst_case(conclusion: Conclusion) -> str:
@@ -119,17 +119,17 @@ def _raw(adjustment: Adjustment) -> str:
 
 def _beginning(conclusion: Conclusion) -> str:
     """Return who is ahead of whom, in whose eyes."""
-    first, second = conclusion.subject, conclusion.rival
+    leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "words":
-        return f"by shared words {first} is ahead of {second}"
+        return f"by shared words {leader} is ahead of {rival}"
     if not conclusion.is_checked:
         judge = conclusion.scope.judge or "an unnamed judge"
-        return f"by {judge}, not checked, {first} is ahead of {second}"
+        return f"by {judge}, not checked, {leader} is ahead of {rival}"
     if any(reason.judges for reason in conclusion.reasons):
         is_of_people = conclusion.scope.kind == "people"
-        who = "voters prefer" if is_of_people else "judge prefers"
-        return f"the {who} {first} to {second}"
-    return f"{first} leads {second}"
+        subject = "voters prefer" if is_of_people else "judge prefers"
+        return f"the {subject} {leader} to {rival}"
+    return f"{leader} leads {rival}"
 
 
 def _counts_words(conclusion: Conclusion) -> bool:
@@ -140,8 +140,8 @@ def _counts_words(conclusion: Conclusion) -> bool:
 
 def _none(conclusion: Conclusion, _: str) -> str:
     is_scored = conclusion.scope.kind == "scores"
-    linked = "were scored" if is_scored else "are linked by wins and losses"
-    return f"no ranking: fewer than two entrants {linked}"
+    condition = "were scored" if is_scored else "are linked by wins and losses"
+    return f"no ranking: fewer than two entrants {condition}"
 
 
 def _same(conclusion: Conclusion, _: str) -> str:
@@ -152,13 +152,13 @@ def _no_result(conclusion: Conclusion, _: str) -> str:
     return f"no result: {because(conclusion.reasons[0], conclusion)}"
 
 
-def _ahead(conclusion: Conclusion, by: str) -> str:
+def _ahead(conclusion: Conclusion, margin: str) -> str:
     """Say "A is ahead of B by 12 [−3, 27]"; of a lead that nothing bounds "A won all 3 prompts against B"."""
-    first, second, effect = conclusion.subject, conclusion.rival, conclusion.effect
+    leader, rival, effect = conclusion.subject, conclusion.rival, conclusion.effect
     if effect is not None and is_unbounded(effect):
         test = f", {p_equals(effect.p_value)}" if effect.p_value is not None else ""
-        return f"{first} won {_won(effect)} against {second}{test}"
-    return f"{first} is ahead of {second} by {by}"
+        return f"{leader} won {_won(effect)} against {rival}{test}"
+    return f"{leader} is ahead of {rival} by {margin}"
 
 
 def is_unbounded(effect: Effect) -> bool:
@@ -170,14 +170,14 @@ def _won(effect: Effect) -> str:
     return all_prompts(effect.n_prompts) if effect.n_prompts else "all battles"
 
 
-def _few(conclusion: Conclusion, by: str) -> str:
-    first, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
+def _few(conclusion: Conclusion, margin: str) -> str:
+    leader, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
     if conclusion.scope.n_prompts is None:
-        return f"{_unnamed(conclusion)}, {_ahead(conclusion, by)}"
+        return f"{_unnamed(conclusion)}, {_ahead(conclusion, margin)}"
     prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
     if conclusion.effect is not None and conclusion.effect.value == 0:
-        return f"{prompts}, too few to rank; {first} and {conclusion.rival} have the same rating"
-    return f"{prompts}, too few to rank; {_ahead(conclusion, by)}"
+        return f"{prompts}, too few to rank; {leader} and {conclusion.rival} have the same rating"
+    return f"{prompts}, too few to rank; {_ahead(conclusion, margin)}"
 
 
 def _unnamed(conclusion: Conclusion) -> str:
@@ -188,75 +188,75 @@ def _unnamed(conclusion: Conclusion) -> str:
     return "if each battle is on a prompt of its own"
 
 
-def _undecided(conclusion: Conclusion, by: str) -> str:
-    first, second = conclusion.subject, conclusion.rival
+def _undecided(conclusion: Conclusion, margin: str) -> str:
+    leader, rival = conclusion.subject, conclusion.rival
     reason = conclusion.reasons[0]
     why = because(reason, conclusion)
-    said = {
+    sentence_by_reason = {
         "level": why,
-        "not_met": f"{first} is ahead of those that it met; {why}",
-        "annotators": f"{why} by {by}",
-        "unnamed_people": f"{why}, {_ahead(conclusion, by)}",
+        "not_met": f"{leader} is ahead of those that it met; {why}",
+        "annotators": f"{why} by {margin}",
+        "unnamed_people": f"{why}, {_ahead(conclusion, margin)}",
         "no_error": f"no clear winner: {why}",
     }
-    if reason.name in said:
-        return said[reason.name]
+    if reason.name in sentence_by_reason:
+        return sentence_by_reason[reason.name]
     if reason.name == "failures":
-        return say_failures(conclusion, by)
+        return say_failures(conclusion, margin)
     if reason.name == "undone":
-        return f"no clear winner: {why} that {_ahead(conclusion, by)}"
-    others = [model for model in reason.about["models"] if model != second]
-    also = f"; {why}" if others else ""
-    return f"no clear winner: {_ahead(conclusion, by)}{also}"
+        return f"no clear winner: {why} that {_ahead(conclusion, margin)}"
+    other_models = [model for model in reason.about["models"] if model != rival]
+    suffix = f"; {why}" if other_models else ""
+    return f"no clear winner: {_ahead(conclusion, margin)}{suffix}"
 
 
-def say_failures(conclusion: Conclusion, by: str) -> str:
+def say_failures(conclusion: Conclusion, margin: str) -> str:
     """Say both results of a lead that missing answers may explain: without them, and with them counted against it."""
     case = conclusion.worst_case
     if case is None:
         why = because(conclusion.reasons[0], conclusion)
-        return f"no clear winner: {conclusion.subject} is ahead by {by}, but {why}"
+        return f"no clear winner: {conclusion.subject} is ahead by {margin}, but {why}"
     noun = "items" if conclusion.scope.kind == "scores" else "prompts"
     n_compared = case.n_answered + case.n_empty + case.n_one_order
-    where = f"the {n_compared:,} of {case.n_prompts:,} {noun}"
+    scope_text = f"the {n_compared:,} of {case.n_prompts:,} {noun}"
     if case.n_empty:
-        where += " that were compared"
+        scope_text += " that were compared"
     elif case.n_lacks_leader and not (case.n_lacks_rival or case.n_unjudged):
-        where += " that it answered"
+        scope_text += " that it answered"
     elif case.n_lacks_leader or case.n_lacks_rival:
-        where += " on which nothing is missing"
+        scope_text += " on which nothing is missing"
     else:
-        where += " with valid verdicts"
+        scope_text += " with valid verdicts"
     if n_compared == case.n_prompts:
-        where = f"{n_compared:,} {noun}"
+        scope_text = f"{n_compared:,} {noun}"
     lead = f"is ahead of {case.rival}"
     if case.rival == conclusion.rival:
-        lead += f" by {by}"
-    return f"{conclusion.subject} {lead}, on {where}. With {missing_counted(case)}, {_then(case)}"
+        lead += f" by {margin}"
+    return f"{conclusion.subject} {lead}, on {scope_text}. With {missing_counted(case)}, {_then(case)}"
 
 
 def missing_counted(case: WorstCase) -> str:
     """Say what is missing and how it counts: "its 45 failures counted as losses"."""
-    said = []
+    parts = []
     if case.n_lacks_leader:
         failures = "failure" if case.n_lacks_leader == 1 else "failures"
         losses = "a loss" if case.n_lacks_leader == 1 else "losses"
-        said.append(f"its {case.n_lacks_leader:,} {failures} counted as {losses}")
+        parts.append(f"its {case.n_lacks_leader:,} {failures} counted as {losses}")
     if n := case.n_lacks_rival - case.n_failed_rival:
         answers = "answer" if n == 1 else "answers"
-        said.append(f"the {n:,} {answers} that {case.rival} lacks counted against it")
+        parts.append(f"the {n:,} {answers} that {case.rival} lacks counted against it")
     if case.n_failed_rival:
         n = case.n_failed_rival
         failures = "failure" if n == 1 else "failures"
         losses = "a loss" if n == 1 else "losses"
-        said.append(f"{n:,} {failures} of {case.rival} counted as {losses}")
+        parts.append(f"{n:,} {failures} of {case.rival} counted as {losses}")
     if case.n_unjudged:
         verdicts = "verdict" if case.n_unjudged == 1 else "verdicts"
-        said.append(f"the {case.n_unjudged:,} unknown {verdicts} counted against it")
+        parts.append(f"the {case.n_unjudged:,} unknown {verdicts} counted against it")
     if n := case.n_one_order:
         orders = "order of one prompt" if n == 1 else f"orders of {n:,} prompts"
-        said.append(f"the blank {orders} counted against it")
-    return joined(said) or "missing results counted against it"
+        parts.append(f"the blank {orders} counted against it")
+    return join_names(parts) or "missing results counted against it"
 
 
 def _then(case: WorstCase) -> str:
@@ -312,13 +312,13 @@ def _share(share: float | None) -> str:
 
 def _rivals(reason: Reason, conclusion: Conclusion) -> str:
     models = reason.about["models"]
-    others = [model for model in models if model != conclusion.rival]
-    also = ", too," if others and len(others) < len(models) else ""
-    return f"{joined(others or models)}{also} may be as good"
+    other_models = [model for model in models if model != conclusion.rival]
+    suffix = ", too," if other_models and len(other_models) < len(models) else ""
+    return f"{join_names(other_models or models)}{suffix} may be as good"
 
 
 def _same_answers(reason: Reason, conclusion: Conclusion) -> str:
-    models = joined([str(conclusion.subject), *reason.about["models"]])
+    models = join_names([str(conclusion.subject), *reason.about["models"]])
     between = " between them" if reason.about["has_others"] else ""
     prompts = all_prompts(reason.about["n_prompts"])
     return f"{models} gave the same answer to {prompts}: nothing to compare{between}"
@@ -331,8 +331,8 @@ def _times(n: int) -> str:
 def _support(reason: Reason, _: Conclusion) -> str:
     about, share = reason.about, reason.value or 0.0
     is_less = share > 0.5
-    has = _HAS[about["feature"]][is_less]
-    return f"{about['model']} {has} in {_share(1.0 - share if is_less else share)} of its battles"
+    phrase = _HAS[about["feature"]][is_less]
+    return f"{about['model']} {phrase} in {_share(1.0 - share if is_less else share)} of its battles"
 
 
 # What an answer has more of, and less of, by feature
@@ -346,7 +346,7 @@ _HAS = {
 
 def _stratum(reason: Reason, _: Conclusion) -> str:
     about = reason.about
-    ahead = Effect(
+    lead = Effect(
         value=None if about["one_sided"] else reason.value,
         low=about["ci_low"],
         high=about["ci_high"],
@@ -356,13 +356,13 @@ def _stratum(reason: Reason, _: Conclusion) -> str:
     )
     return (
         f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {about['rival']} "
-        f"is ahead by {difference(ahead)})"
+        f"is ahead by {difference(lead)})"
     )
 
 
 def _people(reason: Reason, conclusion: Conclusion) -> str:
     about = reason.about
-    by = Effect(
+    effect = Effect(
         value=reason.value,
         low=about["low"],
         high=about["high"],
@@ -370,12 +370,12 @@ def _people(reason: Reason, conclusion: Conclusion) -> str:
         one_sided=about["one_sided"],
         n_prompts=about["n_prompts"],
     )
-    return f"people prefer {about['rival']} to {conclusion.subject} by {difference(by)}"
+    return f"people prefer {about['rival']} to {conclusion.subject} by {difference(effect)}"
 
 
 def _level(reason: Reason, conclusion: Conclusion) -> str:
     """Say that a test shows two entrants to be level, or that no difference was found."""
-    models, margin = joined(reason.about["models"]), reason.about["margin"]
+    models, margin = join_names(reason.about["models"]), reason.about["margin"]
     if reason.about["is_equivalent"]:
         return f"{conclusion.subject} is level with {models}, within {number(margin)} points"
     return f"no difference found: {conclusion.subject} has the rating of {models}"
@@ -385,8 +385,8 @@ def _length(reason: Reason) -> str:
     least = reason.about.get("least")
     if reason.value is None or reason.about.get("is_extrapolated"):
         return "the length of its answers could explain all of it"
-    said = f"at equal length the lead is {number(reason.value)}"
-    return f"{said}, and may be none" if least is not None and least <= 0.0 else said
+    text = f"at equal length the lead is {number(reason.value)}"
+    return f"{text}, and may be none" if least is not None and least <= 0.0 else text
 
 
 def _no_comparison(reason: Reason, conclusion: Conclusion) -> str:
@@ -418,17 +418,19 @@ _WORDS: dict[str, _Words] = {
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
     "rivals": _rivals,
     "failures": lambda reason, _: (
-        f"missing answers and verdicts may explain the lead over {joined(reason.about['models'])}"
+        f"missing answers and verdicts may explain the lead over {join_names(reason.about['models'])}"
     ),
     "undone": lambda *_: "invalid verdicts may explain",
     "annotators": lambda reason, c: (
-        f"{joined(reason.about['names'])} "
+        f"{join_names(reason.about['names'])} "
         f"{'prefers' if len(reason.about['names']) == 1 else 'prefer'} {c.subject} to {c.rival}"
     ),
     "unnamed_people": lambda reason, _: (
         f"if each of the {number(reason.value)} votes is by a person of its own"
     ),
-    "not_met": lambda reason, _: f"{joined(reason.about['models'])} met none of them",
+    "not_met": lambda reason, _: (
+        f"{join_names(reason.about['models'])} met none of them"
+    ),
     "obeys": lambda reason, _: (
         "it obeys an answer or cannot tell good from bad "
         f"({', '.join(reason.about['probes'])})"
@@ -436,7 +438,7 @@ _WORDS: dict[str, _Words] = {
     "invalid": lambda reason, _: f"{_share(reason.value)} of its verdicts are invalid",
     "invalid_by_entrant": lambda reason, _: (
         "invalid verdicts fall on "
-        f"{joined([row['model'] for row in reason.about['differing']])}"
+        f"{join_names([row['model'] for row in reason.about['differing']])}"
     ),
     "flips": lambda reason, _: (
         f"{_share(reason.value)} of its verdicts flip with the order"
@@ -474,14 +476,18 @@ _WORDS: dict[str, _Words] = {
 def as_row(conclusion: Conclusion) -> dict[str, Any]:
     """Return a conclusion as ratings.json has it, with its sentences."""
     effect = conclusion.effect or Effect(value=None)
-    adjusted = conclusion.adjustment
-    raw = (adjusted.raw if adjusted else None) or Effect(value=None)
+    adjustment = conclusion.adjustment
+    raw = (adjustment.raw if adjustment else None) or Effect(value=None)
     return {
         "state": conclusion.state,
         "sentence": sentence(conclusion),
         "reasons": [
-            {"name": one.name, "value": one.value, "words": because(one, conclusion)}
-            for one in conclusion.reasons
+            {
+                "name": reason.name,
+                "value": reason.value,
+                "words": because(reason, conclusion),
+            }
+            for reason in conclusion.reasons
         ],
         "first": conclusion.subject,
         "second": conclusion.rival,
@@ -490,7 +496,7 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
         "ci_high": effect.high,
         "p_holm": effect.p_value,
         "one_sided": effect.one_sided,
-        "adjusted_for": [*adjusted.features] if adjusted else [],
+        "adjusted_for": [*adjustment.features] if adjustment else [],
         "raw_difference": raw.value,
         "raw_ci_low": raw.low,
         "raw_ci_high": raw.high,
@@ -513,42 +519,49 @@ def headline(conclusions: Sequence[Conclusion]) -> str:
     if len(conclusions) == 1:
         return sentence(conclusions[0])
     groups: dict[str, list[str]] = {}
-    for one in sorted(conclusions, key=lambda one: STATES.index(one.state)):
-        groups.setdefault(_in_short(one), []).append(one.scope.dimension or "")
+    for conclusion in sorted(
+        conclusions, key=lambda conclusion: STATES.index(conclusion.state)
+    ):
+        groups.setdefault(_in_short(conclusion), []).append(
+            conclusion.scope.dimension or ""
+        )
     n = len(conclusions)
-    whole = "both dimensions" if n == 2 else f"all {n} dimensions"
+    all_dimensions = "both dimensions" if n == 2 else f"all {n} dimensions"
     return "; ".join(
-        f"{said} in {whole if len(where) == n else joined(where)}"
-        for said, where in groups.items()
+        f"{text} in {all_dimensions if len(dimensions) == n else join_names(dimensions)}"
+        for text, dimensions in groups.items()
     )
 
 
 def _in_short(conclusion: Conclusion) -> str:
     if conclusion.state == "same":
         models = conclusion.reasons[0].about["models"]
-        return f"{joined([str(conclusion.subject), *models])} gave the same answers"
+        return f"{join_names([str(conclusion.subject), *models])} gave the same answers"
     if conclusion.state == "few":
         is_scored = conclusion.scope.kind == "scores"
         if conclusion.scope.n_prompts is None and not is_scored:
             return "prompts unknown"
         return "too few items" if is_scored else "too few prompts"
-    said = {
+    fixed_text = {
         "none": "no ranking",
         "no_result": "no result",
         "undecided": "no clear winner",
     }.get(conclusion.state)
-    begun = _beginning(conclusion)
-    first, second = conclusion.subject, conclusion.rival
-    if conclusion.state == "caution" and begun == f"{first} leads {second}":
-        begun = f"with caution, {first} is ahead of {second}"
-    return _at_equal(conclusion) + (said or begun)
+    beginning = _beginning(conclusion)
+    leader, rival = conclusion.subject, conclusion.rival
+    if conclusion.state == "caution" and beginning == f"{leader} leads {rival}":
+        beginning = f"with caution, {leader} is ahead of {rival}"
+    return _at_equal(conclusion) + (fixed_text or beginning)
 
 
 def points(conclusions: Sequence[Conclusion]) -> str:
     """Say whose taste the points of a run are, in one line for all dimensions."""
-    scopes = [one.scope for one in conclusions]
+    scopes = [conclusion.scope for conclusion in conclusions]
     scope = max(scopes, key=lambda scope: scope.n_prompts or 0)
-    golds = {one.scope.dimension or "": one.scope.gold for one in conclusions}
+    golds = {
+        conclusion.scope.dimension or "": conclusion.scope.gold
+        for conclusion in conclusions
+    }
     return of_run(scope, golds)
 
 

@@ -5,7 +5,7 @@ import math
 from elo_exp.analysis.variance import Variance
 from elo_exp.api.costs import money
 from elo_exp.report.formats import NONE, number, percent
-from elo_exp.report.formats import names as joined
+from elo_exp.report.formats import names as join_names
 
 _NAMES = {
     "prompts": "prompts",
@@ -15,43 +15,47 @@ _NAMES = {
 }
 
 
-def share(found: Variance, name: str) -> str:
+def share(variance: Variance, name: str) -> str:
     """Return a share of the variance of one draw; of less than a tenth, which is noise, that it is so."""
-    if found.is_noise.get(name):
+    if variance.is_noise.get(name):
         return "below 10 %"
-    return percent(found.shares.get(name)).replace("\N{NO-BREAK SPACE}", " ")
+    return percent(variance.shares.get(name)).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def made_of(found: Variance) -> str:
+def made_of(variance: Variance) -> str:
     """Say the components: "prompts 59 %, draws 20 %, judge 21 %"."""
-    if None in found.shares.values():
+    if None in variance.shares.values():
         return "one draw does not tell prompts and draws apart"
-    parts = ", ".join(f"{_NAMES[name]} {share(found, name)}" for name in found.shares)
-    if "within" in found.shares:
+    parts = ", ".join(
+        f"{_NAMES[name]} {share(variance, name)}" for name in variance.shares
+    )
+    if "within" in variance.shares:
         parts += ", which one order does not tell apart"
     return parts
 
 
-def width(found: Variance, n: int, k: int) -> str:
+def width(variance: Variance, n: int, k: int) -> str:
     """Return how wide an interval of n prompts with k draws would be, in percent of that there is."""
-    now, then = found.of_mean(found.n, found.k), found.of_mean(n, k)
+    now, then = variance.of_mean(variance.n, variance.k), variance.of_mean(n, k)
     if not now or then is None:
         return NONE
     return percent(math.sqrt(then / now)).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def floor(found: Variance) -> str:
+def floor(variance: Variance) -> str:
     """Return the same of any number of draws; where prompts are not told from none, neither is this."""
-    if found.is_noise.get("prompts"):
+    if variance.is_noise.get("prompts"):
         return NONE
-    return percent(found.floor).replace("\N{NO-BREAK SPACE}", " ")
+    return percent(variance.floor).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def next_dollar(found: Variance) -> str:
+def next_dollar(variance: Variance) -> str:
     """Say what twice the money would buy: in prompts, in draws, and where draws end."""
-    n, k = found.n, found.k
-    prompts, draws, least = width(found, 2 * n, k), width(found, n, 2 * k), floor(found)
-    end = "" if least == NONE else f", any number of draws {least}"
+    n, k = variance.n, variance.k
+    prompts = width(variance, 2 * n, k)
+    draws = width(variance, n, 2 * k)
+    floor_text = floor(variance)
+    end = "" if floor_text == NONE else f", any number of draws {floor_text}"
     return (
         f"twice the prompts would make intervals {prompts} as wide, {2 * k} draws in place of {k} "
         f"{draws}{end}"
@@ -59,7 +63,7 @@ def next_dollar(found: Variance) -> str:
 
 
 def plan(
-    found: Variance, half_width: float, *, dollars: float | None, n_more: int
+    variance: Variance, half_width: float, *, dollars: float | None, n_more: int
 ) -> list[str]:
     """Say on three lines of a plan what a pilot is made of, and what as much money again buys.
 
@@ -67,37 +71,40 @@ def plan(
     dollars     None where nothing is paid
     n_more      prompts that the pilot has left
     """
-    n, k = found.n, found.k
+    n, k = variance.n, variance.k
 
     def points(n: int, k: int) -> float:
-        now, then = found.of_mean(found.n, found.k), found.of_mean(n, k)
+        now, then = variance.of_mean(variance.n, variance.k), variance.of_mean(n, k)
         return half_width * math.sqrt((then or 0.0) / now) if now else half_width
 
     more = f"{n_more:,} more are in the bank" if n_more else "the bank has no more"
-    least = ""
-    if found.floor is not None and not found.is_noise["prompts"]:
-        end = number(half_width * found.floor)
-        least = f"draws alone never go below {end} on these {n:,} prompts"
+    floor_note = ""
+    if variance.floor is not None and not variance.is_noise["prompts"]:
+        end = number(half_width * variance.floor)
+        floor_note = f"draws alone never go below {end} on these {n:,} prompts"
     rows = [(f"{2 * n:,} prompts, {k} draws", points(2 * n, k), more)]
-    rows += [(f"{n:,} prompts, {2 * k} draws", points(n, 2 * k), least)]
+    rows += [(f"{n:,} prompts, {2 * k} draws", points(n, 2 * k), floor_note)]
     paid = "" if dollars is None else f"{money(dollars):<8} "
     lines = [
         f"{design:<24} {number(half):>4} points   {paid}{note}".rstrip()
         for design, half, note in rows
     ]
     return [
-        f"variance      {made_of(found):<50} half-width of the lead {number(half_width)} points",
+        f"variance      {made_of(variance):<50} half-width of the lead {number(half_width)} points",
         f"next dollar   {lines[0]}",
         f"{'':14}{lines[1]}",
     ]
 
 
-def of_dimensions(found: dict[str, Variance]) -> list[str]:
+def of_dimensions(variance_by_dimension: dict[str, Variance]) -> list[str]:
     """Say it of each dimension, of those with the same words once."""
-    by_words: dict[str, list[str]] = {}
-    for dimension, one in found.items():
-        said = f"{made_of(one)}; {next_dollar(one)}"
-        if one.of_mean(one.n, one.k) == 0.0:
-            said = "every prompt came out alike: there is no variance to split"
-        by_words.setdefault(said, []).append(dimension)
-    return [f"{joined(where)}: {said}" for said, where in by_words.items()]
+    dimensions_by_text: dict[str, list[str]] = {}
+    for dimension, variance in variance_by_dimension.items():
+        text = f"{made_of(variance)}; {next_dollar(variance)}"
+        if variance.of_mean(variance.n, variance.k) == 0.0:
+            text = "every prompt came out alike: there is no variance to split"
+        dimensions_by_text.setdefault(text, []).append(dimension)
+    return [
+        f"{join_names(dimensions)}: {text}"
+        for text, dimensions in dimensions_by_text.items()
+    ]

@@ -10,36 +10,36 @@ from elo_exp.analysis.effective_votes import (
 from elo_exp.report.formats import number
 
 
-def votes(one: EffectiveVotes) -> str:
+def votes(estimate: EffectiveVotes) -> str:
     """Say what judges are worth together, or why nothing is claimed: "3 judges err together (rho 0.48 [0.35, 0.60]):
     they are worth 1.5 [1.4, 1.8] independent votes"."""
-    n = len(one.judges)
-    if one.refusal is not None and one.refusal.name != "wide":
-        return f"not known how far {n} judges err together: {_why(one)}"
-    rho = f"rho {number(one.rho, 2)} [{number(one.rho_low, 2)}, {number(one.rho_high, 2)}]"
-    between = f"[{number(one.low, 1)}, {number(one.high, 1)}]"
-    if one.refusal is not None:
+    n = len(estimate.judges)
+    if estimate.refusal is not None and estimate.refusal.name != "wide":
+        return f"not known how far {n} judges err together: {_why(estimate)}"
+    rho = f"rho {number(estimate.rho, 2)} [{number(estimate.rho_low, 2)}, {number(estimate.rho_high, 2)}]"
+    between = f"[{number(estimate.low, 1)}, {number(estimate.high, 1)}]"
+    if estimate.refusal is not None:
         return f"too few answers are known to say how far {n} judges err together ({rho}): {between} independent votes"
-    if one.rho_low > 0.0:
+    if estimate.rho_low > 0.0:
         return (
-            f"{n} judges err together ({rho}): they are worth {number(one.votes, 1)} {between} independent votes, on "
-            f"{one.n} comparisons"
+            f"{n} judges err together ({rho}): they are worth {number(estimate.votes, 1)} {between} independent votes, on "
+            f"{estimate.n} comparisons"
         )
     return (
-        f"the errors of {n} judges are not known to go together ({rho}): they are worth {number(one.votes, 1)} {between} "
-        f"independent votes, on {one.n} comparisons"
+        f"the errors of {n} judges are not known to go together ({rho}): they are worth "
+        f"{number(estimate.votes, 1)} {between} independent votes, on {estimate.n} comparisons"
     )
 
 
-def _why(one: EffectiveVotes) -> str:
-    assert one.refusal is not None
-    about = one.refusal.about
-    if one.refusal.name == "few":
+def _why(estimate: EffectiveVotes) -> str:
+    assert estimate.refusal is not None
+    about = estimate.refusal.about
+    if estimate.refusal.name == "few":
         return (
             f"{about['n']} comparisons on {about['n_prompts']} prompts have an answer that is known and verdicts of all, "
             f"and {MIN_COMPARISONS} on {MIN_PROMPTS} are needed"
         )
-    if one.refusal.name == "errors":
+    if estimate.refusal.name == "errors":
         wrong = number(about["wrong"], 0 if about["wrong"].is_integer() else 1)
         return (
             f"{about['judge']} is wrong on {wrong} of {about['n']} comparisons, and {MIN_ERRORS} wrong and right ones of "

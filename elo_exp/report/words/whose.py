@@ -53,23 +53,23 @@ def of_run(scope: Scope, golds: Mapping[str, Gold | None]) -> str:
 
     golds  by dimension: how often the judge agrees with labelled pairs
     """
-    told = [
+    gold_sentences = [
         of_gold(gold, dimension if len(golds) > 1 else None)
         for dimension, gold in golds.items()
         if gold and scope.kind == "model"
     ]
-    return " ".join([whose(replace(scope, gold=None)), *told])
+    return " ".join([whose(replace(scope, gold=None)), *gold_sentences])
 
 
 def of_gold(gold: Gold, dimension: str | None = None) -> str:
     """Say how often an audited judge names the better answer of pairs with a known one."""
-    it = "It" if dimension is None else f"On {dimension} it"
+    subject = "It" if dimension is None else f"On {dimension} it"
     share = percent(gold.share).replace("\N{NO-BREAK SPACE}", " ")
     interval = ""
     if gold.low is not None and gold.high is not None:
         interval = f" [{number(100 * gold.low)}, {number(100 * gold.high)}]"
     invalid = f", {gold.n_invalid:,} without a valid verdict" * bool(gold.n_invalid)
-    return f"{it} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs{invalid}."
+    return f"{subject} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs{invalid}."
 
 
 def of_calibrated_arena(taste: float) -> str:
