@@ -78,7 +78,9 @@ def test_a_check_is_said_with_its_counts(
 
 
 def test_every_check_that_has_a_reason_has_a_row():
-    assert judge._REASONS.keys() <= judge._DETAILS.keys() == judge.CHECKS.keys()
+    assert (
+        judge._REASON_TEXTS.keys() <= judge._DETAIL_TEXTS.keys() == judge.CHECKS.keys()
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def with_interval(row: Rating) -> str:
     return f"{number(row.rating)} (95 % CI {between(row.ci_low, row.ci_high)})"
 
 
-def _short(row: Rating) -> str:
+def _format_short(row: Rating) -> str:
     return f"{number(row.rating)} ({between(row.ci_low, row.ci_high)})"
 
 
@@ -47,18 +47,22 @@ def sentence(conclusion: Conclusion, placement: Placement) -> str:
     position = place(placement.board, str(conclusion.subject))
     if conclusion.adjustment and conclusion.state != "unrated":
         condition = tournament.at_equal(conclusion.adjustment.features)
-        position = f"{condition}, {position}{_uncontrolled(conclusion, placement)}"
+        position = (
+            f"{condition}, {position}{_describe_uncontrolled(conclusion, placement)}"
+        )
     if conclusion.state != "caution":
         return position
     return f"{position}, but {because(conclusion.reasons[0], conclusion)}"
 
 
-def _uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
+def _describe_uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
     """Say the rating without the control for style."""
     board = placement.uncontrolled
     if board is None or board.row(str(conclusion.subject)).rating is None:
         return ""
-    return f" (without this control {_short(board.row(str(conclusion.subject)))})"
+    return (
+        f" (without this control {_format_short(board.row(str(conclusion.subject)))})"
+    )
 
 
 def further(conclusion: Conclusion, placement: Placement) -> list[str]:
@@ -117,12 +121,12 @@ def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
         "n_prompts": conclusion.scope.n_prompts,
         "judge": conclusion.scope.judge,
         "whose": points(conclusion, placement),
-        "style_distance": _style_row(placement, str(conclusion.subject)),
-        "missing": _missing_row(placement, str(conclusion.subject)),
+        "style_distance": _make_style_row(placement, str(conclusion.subject)),
+        "missing": _make_missing_row(placement, str(conclusion.subject)),
     }
 
 
-def _style_row(placement: Placement, model: str) -> dict[str, Any] | None:
+def _make_style_row(placement: Placement, model: str) -> dict[str, Any] | None:
     style = placement.style.get(model)
     if style is None:
         return None
@@ -134,7 +138,7 @@ def _style_row(placement: Placement, model: str) -> dict[str, Any] | None:
     }
 
 
-def _missing_row(placement: Placement, model: str) -> dict[str, Any] | None:
+def _make_missing_row(placement: Placement, model: str) -> dict[str, Any] | None:
     missing = placement.missing.get(model)
     if missing is None:
         return None
@@ -152,27 +156,27 @@ def _missing_row(placement: Placement, model: str) -> dict[str, Any] | None:
 
 def because(reason: Reason, conclusion: Conclusion) -> str:
     """Say one reason against a placement."""
-    if reason.name in _WORDS:
-        return _WORDS[reason.name](reason)
+    if reason.name in _REASON_TEXTS:
+        return _REASON_TEXTS[reason.name](reason)
     return f"the judge is in doubt: {tournament.because(reason, conclusion)}"
 
 
-def _distances(reason: Reason) -> str:
+def _explain_distances(reason: Reason) -> str:
     about = reason.about
     return (
-        f"{_NOT_KNOWN}: it sees {about['s']:.2f} ± {about['s_std_error']:.2f} of their distances, "
+        f"{_NOT_KNOWN_TO_FOLLOW}: it sees {about['s']:.2f} ± {about['s_std_error']:.2f} of their distances, "
         f"{reason.value:.1f} standard errors from 0 where more than {about['needed']:.1f} are needed"
     )
 
 
-def _correlation(reason: Reason) -> str:
+def _explain_correlation(reason: Reason) -> str:
     return (
-        f"{_NOT_KNOWN}: it has abilities of the anchors that correlate with theirs at "
+        f"{_NOT_KNOWN_TO_FOLLOW}: it has abilities of the anchors that correlate with theirs at "
         f"{reason.value:.2f}, where more than {reason.about['needed']:.2f} is needed"
     )
 
 
-def _style(reason: Reason) -> str:
+def _explain_style(reason: Reason) -> str:
     feature: StyleFeature = reason.about["feature"]
     distance = reason.value or 0.0
     more, less = _MORE_AND_LESS[feature]
@@ -183,7 +187,7 @@ def _style(reason: Reason) -> str:
     )
 
 
-def _failures(reason: Reason) -> str:
+def _explain_failures(reason: Reason) -> str:
     n, n_battles = reason.value or 0.0, reason.about["of"]
     low, high = reason.about["low"], reason.about["high"]
     text = (
@@ -198,8 +202,8 @@ _MORE_AND_LESS: Mapping[StyleFeature, tuple[str, str]] = {
     "length": ("are longer", "are shorter"),
     "markdown": ("have more markdown", "have less markdown"),
 }
-_NOT_KNOWN = "the judge is not known to follow the humans"
-_WORDS: dict[str, Callable[[Reason], str]] = {
+_NOT_KNOWN_TO_FOLLOW = "the judge is not known to follow the humans"
+_REASON_TEXTS: dict[str, Callable[[Reason], str]] = {
     "not_calibrated": lambda _: (
         "the judge has judged no human battle again, so nothing calibrates it: give it more pairs, "
         "or take its own scale with arena.placement=raw"
@@ -207,14 +211,14 @@ _WORDS: dict[str, Callable[[Reason], str]] = {
     "few_anchors": lambda reason: (
         f"{reason.value:.0f} anchors, and {reason.about['needed']} are needed to calibrate the judge"
     ),
-    "distances": _distances,
-    "correlation": _correlation,
+    "distances": _explain_distances,
+    "correlation": _explain_correlation,
     "unrated": lambda reason: f"{reason.about['flag']} by the judge's verdicts",
     "no_kin_anchor": lambda _: "no anchor is of the judge's family",
     "wide": lambda _: "the interval says no more than that it is one of these models",
     "beyond": lambda _: "it is beyond all anchors, where nothing calibrates the judge",
-    "style": _style,
-    "failures": _failures,
+    "style": _explain_style,
+    "failures": _explain_failures,
     "few_prompts": lambda reason: (
         f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS}"
     ),
@@ -237,9 +241,9 @@ def truth(placement: Placement, model: str) -> str | None:
     if row.rating is None or row.ci_low is None or row.ci_high is None:
         return f"{model}: not placed, {truth_text}."
     location = "inside" if row.ci_low <= true_rating <= row.ci_high else "outside"
-    text = f"{model}: placed {_short(row)}, {truth_text}: {location}."
+    text = f"{model}: placed {_format_short(row)}, {truth_text}: {location}."
     if placement.by_judge:
-        text += f" The verdicts as they are: {_short(placement.by_judge.row(model))}."
+        text += f" The verdicts as they are: {_format_short(placement.by_judge.row(model))}."
     return text
 
 
@@ -263,7 +267,7 @@ def soft(placement: Placement, model: str) -> str | None:
         return None
     temperature = number(placement.soft.parameters["temperature"], 2)
     return (
-        f"{model}: soft Elo {_short(placement.soft.row(model))} on the judge's scale, "
+        f"{model}: soft Elo {_format_short(placement.soft.row(model))} on the judge's scale, "
         f"temperature {temperature}."
     )
 

@@ -8,8 +8,8 @@ from elo_exp.records import Verdict
 from elo_exp.report.formats import NONE, count, names, number, percent
 from elo_exp.report.words.judge import points, word_overlap
 
-_NAMED = {"A": "the first", "B": "the second", "TIE": "a tie"}
-_SIDE = {"bias": "± ", "share": "< ", "floor": "> "}  # of the bound that is ok
+_VERDICT_NAMES = {"A": "the first", "B": "the second", "TIE": "a tie"}
+_BOUND_SIGNS = {"bias": "± ", "share": "< ", "floor": "> "}
 
 
 def conclusion(audit_conclusion: Conclusion) -> str:
@@ -34,7 +34,7 @@ def of_several(audit_conclusion: Conclusion) -> str:
         quantifier = "both" if n == 2 else f"all {n}"
         return f"{scope_text} {quantifier} judges are ok{word_overlap(audit_conclusion.others)}"
     parts = []
-    for state, describe in _OF_JUDGES.items():
+    for state, describe in _JUDGE_SENTENCES.items():
         judges = [r.about["judge"] for r in audit_conclusion.reasons if r.name == state]
         judges = [*audit_conclusion.others] if state == "ok" else judges
         if judges:
@@ -46,7 +46,7 @@ def of_several(audit_conclusion: Conclusion) -> str:
     return f"{scope_text} {'; '.join(parts)}{word_overlap(all_judges)}"
 
 
-_OF_JUDGES: Mapping[str, Callable[[str, str], str]] = {
+_JUDGE_SENTENCES: Mapping[str, Callable[[str, str], str]] = {
     "biased": lambda judges, verb: f"{judges} {verb} biased",
     "cannot tell": lambda judges, _: f"of {judges} nobody can tell with so few prompts",
     "not audited": lambda judges, verb: f"{judges} {verb} not audited",
@@ -73,7 +73,7 @@ def of_turns(n: int, n_bank: int) -> str:
 
 def allowed(kind: str, bound: float) -> str:
     """Say what is ok: ± the margin of a bias, below a share, above a floor."""
-    return f"{_SIDE[kind]}{number(bound, 2)}" if kind in _SIDE else NONE
+    return f"{_BOUND_SIGNS[kind]}{number(bound, 2)}" if kind in _BOUND_SIGNS else NONE
 
 
 def verdict(row: Mapping[str, Any]) -> str:
@@ -106,7 +106,9 @@ def shown(raw_verdict: Verdict) -> str:
     again = ", asked again" if raw_verdict.repeat else ""
     better = "" if raw_verdict.verdict == "TIE" else " is better"
     letter = "y" if raw_verdict.position_swap else "x"
-    return f"{letter} shown first{again}: {_NAMED[raw_verdict.verdict]}{better}."
+    return (
+        f"{letter} shown first{again}: {_VERDICT_NAMES[raw_verdict.verdict]}{better}."
+    )
 
 
 def orders(

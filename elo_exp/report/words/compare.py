@@ -17,9 +17,9 @@ from elo_exp.report.words.tournament import at_equal
 Row = Mapping[str, Any]
 
 _SPACE = "\N{NO-BREAK SPACE}"
-_MAX_CHANGES = 4  # in a sentence
-_BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
-_OF_RATINGS = {
+_MAX_CHANGES_IN_SENTENCE = 4
+_STATES_BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
+_RATING_TEXTS = {
     "none": "no entrant is rated in two runs",
     "untested": "ratings side by side: no shift can be tested",
     "nested": "same verdicts, other prompts: no shift is tested",
@@ -27,12 +27,12 @@ _OF_RATINGS = {
     "same": "same verdicts: no shift",
     "unmoved": "no entrant moved significantly",
 }
-_OF_ESTIMATES = {
+_ESTIMATE_TEXTS = {
     "none": "no difference between runs can be tested",
     "untested": "no difference between runs can be tested",
     "unmoved": "no difference between runs is significant",
 }
-_CHIPS = {  # by who is first in which runs
+_CHIP_BY_LEADER_STATE = {
     "none": "Not rated",
     "differs": "First differs",
     "some": "Some runs",
@@ -47,7 +47,7 @@ PAIRED = (
 
 def headline(conclusions: Sequence[CompareConclusion]) -> str:
     """Say whether anything changed between runs: of each dimension, or of estimates alone."""
-    text, condition = _headline(conclusions), _at_equal(conclusions)
+    text, condition = _describe_changes(conclusions), _describe_controls(conclusions)
     if not condition:
         return text
     start = (
@@ -58,7 +58,7 @@ def headline(conclusions: Sequence[CompareConclusion]) -> str:
     return f"{condition[0].upper()}{condition[1:]}{start}"
 
 
-def _headline(conclusions: Sequence[CompareConclusion]) -> str:
+def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
     changed_conclusions = [
         conclusion for conclusion in conclusions if conclusion.changes
     ]
@@ -80,9 +80,9 @@ def _headline(conclusions: Sequence[CompareConclusion]) -> str:
             f"{subject} moved significantly in {names([d or '' for d in dimensions])}"
         )
     states = {conclusion.state for conclusion in conclusions}
-    state = next((state for state in _BY_DOUBT if state in states), "none")
+    state = next((state for state in _STATES_BY_DOUBT if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
-    text = (_OF_ESTIMATES if is_of_estimates else _OF_RATINGS)[state]
+    text = (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[state]
     return text[0].upper() + text[1:]
 
 
@@ -90,19 +90,19 @@ def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
     """Say what changed from the first run; `numbers` are those of the runs."""
     is_of_estimates = conclusion.scope.dimension is None
     if not conclusion.changes:
-        return (_OF_ESTIMATES if is_of_estimates else _OF_RATINGS)[conclusion.state]
+        return (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[conclusion.state]
     verb = "differs" if is_of_estimates else "moved"
-    changes = conclusion.changes[:_MAX_CHANGES]
+    changes = conclusion.changes[:_MAX_CHANGES_IN_SENTENCE]
     parts = [
-        f"{change.name} {verb} by {_size(change.effect)}, in run {numbers[change.run]}"
+        f"{change.name} {verb} by {_format_effect(change.effect)}, in run {numbers[change.run]}"
         for change in changes
     ]
     n_more = len(conclusion.changes) - len(changes)
     text = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
-    return f"{_at_equal([conclusion])}{text}"
+    return f"{_describe_controls([conclusion])}{text}"
 
 
-def _at_equal(conclusions: Sequence[CompareConclusion]) -> str:
+def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:
     """Say what the ratings of runs hold equal: nothing if no run does, and "in some runs" if not all do so."""
     controls = {
         features
@@ -119,7 +119,7 @@ def _at_equal(conclusions: Sequence[CompareConclusion]) -> str:
     return f"{names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
 
 
-def _size(effect: Effect) -> str:
+def _format_effect(effect: Effect) -> str:
     """ "−32 [−42, −24], p < .001" """
     digits = 0 if effect.unit == "points" else 3
     low, high = number(effect.low, digits), number(effect.high, digits)
@@ -131,7 +131,9 @@ def chip(conclusion: CompareConclusion) -> str:
     """Say in two words whether the runs agree."""
     if conclusion.changes:
         return "Moved"
-    return _CHIPS[conclusion.firsts.state if conclusion.firsts else "none"]
+    return _CHIP_BY_LEADER_STATE[
+        conclusion.firsts.state if conclusion.firsts else "none"
+    ]
 
 
 def facts(comparison: Mapping[str, Any]) -> str:

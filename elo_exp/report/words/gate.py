@@ -28,7 +28,7 @@ def verdict(conclusion: Conclusion) -> str:
         scope_text = f" in {names(conclusion.others)}" if has_several else ""
         if not conclusion.reasons:
             return f"{prefix}{subject} is worse than the baseline{scope_text}."
-        sentences = _sentences(
+        sentences = _list_reason_sentences(
             conclusion.reasons, str(subject), has_several=len(conclusion.others) > 1
         )
         loss_sentence = (
@@ -36,26 +36,28 @@ def verdict(conclusion: Conclusion) -> str:
             "explain it."
         )
         return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
-    sentences = _sentences(conclusion.reasons, str(subject), has_several=has_several)
+    sentences = _list_reason_sentences(
+        conclusion.reasons, str(subject), has_several=has_several
+    )
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
-    has_opening = conclusion.reasons[0].name not in _WITHOUT_OPENING
+    has_opening = conclusion.reasons[0].name not in _REASONS_WITHOUT_OPENING
     text = " ".join([opening, *sentences] if has_opening else sentences)
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _sentences(
+def _list_reason_sentences(
     reasons: Sequence[Reason], subject: str, *, has_several: bool
 ) -> list[str]:
     """Say why nothing can be told, and what would help: each sentence once, with the dimensions of which it is true."""
     dimensions_by_text: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
-        text = _REASONS[reason.name](reason, subject)
+        text = _REASON_TEXTS[reason.name](reason, subject)
         text_dimensions = dimensions_by_text.setdefault((reason.name, text), [])
         if has_several and reason.name != "power":
             text_dimensions += filter(None, [reason.about.get("dimension")])
     sentences = []
     for (name, text), text_dimensions in dimensions_by_text.items():
-        is_lowered = name in _LOWERED or text.startswith("The ")
+        is_lowered = name in _REASONS_STARTING_IN_LOWER_CASE or text.startswith("The ")
         first_letter = text[:1].lower() if text_dimensions and is_lowered else text[:1]
         sentences.append(
             f"{f'In {names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
@@ -63,7 +65,7 @@ def _sentences(
     return sentences
 
 
-def _few(reason: Reason, subject: str) -> str:
+def _explain_few_prompts(reason: Reason, subject: str) -> str:
     n, n_prompts = int(reason.value or 0), reason.about["n_prompts"]
     groups = f" These {count(n_prompts)} prompts form {count(n)} groups."
     return (
@@ -72,14 +74,14 @@ def _few(reason: Reason, subject: str) -> str:
     )
 
 
-def _same_verdict(reason: Reason, subject: str) -> str:
+def _explain_same_verdict(reason: Reason, subject: str) -> str:
     about = reason.about
     phrases = {"A": "named the first answer", "B": "named the second answer"}
     phrase = phrases.get(about["verdict"], "named a tie")
     return f"No result: the judge {phrase} in {count(about['n'])} of {count(about['of'])} comparisons."
 
 
-def _control(reason: Reason, subject: str) -> str:
+def _explain_control(reason: Reason, subject: str) -> str:
     about = reason.about
     if about["state"] == "not done":
         return _CONTROL_NOT_DONE[about["why"]]
@@ -102,7 +104,7 @@ _CONTROL_NOT_DONE = {
 }
 
 
-def _lost(reason: Reason, subject: str) -> str:
+def _explain_lost_answers(reason: Reason, subject: str) -> str:
     about = reason.about
     share = percent(reason.value)
     return (
@@ -111,7 +113,7 @@ def _lost(reason: Reason, subject: str) -> str:
     )
 
 
-def _flips(reason: Reason, subject: str) -> str:
+def _explain_flips(reason: Reason, subject: str) -> str:
     about = reason.about
     if "low_of_points" not in about:
         return (
@@ -125,11 +127,11 @@ def _flips(reason: Reason, subject: str) -> str:
     )
     return (
         f"The judge's two orders disagree, which hides losses: counted so, the lower bound is {number(about['low'], 3)} "
-        f"in place of {number(about['low_of_points'], 3)}. {needed}{_advice(reason)}"
+        f"in place of {number(about['low_of_points'], 3)}. {needed}{_advise_next_alpha(reason)}"
     )
 
 
-def _looked(reason: Reason, subject: str) -> str:
+def _explain_earlier_looks(reason: Reason, subject: str) -> str:
     about, n = reason.about, int(reason.value or 0)
     times = "once" if n == 1 else f"{count(n)} times"
     return (
@@ -139,7 +141,7 @@ def _looked(reason: Reason, subject: str) -> str:
     )
 
 
-def _advice(reason: Reason) -> str:
+def _advise_next_alpha(reason: Reason) -> str:
     """Say which alpha the gate needs after more prompts: otherwise the advice to add some leads nowhere."""
     if "next_alpha" not in reason.about:
         return ""
@@ -149,7 +151,7 @@ def _advice(reason: Reason) -> str:
     )
 
 
-def _length(reason: Reason, subject: str) -> str:
+def _explain_length(reason: Reason, subject: str) -> str:
     about = reason.about
     longer = "longer" if about["mean_difference"] > 0 else "shorter"
     if about["state"] == "failed":
@@ -169,7 +171,7 @@ def _length(reason: Reason, subject: str) -> str:
     )
 
 
-def _responses(reason: Reason, subject: str) -> str:
+def _explain_responses(reason: Reason, subject: str) -> str:
     flagged = next(iter(reason.about["flagged"].values()))
     flags = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
     owner, other_owner = f"{subject}'s", "the baseline's"
@@ -178,7 +180,7 @@ def _responses(reason: Reason, subject: str) -> str:
     return f"{owner} answers are unusual, and {other_owner} are not: {names(flags)}."
 
 
-def _kin(reason: Reason, subject: str) -> str:
+def _explain_kin(reason: Reason, subject: str) -> str:
     if reason.about["favours"] == "baseline":
         return (
             f"The baseline is of the judge's family ({reason.about['family']}), and {subject} is not known to be: a "
@@ -190,30 +192,30 @@ def _kin(reason: Reason, subject: str) -> str:
     )
 
 
-def _audit(reason: Reason, subject: str) -> str:
+def _explain_audit(reason: Reason, subject: str) -> str:
     biased_probes = [
         row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
     ]
     return f"An audit found the judge biased ({names(biased_probes)})."
 
 
-def _power(reason: Reason, subject: str) -> str:
+def _explain_power(reason: Reason, subject: str) -> str:
     if reason.value is None:
         return "With such verdicts no number of prompts would pass an equal candidate."
     return (
         f"{count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
-        f"{_advice(reason)}"
+        f"{_advise_next_alpha(reason)}"
     )
 
 
-def _close(reason: Reason, subject: str) -> str:
+def _explain_close_call(reason: Reason, subject: str) -> str:
     return (
         "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
-        f"{_advice(reason)}"
+        f"{_advise_next_alpha(reason)}"
     )
 
 
-def _invalid(reason: Reason, subject: str) -> str:
+def _explain_invalid(reason: Reason, subject: str) -> str:
     """Say what invalid verdicts may hide."""
     about = reason.about
     share = percent(reason.value)
@@ -229,23 +231,24 @@ def _invalid(reason: Reason, subject: str) -> str:
     return f"{count_sentence} {as_lost}; with so many, no number of prompts would pass an equal candidate."
 
 
-_REASONS: Mapping[str, Callable[[Reason, str], str]] = {
-    "few": _few,
-    "same_verdict": _same_verdict,
-    "control": _control,
-    "invalid": _invalid,
-    "lost": _lost,
-    "looked": _looked,
-    "flips": _flips,
-    "length": _length,
-    "responses": _responses,
-    "kin": _kin,
-    "audit": _audit,
-    "power": _power,
-    "close": _close,
+_REASON_TEXTS: Mapping[str, Callable[[Reason, str], str]] = {
+    "few": _explain_few_prompts,
+    "same_verdict": _explain_same_verdict,
+    "control": _explain_control,
+    "invalid": _explain_invalid,
+    "lost": _explain_lost_answers,
+    "looked": _explain_earlier_looks,
+    "flips": _explain_flips,
+    "length": _explain_length,
+    "responses": _explain_responses,
+    "kin": _explain_kin,
+    "audit": _explain_audit,
+    "power": _explain_power,
+    "close": _explain_close_call,
 }
-_WITHOUT_OPENING = ("invalid", "same_verdict")  # whose sentence says it all
-_LOWERED = ("same_verdict", "control", "flips", "audit")  # that begin with no name
+_REASONS_WITHOUT_OPENING = ("invalid", "same_verdict")
+# Their sentences begin with no name
+_REASONS_STARTING_IN_LOWER_CASE = ("same_verdict", "control", "flips", "audit")
 
 
 def margin(share: float, elo: float | None, alpha: float) -> str:
@@ -323,7 +326,7 @@ def control(checks: Sequence[Check]) -> list[str]:
     ]
 
 
-_CHECKS = {  # what a check is called, and what it accepts
+_TITLE_AND_LIMIT_BY_CHECK = {
     "same_verdict": (
         "One verdict for all comparisons",
         f"under {percent(MAX_SAME_SHARE)}",
@@ -351,13 +354,13 @@ _CHECKS = {  # what a check is called, and what it accepts
 
 def check_row(check: Check) -> tuple[str, str, str, str]:
     """Return what a check is called, its state, what it found and what it accepts."""
-    title, accepted = _CHECKS[check.name]
-    return title, check.state, _found(check), accepted
+    title, accepted = _TITLE_AND_LIMIT_BY_CHECK[check.name]
+    return title, check.state, _describe_finding(check), accepted
 
 
-def _found(check: Check) -> str:
-    if check.name in _FINDINGS:
-        return _FINDINGS[check.name](check)
+def _describe_finding(check: Check) -> str:
+    if check.name in _FINDING_TEXTS:
+        return _FINDING_TEXTS[check.name](check)
     if check.value is None:
         is_one_order = (check.about or {}).get("n_one_order")
         return "not measured: one order" if is_one_order else NONE
@@ -368,21 +371,21 @@ def _found(check: Check) -> str:
     return f"{percent(check.value)} {ends}, {shares}"
 
 
-def _found_length(check: Check) -> str:
+def _describe_length_finding(check: Check) -> str:
     if check.value is None:
         return "cannot be told apart from the candidate"
     ends = ", ".join(number(end, 3, sign=True) for end in (check.low, check.high))
     return f"{number(check.value, 3, sign=True)} [{ends}]"
 
 
-def _found_flags(check: Check) -> str:
+def _describe_flags_finding(check: Check) -> str:
     flagged = next(iter((check.about or {})["flagged"].values()))
     return names([f"{ODD[name]} {percent(x)}" for name, x in flagged.items()]) or "none"
 
 
-_FINDINGS: Mapping[str, Callable[[Check], str]] = {
-    "length": _found_length,
-    "responses": _found_flags,
+_FINDING_TEXTS: Mapping[str, Callable[[Check], str]] = {
+    "length": _describe_length_finding,
+    "responses": _describe_flags_finding,
     "kin": lambda check: (check.about or {})["family"] or NONE,
     "audit": lambda check: (
         NONE if check.value is None else f"{count(int(check.value))} biased"

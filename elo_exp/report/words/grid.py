@@ -6,8 +6,9 @@ from typing import Any
 from elo_exp.report.formats import count, number, percent, percent_between
 
 Row = Mapping[str, Any]  # of grid.csv
-_NOMINAL = 0.95  # below it intervals cover less than they say
-_ENOUGH = 0.85  # coverage that enough draws are to show
+_NOMINAL_COVERAGE = 0.95
+# Enough draws show that intervals cover at least this
+_MIN_SHOWN_COVERAGE = 0.85
 
 
 def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) -> str:
@@ -21,9 +22,9 @@ def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) 
     if coverage is None:
         return "Errors of reported headlines; their coverage is not known"
     _, low, high = coverage
-    if high < _NOMINAL:
+    if high < _NOMINAL_COVERAGE:
         return "Reported intervals miss the truth more often than they should"
-    if low < _ENOUGH:
+    if low < _MIN_SHOWN_COVERAGE:
         return "Too few draws to tell how often reported intervals hold the truth"
     return "Calibrated scores recover the truth where they may be reported"
 
@@ -40,16 +41,14 @@ def answer(
     shares  by label share: of the headlines that may be reported
     """
     text = (
-        f"In samples of {count(size)} prompts with {_between(map(percent, _ends(shares)))} of the "
-        f"logged answers labelled, {_between(map(percent, _ends(shares.values())))} of the "
+        f"In samples of {count(size)} prompts with {_format_range(map(percent, _find_ends(shares)))} of the "
+        f"logged answers labelled, {_format_range(map(percent, _find_ends(shares.values())))} of the "
         "headlines may be reported"
     )
     if reported:
-        text += (
-            f": they are off by {_errors(reported, 'rmse')} (root mean square error)"
-        )
+        text += f": they are off by {_format_errors(reported, 'rmse')} (root mean square error)"
         if reported[0]["rmse_judge"] is not None:
-            judge_error = _errors(reported, "rmse_judge")
+            judge_error = _format_errors(reported, "rmse_judge")
             text += f", where the judge's mean scores alone are off by {judge_error}"
         if coverage is not None:
             share, low, high = coverage
@@ -60,15 +59,17 @@ def answer(
     return f"{text}."
 
 
-def _errors(rows: Sequence[Row], column: str) -> str:
-    return _between(number(value, 3) for value in _ends(row[column] for row in rows))
+def _format_errors(rows: Sequence[Row], column: str) -> str:
+    return _format_range(
+        number(value, 3) for value in _find_ends(row[column] for row in rows)
+    )
 
 
-def _ends(values: Iterable[float]) -> tuple[float, float]:
+def _find_ends(values: Iterable[float]) -> tuple[float, float]:
     ordered = sorted(values)
     return ordered[0], ordered[-1]
 
 
-def _between(ends: Iterable[str]) -> str:
+def _format_range(ends: Iterable[str]) -> str:
     low, high = ends
     return low if low == high else f"{low} to {high}"

@@ -21,7 +21,7 @@ About = Mapping[str, Any]  # of a check: names and further numbers
 
 # share of the answers beyond which it is a caution that parts are left out
 MAX_CUT = 0.05
-_MAX_PAIRS = 3  # of entrants with equal answers, a line each
+_MAX_EQUAL_ANSWER_PAIRS = 3
 _SPACE = "\N{NO-BREAK SPACE}"
 CHECKS = {  # what a check is called in a table, and what it accepts
     "one_verdict": (
@@ -79,14 +79,14 @@ ODD = {  # kinds of odd answers
 }
 
 
-_MEASURED = {  # checks of which the console has the value
+_CONSOLE_LABELS = {
     "flips": "flips",
     "first_shown": "first shown wins",
     "length": "longer wins",
     "invalid": "invalid",
 }
 # Said of a check of position without a value
-_POSITION = {"flips": "no flips", "first_shown": "no positions"}
+_MISSING_POSITION_LABELS = {"flips": "no flips", "first_shown": "no positions"}
 
 
 def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
@@ -108,15 +108,17 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     }
     text_by_check = {
         name: f"{words} {value}"
-        for name, words in _MEASURED.items()
-        if (value := _by_dimension([c for c in console_checks if c.name == name]))
+        for name, words in _CONSOLE_LABELS.items()
+        if (
+            value := _format_by_dimension([c for c in console_checks if c.name == name])
+        )
     }
     for check in console_checks:
         if check.name in failed_names and check.name not in text_by_check:
-            text_by_check[check.name] = _FAILED[check.name](check.about or {})
+            text_by_check[check.name] = _FAILURE_TEXTS[check.name](check.about or {})
     missing_labels = [
         words
-        for name, words in _POSITION.items()
+        for name, words in _MISSING_POSITION_LABELS.items()
         if not checks
         or any(
             all(c.name != name or c.value is None for c in dimension_checks)
@@ -143,7 +145,7 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     return state
 
 
-def _by_dimension(checks: Sequence[Check]) -> str:
+def _format_by_dimension(checks: Sequence[Check]) -> str:
     """One figure where all dimensions agree, else each: "91/25/64 %"."""
     checks_with_value = [check for check in checks if check.value is not None]
     values = [check.value for check in checks_with_value]
@@ -164,12 +166,13 @@ def _by_dimension(checks: Sequence[Check]) -> str:
     return "not measured: one order" if is_one_order else ""
 
 
-def _biased(about: About) -> str:
+def _describe_biased_audit(about: About) -> str:
     probes = [row["probe"] for row in about["results"] if row["verdict"] == "biased"]
     return f"biased by its audit ({', '.join(probes)})"
 
 
-_ONE_VERDICT = {  # verdicts that compare nothing, by kind
+# Of verdicts that compare nothing, by kind
+_ONE_VERDICT_TEXTS = {
     "first": "the first answer is named",
     "second": "the second answer is named",
     "tie": "a tie is called",
@@ -177,13 +180,15 @@ _ONE_VERDICT = {  # verdicts that compare nothing, by kind
     "model_a": "the entrant in the first column is named",
     "model_b": "the entrant in the second column is named",
 }
-_FAILED: Mapping[str, Callable[[About], str]] = {
+_FAILURE_TEXTS: Mapping[str, Callable[[About], str]] = {
     "invalid_by_entrant": lambda about: (
         f"invalid verdicts fall on {names([row['model'] for row in about['differing']])}"
     ),
-    "audit": _biased,
+    "audit": _describe_biased_audit,
     "kin": lambda about: f"kin of the first ({about['family']})",
-    "one_verdict": lambda about: f"{_ONE_VERDICT[about['kind']]} nearly everywhere",
+    "one_verdict": lambda about: (
+        f"{_ONE_VERDICT_TEXTS[about['kind']]} nearly everywhere"
+    ),
 }
 
 
@@ -226,7 +231,7 @@ def verdict(
     else:
         sentences = ["Verdict: no check failed."] if has_position else []
     if not refusal:
-        sentences += _left_open(checks)
+        sentences += _list_open_checks(checks)
     if not has_position:
         sentences.append(
             "Position bias was not checked: no comparison was judged in both orders."
@@ -234,7 +239,7 @@ def verdict(
     return [*sentences, *odd_sentences]
 
 
-def _left_open(checks: Mapping[str, Sequence[Check]]) -> list[str]:
+def _list_open_checks(checks: Mapping[str, Sequence[Check]]) -> list[str]:
     """Say which checks the data leave open, in which dimensions."""
     dimensions_by_label: dict[str, list[str]] = {}
     for dimension, dimension_checks in checks.items():
@@ -251,17 +256,15 @@ def _left_open(checks: Mapping[str, Sequence[Check]]) -> list[str]:
 
 def reason(check: Check) -> str:
     """Return why a check failed, as a sentence."""
-    return _REASONS[check.name](check, check.about or {})
+    return _REASON_TEXTS[check.name](check, check.about or {})
 
 
-def _reason_of_one_verdict(check: Check, about: About) -> str:
-    text = _ONE_VERDICT[about["kind"]]
-    return (
-        f"{text.capitalize()} in {_of(check, about)} comparisons: nothing was compared."
-    )
+def _explain_one_verdict(check: Check, about: About) -> str:
+    text = _ONE_VERDICT_TEXTS[about["kind"]]
+    return f"{text.capitalize()} in {_format_counts(check, about)} comparisons: nothing was compared."
 
 
-def _reason_of_flips(check: Check, about: About) -> str:
+def _explain_flips(check: Check, about: About) -> str:
     if check.value is None:
         return "Each comparison was judged in one order, so flips are not measured."
     return (
@@ -270,7 +273,7 @@ def _reason_of_flips(check: Check, about: About) -> str:
     )
 
 
-def _reason_of_position(check: Check, about: About) -> str:
+def _explain_position(check: Check, about: About) -> str:
     interval = ""
     if check.low is not None:
         interval = f" (95{_SPACE}% CI {percent_between(check.low, check.high)})"
@@ -280,7 +283,7 @@ def _reason_of_position(check: Check, about: About) -> str:
     )
 
 
-def _reason_of_length(check: Check, about: About) -> str:
+def _explain_length(check: Check, about: About) -> str:
     is_extrapolated = bool(about.get("is_extrapolated"))
     if about["gap_at_equal_length"] is None or check.value is None or is_extrapolated:
         return "The length of the answers could explain the lead by itself."
@@ -293,11 +296,11 @@ def _reason_of_length(check: Check, about: About) -> str:
     )
 
 
-def _reason_of_invalid(check: Check, about: About) -> str:
+def _explain_invalid(check: Check, about: About) -> str:
     return f"{percent(check.value)} of comparisons have no valid verdict."
 
 
-def _reason_of_invalid_by_entrant(check: Check, about: About) -> str:
+def _explain_invalid_by_entrant(check: Check, about: About) -> str:
     models = names([row["model"] for row in about["differing"]])
     bounds = [
         f" Whatever they would have been, the rating of {row['model']} is between "
@@ -311,11 +314,11 @@ def _reason_of_invalid_by_entrant(check: Check, about: About) -> str:
     )
 
 
-def _reason_of_answers(check: Check, about: About) -> str:
+def _explain_odd_answers(check: Check, about: About) -> str:
     return f"Odd answers: {flagged(about['flagged'])}."
 
 
-def _reason_of_audit(check: Check, about: About) -> str:
+def _explain_audit(check: Check, about: About) -> str:
     biased_probes = [
         f"{row['probe']} {number(row['estimate'], 2, sign=True)}"
         for row in about["results"]
@@ -324,20 +327,20 @@ def _reason_of_audit(check: Check, about: About) -> str:
     return f"The judge’s audit found it biased: {', '.join(biased_probes)}."
 
 
-def _reason_of_kin(check: Check, about: About) -> str:
+def _explain_kin(check: Check, about: About) -> str:
     return f"{kin(about['first'], about['family'])}."
 
 
-_REASONS: Mapping[str, Callable[[Check, About], str]] = {
-    "one_verdict": _reason_of_one_verdict,
-    "flips": _reason_of_flips,
-    "first_shown": _reason_of_position,
-    "length": _reason_of_length,
-    "invalid": _reason_of_invalid,
-    "invalid_by_entrant": _reason_of_invalid_by_entrant,
-    "responses": _reason_of_answers,
-    "audit": _reason_of_audit,
-    "kin": _reason_of_kin,
+_REASON_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
+    "one_verdict": _explain_one_verdict,
+    "flips": _explain_flips,
+    "first_shown": _explain_position,
+    "length": _explain_length,
+    "invalid": _explain_invalid,
+    "invalid_by_entrant": _explain_invalid_by_entrant,
+    "responses": _explain_odd_answers,
+    "audit": _explain_audit,
+    "kin": _explain_kin,
 }
 
 
@@ -370,35 +373,35 @@ def chip(check: Check) -> str | None:
 
 def detail(check: Check) -> str:
     """Return the counts, intervals and names behind what a check measured."""
-    return _DETAILS[check.name](check, check.about or {})
+    return _DETAIL_TEXTS[check.name](check, check.about or {})
 
 
-def _interval(check: Check) -> str:
+def _format_interval(check: Check) -> str:
     return f"95{_SPACE}% CI {percent_between(check.low, check.high, 1)}, "
 
 
-def _of(check: Check, about: About) -> str:
+def _format_counts(check: Check, about: About) -> str:
     return f"{count(check.n)} of {count(check.of)}"
 
 
-def _of_one_verdict(check: Check, about: About) -> str:
-    return f"{_interval(check)}{_of(check, about)}: {_ONE_VERDICT[about['kind']]}"
+def _detail_one_verdict(check: Check, about: About) -> str:
+    return f"{_format_interval(check)}{_format_counts(check, about)}: {_ONE_VERDICT_TEXTS[about['kind']]}"
 
 
-def _of_flips(check: Check, about: About) -> str:
-    interval = "" if check.low is None else _interval(check)
-    return f"{interval}{_of(check, about)} comparisons in both orders"
+def _detail_flips(check: Check, about: About) -> str:
+    interval = "" if check.low is None else _format_interval(check)
+    return f"{interval}{_format_counts(check, about)} comparisons in both orders"
 
 
-def _of_position(check: Check, about: About) -> str:
-    interval = "" if check.low is None else _interval(check)
+def _detail_position(check: Check, about: About) -> str:
+    interval = "" if check.low is None else _format_interval(check)
     return f"{interval}{count(check.n)} decisive verdicts"
 
 
-def _of_length(check: Check, about: About) -> str:
+def _detail_length(check: Check, about: About) -> str:
     if not about:
         return ""
-    interval = "" if check.low is None else _interval(check)
+    interval = "" if check.low is None else _format_interval(check)
     text = f"{interval}{number(about['scale'])} characters apart"
     gap, at_equal_length = about["gap"], about["gap_at_equal_length"]
     if gap is None or at_equal_length is None:
@@ -409,17 +412,17 @@ def _of_length(check: Check, about: About) -> str:
     return f"{text}; {lead}{bound}"
 
 
-def _of_invalid(check: Check, about: About) -> str:
+def _detail_invalid(check: Check, about: About) -> str:
     kinds = [f", {count(n)} {kind}" for kind, n in about.items() if n]
-    return _of(check, about) + "".join(kinds)
+    return _format_counts(check, about) + "".join(kinds)
 
 
-def _of_invalid_by_entrant(check: Check, about: About) -> str:
+def _detail_invalid_by_entrant(check: Check, about: About) -> str:
     row = about["worst"]
     return f"most: {row['model']}, {count(row['n_invalid'])} of {count(row['n_judgments'])}"
 
 
-def _of_answers(check: Check, about: About) -> str:
+def _detail_odd_answers(check: Check, about: About) -> str:
     if not about:
         return ""
     n = about["cut off"]
@@ -428,14 +431,14 @@ def _of_answers(check: Check, about: About) -> str:
     )
 
 
-def _of_equal_answers(check: Check, about: About) -> str:
+def _detail_equal_answers(check: Check, about: About) -> str:
     top_pair, *other_pairs = about["pairs"]
     more_text = f"; {count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
     more_text = "; one more pair" if len(other_pairs) == 1 else more_text
-    return f"{top_pair['first']} and {top_pair['second']}, {_of(check, about)} prompts{more_text}"
+    return f"{top_pair['first']} and {top_pair['second']}, {_format_counts(check, about)} prompts{more_text}"
 
 
-def _of_audit(check: Check, about: About) -> str:
+def _detail_audit(check: Check, about: About) -> str:
     if not about.get("date"):
         return ""
     return (
@@ -444,19 +447,19 @@ def _of_audit(check: Check, about: About) -> str:
     )
 
 
-def _of_kin(check: Check, about: About) -> str:
+def _detail_kin(check: Check, about: About) -> str:
     return f"{names(about['models'])}, of {about['family']}" if about else ""
 
 
-def _of_ties(check: Check, about: About) -> str:
+def _detail_ties(check: Check, about: About) -> str:
     return f"{count(check.n)} identical answers excluded"
 
 
-def _of_fit(check: Check, about: About) -> str:
+def _detail_fit(check: Check, about: About) -> str:
     return f"{about['first']} against {about['second']}"
 
 
-def _of_transitivity(check: Check, about: About) -> str:
+def _detail_transitivity(check: Check, about: About) -> str:
     if check.value is None and about["n_prompts"] <= about["df"]:
         return "too few prompts for a test"
     if about.get("chi_square") is None:
@@ -464,21 +467,21 @@ def _of_transitivity(check: Check, about: About) -> str:
     return f"χ² = {number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
 
 
-_DETAILS: Mapping[str, Callable[[Check, About], str]] = {
-    "one_verdict": _of_one_verdict,
-    "flips": _of_flips,
-    "first_shown": _of_position,
-    "length": _of_length,
-    "invalid": _of_invalid,
-    "invalid_by_entrant": _of_invalid_by_entrant,
-    "responses": _of_answers,
-    "equal_answers": _of_equal_answers,
-    "audit": _of_audit,
-    "kin": _of_kin,
-    "ties": _of_ties,
-    "fit": _of_fit,
-    "transitivity": _of_transitivity,
-    "cycles": _of,
+_DETAIL_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
+    "one_verdict": _detail_one_verdict,
+    "flips": _detail_flips,
+    "first_shown": _detail_position,
+    "length": _detail_length,
+    "invalid": _detail_invalid,
+    "invalid_by_entrant": _detail_invalid_by_entrant,
+    "responses": _detail_odd_answers,
+    "equal_answers": _detail_equal_answers,
+    "audit": _detail_audit,
+    "kin": _detail_kin,
+    "ties": _detail_ties,
+    "fit": _detail_fit,
+    "transitivity": _detail_transitivity,
+    "cycles": _format_counts,
 }
 
 
@@ -574,7 +577,7 @@ def conversations(extent: Mapping[str, Any]) -> str:
     share = extent["n_cut"] / n_answers if n_answers else 0.0
     rounds = f"{extent['n_rounds']} round{'s' * (extent['n_rounds'] != 1)}"
     return (
-        f"{_counted_prompts(extent['n_prompts'])}, {n:,} turn{'s' * (n != 1)} in {rounds}; "
+        f"{_format_prompt_count(extent['n_prompts'])}, {n:,} turn{'s' * (n != 1)} in {rounds}; "
         f"{extent['mean_chars']:,.0f} characters an answer, {percent(share)} cut"
     )
 
@@ -594,8 +597,8 @@ def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
     """Return a line for each pair that gave the same answers to half of the prompts or more; of many, the first."""
     lines = [
         f"{pair.first} and {pair.second} gave the same answer to {pair.n_equal:,} of "
-        f"{_counted_prompts(pair.n_prompts)}: was the setting applied?"
-        for pair in pairs[:_MAX_PAIRS]
+        f"{_format_prompt_count(pair.n_prompts)}: was the setting applied?"
+        for pair in pairs[:_MAX_EQUAL_ANSWER_PAIRS]
     ]
     n_more = len(pairs) - len(lines)
     more = f"so did {n_more:,} more pair{'' if n_more == 1 else 's'}"
@@ -626,7 +629,7 @@ def all_equal(pair: EqualAnswers) -> str:
     )
 
 
-def _counted_prompts(n: int) -> str:
+def _format_prompt_count(n: int) -> str:
     return f"{n:,} prompt{'' if n == 1 else 's'}"
 
 
@@ -657,7 +660,7 @@ def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if "audit" not in diagnosis:
             continue
         if "date" in diagnosis["audit"]:
-            lines.append(_audited(dimension, diagnosis["audit"]))
+            lines.append(_describe_audit(dimension, diagnosis["audit"]))
         else:
             unaudited.append(dimension)
     if unaudited:
@@ -670,7 +673,7 @@ def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _audited(dimension: str, audit: Mapping[str, Any]) -> str:
+def _describe_audit(dimension: str, audit: Mapping[str, Any]) -> str:
     verdicts = [row["verdict"] for row in audit["results"]]
     biased_probes = []
     for row in audit["results"]:

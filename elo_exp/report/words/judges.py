@@ -25,8 +25,8 @@ CHIPS = {
     "agree": "Judges agree",
     "leads": "Supported",
 }
-_MAX_NAMED = 5  # of voters
-_SHARED = "More judges cannot show a taste that all of them share"
+_MAX_VOTER_NAMES = 5
+_SHARED_TASTE_CAVEAT = "More judges cannot show a taste that all of them share"
 
 
 def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
@@ -35,14 +35,16 @@ def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
     judges  their names
     """
     joint = conclusion.effect is not None
-    return (_JOINT if joint else _APART)[conclusion.state](conclusion, _all(judges))
+    return (_JOINT_SENTENCES if joint else _SEPARATE_SENTENCES)[conclusion.state](
+        conclusion, _count_all_judges(judges)
+    )
 
 
-def _by(conclusion: Conclusion) -> str:
+def _format_margin(conclusion: Conclusion) -> str:
     return difference(conclusion.effect) if conclusion.effect else "an unknown margin"
 
 
-def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
+def _describe_with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
     """Say who is preferred, where judges have not passed their checks, or who leads, with what stands against it."""
     reason = conclusion.reasons[0]
     judge_names = names(reason.about["judges"])
@@ -54,120 +56,120 @@ def _with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
     return f"{prefers}, but {judge_names} {verb} not passed the checks of a judge"
 
 
-def _few(conclusion: Conclusion, _: str) -> str:
+def _describe_few_prompts(conclusion: Conclusion, _: str) -> str:
     n = conclusion.scope.n_prompts
     if n is None:
         return "no battle names its prompt: too little is known to rank"
     return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
 
 
-def _none(conclusion: Conclusion, _: str) -> str:
+def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
     return "no ranking: fewer than two entrants are linked by wins and losses"
 
 
-def _undecided(conclusion: Conclusion, _: str) -> str:
+def _describe_undecided(conclusion: Conclusion, _: str) -> str:
     if conclusion.reasons[0].name == "failures":
-        failure_text = say_failures(conclusion, _by(conclusion))
+        failure_text = say_failures(conclusion, _format_margin(conclusion))
         return f"no clear winner whichever such judge is asked: {failure_text}"
     other_models = names(conclusion.reasons[0].about["models"])
     return (
         f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
-        f"{_by(conclusion)}; {other_models} may be as good"
+        f"{_format_margin(conclusion)}; {other_models} may be as good"
     )
 
 
-def _disagreement(conclusion: Conclusion, _: str) -> str:
+def _describe_disagreement(conclusion: Conclusion, _: str) -> str:
     pairs = conclusion.reasons[0].about["pairs"]
     judge, other_judge, higher, lower = pairs[0]
     more = f"; {len(pairs) - 1} more in judges.json" if pairs[1:] else ""
     return f"they disagree on {higher} and {lower}: {judge} has {higher} ahead, {other_judge} {lower}{more}"
 
 
-_JOINT: Mapping[str, Callable[[Conclusion, str], str]] = {
-    "few": _few,
-    "undecided": _undecided,
+_JOINT_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "few": _describe_few_prompts,
+    "undecided": _describe_undecided,
     "words": lambda conclusion, _: (
-        f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_by(conclusion)}"
+        f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}"
     ),
-    "caution": lambda conclusion, _: _with_caution(
+    "caution": lambda conclusion, _: _describe_with_caution(
         conclusion,
-        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {_by(conclusion)}",
-        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {_by(conclusion)}",
+        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {_format_margin(conclusion)}",
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {_format_margin(conclusion)}",
     ),
     "leads": lambda conclusion, _: (
         f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
-        f"by {_by(conclusion)}{lead_in_worst_case(conclusion)}"
+        f"by {_format_margin(conclusion)}{lead_in_worst_case(conclusion)}"
     ),
 }
 
 
-def _rival(conclusion: Conclusion) -> str:
+def _name_rival(conclusion: Conclusion) -> str:
     """Return the rival; judges who compare the leader with different entrants have it ahead of all of them."""
     return conclusion.rival or "all others"
 
 
-def _have_ahead(conclusion: Conclusion, all_of_them: str) -> str:
-    return f"{all_of_them} have {conclusion.subject} ahead of {_rival(conclusion)}"
+def _describe_leader(conclusion: Conclusion, all_of_them: str) -> str:
+    return f"{all_of_them} have {conclusion.subject} ahead of {_name_rival(conclusion)}"
 
 
-def _not_significant(conclusion: Conclusion, all_of_them: str) -> str:
+def _describe_not_significant(conclusion: Conclusion, all_of_them: str) -> str:
     judge_names = names(conclusion.reasons[0].about["judges"])
-    return f"{_have_ahead(conclusion, all_of_them)}, but not significantly by {judge_names}"
+    return f"{_describe_leader(conclusion, all_of_them)}, but not significantly by {judge_names}"
 
 
-def _different_leaders(conclusion: Conclusion, _: str) -> str:
+def _describe_different_leaders(conclusion: Conclusion, _: str) -> str:
     leaders = conclusion.reasons[0].about["leaders"]
     return ", ".join(f"{judge} has {model} ahead" for judge, model in leaders)
 
 
-def _no_leader(conclusion: Conclusion, _: str) -> str:
+def _describe_no_leader(conclusion: Conclusion, _: str) -> str:
     judges = conclusion.reasons[0].about["judges"]
     return f"{names(judges)} {'has' if len(judges) == 1 else 'have'} no entrant ahead"
 
 
-def _lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
+def _describe_lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
     judge_names = names(conclusion.reasons[0].about["judges"])
     return (
-        f"{_have_ahead(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
+        f"{_describe_leader(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
         "and unknown verdicts count against it"
     )
 
 
-_APART_UNDECIDED: Mapping[str, Callable[[Conclusion, str], str]] = {
-    "not_significant": _not_significant,
-    "different_leaders": _different_leaders,
-    "no_leader": _no_leader,
-    "failures": _lost_to_failures,
+_SEPARATE_UNDECIDED_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "not_significant": _describe_not_significant,
+    "different_leaders": _describe_different_leaders,
+    "no_leader": _describe_no_leader,
+    "failures": _describe_lost_to_failures,
 }
-_APART: Mapping[str, Callable[[Conclusion, str], str]] = {
-    "none": _none,
-    "few": _few,
-    "disagree": _disagreement,
+_SEPARATE_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "none": _describe_no_ranking,
+    "few": _describe_few_prompts,
+    "disagree": _describe_disagreement,
     "undecided": lambda conclusion, all_of_them: (
-        f"no clear winner: {_APART_UNDECIDED[conclusion.reasons[0].name](conclusion, all_of_them)}"
+        f"no clear winner: {_SEPARATE_UNDECIDED_SENTENCES[conclusion.reasons[0].name](conclusion, all_of_them)}"
     ),
     "words": lambda conclusion, all_of_them: (
-        f"by shared words {_have_ahead(conclusion, all_of_them)}"
+        f"by shared words {_describe_leader(conclusion, all_of_them)}"
     ),
-    "caution": lambda conclusion, all_of_them: _with_caution(
+    "caution": lambda conclusion, all_of_them: _describe_with_caution(
         conclusion,
-        f"{all_of_them} prefer {conclusion.subject} to {_rival(conclusion)}",
-        _have_ahead(conclusion, all_of_them),
+        f"{all_of_them} prefer {conclusion.subject} to {_name_rival(conclusion)}",
+        _describe_leader(conclusion, all_of_them),
     ),
-    "agree": _have_ahead,
+    "agree": _describe_leader,
 }
 
 
-def _all(judges: Sequence[str]) -> str:
+def _count_all_judges(judges: Sequence[str]) -> str:
     return "both" if len(judges) == 2 else f"all {len(judges)}"
 
 
 def cannot_show(opinion: Opinion) -> str:
     """Say what other judges like these would not show, and who does."""
     if opinion.populations:
-        return f"{_SHARED}. The votes of {names(opinion.populations)} do"
+        return f"{_SHARED_TASTE_CAVEAT}. The votes of {names(opinion.populations)} do"
     suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
-    return f"{_SHARED}. People show it{suffix}"
+    return f"{_SHARED_TASTE_CAVEAT}. People show it{suffix}"
 
 
 def tone(conclusion: Conclusion) -> str:
@@ -180,7 +182,7 @@ def tone(conclusion: Conclusion) -> str:
 def spread(opinion: Opinion) -> str:
     """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
     n, panel = len(opinion.judges), opinion.panel
-    judge_count = f"{n} judge{'s' if n != 1 else ''}{_beside(opinion)}"
+    judge_count = f"{n} judge{'s' if n != 1 else ''}{_name_populations(opinion)}"
     if panel is None:
         return f"{judge_count}; {refused(opinion.refusal)}"
     judge, model, points = panel.widest_taste()
@@ -197,7 +199,7 @@ def spread(opinion: Opinion) -> str:
     return text
 
 
-def _beside(opinion: Opinion) -> str:
+def _name_populations(opinion: Opinion) -> str:
     """Name the populations, who are no judges."""
     return (
         f" and the votes of {names(opinion.populations)}" if opinion.populations else ""
@@ -208,13 +210,13 @@ def refused(reason: Reason | None) -> str:
     """Say why there is no joint board, and no tau."""
     if reason is None:
         return ""
-    text = _NO_JOINT[reason.name].format(
+    text = _NO_JOINT_BOARD_REASONS[reason.name].format(
         **reason.about, entrants=names(reason.about.get("models", ()))
     )
     return f"no joint board: {text}"
 
 
-_NO_JOINT = {
+_NO_JOINT_BOARD_REASONS = {
     "few_entrants": "with two entrants a taste cannot be told from another scale",
     "no_verdicts": "{judge} has no verdict",
     "no_prompts": "battles of {judge} name no prompt, on which judges could be compared",
@@ -232,7 +234,7 @@ def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
     column    of the file, that names them
     is_asked  whether a setting has it so; else they are votes
     """
-    n, shown_names = len(judges), sorted(judges)[:_MAX_NAMED]
+    n, shown_names = len(judges), sorted(judges)[:_MAX_VOTER_NAMES]
     pool = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
     name_list = ", ".join(map(repr, shown_names)) + (
         ", ..." if n > len(shown_names) else ""
@@ -253,9 +255,9 @@ def repeats(repeat_counts: Repeats, *, column: str | None) -> str:
 
     column  of the file, that names judges
     """
-    n = len(repeat_counts.judges) - _MAX_NAMED
+    n = len(repeat_counts.judges) - _MAX_VOTER_NAMES
     more = [f"{n} more"] if n > 0 else []
-    judge_names = names([*repeat_counts.judges[:_MAX_NAMED], *more])
+    judge_names = names([*repeat_counts.judges[:_MAX_VOTER_NAMES], *more])
     return (
         f"{judge_names} judged {repeat_counts.n:,} of {repeat_counts.of:,} comparisons more than once. "
         f"All verdicts count; those on one prompt are one prompt’s in an interval. "
@@ -293,11 +295,11 @@ def following(opinion: Opinion) -> str:
     judge = number(panel.half_width(more_judges=1))
     prompts = number(panel.half_width(times_prompts=2.0))
     return (
-        f"a {_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
+        f"a {_format_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
         "(of a typical difference)"
     )
 
 
-def _ordinal(n: int) -> str:
+def _format_ordinal(n: int) -> str:
     ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{'th' if 10 < n % 100 < 14 else ending}"

@@ -11,16 +11,16 @@ def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
 
     by  of several judges: those who are rated apart
     """
-    size = f"{_counted(n, 'battle')} in {_counted(n_dimensions, 'dimension')}"
+    size = f"{_format_count(n, 'battle')} in {_format_count(n_dimensions, 'dimension')}"
     return f"{size}; a board each of {names(by)}" if by else size
 
 
 def scores(n_items: int, n_dimensions: int) -> str:
-    return f"scores of {_counted(n_items, 'item')} in {_counted(n_dimensions, 'dimension')}"
+    return f"scores of {_format_count(n_items, 'item')} in {_format_count(n_dimensions, 'dimension')}"
 
 
 def runs(n: int) -> str:
-    return _counted(n, "finished run")
+    return _format_count(n, "finished run")
 
 
 BASELINE = "baseline: words are counted, nobody judged"
@@ -65,5 +65,5 @@ def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _counted(n: int, noun: str) -> str:
+def _format_count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -22,7 +22,7 @@ from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
 from elo_exp.report.formats import count, number
 from elo_exp.report.words.whose import of_oracle
 
-_STATUSES = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
+_STATUS_TEXTS = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
 
 
 def sentence(words: str) -> str:
@@ -115,13 +115,13 @@ def advice(comparison: PolicyComparison, digits: int) -> str:
     if comparison.choice.state == "nobody":
         return "No policy has an estimate, and every answer is labelled. More prompts would tell."
     if comparison.choice.state == "prompts":
-        return _more_prompts(comparison)
+        return _advise_more_prompts(comparison)
     if comparison.next_step.decision_ready:
-        return _to_take(comparison, digits)
-    return _to_label(comparison)
+        return _advise_choice(comparison, digits)
+    return _advise_labels(comparison)
 
 
-def _more_prompts(comparison: PolicyComparison) -> str:
+def _advise_more_prompts(comparison: PolicyComparison) -> str:
     other_policies = comparison.choice.others
     if not other_policies:
         return "Nothing to choose: there is no other policy."
@@ -132,7 +132,7 @@ def _more_prompts(comparison: PolicyComparison) -> str:
     )
 
 
-def _to_take(comparison: PolicyComparison, digits: int) -> str:
+def _advise_choice(comparison: PolicyComparison, digits: int) -> str:
     choice, step = comparison.choice, comparison.next_step
     lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
     if choice.state == "best":
@@ -147,7 +147,7 @@ def _to_take(comparison: PolicyComparison, digits: int) -> str:
     return f"Take {choice.subject}: {reason}."
 
 
-def _to_label(comparison: PolicyComparison) -> str:
+def _advise_labels(comparison: PolicyComparison) -> str:
     choice, step = comparison.choice, comparison.next_step
     n, now = count(step.n_labels), count(comparison.n_labels_now)
     policies = ", ".join(step.policies)
@@ -188,7 +188,7 @@ def against_truth(
 ) -> str | None:
     """Say how near headlines came to a known truth, by status; None where none is known."""
     parts = []
-    for status, words in _STATUSES.items():
+    for status, words in _STATUS_TEXTS.items():
         known_rows = [
             (row, truth[row.policy].mean)
             for row in estimates

@@ -12,12 +12,11 @@ from elo_exp.report.formats import NONE, count, names, number, percent
 from elo_exp.report.words.judge import word_overlap
 from elo_exp.report.words.tournament import difference
 
-_POWER = (
-    1.96 + 0.84
-) / 1.96  # of a test at 5 %, four times in five, in half widths of a 95 % interval
+# Of a 95 % interval, for a test at 5 % that succeeds four times in five
+_HALF_WIDTHS_AT_80_PERCENT_POWER = (1.96 + 0.84) / 1.96
 
 
-def _plain(text: str) -> str:
+def _replace_no_break_spaces(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -79,7 +78,7 @@ def agreement(row: Mapping[str, Any]) -> str:
     )
     if not row["n_comparisons"]:
         return f"{subject}: not known, as no comparison was labelled by two"
-    share = _plain(percent(row["agreement"]))
+    share = _replace_no_break_spaces(percent(row["agreement"]))
     n, words = count(row["n_comparisons"]), word_overlap([first_name, second_name])
     return f"{subject} on {share} of {n} comparisons, kappa {kappa(row)}{words}"
 
@@ -97,8 +96,11 @@ def more_of_both(row: Mapping[str, Any]) -> str:
     value, low = row["kappa"], row["ci_low"]
     if low is None or value <= 0:
         return ""
-    n = math.ceil(row["n_comparisons"] * (_POWER * (value - low) / value) ** 2)
-    return f" Some {_rounded(n):,} that both have labelled would tell, if it is no illusion: a larger label.overlap."
+    n = math.ceil(
+        row["n_comparisons"]
+        * (_HALF_WIDTHS_AT_80_PERCENT_POWER * (value - low) / value) ** 2
+    )
+    return f" Some {_round_up(n):,} that both have labelled would tell, if it is no illusion: a larger label.overlap."
 
 
 def state(lead: Conclusion, half_width: float) -> str:
@@ -110,10 +112,10 @@ def state(lead: Conclusion, half_width: float) -> str:
         return lead.state
     if lead.effect is None:
         return "open: no label links them"
-    return _why_open(lead.reasons[0], half_width)
+    return _explain_open(lead.reasons[0], half_width)
 
 
-def _why_open(reason: Reason, half_width: float) -> str:
+def _explain_open(reason: Reason, half_width: float) -> str:
     """Say why people's labels decide nothing."""
     n = reason.value
     if reason.name == "annotators":
@@ -128,11 +130,11 @@ def _why_open(reason: Reason, half_width: float) -> str:
         return "open"
     if not n:
         return f"open: people see less than {half_width:g} points"
-    return f"open, some {_rounded(int(n)):,} labels more"
+    return f"open, some {_round_up(int(n)):,} labels more"
 
 
-def _rounded(n: int) -> int:
-    """Up, to two digits."""
+def _round_up(n: int) -> int:
+    """Round up to two digits."""
     step: int = 10 ** max(len(str(n)) - 2, 0)
     return -(-n // step) * step
 
@@ -169,4 +171,7 @@ def first_shown(statistics: Mapping[str, Any]) -> str:
     if statistics["share"] is None:
         return "no label prefers an answer"
     ends = f"[{number(100 * statistics['low'])}, {number(100 * statistics['high'])}]"
-    return f"answer 1 is preferred in {_plain(percent(statistics['share']))} {ends} of {count(statistics['n'])} labels"
+    return (
+        f"answer 1 is preferred in {_replace_no_break_spaces(percent(statistics['share']))} {ends} of "
+        f"{count(statistics['n'])} labels"
+    )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.formats import NONE, all_prompts, count, names, number, p_equals
 
-_UNRATED = {  # why an entrant has no rating
+_REASON_BY_FLAG = {
     "unbeaten": "nothing links those that it beat to the rated ones",
     "winless": "nothing links those that beat it to the rated ones",
     "disconnected": "no chain of wins leads to the others and back",
@@ -59,7 +59,7 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
         for rows in groups
     ]
     separate_models = {row.model for rows in groups for row in rows}
-    for flag, reason in _UNRATED.items():
+    for flag, reason in _REASON_BY_FLAG.items():
         models = [
             row.model
             for row in board.ratings
@@ -80,24 +80,24 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
 def items(board: Leaderboard) -> str:
     """Return which items of scores were compared, and McNemar's test of two entrants' zeros and ones."""
     parameters = board.parameters
-    text = f"{_count(board, 'n_common')} of {_count(board, 'n_items')} items in common"
+    text = f"{_format_count(board, 'n_common')} of {_format_count(board, 'n_items')} items in common"
     if board.n_clusters is not None and board.n_clusters < (
         parameters["n_common"] or 0
     ):
         text += f", in {count(board.n_clusters)} clusters"
     if parameters["n_missing"]:
-        text += f"; {_count(board, 'n_missing')} scores are missing and left out"
+        text += f"; {_format_count(board, 'n_missing')} scores are missing and left out"
     text += "."
     if "mcnemar_mid_p" in parameters:
         first, second = board.models
         text += (
-            f" {first} alone is right on {_count(board, 'n_only_first')} of them, {second} alone "
-            f"on {_count(board, 'n_only_second')}; McNemar’s mid-p test: "
+            f" {first} alone is right on {_format_count(board, 'n_only_first')} of them, {second} alone "
+            f"on {_format_count(board, 'n_only_second')}; McNemar’s mid-p test: "
             f"{p_equals(parameters['mcnemar_mid_p'])}."
         )
     return text
 
 
-def _count(board: Leaderboard, name: str) -> str:
+def _format_count(board: Leaderboard, name: str) -> str:
     value = board.parameters[name]
     return count(None if value is None else int(value))

@@ -27,7 +27,7 @@ def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
         f"{begin} between {noun} (χ² = {number(test['chi_square'])}, {test['df']} df, "
         f"{p_equals(test['p_value'])})."
     )
-    widest, reversal = test.get("most_varied_gap"), _ahead(test, noun)
+    widest, reversal = test.get("most_varied_gap"), _describe_reversals(test, noun)
     if not differ(test) or not widest:
         return text + reversal
     gaps = {row["stratum"]: row["gap"] for row in widest["gaps"]}
@@ -40,23 +40,25 @@ def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
     return text + reversal
 
 
-def _ahead(test: Mapping[str, Any], noun: str) -> str:
+def _describe_reversals(test: Mapping[str, Any], noun: str) -> str:
     """Say who is ahead of the leader on which stratum, with that stratum's own interval.
 
     A reversal is claimed only if the test of the stratum shows it.
     """
     rows = test.get("ahead") or ()
-    reversals = [_one(row, test["leader"]) for row in rows if row["reverses"]]
+    reversals = [
+        _describe_reversal(row, test["leader"]) for row in rows if row["reverses"]
+    ]
     if reversals:
         return f" {' '.join(reversals)} The order reverses: report {noun} separately."
     if not rows:
         return ""
     is_tested = rows[0]["p_holm"] is not None
     why = "no evidence of a reversal" if is_tested else "too few prompts for a test"
-    return f" {_one(rows[0], test['leader']).removesuffix('.')}: {why}."
+    return f" {_describe_reversal(rows[0], test['leader']).removesuffix('.')}: {why}."
 
 
-def _one(row: Mapping[str, Any], leader: str) -> str:
+def _describe_reversal(row: Mapping[str, Any], leader: str) -> str:
     is_one_sided = row["lead"] is None
     lead = Effect(
         value=row["lead"],

@@ -10,7 +10,7 @@ from elo_exp.report.words.tournament import CHIPS, at_equal
 from elo_exp.runs.manifest import OF_NO_RESULT
 
 _SPACE = "\N{NO-BREAK SPACE}"
-_CHIPS = {
+_CHIP_BY_STATE = {
     "none": "No ranking",
     "differs": "First differs",
     "some": "Some jobs",
@@ -18,11 +18,13 @@ _CHIPS = {
     "leads": "Same leader",
 }
 DIGITS = {"points": 0, "score": 3}
-_OF_NO_RATING = (*OF_NO_RESULT, "sweep_pair")
+_SETTINGS_OF_NO_RATING = (*OF_NO_RESULT, "sweep_pair")
 FIRST_DIFFERS = "first differs"
-_MAX_WHOSE = 4
-_MAX_VALUES = 8  # of a setting
-_STATES = {state: chip.lower() for state, chip in CHIPS.items()} | {"": "no conclusion"}
+_MAX_SCOPE_LINES = 4
+_MAX_VALUES_PER_SETTING = 8
+_STATE_TEXTS = {state: chip.lower() for state, chip in CHIPS.items()} | {
+    "": "no conclusion"
+}
 
 
 def headline(
@@ -41,7 +43,9 @@ def headline(
     elo_moved    whether Elo, or how far it has come, differs between jobs
     noun         what a job is called
     """
-    text = _headline(conclusions, method, swept, elo_moved=elo_moved, noun=noun)
+    text = _describe_agreement(
+        conclusions, method, swept, elo_moved=elo_moved, noun=noun
+    )
     controls = {
         features for conclusion in conclusions for features in conclusion.adjusted
     }
@@ -51,7 +55,7 @@ def headline(
     return f"{condition[0].upper()}{condition[1:]}: {text[0].lower()}{text[1:]}"
 
 
-def _headline(
+def _describe_agreement(
     conclusions: Sequence[SweepConclusion],
     method: str,
     swept: Sequence[str],
@@ -66,13 +70,15 @@ def _headline(
     n_jobs = max(conclusion.n_jobs for conclusion in conclusions)
     if all(conclusion.is_same for conclusion in conclusions):
         if not elo_moved:
-            return f"Nothing moved: the {_counted(n_jobs, noun)} have the same ratings"
-        verb = "cannot" if all(map(_is_of_elo, swept)) else "did not"
+            return f"Nothing moved: the {_format_count(n_jobs, noun)} have the same ratings"
+        verb = "cannot" if all(map(_moves_only_elo, swept)) else "did not"
         settings = [
-            name for name in swept if name.split(".", 1)[0] not in _OF_NO_RATING
+            name
+            for name in swept
+            if name.split(".", 1)[0] not in _SETTINGS_OF_NO_RATING
         ]
         return (
-            f"{method} is the same in {_every(n_jobs, noun)}: {names(settings)} {verb} move it; "
+            f"{method} is the same in {_name_all_jobs(n_jobs, noun)}: {names(settings)} {verb} move it; "
             "Elo moves"
         )
     if "differs" in states:
@@ -80,25 +86,25 @@ def _headline(
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
         ]
         return f"The first differs between {noun}s in {names(differing_dimensions)}"
-    title = "leader" if states == {"leads"} else "first"
-    jobs_text = _every(n_jobs, noun)
+    rank_word = "leader" if states == {"leads"} else "first"
+    jobs_text = _name_all_jobs(n_jobs, noun)
     if states & {"none", "some"}:
         jobs_text = f"all {noun}s that rank two entrants"
-    return f"The {title} is the same in {jobs_text}"
+    return f"The {rank_word} is the same in {jobs_text}"
 
 
-def _every(n: int, noun: str) -> str:
+def _name_all_jobs(n: int, noun: str) -> str:
     if n < 3:
         return f"both {noun}s" if n == 2 else f"the one {noun}"
     return f"all {n} {noun}s"
 
 
-def _is_of_elo(setting: str) -> bool:
+def _moves_only_elo(setting: str) -> bool:
     """Whether a setting enters no rating but Elo's."""
     return (
         setting == "elo"
         or setting.startswith("elo.")
-        or setting.split(".", 1)[0] in _OF_NO_RATING
+        or setting.split(".", 1)[0] in _SETTINGS_OF_NO_RATING
     )
 
 
@@ -106,7 +112,7 @@ def estimates_reported(estimates: Sequence[Mapping[str, Any]]) -> str:
     """Say of oracle runs how many estimates may be reported."""
     n = sum(row["status"] == "report" for row in estimates)
     n_jobs = len({row["job"] for row in estimates})
-    return f"{n} of {len(estimates)} estimates of {_counted(n_jobs, 'job')} may be reported"
+    return f"{n} of {len(estimates)} estimates of {_format_count(n_jobs, 'job')} may be reported"
 
 
 def sentence(
@@ -119,7 +125,7 @@ def sentence(
     """
     if not conclusion.leads:
         return f"no {noun} ranks two entrants"
-    all_jobs = _counted(conclusion.n_jobs, noun)
+    all_jobs = _format_count(conclusion.n_jobs, noun)
     parts = []
     for lead in conclusion.leads:
         is_level = len(lead.models) > 1
@@ -128,23 +134,23 @@ def sentence(
             if [*lead.states] == ["same"]
             else "have the same rating"
         )
-        gap = "" if is_level else f"by {_range(lead, conclusion.unit)}"
-        verb = tie_text if is_level else _ahead_of(lead)
+        gap = "" if is_level else f"by {_format_gap_range(lead, conclusion.unit)}"
+        verb = tie_text if is_level else _describe_lead(lead)
         text = f"{verb} in {len(lead.jobs)} of {all_jobs}{gap and f', {gap}'}"
         if is_same:
             text = f"{verb} {gap}".strip()
-        doubt = "" if text.startswith("gave") else _doubt(lead.states)
-        start, end = _controls(lead, conclusion.unit)
+        doubt = "" if text.startswith("gave") else _describe_states(lead.states)
+        start, end = _describe_controls(lead, conclusion.unit)
         parts.append(f"{start}{names(lead.models)} {text}{end}{doubt}")
     return "; ".join(parts)
 
 
-def _controls(lead: SharedLead, unit: str) -> tuple[str, str]:
+def _describe_controls(lead: SharedLead, unit: str) -> tuple[str, str]:
     """Say what ratings hold equal: before a lead if all jobs do so, behind it in how many if some do.
 
     The lead without the control stands behind it.
     """
-    adjusted, raw = lead.adjusted, _raw(lead, unit)
+    adjusted, raw = lead.adjusted, _describe_raw_lead(lead, unit)
     if not any(adjusted):
         return "", ""
     if len(adjusted) == 1:
@@ -161,7 +167,7 @@ def _controls(lead: SharedLead, unit: str) -> tuple[str, str]:
     return "", f" ({', '.join([*counts, *raw])})"
 
 
-def _raw(lead: SharedLead, unit: str) -> list[str]:
+def _describe_raw_lead(lead: SharedLead, unit: str) -> list[str]:
     """ "raw lead 120", "raw lead 120 to 150" over jobs; nothing if it is not known"""
     if lead.raw_low is None:
         return []
@@ -169,7 +175,7 @@ def _raw(lead: SharedLead, unit: str) -> list[str]:
     return [f"raw lead {span(*ends)}"]
 
 
-def _ahead_of(lead: SharedLead) -> str:
+def _describe_lead(lead: SharedLead) -> str:
     """Say "leads bob", or "is ahead of bob or cat" if not all jobs have the same second."""
     seconds = " or ".join(lead.seconds)
     if [*lead.states] == ["leads"]:
@@ -177,7 +183,7 @@ def _ahead_of(lead: SharedLead) -> str:
     return f"is ahead of {seconds}" if seconds else "is ahead"
 
 
-def _range(lead: SharedLead, unit: str) -> str:
+def _format_gap_range(lead: SharedLead, unit: str) -> str:
     """ "275"; over jobs that differ "260 to 281"; where a lower end alone is known "at least 479" """
     digits = DIGITS[unit]
     low, high = number(lead.gap_low, digits), number(lead.gap_high, digits)
@@ -206,23 +212,23 @@ def span(low: str, high: str) -> str:
     return f"{start} to {high}"
 
 
-def _doubt(states: Mapping[str, int]) -> str:
+def _describe_states(states: Mapping[str, int]) -> str:
     """Say in which states the conclusions of the jobs are, unless the first leads in all."""
     if [*states] == ["leads"] or [*states] == [""]:
         return ""
     if len(states) == 1:
         state = next(iter(states))
-        return f" ({_STATES.get(state, state)})"
-    counts = [f"{_STATES.get(state, state)} in {n}" for state, n in states.items()]
+        return f" ({_STATE_TEXTS.get(state, state)})"
+    counts = [f"{_STATE_TEXTS.get(state, state)} in {n}" for state, n in states.items()]
     return f" ({', '.join(counts)})"
 
 
-def _counted(n: int, noun: str) -> str:
+def _format_count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def chip(conclusion: SweepConclusion) -> str:
-    return "Same ratings" if conclusion.is_same else _CHIPS[conclusion.state]
+    return "Same ratings" if conclusion.is_same else _CHIP_BY_STATE[conclusion.state]
 
 
 def facts(
@@ -238,7 +244,7 @@ def facts(
     methods    of the ratings that lead, and the kinds of their intervals
     """
     parts = [f"{n_finished} of {n_jobs} jobs finished"]
-    parts += [f"{name} = {_values(values)}" for name, values in swept.items()]
+    parts += [f"{name} = {_format_values(values)}" for name, values in swept.items()]
     text = "; ".join(parts if swept else [*parts, "nothing was swept"])
     if not methods:
         return f"{text}."
@@ -246,12 +252,10 @@ def facts(
     return f"{text}. Rating: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
 
 
-def _values(values: Sequence[str]) -> str:
-    if len(values) <= _MAX_VALUES:
+def _format_values(values: Sequence[str]) -> str:
+    if len(values) <= _MAX_VALUES_PER_SETTING:
         return ", ".join(values)
-    return (
-        f"{', '.join(values[: _MAX_VALUES - 2])}, … {values[-1]} ({len(values)} values)"
-    )
+    return f"{', '.join(values[: _MAX_VALUES_PER_SETTING - 2])}, … {values[-1]} ({len(values)} values)"
 
 
 def jobs_named(jobs: Sequence[str]) -> str:
@@ -303,7 +307,7 @@ def whose_of(
         else f"{in_jobs(jobs, noun.title())}: {line}"
         for line, jobs in jobs_by_line.items()
     ]
-    return lines[:_MAX_WHOSE]
+    return lines[:_MAX_SCOPE_LINES]
 
 
 def shortened(setting: str) -> str:

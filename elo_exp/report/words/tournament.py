@@ -64,12 +64,12 @@ def further(conclusion: Conclusion) -> list[str]:
 def sentence(conclusion: Conclusion) -> str:
     """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
     margin = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
-    if conclusion.adjustment and conclusion.state not in _COMPARES_NOTHING:
-        margin += _raw(conclusion.adjustment)
-    if conclusion.state in _TOO_LITTLE:
-        text = _TOO_LITTLE[conclusion.state](conclusion, margin)
+    if conclusion.adjustment and conclusion.state not in _STATES_WITHOUT_COMPARISON:
+        margin += _describe_raw_lead(conclusion.adjustment)
+    if conclusion.state in _SENTENCES_WITHOUT_LEADER:
+        text = _SENTENCES_WITHOUT_LEADER[conclusion.state](conclusion, margin)
         text = f"by shared words {text}" if _counts_words(conclusion) else text
-        return _at_equal(conclusion) + text
+        return _describe_control(conclusion) + text
     judge_reasons = [reason for reason in conclusion.reasons if reason.judges]
     other_reasons = [reason for reason in conclusion.reasons if not reason.judges]
     end = ""
@@ -78,7 +78,7 @@ def sentence(conclusion: Conclusion) -> str:
     elif other_reasons:
         end = f", but {because(other_reasons[0], conclusion)}"
     end = end or lead_in_worst_case(conclusion)
-    return f"{_at_equal(conclusion)}{_beginning(conclusion)} by {margin}{end}"
+    return f"{_describe_control(conclusion)}{_describe_leader(conclusion)} by {margin}{end}"
 
 
 def lead_in_worst_case(conclusion: Conclusion) -> str:
@@ -96,12 +96,12 @@ def lead_in_worst_case(conclusion: Conclusion) -> str:
     return f". With {missing_counted(case)}, it leads by {difference(lead)}"
 
 
-_COMPARES_NOTHING = ("none", "same", "no_result")
+_STATES_WITHOUT_COMPARISON = ("none", "same", "no_result")
 
 
-def _at_equal(conclusion: Conclusion) -> str:
+def _describe_control(conclusion: Conclusion) -> str:
     """Say what an adjusted lead holds equal: "at equal length, "; nothing if it is not adjusted."""
-    if conclusion.adjustment is None or conclusion.state in _COMPARES_NOTHING:
+    if conclusion.adjustment is None or conclusion.state in _STATES_WITHOUT_COMPARISON:
         return ""
     return f"{at_equal(conclusion.adjustment.features)}, "
 
@@ -111,13 +111,13 @@ def at_equal(features: Sequence[str]) -> str:
     return f"at equal {'length' if [*features] == ['length'] else 'style'}"
 
 
-def _raw(adjustment: Adjustment) -> str:
+def _describe_raw_lead(adjustment: Adjustment) -> str:
     """Say the lead without the control: " (raw lead 120 [60, 180])"."""
     raw = adjustment.raw
     return f" (raw lead {difference(raw)})" if raw and raw.value is not None else ""
 
 
-def _beginning(conclusion: Conclusion) -> str:
+def _describe_leader(conclusion: Conclusion) -> str:
     """Return who is ahead of whom, in whose eyes."""
     leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "words":
@@ -138,26 +138,26 @@ def _counts_words(conclusion: Conclusion) -> bool:
     return compares and conclusion.scope.is_baseline
 
 
-def _none(conclusion: Conclusion, _: str) -> str:
+def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
     is_scored = conclusion.scope.kind == "scores"
     condition = "were scored" if is_scored else "are linked by wins and losses"
     return f"no ranking: fewer than two entrants {condition}"
 
 
-def _same(conclusion: Conclusion, _: str) -> str:
+def _describe_same_answers(conclusion: Conclusion, _: str) -> str:
     return because(conclusion.reasons[0], conclusion)
 
 
-def _no_result(conclusion: Conclusion, _: str) -> str:
+def _describe_no_result(conclusion: Conclusion, _: str) -> str:
     return f"no result: {because(conclusion.reasons[0], conclusion)}"
 
 
-def _ahead(conclusion: Conclusion, margin: str) -> str:
+def _describe_lead(conclusion: Conclusion, margin: str) -> str:
     """Say "A is ahead of B by 12 [−3, 27]"; of a lead that nothing bounds "A won all 3 prompts against B"."""
     leader, rival, effect = conclusion.subject, conclusion.rival, conclusion.effect
     if effect is not None and is_unbounded(effect):
         test = f", {p_equals(effect.p_value)}" if effect.p_value is not None else ""
-        return f"{leader} won {_won(effect)} against {rival}{test}"
+        return f"{leader} won {_format_won_prompts(effect)} against {rival}{test}"
     return f"{leader} is ahead of {rival} by {margin}"
 
 
@@ -166,21 +166,21 @@ def is_unbounded(effect: Effect) -> bool:
     return effect.one_sided and (effect.low is None or effect.low <= 0.0)
 
 
-def _won(effect: Effect) -> str:
+def _format_won_prompts(effect: Effect) -> str:
     return all_prompts(effect.n_prompts) if effect.n_prompts else "all battles"
 
 
-def _few(conclusion: Conclusion, margin: str) -> str:
+def _describe_few_prompts(conclusion: Conclusion, margin: str) -> str:
     leader, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
     if conclusion.scope.n_prompts is None:
-        return f"{_unnamed(conclusion)}, {_ahead(conclusion, margin)}"
+        return f"{_describe_unnamed_prompts(conclusion)}, {_describe_lead(conclusion, margin)}"
     prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
     if conclusion.effect is not None and conclusion.effect.value == 0:
         return f"{prompts}, too few to rank; {leader} and {conclusion.rival} have the same rating"
-    return f"{prompts}, too few to rank; {_ahead(conclusion, margin)}"
+    return f"{prompts}, too few to rank; {_describe_lead(conclusion, margin)}"
 
 
-def _unnamed(conclusion: Conclusion) -> str:
+def _describe_unnamed_prompts(conclusion: Conclusion) -> str:
     """Say what would have to be true if battles name no prompts."""
     for reason in conclusion.reasons:
         if reason.name == "unnamed_prompts":
@@ -188,7 +188,7 @@ def _unnamed(conclusion: Conclusion) -> str:
     return "if each battle is on a prompt of its own"
 
 
-def _undecided(conclusion: Conclusion, margin: str) -> str:
+def _describe_undecided(conclusion: Conclusion, margin: str) -> str:
     leader, rival = conclusion.subject, conclusion.rival
     reason = conclusion.reasons[0]
     why = because(reason, conclusion)
@@ -196,7 +196,7 @@ def _undecided(conclusion: Conclusion, margin: str) -> str:
         "level": why,
         "not_met": f"{leader} is ahead of those that it met; {why}",
         "annotators": f"{why} by {margin}",
-        "unnamed_people": f"{why}, {_ahead(conclusion, margin)}",
+        "unnamed_people": f"{why}, {_describe_lead(conclusion, margin)}",
         "no_error": f"no clear winner: {why}",
     }
     if reason.name in sentence_by_reason:
@@ -204,10 +204,10 @@ def _undecided(conclusion: Conclusion, margin: str) -> str:
     if reason.name == "failures":
         return say_failures(conclusion, margin)
     if reason.name == "undone":
-        return f"no clear winner: {why} that {_ahead(conclusion, margin)}"
+        return f"no clear winner: {why} that {_describe_lead(conclusion, margin)}"
     other_models = [model for model in reason.about["models"] if model != rival]
     suffix = f"; {why}" if other_models else ""
-    return f"no clear winner: {_ahead(conclusion, margin)}{suffix}"
+    return f"no clear winner: {_describe_lead(conclusion, margin)}{suffix}"
 
 
 def say_failures(conclusion: Conclusion, margin: str) -> str:
@@ -232,7 +232,7 @@ def say_failures(conclusion: Conclusion, margin: str) -> str:
     lead = f"is ahead of {case.rival}"
     if case.rival == conclusion.rival:
         lead += f" by {margin}"
-    return f"{conclusion.subject} {lead}, on {scope_text}. With {missing_counted(case)}, {_then(case)}"
+    return f"{conclusion.subject} {lead}, on {scope_text}. With {missing_counted(case)}, {_describe_worst_case(case)}"
 
 
 def missing_counted(case: WorstCase) -> str:
@@ -259,7 +259,7 @@ def missing_counted(case: WorstCase) -> str:
     return join_names(parts) or "missing results counted against it"
 
 
-def _then(case: WorstCase) -> str:
+def _describe_worst_case(case: WorstCase) -> str:
     """Say who is ahead in the worst case."""
     if case.difference is not None and case.difference < 0:
         return f"{case.rival} is ahead"
@@ -268,12 +268,12 @@ def _then(case: WorstCase) -> str:
     return "the lead is not significant"
 
 
-_TOO_LITTLE = {
-    "none": _none,
-    "same": _same,
-    "no_result": _no_result,
-    "few": _few,
-    "undecided": _undecided,
+_SENTENCES_WITHOUT_LEADER = {
+    "none": _describe_no_ranking,
+    "same": _describe_same_answers,
+    "no_result": _describe_no_result,
+    "few": _describe_few_prompts,
+    "undecided": _describe_undecided,
 }
 
 
@@ -285,9 +285,9 @@ def difference(effect: Effect) -> str:
     else:
         test = f"at look {effect.look}" if effect.significant else "unresolved"
     if effect.one_sided:
-        size = f"at least {number(effect.low, digits)}, having won {_won(effect)}"
+        size = f"at least {number(effect.low, digits)}, having won {_format_won_prompts(effect)}"
         if is_unbounded(effect):
-            size = f"{_won(effect)} won"
+            size = f"{_format_won_prompts(effect)} won"
     elif effect.low is None or effect.high is None:
         size = number(effect.value, digits)
     else:
@@ -301,42 +301,42 @@ def difference(effect: Effect) -> str:
 
 def because(reason: Reason, conclusion: Conclusion) -> str:
     """Say one reason, as the end of the sentence about the first, or alone in a list of reasons."""
-    return _WORDS[reason.name](reason, conclusion)
+    return _REASON_TEXTS[reason.name](reason, conclusion)
 
 
-def _share(share: float | None) -> str:
+def _format_share(share: float | None) -> str:
     """A share in percent with a plain space; with one digit where it is small."""
     is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
     return percent(share, 1 if is_small else 0).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _rivals(reason: Reason, conclusion: Conclusion) -> str:
+def _explain_rivals(reason: Reason, conclusion: Conclusion) -> str:
     models = reason.about["models"]
     other_models = [model for model in models if model != conclusion.rival]
     suffix = ", too," if other_models and len(other_models) < len(models) else ""
     return f"{join_names(other_models or models)}{suffix} may be as good"
 
 
-def _same_answers(reason: Reason, conclusion: Conclusion) -> str:
+def _explain_same_answers(reason: Reason, conclusion: Conclusion) -> str:
     models = join_names([str(conclusion.subject), *reason.about["models"]])
     between = " between them" if reason.about["has_others"] else ""
     prompts = all_prompts(reason.about["n_prompts"])
     return f"{models} gave the same answer to {prompts}: nothing to compare{between}"
 
 
-def _times(n: int) -> str:
+def _format_times(n: int) -> str:
     return "once" if n == 1 else f"{n:,} times"
 
 
-def _support(reason: Reason, _: Conclusion) -> str:
+def _explain_support(reason: Reason, _: Conclusion) -> str:
     about, share = reason.about, reason.value or 0.0
     is_less = share > 0.5
-    phrase = _HAS[about["feature"]][is_less]
-    return f"{about['model']} {phrase} in {_share(1.0 - share if is_less else share)} of its battles"
+    phrase = _FEATURE_PHRASES[about["feature"]][is_less]
+    return f"{about['model']} {phrase} in {_format_share(1.0 - share if is_less else share)} of its battles"
 
 
 # What an answer has more of, and less of, by feature
-_HAS = {
+_FEATURE_PHRASES = {
     "length": ("is longer", "is shorter"),
     "headers": ("has more headers", "has fewer headers"),
     "lists": ("has more list items", "has fewer list items"),
@@ -344,7 +344,7 @@ _HAS = {
 }
 
 
-def _stratum(reason: Reason, _: Conclusion) -> str:
+def _explain_stratum(reason: Reason, _: Conclusion) -> str:
     about = reason.about
     lead = Effect(
         value=None if about["one_sided"] else reason.value,
@@ -360,7 +360,7 @@ def _stratum(reason: Reason, _: Conclusion) -> str:
     )
 
 
-def _people(reason: Reason, conclusion: Conclusion) -> str:
+def _explain_people(reason: Reason, conclusion: Conclusion) -> str:
     about = reason.about
     effect = Effect(
         value=reason.value,
@@ -373,7 +373,7 @@ def _people(reason: Reason, conclusion: Conclusion) -> str:
     return f"people prefer {about['rival']} to {conclusion.subject} by {difference(effect)}"
 
 
-def _level(reason: Reason, conclusion: Conclusion) -> str:
+def _explain_level(reason: Reason, conclusion: Conclusion) -> str:
     """Say that a test shows two entrants to be level, or that no difference was found."""
     models, margin = join_names(reason.about["models"]), reason.about["margin"]
     if reason.about["is_equivalent"]:
@@ -381,7 +381,7 @@ def _level(reason: Reason, conclusion: Conclusion) -> str:
     return f"no difference found: {conclusion.subject} has the rating of {models}"
 
 
-def _length(reason: Reason) -> str:
+def _explain_length(reason: Reason) -> str:
     least = reason.about.get("least")
     if reason.value is None or reason.about.get("is_extrapolated"):
         return "the length of its answers could explain all of it"
@@ -389,16 +389,16 @@ def _length(reason: Reason) -> str:
     return f"{text}, and may be none" if least is not None and least <= 0.0 else text
 
 
-def _no_comparison(reason: Reason, conclusion: Conclusion) -> str:
+def _explain_no_comparison(reason: Reason, conclusion: Conclusion) -> str:
     about = reason.about
     return (
-        f"the judge {_GIVEN[about['kind']]} in {about['n']:,} of {about['of']:,} "
+        f"the judge {_ONE_VERDICT_PHRASES[about['kind']]} in {about['n']:,} of {about['of']:,} "
         f"comparison{'' if about['of'] == 1 else 's'}"
     )
 
 
 # Verdicts that compare nothing, by kind
-_GIVEN = {
+_ONE_VERDICT_PHRASES = {
     "first": "named the first answer",
     "second": "named the second answer",
     "tie": "called a tie",
@@ -406,17 +406,17 @@ _GIVEN = {
     "model_b": "named the entrant in the second column",
     "invalid": "gave no valid verdict",
 }
-_Words = Callable[[Reason, Conclusion], str]
-_VERDICTS = {"people": "votes", "scores": "scores"}  # by whose
-_WORDS: dict[str, _Words] = {
-    "same": _same_answers,
-    "no_result": _no_comparison,
+_ReasonText = Callable[[Reason, Conclusion], str]
+_VERDICT_NOUN_BY_KIND = {"people": "votes", "scores": "scores"}
+_REASON_TEXTS: dict[str, _ReasonText] = {
+    "same": _explain_same_answers,
+    "no_result": _explain_no_comparison,
     "unnamed_prompts": lambda reason, _: (
         f"if each of the {number(reason.value)} battles is on a prompt of its own"
     ),
-    "level": _level,
+    "level": _explain_level,
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
-    "rivals": _rivals,
+    "rivals": _explain_rivals,
     "failures": lambda reason, _: (
         f"missing answers and verdicts may explain the lead over {join_names(reason.about['models'])}"
     ),
@@ -435,34 +435,38 @@ _WORDS: dict[str, _Words] = {
         "it obeys an answer or cannot tell good from bad "
         f"({', '.join(reason.about['probes'])})"
     ),
-    "invalid": lambda reason, _: f"{_share(reason.value)} of its verdicts are invalid",
+    "invalid": lambda reason, _: (
+        f"{_format_share(reason.value)} of its verdicts are invalid"
+    ),
     "invalid_by_entrant": lambda reason, _: (
         "invalid verdicts fall on "
         f"{join_names([row['model'] for row in reason.about['differing']])}"
     ),
     "flips": lambda reason, _: (
-        f"{_share(reason.value)} of its verdicts flip with the order"
+        f"{_format_share(reason.value)} of its verdicts flip with the order"
     ),
-    "first_shown": lambda reason, _: f"the first shown wins {_share(reason.value)}",
+    "first_shown": lambda reason, _: (
+        f"the first shown wins {_format_share(reason.value)}"
+    ),
     "one_order": lambda *_: "it saw one order alone",
-    "length": lambda reason, _: _length(reason),
+    "length": lambda reason, _: _explain_length(reason),
     "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
     "chance": lambda reason, _: (
         f"its agreement with people may be chance (kappa {number(reason.value, 2)} "
         f"[{number(reason.about['ci_low'], 2)}, {number(reason.about['ci_high'], 2)}])"
     ),
-    "people": _people,
+    "people": _explain_people,
     "skipped": lambda reason, _: (
         f"people skipped {number(reason.value)} comparisons, on which they may disagree with it"
     ),
     "answers": lambda reason, _: (
-        f"{_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
+        f"{_format_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
     ),
-    "support": _support,
-    "stratum": _stratum,
+    "support": _explain_support,
+    "stratum": _explain_stratum,
     "looked": lambda reason, c: (
-        f"the result had been shown {_times(int(reason.value or 0))} before {_VERDICTS.get(c.scope.kind, 'verdicts')} "
-        "were added"
+        f"the result had been shown {_format_times(int(reason.value or 0))} before "
+        f"{_VERDICT_NOUN_BY_KIND.get(c.scope.kind, 'verdicts')} were added"
     ),
     "no_scale": lambda *_: (
         "no bound of these scores is known (battles_scale=[LOW,HIGH] names it)"
@@ -522,7 +526,7 @@ def headline(conclusions: Sequence[Conclusion]) -> str:
     for conclusion in sorted(
         conclusions, key=lambda conclusion: STATES.index(conclusion.state)
     ):
-        groups.setdefault(_in_short(conclusion), []).append(
+        groups.setdefault(_summarize(conclusion), []).append(
             conclusion.scope.dimension or ""
         )
     n = len(conclusions)
@@ -533,7 +537,7 @@ def headline(conclusions: Sequence[Conclusion]) -> str:
     )
 
 
-def _in_short(conclusion: Conclusion) -> str:
+def _summarize(conclusion: Conclusion) -> str:
     if conclusion.state == "same":
         models = conclusion.reasons[0].about["models"]
         return f"{join_names([str(conclusion.subject), *models])} gave the same answers"
@@ -547,11 +551,11 @@ def _in_short(conclusion: Conclusion) -> str:
         "no_result": "no result",
         "undecided": "no clear winner",
     }.get(conclusion.state)
-    beginning = _beginning(conclusion)
+    beginning = _describe_leader(conclusion)
     leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "caution" and beginning == f"{leader} leads {rival}":
         beginning = f"with caution, {leader} is ahead of {rival}"
-    return _at_equal(conclusion) + (fixed_text or beginning)
+    return _describe_control(conclusion) + (fixed_text or beginning)
 
 
 def points(conclusions: Sequence[Conclusion]) -> str:

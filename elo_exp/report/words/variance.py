@@ -7,7 +7,7 @@ from elo_exp.api.costs import money
 from elo_exp.report.formats import NONE, number, percent
 from elo_exp.report.formats import names as join_names
 
-_NAMES = {
+_COMPONENT_NAMES = {
     "prompts": "prompts",
     "draws": "draws",
     "judge": "judge",
@@ -27,7 +27,7 @@ def made_of(variance: Variance) -> str:
     if None in variance.shares.values():
         return "one draw does not tell prompts and draws apart"
     parts = ", ".join(
-        f"{_NAMES[name]} {share(variance, name)}" for name in variance.shares
+        f"{_COMPONENT_NAMES[name]} {share(variance, name)}" for name in variance.shares
     )
     if "within" in variance.shares:
         parts += ", which one order does not tell apart"

@@ -15,7 +15,9 @@ def votes(estimate: EffectiveVotes) -> str:
     they are worth 1.5 [1.4, 1.8] independent votes"."""
     n = len(estimate.judges)
     if estimate.refusal is not None and estimate.refusal.name != "wide":
-        return f"not known how far {n} judges err together: {_why(estimate)}"
+        return (
+            f"not known how far {n} judges err together: {_explain_refusal(estimate)}"
+        )
     rho = f"rho {number(estimate.rho, 2)} [{number(estimate.rho_low, 2)}, {number(estimate.rho_high, 2)}]"
     between = f"[{number(estimate.low, 1)}, {number(estimate.high, 1)}]"
     if estimate.refusal is not None:
@@ -31,7 +33,7 @@ def votes(estimate: EffectiveVotes) -> str:
     )
 
 
-def _why(estimate: EffectiveVotes) -> str:
+def _explain_refusal(estimate: EffectiveVotes) -> str:
     assert estimate.refusal is not None
     about = estimate.refusal.about
     if estimate.refusal.name == "few":

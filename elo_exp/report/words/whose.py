@@ -8,9 +8,8 @@ from elo_exp.analysis.checks import MIN_PROMPTS
 from elo_exp.analysis.conclusions import Gold, Scope
 from elo_exp.report.formats import number, percent
 
-_WORTH_TELLING = (
-    0.75  # of the prompts: if they are worth more, the number alone is said
-)
+# If the prompts are worth a larger share of their number, their number alone is reported
+_MAX_TOLD_WORTH_SHARE = 0.75
 
 
 def whose(scope: Scope) -> str:
@@ -43,7 +42,9 @@ def prompts_worth(scope: Scope, noun: str = "prompt") -> str:
     n = scope.n_prompts or 0
     counted = f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
     worth = scope.n_effective
-    if worth is None or not (worth <= _WORTH_TELLING * n or worth < MIN_PROMPTS <= n):
+    if worth is None or not (
+        worth <= _MAX_TOLD_WORTH_SHARE * n or worth < MIN_PROMPTS <= n
+    ):
         return counted
     return f"{counted}, worth {math.floor(worth):,}"
 
