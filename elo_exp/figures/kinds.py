@@ -77,7 +77,7 @@ def intervals(
 
 
 def _describe_missing_value(row: Row) -> str:
-    """Return the exact bound between an entrant without a rating and the next, or why it has no value."""
+    """Return the exact bound to the next entrant, or the flag that explains the missing rating."""
     bound = row.get("lead_bound")
     if bound is None or bound <= 0.0:
         return str(row["flag"])

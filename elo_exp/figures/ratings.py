@@ -115,7 +115,7 @@ def ratings(standings: Standings) -> Plot | None:
 
 
 def _list_rating_rows(standings: Standings) -> list[dict[str, Any]]:
-    """The leaderboards of every method as rows, those of the primary method first."""
+    """Return the leaderboards of every method as rows, the primary method first."""
     primary_method = standings.primary_method
     by_method = sorted(
         standings.companions.items(), key=lambda item: item[0] != primary_method

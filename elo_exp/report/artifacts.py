@@ -378,7 +378,7 @@ def _select_residuals(standings: Standings, dimension: str) -> list[dict[str, An
 
 
 def _build_permutation_arrays(standings: Standings) -> dict[str, Any]:
-    """Final ratings of each permutation: NAME__data (n_perms, n_models), NAME__entrants."""
+    """Return the final ratings of each permutation: NAME__data (n_perms, n_models), NAME__entrants."""
     arrays: dict[str, Any] = {}
     for dimension in standings.dimensions:
         board = standings.primary(dimension)

@@ -218,7 +218,7 @@ def _select_examples(
 def _make_example(
     row: Mapping[str, Any], answered: Sequence[Answered], *, is_open: bool
 ) -> Example:
-    """The question with the most of the bias, and of those the shortest."""
+    """Return the question with the strongest bias; among equals, the shortest."""
     prefers_x = row["kind"] != "floor" and row["estimate"] > 0
     asked_question, judgment, _ = min(
         answered,

@@ -132,7 +132,7 @@ def _make_cell(row: Mapping[str, Any] | None) -> Cell:
 
 
 def _build_gold_table(audit_set: SideBySide) -> Table | None:
-    """How often each judge names the better of labelled pairs."""
+    """Return how often each judge names the better answer of labelled pairs."""
     rows = [
         [
             name,

@@ -266,7 +266,7 @@ def _conclude_leaders(
 def _describe_overlaps(
     dimension: str, rows: Sequence[Row], numbers: Mapping[str, int]
 ) -> list[str]:
-    """What runs share with the first, those that share the same in one sentence."""
+    """Return what runs share with the first run, in one sentence for runs that share the same."""
     rows_by_overlap: dict[str, list[Row]] = {}
     for row in rows:
         if row["dimension"] == dimension:
@@ -278,7 +278,7 @@ def _describe_overlaps(
 
 
 def _list_run_conclusions(dimension: str, comparison: Comparison) -> list[str]:
-    """What each run concludes of a dimension, or an arena of the models it places, in its own words."""
+    """Return the conclusion of each run about a dimension, or about the models that an arena places."""
     numbers, runs_by_sentence = _number_runs(comparison), dict[str, list[int]]()
     dimensions = {row["dimension"] for row in comparison["ratings"]}
     for run, conclusions in comparison["conclusions_of_runs"].items():
@@ -352,7 +352,7 @@ def _number_runs(comparison: Comparison) -> dict[str, int]:
 def _build_rating_table(
     comparison: Comparison, numbers: Mapping[str, int], rows: list[Row]
 ) -> Table:
-    """Return entrant by entrant, best first, a row for each run."""
+    """Return the ratings, best entrant first, with a row for each run."""
     head = ["Entrant", "Run", comparison["label"], "95 % CI", "Ranks"]
     head += ["Shift", "95 % CI", "p (Holm)"]
     digits = sweep_words.DIGITS[comparison["unit"]]
@@ -390,7 +390,7 @@ def _build_rating_table(
 
 
 def _build_estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
-    """Return policy by policy, a row for each run."""
+    """Return the estimates of each policy, with a row for each run."""
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
     head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
     table_rows = [

@@ -214,7 +214,7 @@ def _escape_cell(text: str) -> str:
 
 
 def _format_points(row: WorstRow) -> str:
-    """The points on those dimensions that have some."""
+    """Return the points of a prompt on each dimension that has points."""
     parts = [
         f"{_escape_cell(name)} {points}"
         for name, points in row.points.items()

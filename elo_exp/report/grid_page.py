@@ -216,7 +216,7 @@ def _make_labels_row(result: GridResult, label_share: float) -> PageRow:
 
 
 def _make_policy_row(row: Row, truth: Truth | None) -> PageRow:
-    """Name policy and truth in the first of its rows alone."""
+    """Return a row of a policy; only its first row names the policy and the truth."""
     return PageRow(
         name=row["policy"] if truth else "",
         before=(number(truth.mean, 3) if truth else "", percent(row["label_share"])),

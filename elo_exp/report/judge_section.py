@@ -143,7 +143,7 @@ def _make_length_row(row: Mapping[str, Any]) -> list[str]:
 def _build_agreement_tables(
     dimensions: Sequence[Dimension], standings: Standings
 ) -> list[Table]:
-    """A table of Cohen's kappas for each kind of pair that judged the same comparisons."""
+    """Return a table of Cohen's kappas for each kind of pair that judged the same comparisons."""
     tables = []
     repeats = [d.diagnosis.get("repeats") or {} for d in dimensions]
     if repeats := [row for row in repeats if row.get("n_comparisons")]:

@@ -107,7 +107,7 @@ def _build_card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
 
 
 def _build_ratings_table(opinion: Opinion) -> Table:
-    """The ratings of each judge, with its own intervals."""
+    """Return the ratings by each judge, with its own intervals."""
     rows = {
         name: {row.model: row for row in board.ratings}
         for name, board in opinion.boards.items()
@@ -140,7 +140,7 @@ def _format_rating(row: Any) -> str:
 
 
 def _build_differences_table(opinion: Opinion) -> Table:
-    """The differences on the joint board; of many, those of the first entrant."""
+    """Return the differences on the joint board; only the leader's if there are many."""
     differences, note = opinion.differences, ""
     if len(differences) > MAX_PAIRS:
         leader = differences[0].higher
@@ -230,7 +230,7 @@ def _format_labelled_lines(opinion: Opinion) -> Iterator[str]:
 
 
 def _format_line(label: str, text: str) -> str:
-    """A label and what it says; after one that is as wide as its column, a colon."""
+    """Return a label and its text; a colon separates them if the label fills its column."""
     return (
         f"{label:<{_LABEL_CHARACTERS}}{text}"
         if len(label) < _LABEL_CHARACTERS

@@ -239,7 +239,7 @@ def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:
 
 
 def _describe_group(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
-    """What a group of entrants is rated by."""
+    """Return what the ratings of a group of entrants are based on."""
     if scored and dimension.board:
         return f"{count(int(dimension.board.parameters['n_common'] or 0))} items"
     if not is_first:
@@ -324,7 +324,7 @@ def _make_line(
 
 
 def _describe_style(dimension: str, board: Leaderboard) -> Iterator[str]:
-    """What a root mean square of each kind of style is worth, where ratings control for it."""
+    """Yield what a root mean square of each kind of style is worth, if ratings control for style."""
     parameters = board.parameters
     terms = []
     for name, value in parameters.items():

@@ -166,7 +166,7 @@ def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
 
 
 def _get_config_group(manifest: Manifest, group: str) -> Mapping[str, Any]:
-    """The settings of a group; {} where the experiment has none."""
+    """Return the settings of a group; {} if the experiment has none."""
     return (manifest.get("config") or {}).get(group) or {}
 
 

@@ -66,7 +66,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
 
 
 def _make_label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any] | None:
-    """Return what the bounds of the labels' mean are made of, by prompt, and the influence beside them."""
+    """Return the parts of the bounds of the mean label by prompt, and the influence next to the labels."""
     labels, influence_beside = anchor.labels, anchor.influence_beside_labels
     if labels is None:
         return None

@@ -204,7 +204,7 @@ def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
 
 
 def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
-    """Of one pair by itself; none where it has no error that is known."""
+    """Return the interval of one pair by itself; a dash if its error is unknown."""
     low, high = difference["ci_low"], difference["ci_high"]
     return NONE if low is None or high is None else between(low, high, digits)
 

@@ -62,7 +62,7 @@ def template(name: str) -> Template:
 
 @cache
 def _load_environment() -> Environment:
-    """Return what compiles each template once."""
+    """Return the Jinja environment, which compiles each template once."""
     from elo_exp.report.template_cache import user_folder
 
     return environment(user_folder())

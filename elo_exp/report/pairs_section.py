@@ -158,7 +158,7 @@ def _build_differences_table(
 
 
 def _select_pairs(pairs: Sequence[Difference]) -> list[Difference]:
-    """All pairs; of many, those of the first entrant."""
+    """Return all pairs, or only the leader's pairs if there are many."""
     if len(pairs) <= MAX_PAIRS:
         return list(pairs)
     return [pair for pair in pairs if pair.higher == pairs[0].higher][

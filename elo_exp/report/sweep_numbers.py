@@ -244,7 +244,7 @@ def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
 def _build_job_table(
     rows: Sequence[Row], job_columns: Sequence[str], columns: Sequence[Column]
 ) -> Table:
-    """A mean is over the dimensions that have the number in every job, so that jobs compare."""
+    """Return a row for each job. Means cover the dimensions that have the number in every job."""
     n_jobs, dimensions = len(grouped(rows, "job")), grouped(rows, "dimension")
     complete_dimensions = {
         column.name: [

@@ -399,7 +399,7 @@ def _make_estimate_cell(row: Row | None) -> Cell:
 
 
 def _build_rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
-    """Jobs with the same ratings share a row."""
+    """Return a table of ratings in which jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
         for jobs in job_groups:
@@ -471,7 +471,7 @@ def _make_judge_cells(row: Row) -> list[str]:
 def _format_console_tables(
     rows: Sequence[Row], dimensions: Sequence[Dimension], moved: Moved | None
 ) -> list[str]:
-    """What moved, by dimension and by job; in place of the latter who is first in each job, where that differs."""
+    """Return what moved by dimension and by job, or instead of the latter the leader of each job if leaders differ."""
     tables = []
     if moved is not None:
         by_dimension, by_job = moved.heads

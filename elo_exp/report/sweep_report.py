@@ -181,7 +181,7 @@ def _list_rows(
 
 
 def _list_settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return what was swept besides K and the number of permutations, by job."""
+    """Return by job the settings that were swept, without K and the number of permutations."""
     job_overrides = [set(job.manifest["overrides"]) for job in jobs]
     fixed = set.intersection(*job_overrides) if job_overrides else set()
     return {
@@ -195,7 +195,7 @@ def _list_settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
 
 
 def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
-    """Return by dimension how Elo scatters over seeds, over its Monte Carlo error; empty unless they alone were swept.
+    """Return by dimension the scatter of Elo over seeds, divided by its Monte Carlo error; {} unless only seeds were swept.
 
     rows  of sweep_summary.csv, with Elo as the rating
     """
@@ -221,7 +221,7 @@ def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str,
 
 
 def _list_agreement_metrics(sweep: SweepPage) -> dict[str, float]:
-    """Return, where modes were swept, by dimension whether all have the same first: 1 or 0."""
+    """Return by dimension whether all modes have the same leader (1 or 0); {} unless modes were swept."""
     if "mode" not in sweep.settings.swept:
         return {}
     return {
@@ -265,7 +265,7 @@ def _make_board(job: FinishedRun, dimension: str) -> Leaderboard:
 
 
 def _draw_charts(rows: Sequence[Row]) -> dict[str, Lines]:
-    """Return Elo by K for each dimension, where several K were swept, with the limit of each entrant."""
+    """Return Elo by K for each dimension with the limit of each entrant, if several K were swept."""
     charts = {}
     for dimension, dimension_rows in grouped(rows, "dimension").items():
         by_line = grouped(dimension_rows, "model", "n_perms", "setting")

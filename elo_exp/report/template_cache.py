@@ -72,7 +72,7 @@ def _is_user_folder(folder: Path) -> bool:
 
 
 def _only_user_can_write(status: os.stat_result) -> bool:
-    """Whether nobody else can have written a file or folder; Windows keeps the folders of users apart itself."""
+    """Return whether only this user can have written a file or folder; Windows keeps the folders of users apart itself."""
     if sys.platform == "win32":
         return True
     return (

@@ -90,7 +90,7 @@ class _Layout:
         return f"[{low}, {high}]" if None not in (row.ci_low, row.ci_high) else ""
 
     def _draw_interval(self, row: Rating) -> str:
-        """The rating as a dot on its interval; an interval that is open to one side as an arrow."""
+        """Draw the rating as a dot on its interval; an interval that is open to one side as an arrow."""
         if row.rating is not None:
             dot = left = right = self._to_column(row.rating)
             if row.ci_low is not None and row.ci_high is not None:
@@ -114,7 +114,7 @@ class _Layout:
 
 
 def _format_rank(row: Rating) -> str:
-    """The rank, or the set of ranks that an entrant may have."""
+    """Return the rank, or the set of ranks that an entrant may have."""
     low, high = row.rank_low or row.rank, row.rank_high
     return str(low) if high in (None, row.rank_low) else f"{low}-{high}"
 
@@ -178,7 +178,7 @@ def _format_heading(d: Dimension, *, scored: bool) -> str:
 
 
 def _list_entrant_lines(group: Sequence[Rating], layout: _Layout) -> list[str]:
-    """A line for each ranked entrant; of many, the first and the last."""
+    """Return a line for each ranked entrant; of many, only the first ones and the last."""
     lines = [layout.line(row) for row in group if row.rank is not None]
     if len(lines) <= _MAX_ENTRANTS_ALL_SHOWN:
         return lines
@@ -277,7 +277,7 @@ def _describe_answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
 
 
 def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
-    """Each failed check with the dimensions that it failed in; of many, the first."""
+    """Return each failed check with the dimensions in which it failed; of many, only the first ones."""
     warnings = []
     for name, text in judge.WARNINGS.items():
         failures = [
@@ -306,7 +306,7 @@ def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
 
 
 def _has_reason(dimension: Dimension, reason: str) -> bool:
-    """Whether the conclusion of a dimension has a reason, which its sentence then says."""
+    """Return whether the conclusion of a dimension has this reason, so that its sentence states it."""
     conclusion = dimension.conclusion
     return (
         any(
@@ -354,7 +354,7 @@ def _list_other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
 
 
 def _format_ratings(board: Leaderboard) -> str:
-    """The first ratings on one line, without a beginning that all names share."""
+    """Return the first ratings on one line, without a prefix that all names share."""
     rows = [row for row in board.ratings if row.rating is not None]
     family = rows[0].model.partition("_")[0] + "_" if rows else ""
     if not all(row.model.startswith(family) for row in rows):
@@ -372,7 +372,7 @@ def _format_ratings(board: Leaderboard) -> str:
 def _describe_order_experiment(
     standings: Standings, dimensions: Sequence[Dimension]
 ) -> Iterator[str]:
-    """How far random orders of the same battles move Elo, and how far Elo comes at its K."""
+    """Yield how far random orders of the same battles move Elo, and how far Elo comes at its K."""
     k, width = standings.k, max((len(d.name) for d in dimensions), default=0)
     if any(d.looks for d in dimensions) and not any(d.elo for d in dimensions):
         yield ""

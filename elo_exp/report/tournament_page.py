@@ -344,7 +344,7 @@ def _format_kicker(manifest: Mapping[str, Any]) -> str:
 
 
 def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
-    """How many entrants, prompts, dimensions and battles there are."""
+    """Return how many entrants, prompts, dimensions and battles there are."""
     n_prompts, n = manifest.get("selected_prompt_count"), len(standings.dimensions)
     parts = [f"{len(standings.models)} entrants"]
     if n_prompts:
@@ -357,7 +357,7 @@ def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
 
 
 def _format_lapses(entrants: Mapping[str, Any]) -> str | None:
-    """Of the prompts, how many probes answer in another style; None where they never do."""
+    """Return the share of prompts that probes answer in another style; None if they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
     numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]
     return percent(max(numeric_rates)) if numeric_rates else None

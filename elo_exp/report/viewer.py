@@ -161,7 +161,7 @@ def texts(
 
 
 def _make_printable(value: Any) -> Any:
-    """The same with texts as a page shows them."""
+    """Return the value with all its texts made safe to show on a page."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
@@ -172,7 +172,7 @@ def _make_printable(value: Any) -> Any:
 def _select_fitting(
     judged_comparisons: Sequence[Judged], max_characters: int
 ) -> set[int]:
-    """The numbers of the comparisons whose texts fit, by order of their worth."""
+    """Return the indices of the comparisons whose texts fit; notable comparisons come first."""
     numbers = list(range(len(judged_comparisons)))
     random.Random(_SAMPLE_SEED).shuffle(numbers)
     counters: dict[tuple[str, ...], Iterator[int]] = defaultdict(itertools.count)
@@ -203,7 +203,7 @@ def _select_fitting(
 def _build_data(
     judged_comparisons: Sequence[Judged], kept_indices: set[int]
 ) -> dict[str, object]:
-    """Prompts by id with their answers, and a row for each comparison; a text that is absent is null.
+    """Return the prompts by id with their answers, and a row for each comparison; a text that is absent is null.
 
     Of several draws also how many they are, and in each row that of both. Where comparisons on one prompt show other
     texts, as rubrics of several turns do, these stand under another key, with the prompt's `id`.
@@ -269,5 +269,5 @@ def _find_prompt_key(
 
 
 def _make_answer_key(entrant: str, draw: int) -> str:
-    """The key of an answer of a prompt: a name has no line break."""
+    """Return the key of an answer to a prompt; names have no line break, so it is unique."""
     return f"{entrant}\n{draw}" if draw else entrant

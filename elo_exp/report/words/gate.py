@@ -142,7 +142,7 @@ def _explain_earlier_looks(reason: Reason, subject: str) -> str:
 
 
 def _advise_next_alpha(reason: Reason) -> str:
-    """Say which alpha the gate needs after more prompts: otherwise the advice to add some leads nowhere."""
+    """Say which alpha the gate needs after prompts are added; without it, adding prompts cannot help."""
     if "next_alpha" not in reason.about:
         return ""
     return (

@@ -146,7 +146,7 @@ def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
 
 
 def _format_by_dimension(checks: Sequence[Check]) -> str:
-    """One figure where all dimensions agree, else each: "91/25/64 %"."""
+    """Return one figure if all dimensions agree, else the figure of each: "91/25/64 %"."""
     checks_with_value = [check for check in checks if check.value is not None]
     values = [check.value for check in checks_with_value]
     percents = list(dict.fromkeys(map(percent, values)))

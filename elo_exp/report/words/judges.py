@@ -45,7 +45,7 @@ def _format_margin(conclusion: Conclusion) -> str:
 
 
 def _describe_with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
-    """Say who is preferred, where judges have not passed their checks, or who leads, with what stands against it."""
+    """Say who is preferred if judges have not passed their checks, or who leads, with the objection to it."""
     reason = conclusion.reasons[0]
     judge_names = names(reason.about["judges"])
     if reason.name == "against":
@@ -200,7 +200,7 @@ def spread(opinion: Opinion) -> str:
 
 
 def _name_populations(opinion: Opinion) -> str:
-    """Name the populations, who are no judges."""
+    """Name the voter populations, which are not judges."""
     return (
         f" and the votes of {names(opinion.populations)}" if opinion.populations else ""
     )

@@ -100,7 +100,7 @@ def _name_all_jobs(n: int, noun: str) -> str:
 
 
 def _moves_only_elo(setting: str) -> bool:
-    """Whether a setting enters no rating but Elo's."""
+    """Return whether a setting enters no rating but Elo's."""
     return (
         setting == "elo"
         or setting.startswith("elo.")

@@ -133,7 +133,7 @@ def _describe_leader(conclusion: Conclusion) -> str:
 
 
 def _counts_words(conclusion: Conclusion) -> bool:
-    """Whether even a comparison that decides nothing has to say that nobody judged."""
+    """Return whether even an undecided comparison has to mention that only words were counted."""
     compares = conclusion.state in ("few", "undecided")
     return compares and conclusion.scope.is_baseline
 
@@ -305,7 +305,7 @@ def because(reason: Reason, conclusion: Conclusion) -> str:
 
 
 def _format_share(share: float | None) -> str:
-    """A share in percent with a plain space; with one digit where it is small."""
+    """Return a share in percent with a plain space; with one decimal if it is small."""
     is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
     return percent(share, 1 if is_small else 0).replace("\N{NO-BREAK SPACE}", " ")
 
