@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import interrupts
-from elo_exp.console import show
+from elo_exp.console import print_lines
 from elo_exp.launching import composing, hydra_callback
 from elo_exp.launching.running import format_places, open_run
 from elo_exp.launching.shorthand import expand_shorthand
@@ -38,13 +38,13 @@ def job(cfg: DictConfig) -> float:
         with hydra_callback.exit_on_mistakes():
             info = composing.describe_run(prepared_run.job)
             report, tracked_at = prepared_run.run(info)
-            show(report.text, "", *format_places(report, info, tracked_at))
+            print_lines(report.text, "", *format_places(report, info, tracked_at))
         if report.exit_code:
             sys.exit(report.exit_code)
         return report.headline
     try:
-        with interrupts.handling(is_job=True):
-            interrupts.check()
+        with interrupts.handle_signals(is_job=True):
+            interrupts.check_interrupt()
             return sweep_job(cfg)
     except (Exception, KeyboardInterrupt) as error:
         is_interrupted = isinstance(error, KeyboardInterrupt)
@@ -65,18 +65,18 @@ def sweep_job(cfg: DictConfig) -> float:
         checked_job.settings.resume
         and (headline := hydra_callback.read_finished_headline(info)) is not None
     ):
-        show(f"job {name}: it has finished before, and is not run again")
+        print_lines(f"job {name}: it has finished before, and is not run again")
         return headline
     with open_run(
         checked_job, info.run_dir, info.overrides, in_sweep=True
     ) as prepared_run:
         if (text := prepared_run.dry_run()) is not None:
-            show(text)
+            print_lines(text)
             return math.nan
-        show(f"job {name}: {info.name}")
+        print_lines(f"job {name}: {info.name}")
         report, _ = prepared_run.run(info)
     if report.page is None:  # a share of others' work
-        show(report.text)
+        print_lines(report.text)
     return report.headline
 
 
@@ -90,7 +90,7 @@ def main() -> None:
         print(f"elo_exp {__version__}")
         return
     try:
-        with interrupts.handling():
+        with interrupts.handle_signals():
             code = _run_command()
     except KeyboardInterrupt as error:  # while the summary was written
         code = interrupts.exit_code(error)
@@ -104,11 +104,11 @@ def _run_command() -> int:
             sys.argv[1:] = expand_shorthand(sys.argv[1:])
         with hydra_callback.command.resources, hydra_callback.exit_on_mistakes():
             job()
-        interrupts.check()  # a sweep whose jobs have ended since
+        interrupts.check_interrupt()  # a sweep whose jobs have ended since
     except KeyboardInterrupt as error:
         by_signal = f" ({error})" * (interrupts.exit_code(error) != 130)
         with contextlib.suppress(OSError):  # the terminal has hung up
-            show(
+            print_lines(
                 f"elo_exp: interrupted{by_signal}. Every answer so far is stored; the same command goes on.",
                 is_error=True,
             )

@@ -17,7 +17,7 @@ Row = TypeVar("Row", bound=Record)
 _ROWS_PER_BLOCK = 16_384
 
 
-def rows(**columns: Any) -> list[dict[str, Any]]:
+def make_rows(**columns: Any) -> list[dict[str, Any]]:
     """Build one JSON object for each row of the columns; a string is the same in every row.
 
     NaN becomes None, which JSON has in its place.
@@ -25,7 +25,7 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
     return list(_iterate_rows(columns))
 
 
-def records(kind: type[Row], **columns: Any) -> list[Row]:
+def make_records(kind: type[Row], **columns: Any) -> list[Row]:
     """Build one record for each row of the columns, as `rows`."""
     return [kind(**row) for row in _iterate_rows(columns)]
 
@@ -55,23 +55,23 @@ def _to_list(column: NDArray[Any]) -> list[Any]:
     return list(column.tolist())
 
 
-def one_row(**values: Any) -> dict[str, Any]:
+def make_row(**values: Any) -> dict[str, Any]:
     """Build one JSON object; NaN becomes None."""
-    return {name: known(value) for name, value in values.items()}
+    return {name: none_if_nan(value) for name, value in values.items()}
 
 
-def known(value: Any) -> Any:
+def none_if_nan(value: Any) -> Any:
     """Return a plain number, and None in place of NaN; anything else as it is."""
     number = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(number, float) and math.isnan(number) else number
 
 
-def tally(codes: NDArray[Any], count: NDArray[Any] | None, n: int = 0) -> Index:
+def count_codes(codes: NDArray[Any], count: NDArray[Any] | None, n: int = 0) -> Index:
     """Add up how many each row stands for, by its code; None: one. At least n numbers."""
     return np.bincount(codes, count, n).astype(np.intp, copy=False)
 
 
-def spread(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
+def fill_nan(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
     """Return n rows of NaN, but for the values at these places or at a mask (n,)."""
     array = np.full((n, *values.shape[1:]), np.nan)
     array[at] = values

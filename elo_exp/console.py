@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 
 # Control characters but the tab and the line break; format characters, which reorder text or are not seen, but for
 # those that number signs are; and joiners that join nothing
@@ -19,15 +19,17 @@ _UNPRINTABLE = re.compile(
 _MAX_LINE_CHARACTERS, _END_CHARACTERS = 2000, 500
 
 # A URL with a password, up to its host
-WITH_PASSWORD = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@")
+URL_PASSWORD_PATTERN = re.compile(
+    r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@"
+)
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return text that is shown and not obeyed: control and format characters as their escapes."""
     return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
-def shortened(text: str) -> str:
+def shorten_lines(text: str) -> str:
     """Return the lines of a message, of a very long one both ends."""
     return "\n".join(
         line
@@ -37,20 +39,22 @@ def shortened(text: str) -> str:
     )
 
 
-def show(*lines: object, is_error: bool = False) -> None:
+def print_lines(*lines: object, is_error: bool = False) -> None:
     """Print lines, which may hold names and messages of others, on stdout or stderr."""
     text = "\n".join(map(str, lines))
-    print(printable(masked(text)), file=sys.stderr if is_error else sys.stdout)
+    print(
+        escape_unprintable(mask_text(text)), file=sys.stderr if is_error else sys.stdout
+    )
 
 
 class LineFormatter(logging.Formatter):
     """Log lines that hold names and messages of others."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return shortened(printable(masked(super().format(record))))
+        return shorten_lines(escape_unprintable(mask_text(super().format(record))))
 
 
-def text_table(
+def format_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,

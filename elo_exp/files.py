@@ -119,7 +119,7 @@ def _encode(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def safe_name(text: str) -> str:
+def escape_name(text: str) -> str:
     """Return a text as part of a file's name: characters that names cannot hold as in URLs (%2F)."""
     return _FORBIDDEN_NAME_CHARACTERS.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
@@ -242,7 +242,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield location, row
         elif not line.isspace():
             try:
-                row = json.loads(line, object_pairs_hook=unique_keys)
+                row = json.loads(line, object_pairs_hook=make_unique_object)
             except (ValueError, RecursionError) as error:
                 raise UserError(
                     f"{location}: not JSON ({error}). Expected one JSON object a line."
@@ -273,12 +273,12 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
 def read_json(path: Path) -> Any:
     """Read one JSON document. Raises UserError for anything else, or a key that stands twice."""
     try:
-        return json.loads(read_text(path), object_pairs_hook=unique_keys)
+        return json.loads(read_text(path), object_pairs_hook=make_unique_object)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from None
 
 
-def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object. Raises ValueError for a key that stands twice: the last would win."""
     row = dict(pairs)
     if len(row) < len(pairs):
@@ -288,7 +288,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def checked(kind: Any, value: Any, location: object, hint: str = "") -> Any:
+def validate(kind: Any, value: Any, location: object, hint: str = "") -> Any:
     """Read a value as pydantic reads this type. Raises UserError for the first field at fault."""
     try:
         return _make_adapter(kind).validate_python(value)
@@ -304,10 +304,10 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Raises UserError also for a lone surrogate, which JSON can hold and no request.
     """
-    return sendable(read_jsonl(path))
+    return check_sendable(read_jsonl(path))
 
 
-def sendable(
+def check_sendable(
     rows: Iterable[tuple[str, Mapping[Any, Any]]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield rows with their places. Raises UserError for a lone surrogate."""
@@ -325,7 +325,7 @@ def read_text(path: str | Path) -> str:
     """Read a text whole. Raises UserError for one that is too large for that."""
     path = Path(path)
     n = path.stat().st_size if path.is_file() else 0
-    if packing(path):  # counted before it is held
+    if detect_compression(path):  # counted before it is held
         with open_binary(path) as content:
             n = sum(map(len, iter(partial(content.read, _BLOCK_BYTES), b"")))
     if n > _MAX_WHOLE_FILE_BYTES:
@@ -366,7 +366,7 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             raise UserError(
                 f"{path}: is a pipe or a device. Expected a file: write what it gives into one first."
             )
-        compression = packing(path)
+        compression = detect_compression(path)
         with path.open("rb") as raw:
             if compression == "zstd":
                 with _open_zstandard(raw) as content:
@@ -381,7 +381,7 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
 
 
-def packing(path: Path) -> str:
+def detect_compression(path: Path) -> str:
     """Return how a file is compressed, by its first bytes: gzip, zstd, or ""."""
     if not path.is_file():
         return ""
@@ -445,13 +445,13 @@ def _open_zstandard(raw: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 # What values of a file from elsewhere raise where a reader has not looked for them
-FOREIGN = (
+FOREIGN_FILE_ERRORS = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, RecursionError, MemoryError, NotImplementedError, zlib.error),
 )
 
 
-def foreign(read: Callable[P, T]) -> Callable[P, T]:
+def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
     """Have a reader say in one line that its file cannot be read, whatever is in it.
 
     The file is the first argument that is a path, or has one. The error is the cause of what is raised, so
@@ -462,7 +462,7 @@ def foreign(read: Callable[P, T]) -> Callable[P, T]:
     def read_or_raise(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return read(*args, **kwargs)
-        except FOREIGN as error:
+        except FOREIGN_FILE_ERRORS as error:
             candidates = (
                 getattr(argument, "path", argument)
                 for argument in (*args, *kwargs.values())
@@ -481,7 +481,7 @@ def foreign(read: Callable[P, T]) -> Callable[P, T]:
     return read_or_raise
 
 
-def one_of(name: str, value: str, choices: Collection[str]) -> str:
+def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """Return the value if it is one of the choices; raise UserError otherwise."""
     if value not in choices:
         raise UserError(

@@ -94,16 +94,16 @@ def is_requested() -> bool:
     return (stop is not None and stop.is_set()) or _is_sweep_ending()
 
 
-def check() -> None:
+def check_interrupt() -> None:
     """Raise InterruptError if the run of this thread is asked to end."""
     if is_requested():
         raise InterruptError(_Process.number if _is_main() else None)
 
 
-def check_outside() -> None:
+def check_unless_finishing() -> None:
     """The same, unless work that has to be finished is under way: then whoever does it looks."""
     if not _thread.depth:
-        check()
+        check_interrupt()
 
 
 def pause(seconds: float) -> None:
@@ -119,7 +119,7 @@ def has_given_up() -> bool:
 
 
 @contextmanager
-def handling(*, is_job: bool = False) -> Iterator[None]:
+def handle_signals(*, is_job: bool = False) -> Iterator[None]:
     """Handle the signals of a command, from its start to its end.
 
     is_job  of a sweep, in a worker of a launcher: a signal ends the jobs that would come after it, too
@@ -142,7 +142,7 @@ def handling(*, is_job: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def called(stop: threading.Event | None) -> Iterator[None]:
+def run_call(stop: threading.Event | None) -> Iterator[None]:
     """Run a call of the library, which its program ends by setting `stop`.
 
     SIGTERM and SIGHUP that came meanwhile then do to the program what they would have done without us.
@@ -164,7 +164,7 @@ def called(stop: threading.Event | None) -> Iterator[None]:
 
 
 @contextmanager
-def finishing() -> Iterator[None]:
+def finish_first() -> Iterator[None]:
     """Within, a request to end raises nothing: whoever is within looks for it by `is_requested`, finishes and stores the
     work under way, and calls `check`."""
     is_main = _is_main()
@@ -187,7 +187,7 @@ def finishing() -> Iterator[None]:
 
 
 @contextmanager
-def waiting_for_jobs(stop_file: Path) -> Iterator[None]:
+def wait_for_jobs(stop_file: Path) -> Iterator[None]:
     """Wait for the jobs of a sweep in other processes of this machine: the first signal has them finish, store the work
     under way and end; the second is raised.
 

@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import yaml
 
 from elo_exp import interrupts
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.data import frames
-from elo_exp.data.battle_files import NAMES
-from elo_exp.experiments import Plans, Report
-from elo_exp.files import read_json, read_jsonl, safe_name, write_whole
+from elo_exp.data.battle_files import FIELDS
+from elo_exp.experiments import HasPlans, Report
+from elo_exp.files import escape_name, read_json, read_jsonl, write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
 from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
-from elo_exp.masking import current_mask, masked
+from elo_exp.masking import current_mask, mask_text
 from elo_exp.progress import silence
 from elo_exp.records import UserError
 from elo_exp.runs import documents
@@ -66,8 +66,8 @@ _DOCUMENTS = {
     "gate.json": documents.Gate,
     "audit.json": documents.Audits,
     "judges.json": documents.Judges,
-    "compare.json": documents.Concluded,
-    "manifest.json": documents.Concluded,
+    "compare.json": documents.Conclusions,
+    "manifest.json": documents.Conclusions,
 }
 _LOGGER = logging.getLogger("elo_exp")
 _PLAN_COLUMNS = (
@@ -104,7 +104,7 @@ class Rows(list[dict[str, Any]]):
         text = [n for n in names if any(isinstance(row.get(n), str) for row in rows)]
         more = [f"... of {len(self):,} rows"] if len(self) > _MAX_SHOWN_ROWS else []
         return "\n".join(
-            [text_table(names, lines, text=text, width=_TABLE_WIDTH_CHARS), *more]
+            [format_table(names, lines, text=text, width=_TABLE_WIDTH_CHARS), *more]
         )
 
     def _repr_html_(self) -> str:
@@ -312,7 +312,7 @@ class Run:
             if path.suffix in (".csv", ".parquet"):
                 from elo_exp.data import tables
 
-                return Rows(dict(row) for _, row in tables.rows(path))
+                return Rows(dict(row) for _, row in tables.read_rows(path))
             if path.suffix == ".npz":
                 import numpy as np
 
@@ -366,7 +366,7 @@ class Run:
         if not path.is_file():
             raise UserError(f"{path}: no such file of the run, of {self._kind}.")
         with _raise_user_errors():
-            content: dict[str, Any] = documents.read(_DOCUMENTS[name], path)
+            content: dict[str, Any] = documents.read_document(_DOCUMENTS[name], path)
         return content
 
     def _of_folder(self, name: str, alone: str | None = None) -> Rows:
@@ -536,7 +536,7 @@ def rate(
     """
     arguments: dict[str, Any] = {"battles": battles}
     for name, value in settings.items():
-        arguments[f"battles_columns__{name}" if name in NAMES else name] = value
+        arguments[f"battles_columns__{name}" if name in FIELDS else name] = value
     if values is not None:
         arguments["battles_values"] = values
     return _run(("experiment=rate", *words), arguments, out, stop, is_free=True)
@@ -693,7 +693,9 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
             ) as prepared_run:
                 text = prepared_run.dry_run()
                 experiment, store = job.experiment, prepared_run.context.store
-                plans = experiment.plans(store) if isinstance(experiment, Plans) else []
+                plans = (
+                    experiment.plans(store) if isinstance(experiment, HasPlans) else []
+                )
     rows = Rows(
         _make_plan_row(judge_plan, row)
         for judge_plan in plans
@@ -780,8 +782,8 @@ def _run(
 def _handle_stop(stop: threading.Event | None) -> Iterator[None]:
     """Raise StoppedError for a run that its caller has stopped; a signal's KeyboardInterrupt stays as it is."""
     try:
-        with interrupts.called(stop):
-            interrupts.check()
+        with interrupts.run_call(stop):
+            interrupts.check_interrupt()
             yield
     except interrupts.InterruptError as error:
         if error.number is not None or stop is None or not stop.is_set():
@@ -826,7 +828,7 @@ def _run_words(
             job.settings.figures = False
         report, _ = prepared_run.run(info)
     done = Run(
-        run_dir, text=masked(report.text), notes=notes, exit_code=report.exit_code
+        run_dir, text=mask_text(report.text), notes=notes, exit_code=report.exit_code
     )
     done._report = report if is_lazy else None
     return done
@@ -900,7 +902,7 @@ def _make_words(
         if key in _TABLE_SETTINGS:
             value = _name_files(key, value, folder)  # noqa: PLW2901
         if isinstance(value, Mapping):
-            mappings[key] = frames.plain(value)
+            mappings[key] = frames.to_plain(value)
         else:
             override_words.append(f"{key}={_format_value(value, key)}")
     if not any(override_key(word).startswith("tracker") for word in override_words):
@@ -910,7 +912,7 @@ def _make_words(
 
 def _format_value(value: Any, key: str) -> str:
     """Return a value as a word of Hydra's has it."""
-    value = frames.plain(value)
+    value = frames.to_plain(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -948,7 +950,7 @@ class _Folder:
 
     def write(self, name: str, table: Any) -> str:
         """Write a table that messages call by its name."""
-        path = frames.write(table, name, self.path("given", safe_name(name)))
+        path = frames.write_table(table, name, self.path("given", escape_name(name)))
         self._tables[str(path)] = name
         return str(path)
 
@@ -1050,7 +1052,7 @@ class _Notes(logging.Handler):
                 _LOGGER.setLevel(level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
-        record.msg, record.args = masked(record.getMessage()), None
+        record.msg, record.args = mask_text(record.getMessage()), None
         notes = self.of.get(record.thread or 0)
         if notes is None and len(self.of) == 1:  # of a thread that the run has begun
             (notes,) = self.of.values()

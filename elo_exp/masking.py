@@ -25,7 +25,7 @@ _ALPHANUMERIC = re.compile("[A-Za-z0-9]+")
 _registered_secrets = dict[str, str]()
 
 
-def keep_secret(variable: str, value: str) -> None:
+def register_secret(variable: str, value: str) -> None:
     """Have a key masked from now on: one of a variable with another name, or of .env."""
     _registered_secrets[value] = variable
 
@@ -36,7 +36,7 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def masked(text: str) -> str:
+def mask_text(text: str) -> str:
     """Return text in which secrets are the names of their variables."""
     return current_mask().text(text)
 

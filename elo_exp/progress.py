@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from elo_exp import interrupts
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     shown_items = _show_bar(items, label, total) if has_bar and total else items
     for done, item in enumerate(shown_items, start=1):
         yield item
-        interrupts.check_outside()
+        interrupts.check_unless_finishing()
         is_due = time.monotonic() - last_shown > _SECONDS_BETWEEN_LINES
         if is_due:
             last_shown = time.monotonic()
@@ -54,7 +54,7 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
 
 
 @contextmanager
-def listening(listener: Callable[[], None]) -> Iterator[None]:
+def listen(listener: Callable[[], None]) -> Iterator[None]:
     """Call the listener while tracked work of this thread goes on."""
     token = _listeners.set((*_listeners.get(), listener))
     try:
@@ -74,7 +74,7 @@ def silence() -> Iterator[None]:
 
 
 @contextmanager
-def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
+def track_amount(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
     """Give a function that any thread calls with how much of `total` was done since its last call.
 
     Work of a few seconds shows nothing.
@@ -97,9 +97,9 @@ def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
         yield report
 
 
-def note(text: str) -> None:
+def show_note(text: str) -> None:
     """Say what tracked work is waiting for: beside the bar, or as a line, not too often."""
-    text = masked(text)
+    text = mask_text(text)
     if _bar_note_setters:
         _bar_note_setters[-1](text)
     elif time.monotonic() - _last_note_time[0] >= _SECONDS_BETWEEN_NOTES:

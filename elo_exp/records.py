@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
-MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above zero
+MAX_LOGPROB_NATS = 1e-7  # nats: rounding may leave a certain answer slightly above zero
 
 
 Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON
@@ -33,7 +33,7 @@ class UserError(Exception):
     """
 
     def __init__(self, line: object, *below: str) -> None:
-        line, below = masked(str(line)), tuple(map(masked, below))
+        line, below = mask_text(str(line)), tuple(map(mask_text, below))
         super().__init__("\n".join([line, *below]))
         self.line, self.below = line, below
 
@@ -54,7 +54,7 @@ def storable_json(value: Any) -> str:
     return canonical_json(value).encode(errors="backslashreplace").decode()
 
 
-def fingerprint(value: Any) -> str:
+def make_fingerprint(value: Any) -> str:
     """A 40-digit SHA-256 of everything that can change an answer; equal values give equal names on every machine."""
     return hashlib.sha256(storable_json(value).encode()).hexdigest()[:40]
 

@@ -25,7 +25,7 @@ from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest
 from elo_exp.store.store import Store
 from tests.experiments import opened
@@ -37,7 +37,7 @@ WORDS = [f"word{chr(ord('a') + i)}" for i in range(26)]
 
 
 def said(score: float) -> str:
-    n_words = max(1, int(13 + 4 * (score - 1000 / POINTS)))
+    n_words = max(1, int(13 + 4 * (score - 1000 / POINTS_PER_LOG_ODDS)))
     return f"score {score:.4f} {' '.join(WORDS[:n_words])}"
 
 
@@ -56,9 +56,11 @@ class World:
         found = []
         for i in range(self.n_battles):
             pair = [names[k] for k in rng.choice(len(names), size=2, replace=False)]
-            gap = (self.anchors[pair[0]] - self.anchors[pair[1]]) / POINTS
+            gap = (self.anchors[pair[0]] - self.anchors[pair[1]]) / POINTS_PER_LOG_ODDS
             won = "model_a" if rng.random() < expit(gap) else "model_b"
-            scores = [self.anchors[name] / POINTS + rng.gumbel() for name in pair]
+            scores = [
+                self.anchors[name] / POINTS_PER_LOG_ODDS + rng.gumbel() for name in pair
+            ]
             row = {
                 "question_id": f"q{i}",
                 "model_a": pair[0],
@@ -76,7 +78,7 @@ class World:
         rng = np.random.default_rng(self.seed + 1)
         write_jsonl(folder / "arena.jsonl", self.rows())
         for name, rating in self.placed.items():
-            scores = rating / POINTS + rng.gumbel(size=self.n_battles)
+            scores = rating / POINTS_PER_LOG_ODDS + rng.gumbel(size=self.n_battles)
             answers = [
                 {"prompt_id": f"q{i}", "response_text": said(score)}
                 for i, score in enumerate(scores.tolist())
@@ -173,6 +175,6 @@ def placed(
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
         run = experiment.placement(context.store)
         run.run()
-        found = arena.place(experiment, run)
-        report = arena.report(experiment, run, found, context)
+        found = arena.place_models(experiment, run)
+        report = arena.report_placement(experiment, run, found, context)
         return Placed(found, run, report, context.run_dir, experiment)

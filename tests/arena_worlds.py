@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from elo_exp.arena.joint_fit import JointFit, fit
+from elo_exp.arena.joint_fit import JointFit, fit_jointly
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
 from elo_exp.records import WINNERS, Battle
@@ -30,7 +30,7 @@ class Drawn:
 
     def fit(self) -> JointFit:
         parts = self.votes, self.calibrating, self.judged
-        return fit(*parts, [PLACED], self.kin)
+        return fit_jointly(*parts, [PLACED], self.kin)
 
 
 @dataclass(frozen=True, kw_only=True)

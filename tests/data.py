@@ -80,7 +80,7 @@ def judged(
             [shipped("rubric", dimension)],
             judge,
             store,
-            pipeline.Asking(**how),
+            pipeline.JudgingSettings(**how),
         )[dimension]
 
 

@@ -28,7 +28,7 @@ from backports import zstd
 from backports.zstd import zipfile
 from omegaconf import OmegaConf
 
-from elo_exp.analysis.effort import effort
+from elo_exp.analysis.effort import average_effort
 from elo_exp.arena import sources
 from elo_exp.arena.sources import ArenaColumns, ArenaSource
 from elo_exp.data import (
@@ -56,7 +56,7 @@ from tests.run_folders import ODD, one_line, spoilt
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 
 SECONDS = 5.0  # of processor time: a reader that takes longer hangs
-COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
+COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
 _WORDS = (*ODD, "model_a", "tie", "A", [1, 2], "é" * 50, {"role": "user", "content": 7})
 _BYTES = (
     b"",
@@ -168,17 +168,17 @@ def _arena(path: Path) -> ArenaSource:
 def _rated(path: Path) -> object:
     one = formats.recognise(path)
     if one.scores:
-        return scores.read({path: one}, metric=None, cluster=None)
+        return scores.read_scores({path: one}, metric=None, cluster=None)
     return battle_files.read(path, columns=COLUMNS, filters={})
 
 
 def _by_columns(path: Path) -> object:
     """As a large file is."""
-    before, battle_files.LARGE = battle_files.LARGE, 0
+    before, battle_files.MIN_DUCKDB_BYTES = battle_files.MIN_DUCKDB_BYTES, 0
     try:
         return battle_files.read(path, columns=COLUMNS, filters={})
     finally:
-        battle_files.LARGE = before
+        battle_files.MIN_DUCKDB_BYTES = before
 
 
 def _dropping(path: Path) -> object:
@@ -194,14 +194,14 @@ def _recorded(path: Path) -> object:
 def _agent(path: Path) -> object:
     entrant = TrajectoriesEntrant(entrant_id="ann", path=str(path))
     entrant.check()
-    prompts = bank.load(path)
+    prompts = bank.load_bank(path)
     answers = list(entrant.generate(prompts))
-    return effort({"ann": answers}), [entrant.cache_key(one) for one in prompts]
+    return average_effort({"ann": answers}), [entrant.cache_key(one) for one in prompts]
 
 
 def _brought_in(path: Path, store: Store) -> object:
-    n = admin.load(store, path)
-    admin.export(store, path.with_name("again.jsonl"), admin.Filter())
+    n = admin.import_answers(store, path)
+    admin.export_answers(store, path.with_name("again.jsonl"), admin.AnswerFilter())
     return n
 
 
@@ -212,8 +212,8 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
         lambda path: ReplayJudge(path=str(path), judge_model=None, kind="model").check()
     ]
     given: list[Reader] = [
-        answers.read,
-        lambda path: joining.entrants([(None, path)]),
+        answers.read_answers,
+        lambda path: joining.read_answer_sets([(None, path)]),
         lambda path: AnswersEntrant(
             entrant_id="ann", path=str(path), inside=None
         ).check(),
@@ -221,22 +221,22 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
     of_runs = {
         "estimates": documents.Estimates,
         "ratings": documents.Ratings,
-        "manifest": documents.OfRatings,
+        "manifest": documents.RatingsManifest,
     }
     return {
-        "": [kinds.kinds, _rated],
-        "pairs": [gold.read],
+        "": [kinds.recognise_kinds, _rated],
+        "pairs": [gold.read_pairs],
         "agent": [*given, _agent],
-        "prompts": [bank.load],
-        "questions": [bank.load],
+        "prompts": [bank.load_bank],
+        "questions": [bank.load_bank],
         "responses": [_recorded, *given],
         **dict.fromkeys(("verdicts", "judgments", "scored"), verdicts),
-        "draws": [lambda path: oracle.read_dataset(fresh_dir=path, covariates=[oracle.LENGTH], seed=1)],
-        "logged": [lambda path: oracle.read_dataset(path, covariates=[oracle.LENGTH], seed=1)],
+        "draws": [lambda path: oracle.read_dataset(fresh_dir=path, covariates=[oracle.LENGTH_COVARIATE], seed=1)],
+        "logged": [lambda path: oracle.read_dataset(path, covariates=[oracle.LENGTH_COVARIATE], seed=1)],
         "truth": [oracle.read_truth],
-        "votes": [lambda path: sources.read(_arena(path))],
+        "votes": [lambda path: sources.read_arena(_arena(path))],
         "exported": [partial(_brought_in, store=store)],
-        **{name: [partial(documents.read, kind)] for name, kind in of_runs.items()},
+        **{name: [partial(documents.read_document, kind)] for name, kind in of_runs.items()},
         **{name: given for name in GOOD if name.startswith("answers of ")},
         "battles with all": battles,
         **{name: [*battles, *verdicts] for name in ("battles", "battles in both orders")},

@@ -13,7 +13,7 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import POINTS, abilities
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_abilities
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(30)  # of a standard normal
 _WEIGHTS /= _WEIGHTS.sum()
@@ -96,6 +96,6 @@ class Panel:
             wins = np.zeros((self.n_entrants,) * 2)
             wins[a, b] = (1.0 / (1.0 + np.exp(-at))) @ _WEIGHTS
             wins[b, a] = 1.0 - wins[a, b]
-            boards.append(abilities(wins))
+            boards.append(fit_abilities(wins))
         board = np.mean(boards, axis=0)
-        return np.asarray(POINTS * (board[a] - board[b]))
+        return np.asarray(POINTS_PER_LOG_ODDS * (board[a] - board[b]))

@@ -38,10 +38,10 @@ import scipy.special  # noqa: F401
 from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
 from elo_exp.api import batches, calls
-from elo_exp.api.anthropic import AnthropicApi, batch_in, json_of
+from elo_exp.api.anthropic import AnthropicApi, batch_in, read_raw_json
 from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
-from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
+from elo_exp.api.transport import Clock, RefusedError, UnknownOutcomeError
 from elo_exp.data import pairing
 from elo_exp.judges import BatchJudge
 from elo_exp.judges.claude import ClaudeJudge
@@ -200,7 +200,7 @@ def sdk_retries(judge: ClaudeJudge) -> None:
         body: Any = [
             {"custom_id": name, "params": params} for name, params in requests.items()
         ]
-        return batch_in(json_of(batches.create(requests=body))).batch_id
+        return batch_in(read_raw_json(batches.create(requests=body))).batch_id
 
     _swap(judge.api, create=functools.partial(create, judge.api))
 
@@ -211,7 +211,7 @@ def naive_resubmission(judge: ClaudeJudge) -> None:
     def create(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         try:
             return AnthropicApi.create(api, nonce, requests)
-        except DoubtfulError as doubt:
+        except UnknownOutcomeError as doubt:
             raise RefusedError(str(doubt), status=429, retry_after=0.01) from None
 
     _swap(judge.api, create=functools.partial(create, judge.api))
@@ -276,7 +276,7 @@ def short_file(judge: ClaudeJudge) -> None:
         self._ledger.give_up(opened.batch, "that was all")
         for key in opened.names:
             if key not in seen:
-                yield key, batches.Row(custom_id=key, outcome=None)
+                yield key, batches.ResultRow(custom_id=key, outcome=None)
 
     _swap(Batcher, _collect=collect)
 
@@ -310,7 +310,7 @@ def no_claims(judge: ClaudeJudge) -> None:
     _swap(Ledger, intend=intend_anyway)
     _swap(
         ledger_module,
-        PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE",
+        PENDING_KEYS_SQL="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE",
     )
 
 
@@ -461,7 +461,7 @@ def step_the_clock(seconds: float) -> None:
     def notice(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         try:
             return create(api, nonce, requests)
-        except DoubtfulError:
+        except UnknownOutcomeError:
             threading.Timer(0.1, lost.set).start()
             raise
 
@@ -483,7 +483,7 @@ def main(arguments: Sequence[str]) -> int:
     calls._FIRST_BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     batches._ROWS_PER_TRANSACTION = 2  # results in one transaction
-    claims.PAUSE_SECONDS = 0.02
+    claims.CLAIM_POLL_SECONDS = 0.02
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
     Commits.deaths = {
@@ -510,7 +510,7 @@ def main(arguments: Sequence[str]) -> int:
                 rubrics=rubrics,
                 judge=build(chosen),
                 store=store,
-                asking=pipeline.Asking(
+                asking=pipeline.JudgingSettings(
                     both_orders=0.0 if chosen.orders == "one" else 1.0,
                     allow_missing=chosen.allow_missing,
                     canary=chosen.canary,

@@ -40,7 +40,7 @@ import pytest
 
 from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
-from elo_exp.store.usage import TOKEN_CLASSES
+from elo_exp.store.usage import TOKEN_FIELDS
 from tests import judging_process
 from tests.anthropic_server import AnthropicServer, n_input_tokens
 from tests.anthropic_verdicts import NoisyBradleyTerry, plain_text
@@ -331,9 +331,7 @@ def stored_within(store: Place, known: Reference, *, all_of_them: bool = False) 
 def bill_agrees(server: BatchServer, store: Place) -> None:
     """I6: what the replies in the store say they cost is what the server has billed, to the token."""
     found = replies(store)
-    spent = {
-        name: sum(r["usage"].get(name, 0) for r in found) for name in TOKEN_CLASSES
-    }
+    spent = {name: sum(r["usage"].get(name, 0) for r in found) for name in TOKEN_FIELDS}
     billed, dollars = metered(server)
     assert Counter(spent) == billed, f"the store says {spent}, the bill {billed}"
     assert sum(r["dollars"] for r in found) == pytest.approx(dollars, abs=1e-9)
@@ -377,7 +375,7 @@ def metered(server: BatchServer) -> tuple[Counter[str], float]:
 def usage_agrees(server: BatchServer, usage: Mapping[str, Any]) -> None:
     """I6: what a run reports that it has cost is what the server has billed in its time."""
     billed, dollars = metered(server)
-    assert Counter({name: usage[name] for name in TOKEN_CLASSES}) == billed
+    assert Counter({name: usage[name] for name in TOKEN_FIELDS}) == billed
     assert usage["dollars"] == pytest.approx(dollars, abs=1e-9)
 
 

@@ -18,16 +18,16 @@ from scipy.special import expit, fdtrc, logit, ndtri, stdtr
 
 from elo_exp.analysis.bounded_tests import p_value
 from elo_exp.analysis.looks import (
-    MISFIT,
+    MIN_P_VALUE_OF_FIT,
     Key,
     boundaries,
+    comparison_key,
+    estimate_stagewise,
     family_wise_alpha,
-    key_of,
-    looks_of,
+    plan_looks,
     prompt_order,
-    stagewise,
 )
-from elo_exp.analysis.separated import bound
+from elo_exp.analysis.separated import unbeaten_lower_bound
 from elo_exp.arrays import Array
 from elo_exp.ratings.fit import Fit
 from elo_exp.ratings.games import Games
@@ -109,7 +109,7 @@ class World:
                 ab, ba = map(names.get, scores)
                 valid = {ab, ba} - {None}
                 winner = valid.pop() if len(valid) == 1 else "tie"
-                found[-1][key_of(c)] = (
+                found[-1][comparison_key(c)] = (
                     Battle(
                         model_a=c.entrant_a,
                         model_b=c.entrant_b,
@@ -285,7 +285,7 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
     plain = np.repeat(pair, 2, axis=0)
     shown = np.tile([[1.0], [-1.0]], (p, 1))
     design = np.hstack([plain, shown]) if orders == "one" else plain
-    looks = looks_of(n, n_looks)
+    looks = plan_looks(n, n_looks)
     times = tuple(end / n for end in looks)
     claims, gap, error, swept = np.zeros((4, b, p))
     last, is_whole = np.zeros((b, p), int), np.zeros(b, bool)
@@ -300,7 +300,7 @@ def look(world: World, points: Array, orders: str, *, n_looks: int = 5) -> Looke
             there = np.repeat(is_asked[which, :end], 2, axis=2)
             return np.where(there, points[which, :end], np.nan)
 
-        new = due[~is_whole[due] & (misfit(seen(due), plain, m) < MISFIT)]
+        new = due[~is_whole[due] & (misfit(seen(due), plain, m) < MIN_P_VALUE_OF_FIT)]
         is_whole[new] = is_asked[new, :end] = True
         now = np.zeros((3, b, p))
         now[:2, due] = gaps(seen(due), design, pair)
@@ -347,7 +347,7 @@ def study(world: World, n: int, orders: str) -> tuple[float, float, float, float
     many = dataclasses.replace(world, n=40_000, dims=1)
     ((true_gap,),) = (look(many, many.draw(1, rng, orders), orders, n_looks=1).gap,)
     better = np.sign([world.elo[i] - world.elo[j] for i, j in world.pairs])
-    times = np.array(looks_of(world.n, 5)) / world.n
+    times = np.array(plan_looks(world.n, 5)) / world.n
     most = world.n * len(world.pairs) * world.dims * (2 if orders == "one" else 1)
     rows, covered = [], []
     for some in range(n // 50):
@@ -360,7 +360,7 @@ def study(world: World, n: int, orders: str) -> tuple[float, float, float, float
             k, gap, error = found.look[d, q], found.gap[d, q], found.error[d, q]
             looks = np.flatnonzero(found.has_error[:, d, q])
             bounds = found.bounds[looks[:-1], d].tolist()
-            _, *ends = stagewise(times[looks].tolist(), bounds, gap / error)
+            _, *ends = estimate_stagewise(times[looks].tolist(), bounds, gap / error)
             low, high = (math.sqrt(times[k]) * error * end for end in ends)
             covered.append(low <= true_gap[q] <= high)
     return (*np.mean(rows, axis=(0, 2)).tolist(), float(np.mean(covered)))
@@ -380,5 +380,7 @@ def study_bounds(world: World, n: int, orders: str) -> tuple[float, float, int]:
         wrong += is_wrong.any(axis=(1, 2)).tolist()
         for d, q in np.argwhere(found.swept).tolist():
             won = found.swept[d, q]
-            holds.append(bound(int(abs(won))) / LOGIT <= odds[q] * np.sign(won))
+            holds.append(
+                unbeaten_lower_bound(int(abs(won))) / LOGIT <= odds[q] * np.sign(won)
+            )
     return float(np.mean(wrong)), float(np.mean(holds or [1.0])), len(holds)

@@ -83,38 +83,38 @@ MUTANTS = [
     ),
     Mutant(
         name="a store in which somebody is at work is copied",
-        where="store/copying:copy",
+        where="store/copying:copy_store",
         change=Change("F(S)", "pass", given="S.A == T.A"),
         seen_by="test_store_actions.py::test_what_is_no_copy_of_a_whole_store_is_refused",
     ),
     # A server that goes away
     Mutant(
         name="a server that is away is sent all requests",
-        where="api/outages:Outages.may_send",
+        where="api/outages:ServerWatch.may_send",
         change=Change("A.B is None and time.monotonic() >= A.C", "True"),
         seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
     ),
     Mutant(
         name="requests use up their attempts while the server is away",
-        where="api/outages:Outages.wait_for",
+        where="api/outages:ServerWatch.wait_for",
         change=Change("not A and not B", "True"),
         seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
     ),
     Mutant(
         name="a server is waited for ten times as long",
-        where="api/outages:Outages.__init__",
+        where="api/outages:ServerWatch.__init__",
         change=Change("60.0", "600.0"),
         seen_by="test_outages.py::test_one_that_stays_away_ends_the_run_in_a_line_and_the_same_command_goes_on",
     ),
     Mutant(
         name="a request that fails alone is taken for a server that is away",
-        where="api/outages:Outages.send",
+        where="api/outages:ServerWatch.send",
         change=Change("A and B and not C", "A and B"),
         seen_by="test_outages.py::test_a_request_that_fails_alone_at_a_server_that_is_there_is_given_up",
     ),
     Mutant(
         name="every refusal of a rate limit is met with all requests at once",
-        where="api/outages:Outages.wait_for",
+        where="api/outages:ServerWatch.wait_for",
         change=Change("not (A or B) and C", "not B and C"),
         seen_by="test_outages.py::test_all_who_ask_a_server_wait_together",
     ),
@@ -126,7 +126,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a date in Retry-After is ignored",
-        where="api/transport:retry_after",
+        where="api/transport:read_retry_after",
         change=Change("if A is None:\n    return None", "return None"),
         seen_by="test_openai_api.py::test_how_long_to_wait_is_what_the_server_asks",
     ),
@@ -156,49 +156,49 @@ MUTANTS = [
     ),
     Mutant(
         name="the first of several judges is paid though the sum does not fit",
-        where="experiments/tournament:Panel._conclude",
+        where="experiments/tournament:MultiJudgeTournament._conclude",
         change=Change("A.check(B)", "A"),
         seen_by="test_several_judges.py::test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid",
     ),
     Mutant(
         name="files call judges with one model alike",
-        where="experiments/several:names_in_files",
+        where="experiments/several:list_unique_judge_names",
         change=Change("A[B] == 1", "True"),
         seen_by="test_several_judges.py::test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them",
     ),
     Mutant(
         name="a stored audit that none wrote is met when all is paid",
-        where="experiments/judged:Pairwise._check_access",
+        where="experiments/judged:PairwiseExperiment._check_access",
         change=Change("F(self.A, self.B, C)", "pass"),
         seen_by="test_audit.py::test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers",
     ),
     Mutant(
         name="a row for each order is taken for a repeated verdict",
-        where="analysis/voters:repeats",
+        where="analysis/voters:find_repeats",
         change=Change("np.where(A, 2, B)", "np.where(A, 2, 2)"),
         seen_by="test_judges_on_file.py::test_a_verdict_is_repeated_on_the_same_answers_in_the_same_order",
     ),
     Mutant(
         name="words that one of several judges compares are taken for a language model's taste",
-        where="judges/__init__:kind_of_recorded",
+        where="judges/__init__:guess_judge_kind",
         change=Change('A.partition(" (")[0]', "A"),
         seen_by="test_several_judges.py::test_words_are_words_whatever_the_judge_is_called",
     ),
     Mutant(
         name="the first of several audited judges is paid though the sum does not fit",
-        where="experiments/audit:AuditPanel._check",
+        where="experiments/audit:MultiJudgeAudit._check",
         change=Change("A.check(B)", "A"),
         seen_by="test_several_audits.py::test_one_cap_holds_for_all_before_any_is_paid",
     ),
     Mutant(
         name="a judge that cannot be audited hides the others",
-        where="experiments/audit:AuditPanel.run",
+        where="experiments/audit:MultiJudgeAudit.run",
         change=Change("A[B] = C\ncontinue", "raise"),
         seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
     ),
     Mutant(
         name="an audit that lacks a judge ends as a whole one",
-        where="experiments/audit:AuditPanel.run",
+        where="experiments/audit:MultiJudgeAudit.run",
         change=Change("2 if A else 0", "0"),
         seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
     ),
@@ -220,13 +220,13 @@ MUTANTS = [
     ),
     Mutant(
         name="texts of one of several judges leave the machine",
-        where="trackers/__init__:Guarded.log",
+        where="trackers/__init__:GuardedRun.log",
         change=Change('A.rpartition("/")[2] not in B', "A not in B"),
         seen_by="test_trackers.py::test_without_texts_no_verdicts_of_several_judges_are_logged",
     ),
     Mutant(
         name="a judge that gives no probabilities is paid again by each rerun",
-        where="pipeline/watching:Watch.check",
+        where="pipeline/watching:ReplyGuard.check",
         change=Change("if A: self.F(A)", "if False: self.F(A)"),
         seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
     ),
@@ -238,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a joint board knows of no taste",
-        where="analysis/judges:Panel.estimates",
+        where="analysis/judges:JudgePanelFit.estimates",
         change=Change("np.maximum(A * B - C, 0.0) / D", "0.0 * A"),
         seen_by="test_several_judges.py::test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do",
     ),
@@ -250,7 +250,7 @@ MUTANTS = [
     ),
     Mutant(
         name="people who vote are a draw of a judge's taste",
-        where="analysis/conclusions/judges:opinions",
+        where="analysis/conclusions/judges:sum_up_judges",
         change=Change("for A, B in C.items() if A not in D", "for A, B in C.items()"),
         seen_by="test_judges_on_file.py::test_people_are_beside_the_judges_and_no_draw_of_their_taste",
     ),
@@ -422,7 +422,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a run folder goes on without the command that is printed for it",
-        where="store/caps:charge",
+        where="store/caps:reserve_charge",
         change=Change("A.B and A.C", "False"),
         seen_by="test_caps.py::test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left",
     ),
@@ -444,7 +444,7 @@ MUTANTS = [
     # From verdicts to battles
     Mutant(
         name="the second order's letters are not swapped back",
-        where="data/pairing:outcome",
+        where="data/pairing:unswap_verdict",
         change=Change('("b", "a") if A else ("a", "b")', '("a", "b")'),
         seen_by="test_pairs.py::test_two_verdicts_make_one_judgment",
     ),
@@ -459,7 +459,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an invalid verdict is a tie",
-        where="data/battles:from_judgments",
+        where="data/battles:battles_from_judgments",
         change=Change("for A in B if not A.C", "for A in B"),
         seen_by="test_battles.py::test_an_invalid_judgment_is_no_battle",
     ),
@@ -479,7 +479,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what is missing counts for a shift",
-        where="analysis/shifts:count_missing",
+        where="analysis/shifts:retest_with_missing",
         change=Change("[-A.B, A.B]", "[A.B, -A.B]"),
         seen_by="test_shifts.py::test_missing_results_count_against_a_shift_whichever_run_lacks_them",
     ),
@@ -513,7 +513,7 @@ MUTANTS = [
     # Errors and tests
     Mutant(
         name="every battle is a cluster of its own",
-        where="ratings/games:games",
+        where="ratings/games:make_games",
         change=Change("A, B = F(C)", "A, B = F(np.arange(len(C)))"),
         seen_by="test_bradley_terry.py::test_all_battles_on_a_prompt_are_one_observation",
     ),
@@ -531,7 +531,7 @@ MUTANTS = [
     ),
     Mutant(
         name="battles on one prompt are prompts of their own where they are counted",
-        where="ratings/games:games",
+        where="ratings/games:make_games",
         change=Change("A[B[C]] = D[C]", "A[B] = D"),
         seen_by="test_counts.py::test_by_hand_three_battles_on_one_prompt_are_one_cluster",
     ),
@@ -555,7 +555,7 @@ MUTANTS = [
     ),
     Mutant(
         name="Holm's first step is not multiplied by the number of tests",
-        where="analysis/comparisons:holm",
+        where="analysis/comparisons:adjust_by_holm",
         change=Change(
             "np.arange(len(A), 0, -1)", "np.arange(len(A) - 1, -1, -1).clip(1)"
         ),
@@ -563,19 +563,19 @@ MUTANTS = [
     ),
     Mutant(
         name="an adjusted p may be below one before it",
-        where="analysis/comparisons:holm",
+        where="analysis/comparisons:adjust_by_holm",
         change=Change("np.maximum.accumulate(A)", "A"),
         seen_by="test_comparisons.py::test_statsmodels_adjusts_p_values_alike",
     ),
     Mutant(
         name="the error of a difference takes ratings as independent",
-        where="analysis/comparisons:rated",
+        where="analysis/comparisons:rank_rated_models",
         change=Change("A - 2.0 * B", "A"),
         seen_by="test_comparisons.py::test_a_worked_example_of_differences",
     ),
     Mutant(
         name="opponents are halved in a plan's power",
-        where="pipeline/planning:plan",
+        where="pipeline/planning:make_plan",
         change=Change("2 * len(A)", "len(A)"),
         seen_by="test_planning.py::test_a_worked_example_of_power_with_two_opponents_each",
     ),
@@ -605,7 +605,7 @@ MUTANTS = [
     ),
     Mutant(
         name="who never won is rated",
-        where="ratings/fit:strongest_component",
+        where="ratings/fit:find_strongest_component",
         change=Change('"strong"', '"weak"'),
         seen_by="test_bradley_terry.py::test_models_without_a_finite_rating_are_flagged_and_the_others_rated_as_if_alone",
     ),
@@ -623,13 +623,13 @@ MUTANTS = [
     ),
     Mutant(
         name="planned looks spend twice their error",
-        where="analysis/looks:spent",
+        where="analysis/looks:alpha_spent",
         change=Change("A / 4", "A / 2"),
         seen_by="test_group_sequential.py::test_boundaries_are_those_of_the_tables",
     ),
     Mutant(
         name="planned looks do not correct for the number of pairs",
-        where="analysis/looks:next_wave",
+        where="analysis/looks:plan_next_wave",
         change=Change("A.resolve(B / C)", "A.resolve(B)"),
         seen_by="test_looks.py::test_looks_written_a_second_time_ask_and_resolve_the_same",
     ),
@@ -664,7 +664,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the shortest part of a name tells the family",
-        where="analysis/families:family",
+        where="analysis/families:find_family",
         change=Change("max(A, key=len)", "min(A, key=len)"),
         seen_by="test_families.py::test_the_longest_part_counts_and_a_whole_name_most",
     ),
@@ -737,7 +737,7 @@ MUTANTS = [
     # Nothing is paid for rubbish
     Mutant(
         name="no reply is read before others are paid for",
-        where="pipeline/watching:Watch.alone",
+        where="pipeline/watching:ReplyGuard.alone",
         change=Change("A if len(A) < len(B) else []", "[]"),
         seen_by="test_canary.py::test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric",
     ),
@@ -755,19 +755,19 @@ MUTANTS = [
     ),
     Mutant(
         name="replies after the canary are not watched",
-        where="pipeline/watching:Watch.see",
+        where="pipeline/watching:ReplyGuard.see",
         change=Change("len(A) == B", "len(A) > B"),
         seen_by="test_canary.py::test_replies_that_hold_nothing_later_on_stop_a_run",
     ),
     Mutant(
         name="the same command pays a third canary",
-        where="pipeline/judging:ask",
+        where="pipeline/judging:get_replies",
         change=Change("A.check()", "pass"),
         seen_by="test_canary.py::test_the_same_command_tries_once_more_and_another_setting_asks_anew",
     ),
     Mutant(
         name="a mended server is never asked again",
-        where="pipeline/watching:Watch.__init__",
+        where="pipeline/watching:ReplyGuard.__init__",
         change=Change("A and B.F(C)", "False"),
         seen_by="test_canary.py::test_a_server_that_was_mended_is_asked_on_by_the_same_command",
     ),
@@ -792,7 +792,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an arena takes it that a judge has no preference for its family",
-        where="arena/joint_fit:fit.laplace",
+        where="arena/joint_fit:fit_jointly.laplace",
         change=Change("A.sum() / B**2 + C**-2.0", "A.sum() / B**2 + 1e6"),
         seen_by="test_joint_fit.py::test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported",
     ),
@@ -811,13 +811,13 @@ MUTANTS = [
     ),
     Mutant(
         name="no label is added at the lower end of the scale",
-        where="oracle/evidence:Evidence.label_mean",
+        where="oracle/evidence:PolicyEvidence.label_mean",
         change=Change("A * (B.low - C - D)", "0.0"),
         seen_by="test_own_labels.py::test_twenty_of_twenty_right_say_83_to_100_percent",
     ),
     Mutant(
         name="labels that are all alike on both sides leave a difference without an error",
-        where="oracle/estimates:difference",
+        where="oracle/estimates:subtract_estimates",
         change=Change(
             "F(..., **..., labels=A, **...)", "F(..., **..., labels=None, **...)"
         ),
@@ -831,13 +831,13 @@ MUTANTS = [
     ),
     Mutant(
         name="the power of a round of labels is that for one rival",
-        where="oracle/estimates:labels_for_choice",
+        where="oracle/estimates:count_labels_for_choice",
         change=Change("1.0 - (1.0 - A) / len(B)", "1.0 - (1.0 - A)"),
         seen_by="test_labels_to_buy.py::test_the_number_of_labels_by_hand",
     ),
     Mutant(
         name="a policy without labels of its own is passed over",
-        where="analysis/conclusions/oracle:choice",
+        where="analysis/conclusions/oracle:conclude_choice",
         change=Change(
             'if A: return replace(B, state="unknown")',
             'if A and not C: return replace(B, state="unknown")',
@@ -847,13 +847,13 @@ MUTANTS = [
     ),
     Mutant(
         name="the error of an estimate takes rows for prompts",
-        where="oracle/evidence:clustered_error",
+        where="oracle/evidence:compute_clustered_error",
         change=Change("A / (A - 1) * B", "B"),
         seen_by="test_estimators.py::test_the_clustered_error_of_a_mean_is_the_one_of_the_textbook",
     ),
     Mutant(
         name="the judge's scale and taste are taken as known",
-        where="arena/joint_fit:fit",
+        where="arena/joint_fit:fit_jointly",
         change=Change("A @ (B + C) @ A.T", "A @ B @ A.T"),
         seen_by="test_joint_fit.py::test_far_from_the_anchors_a_rating_is_as_unsure_as_the_judges_scale",
     ),
@@ -866,31 +866,31 @@ MUTANTS = [
     ),
     Mutant(
         name="the test of a one-sided pair looks at one side",
-        where="analysis/separated:one_sided",
+        where="analysis/separated:find_one_sided_pairs",
         change=Change("2.0 ** (1 - A)", "2.0 ** (-A)"),
         seen_by="test_separated.py::test_one_sided_pairs_are_of_the_family_of_tests",
     ),
     Mutant(
         name="every battle of a one-sided pair counts as a prompt",
-        where="analysis/separated:one_sided",
+        where="analysis/separated:find_one_sided_pairs",
         change=Change("np.unique(A, axis=1)", "A"),
         seen_by="test_separated.py::test_prompts_are_counted_once_whatever_happens_on_them",
     ),
     Mutant(
         name="battles without a prompt are evidence of a one-sided pair",
-        where="analysis/separated:one_sided",
+        where="analysis/separated:find_one_sided_pairs",
         change=Change("A | (B[C] < D)", "A | (C >= 0)"),
         seen_by="test_separated.py::test_battles_without_a_prompt_are_no_evidence",
     ),
     Mutant(
         name="one-sided pairs are tested as if each were the only pair",
-        where="analysis/comparisons:with_ranks",
+        where="analysis/comparisons:add_ranks",
         change=Change("A <= B / C", "A <= B"),
         seen_by="test_separated.py::test_rank_sets_share_their_error_among_all_pairs",
     ),
     Mutant(
         name="rank sets know of no chains of one-sided pairs",
-        where="analysis/comparisons:with_ranks",
+        where="analysis/comparisons:add_ranks",
         change=Change("F(A)[np.ix_(B, B)]", "A[np.ix_(B, B)]"),
         seen_by="test_separated.py::test_whom_the_first_is_ahead_of_by_a_chain_and_whom_it_never_met",
     ),
@@ -908,7 +908,7 @@ MUTANTS = [
     ),
     Mutant(
         name="those that cannot be the best enter the chances of those that may",
-        where="analysis/shrinkage:with_p_best",
+        where="analysis/shrinkage:add_p_best",
         change=Change("A = F(B, C)", "A = F(B)"),
         seen_by="test_shrinkage.py::test_an_outlier_below_has_no_part_in_the_chances_of_those_that_may_be_best",
     ),
@@ -920,13 +920,13 @@ MUTANTS = [
     ),
     Mutant(
         name="equal answers are given a position",
-        where="ratings/games:games",
+        where="ratings/games:make_games",
         change=Change("A & ~B", "A"),
         seen_by="test_bradley_terry.py::test_who_was_shown_first_is_known_of_different_answers_alone",
     ),
     Mutant(
         name="a judge is paid for equal answers",
-        where="experiments/judged:Pairwise._pays_for_equal_answers",
+        where="experiments/judged:PairwiseExperiment._pays_for_equal_answers",
         change=Change("A > 0", "A < 0"),
         seen_by="test_equal_answers.py::test_equal_answers_are_refused_before_a_judge_is_paid",
     ),
@@ -939,7 +939,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a sweep's gap is to the last",
-        where="analysis/conclusions/sweep:job_lead",
+        where="analysis/conclusions/sweep:find_job_lead",
         change=Change("A[0] - A[1]", "A[0] - A[-1]"),
         seen_by="test_sweep_conclusions.py::test_the_gap_is_to_the_second_and_not_to_the_last",
     ),
@@ -986,7 +986,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an invalid verdict of a gate is a tie",
-        where="analysis/gate:points_of",
+        where="analysis/gate:point_range",
         change=Change("A if B is None else B", "0.5 if B is None else B"),
         seen_by="test_gate.py::test_one_invalid_order_of_two_leaves_half_a_point_open",
     ),
@@ -1016,19 +1016,19 @@ MUTANTS = [
     ),
     Mutant(
         name="the control of a gate is judged in one order",
-        where="data/pairing:swaps",
+        where="data/pairing:choose_orders",
         change=Change("A or B or C", "A or B"),
         seen_by="test_degrading.py::test_a_control_is_judged_in_both_orders_once",
     ),
     Mutant(
         name="a gate passes where one dimension does",
-        where="analysis/gate:decide",
+        where="analysis/gate:decide_gate",
         change=Change("all", "any"),
         seen_by="test_gate.py::test_every_dimension_has_to_pass_and_one_suffices_to_fail",
     ),
     Mutant(
         name="the points of a bias are doubled",
-        where="report/words/judge:points",
+        where="report/words/judge:effect_to_points",
         change=Change("400.0", "800.0"),
         seen_by="test_audit.py::test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far",
     ),
@@ -1052,7 +1052,7 @@ MUTANTS = [
     ),
     Mutant(
         name="characters that reorder a page reach it as they are",
-        where="report/page:_shown",
+        where="report/page:_make_printable",
         change=Change("A if B else C", "C"),
         seen_by="test_battles.py::test_on_console_and_page_no_name_reorders_what_is_beside_it",
     ),
@@ -1064,14 +1064,14 @@ MUTANTS = [
     ),
     Mutant(
         name="an error of ours is hidden by the line that it becomes",
-        where="files:foreign.read_or_raise",
+        where="files:report_read_errors.read_or_raise",
         change=Change("raise A from B", "raise A from None"),
         seen_by="test_files.py::test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause",
     ),
     # Files of answers: a wrong join is worse than none
     Mutant(
         name="of two different answers to one prompt the first is taken",
-        where="data/joining:Answers.to",
+        where="data/joining:AnswerSet.to",
         change=Change("(A.B, A.C) != (D.B, D.C)", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
@@ -1089,7 +1089,7 @@ MUTANTS = [
     ),
     Mutant(
         name="answers to no prompt of the bank go without a word",
-        where="data/joining:Joined._warn_of_oddities",
+        where="data/joining:JoinedAnswers._warn_of_oddities",
         change=Change(
             "if A: ...",
             "if False: ...",
@@ -1099,7 +1099,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an empty answer is a failed request",
-        where="data/joining:Answers.to",
+        where="data/joining:AnswerSet.to",
         change=Change("A.text is not None and B and C", "A.text and B and C"),
         seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
     ),
@@ -1125,13 +1125,13 @@ MUTANTS = [
     # Studies: who judges, and what it would cost
     Mutant(
         name="the prices of a run without a judge are those of single messages",
-        where="experiments/judged:refuse_unchosen",
+        where="experiments/judged:require_judge",
         change=Change("A.dollars", "2 * A.dollars"),
         seen_by="test_studies.py::test_without_a_judge_a_run_says_what_each_would_cost_and_stops",
     ),
     Mutant(
         name="words that are counted give a headline",
-        where="report/artifacts:headline",
+        where="report/artifacts:measure_lead",
         change=Change("A.B and A.B.C.D", "not A"),
         seen_by="test_studies.py::test_counting_words_is_a_baseline_that_finds_nothing",
     ),
@@ -1152,7 +1152,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the judge's noise counts as that of draws",
-        where="analysis/variance:split",
+        where="analysis/variance:split_variance",
         change=Change("A - B / 2.0", "A"),
         seen_by="test_variance.py::test_a_worked_example",
     ),
@@ -1191,13 +1191,13 @@ MUTANTS = [
     # What leaves this machine
     Mutant(
         name="a table of verdicts goes to a tracker without texts",
-        where="trackers/__init__:Guarded.log",
+        where="trackers/__init__:GuardedRun.log",
         change=Change("for A, B in C.items() if D not in E", "for A, B in C.items()"),
         seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
     ),
     Mutant(
         name="files with texts go to a tracker without them",
-        where="trackers/__init__:Guarded.log_files",
+        where="trackers/__init__:GuardedRun.log_files",
         change=Change("A if self.B else C", "A"),
         seen_by="test_own_tracker.py::test_a_tracker_without_texts_is_given_none",
     ),
@@ -1215,14 +1215,14 @@ MUTANTS = [
     ),
     Mutant(
         name="a tracker that fails ends the run",
-        where="trackers/__init__:Guarded._survive_errors",
+        where="trackers/__init__:GuardedRun._survive_errors",
         change=Change("except Exception as A: ...", "except ArithmeticError as A: ..."),
         seen_by="test_own_tracker.py::test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on",
     ),
     # Conversations: a turn is paid once, and no text opens a block of the judge's
     Mutant(
         name="a turn is asked without the answers before it",
-        where="data/conversations:put",
+        where="data/conversations:insert_answers",
         change=Change("A += B[C.index(D)]", "pass"),
         seen_by="test_turns.py::test_each_turn_is_asked_after_the_entrants_own_answers",
     ),
@@ -1234,13 +1234,13 @@ MUTANTS = [
     ),
     Mutant(
         name="an entrant of texts is asked a conversation",
-        where="pipeline/conversing:first_turns",
+        where="pipeline/conversing:list_first_turns",
         change=Change('not getattr(A, "turns", False)', "False"),
         seen_by="test_turns.py::test_an_entrant_from_elsewhere_is_asked_texts_and_no_conversation",
     ),
     Mutant(
         name="a text opens a turn",
-        where="data/conversations:inert",
+        where="data/conversations:escape_tags",
         change=Change("A.sub", "lambda _, text: text"),
         seen_by="test_conversations.py::test_four_hundred_payloads_in_an_answer_open_and_close_nothing",
     ),
@@ -1271,7 +1271,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every draw in one order shows the same entrant first",
-        where="data/pairing:swaps",
+        where="data/pairing:choose_orders",
         change=Change("A + max(B, C)", "A + B + C"),
         seen_by="test_messages.py::test_law_draws_that_are_judged_in_one_order_take_turns_in_being_shown_first",
     ),
@@ -1284,13 +1284,13 @@ MUTANTS = [
     ),
     Mutant(
         name="labels of another run's page are read",
-        where="data/labels:read",
+        where="data/labels:read_labels",
         change=Change("A.B != C.B", "not A.B"),
         seen_by="test_people.py::test_labels_of_other_pages_and_comparisons_are_refused",
     ),
     Mutant(
         name="a contradicted lead is confirmed",
-        where="analysis/conclusions/people:of_lead",
+        where="analysis/conclusions/people:conclude_lead",
         change=Change('"confirmed" if A else "contradicted"', '"confirmed"'),
         seen_by="test_people.py::test_a_lead_is_confirmed_contradicted_or_open",
     ),
@@ -1309,7 +1309,7 @@ MUTANTS = [
     # Logs and trajectories: nobody is compared on another question, or by what is no answer
     Mutant(
         name="logs of two tasks are compared sample by sample",
-        where="data/trajectories:asks",
+        where="data/trajectories:matches_prompt",
         change=Change("A[: len(B)] == B", "True"),
         seen_by="test_trajectories.py::test_logs_of_two_tasks_are_not_paired",
     ),
@@ -1327,7 +1327,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what an agent puts before the question is part of its answer",
-        where="data/trajectories:parted",
+        where="data/trajectories:split_question",
         change=Change('A.role == "assistant"', 'A.role != "user"'),
         seen_by="test_trajectories.py::test_rows_of_messages_are_read_alike",
     ),
@@ -1352,7 +1352,7 @@ MUTANTS = [
     ),
     Mutant(
         name="all queries go to a model that thinks where one token is asked for",
-        where="pipeline/watching:Watch._check_probabilities",
+        where="pipeline/watching:ReplyGuard._check_probabilities",
         change=Change("A.get(B.stop_reason)", "A.get(B.key)"),
         seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
     ),

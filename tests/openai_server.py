@@ -64,7 +64,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(calls, "_FIRST_BACK_OFF_SECONDS", 0.01)
-    monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(claims, "CLAIM_POLL_SECONDS", 0.05)
 
 
 @dataclass(frozen=True, slots=True)

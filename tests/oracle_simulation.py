@@ -30,7 +30,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.gates import Checked
+from elo_exp.oracle.gates import GatedEvidence
 from tests.data import shipped
 
 WEIGHTED = ("ips", "snips", "calibrated_ips")
@@ -206,9 +206,11 @@ def write(data: Dataset, folder: Path) -> Path:
     return folder
 
 
-def checks_of(data: Dataset, policy: str = "target") -> Checked:
+def checks_of(data: Dataset, policy: str = "target") -> GatedEvidence:
     calibration = calibrate(data.pool)
-    return Checked(data=data, policy=policy, calibration=calibration, max_residual=0.05)
+    return GatedEvidence(
+        data=data, policy=policy, calibration=calibration, max_residual=0.05
+    )
 
 
 def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:

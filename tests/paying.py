@@ -13,7 +13,7 @@ from elo_exp.api import calls as pool
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import Judge
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
+from elo_exp.records import Comparison, JudgeRequest, Judgment, make_fingerprint
 from elo_exp.store import claims
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -32,7 +32,7 @@ def paying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(pool, "_FIRST_BACK_OFF_SECONDS", 0.01)
-    monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(claims, "CLAIM_POLL_SECONDS", 0.01)
     yield
     for made in _MADE:  # a client's sockets are the process's until it ends
         if (client := vars(made.api).get("_client")) is not None:
@@ -79,7 +79,7 @@ def request(
     swap: bool = False,
 ) -> JudgeRequest:
     """A query as the pipeline makes it."""
-    key = fingerprint([made.model, made.cache_key()])
+    key = make_fingerprint([made.model, made.cache_key()])
     return rubric.request(
         comparison, judge=key, position_swap=swap, key_fields=made.key_fields
     )

@@ -19,7 +19,7 @@ from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Battle, Comparison
 from tests.data import shared_data
@@ -69,7 +69,7 @@ class Labelled:
         theta = SPREAD * rng.standard_normal(self.m)
         quality = theta + BY_PROMPT * rng.standard_normal((self.n_prompts, self.m))
         seen = quality + NOISE * rng.standard_normal(quality.shape)
-        shown = labels.drawn(self.comparisons, self.n, seed=seed)
+        shown = labels.draw_comparisons(self.comparisons, self.n, seed=seed)
         votes = []
         for one in shown:
             k, a, b = (
@@ -85,7 +85,7 @@ class Labelled:
                     dimension="d",
                 )
             )
-        return labels.joined(votes), self._truth(theta)
+        return labels.average_votes(votes), self._truth(theta)
 
     def _truth(self, theta: Array) -> Array:
         """The ratings of expected shares, every pair met equally often."""
@@ -186,9 +186,12 @@ def of_crowd(n: int, repeats: int) -> Mapping[str, dict[str, float]]:
         truth, of_truth = placed(
             rated([vote for i, vote in enumerate(votes) if i not in chosen])
         )
-        fit = joint_fit.fit(Battles.from_rows(some), verdicts, none, ())
+        fit = joint_fit.fit_jointly(Battles.from_rows(some), verdicts, none, ())
         assert list(fit.models) == names
-        joint = POINTS * fit.theta, POINTS * np.sqrt(np.diag(fit.covariance))
+        joint = (
+            POINTS_PER_LOG_ODDS * fit.theta,
+            POINTS_PER_LOG_ODDS * np.sqrt(np.diag(fit.covariance)),
+        )
         for name, (rating, error), t in (
             ("labels", placed(rated(some)), 1.98),
             ("joint", joint, fit.t),

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import elo_exp
-from elo_exp.analysis.families import family
+from elo_exp.analysis.families import find_family
 from elo_exp.data import thoughts
 from elo_exp.data.formats import judge_arena
-from elo_exp.data.writing_style import counts
+from elo_exp.data.writing_style import count_style
 from elo_exp.masking import Mask
 from elo_exp.records import JudgeReply
 from tests.data import COMPARISON
@@ -89,7 +89,7 @@ def _thought(text: str) -> object:
 
 
 def _family(text: str) -> object:
-    return family({"a.b": "one", "aa": "two"}, text)
+    return find_family({"a.b": "one", "aa": "two"}, text)
 
 
 _MASK = Mask((("it's 'a secret'", "MY_SECRET"),))
@@ -105,7 +105,7 @@ CALLS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "data/formats/judge_arena.py": (_original_reply, ("score", "score a", "score_a: ")),
     "masking.py": (_MASK.text, ("a 'secret'", "a secret", "%27")),
     "data/thoughts.py": (_thought, ("</think>", "[THINK]", "<|channel|>")),
-    "data/writing_style.py": (counts, ("```", "1.", "\n-")),
+    "data/writing_style.py": (count_style, ("```", "1.", "\n-")),
     "analysis/families.py": (_family, ("aa", "llama", "openai-")),
 }
 # Patterns that are built of our own words: names of tables, settings and of errors of a library

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import elo_exp
-from elo_exp.experiments.compare import Compare, compare
-from elo_exp.experiments.export import verdicts
+from elo_exp.experiments.compare import Compare, compare_runs
+from elo_exp.experiments.export import iterate_verdicts
 from elo_exp.experiments.label import LabelByPeople, LabelJudging, LabelSettings
 from elo_exp.experiments.rate import Rate
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.report import page, sweep_report
-from elo_exp.report.compare_page import compare_page, console, metrics
+from elo_exp.report.compare_page import compare_page, format_console, metrics
 from elo_exp.runs.reading import read_runs
 from tests.data import shipped
 from tests.people_worlds import BRADLEY_TERRY
@@ -96,7 +96,7 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
     def sweep() -> object:
         shutil.copytree(whole, out / "sweep/0")
         shutil.copytree(folder, out / "sweep/1")
-        return sweep_report.write(out / "sweep")
+        return sweep_report.write_sweep_report(out / "sweep")
 
     def opened() -> object:
         run = elo_exp.open_run(folder)
@@ -121,7 +121,7 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
         ),
         "label": lambda: _labelled(folder),
         "export": lambda: [
-            list(verdicts(battles))
+            list(iterate_verdicts(battles))
             for battles in read_runs([str(folder)])[0][0].battles().values()
         ],
     }
@@ -158,12 +158,12 @@ def _compared(first: Path, other: Path, out: Path) -> object:
     """All that `experiment=compare` makes but figures."""
     compared = _comparison(first, other)
     _ = compared.opening
-    found = compare(compared._readable_runs[0])
+    found = compare_runs(compared._readable_runs[0])
     shown = compare_page(found)
     metrics(found, shown)
     write_json(out / "compare.json", {**found, "conclusions": shown.conclusion_rows()})
-    page.maker("compare", compared=shown)("x", {}, [])
-    return console(shown)
+    page.page_renderer("compare", compared=shown)("x", {}, [])
+    return format_console(shown)
 
 
 def one_line(error: UserError) -> None:

@@ -31,8 +31,8 @@ from scipy.optimize import brentq
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS, abilities
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_abilities
+from elo_exp.ratings.games import Games, make_games
 from elo_exp.records import Battle
 
 BRADLEY_TERRY = BradleyTerry(
@@ -100,7 +100,7 @@ class Tournament:
 
     def games(self, n_prompts: int, rng: np.random.Generator) -> Games:
         """The same with a game for each verdict."""
-        return games(self.columns(n_prompts, rng), orders="both")
+        return make_games(self.columns(n_prompts, rng), orders="both")
 
     def true_ratings(self) -> Array:
         """Where Bradley-Terry ratings (m,) end on many prompts, their mean being zero."""
@@ -109,7 +109,7 @@ class Tournament:
         for (i, j), offset in zip(self.pairs, offsets.tolist(), strict=True):
             win, tie = self._expected(offset, nu)
             wins[i, j], wins[j, i] = win + tie / 2, 1 - win - tie / 2
-        return POINTS * abilities(wins)
+        return POINTS_PER_LOG_ODDS * fit_abilities(wins)
 
     def _probabilities(self, x: Array, nu: float) -> tuple[Array, Array]:
         """That the first of a pair wins, and that there is a tie, in each order (..., orders)."""

@@ -196,7 +196,9 @@ def checked(**values: float) -> list[Check]:
 
 def test_the_line_of_a_judge_names_the_check_that_failed_and_never_an_answer():
     def line(*checks: Check) -> str:
-        return words_of_judge.line({"d": checks}, "model").replace("\xa0", " ")
+        return words_of_judge.describe_checks({"d": checks}, "model").replace(
+            "\xa0", " "
+        )
 
     odd = Check(name="responses", state="failed", value=0.053)
     assert line(*checked(), odd).startswith("checked: flips 5 %")

@@ -29,8 +29,8 @@ def pair(name: str = "blocks.0.feed_forward.w1", rank: int = 1) -> Tensors:
 def read(*paths: Path, **config: Any) -> dict[Any, torch.Tensor]:
     """What the files add to the weights, by head layer and projection. Those of torch are converted first."""
     safe = [p if p.suffix == ".safetensors" else convert_file(p) for p in paths]
-    files = [poe.AdapterFile(path, poe.Manifest(**config)) for path in safe]
-    update = poe.read(files, SMALL)
+    files = [poe.AdapterFile(path, poe.AdapterManifest(**config)) for path in safe]
+    update = poe.read_updates(files, SMALL)
     return {place: up.T @ down for place, (down, up) in update.items()}
 
 
@@ -166,7 +166,7 @@ def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_p
     security = Path(trained["security_dir"])
     save(security / "shard_1_lora.pt", pair())
     files = find(security, uncertainty_path=str(path))
-    expected = poe.AdapterFile(path, poe.Manifest(lora_r=1, lora_alpha=7))
+    expected = poe.AdapterFile(path, poe.AdapterManifest(lora_r=1, lora_alpha=7))
     assert files.groups[-1] == [expected]
     assert files.groups[1][0].path.suffix == ".safetensors"
 
@@ -264,7 +264,7 @@ def test_a_file_of_torch_is_converted_by_the_command_that_the_refusal_names(tmp_
     path, state = folder / "shard_0" / "a.pt", tensors(SMALL, seed=7)
     save(path, {"head_state_dict": state})
     with pytest.raises(UserError) as refusal:
-        poe.read([poe.AdapterFile(path, poe.Manifest())], SMALL)
+        poe.read_updates([poe.AdapterFile(path, poe.AdapterManifest())], SMALL)
     command = str(refusal.value).rpartition("python -m elo_exp.models.")[2]
     assert command == f"to_safetensors '{path.parent}'"
     assert to_safetensors.main(shlex.split(command)[1:]) == 0

@@ -62,7 +62,7 @@ def test_the_table_of_the_page_is_that_of_the_run(printed: dict[Block, Ran]):
 def test_the_row_of_messages_is_read(tmp_path: Path):
     (block,) = (b for b in blocks(AGENTS) if b.kind == "json")
     text = " ".join(block.text.split())
-    (row,) = answers.read(write_whole(tmp_path / "trajectory.jsonl", text))[1]
+    (row,) = answers.read_answers(write_whole(tmp_path / "trajectory.jsonl", text))[1]
     assert (row.id, row.text) == ("notes1.txt", "notes1.txt has 12 lines, by wc.")
     assert len(row.messages) == 3
 

@@ -15,13 +15,13 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from elo_exp.analysis.agreement import (
+    correlate_judge_ratings,
     kappa,
     pairwise_kappa,
     rank_correlation,
-    ranks_between_judges,
     repeat_agreement,
 )
-from elo_exp.analysis.goodness_of_fit import cycles
+from elo_exp.analysis.goodness_of_fit import count_cycles
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -237,15 +237,15 @@ def test_judges_are_rated_by_what_both_judged():
         for b in both * 3
     ]
     judges = {"x": Battles.from_rows(both), "y": Battles.from_rows(both + elsewhere)}
-    (found,) = ranks_between_judges(judges, BRADLEY_TERRY.rate, dimension="d")
+    (found,) = correlate_judge_ratings(judges, BRADLEY_TERRY.rate, dimension="d")
     assert (found["n_models"], found["rho"]) == (3, pytest.approx(1))
     apart = {"x": judges["x"], "z": Battles.from_rows(elsewhere)}
-    assert ranks_between_judges(apart, BRADLEY_TERRY.rate, dimension="d") == []
+    assert correlate_judge_ratings(apart, BRADLEY_TERRY.rate, dimension="d") == []
 
 
 def test_real_people_and_gpt_4():
     """Their single verdicts agree little more than by chance; what they make of 59 models does."""
-    columns = {name: name for name in battle_files.NAMES}
+    columns = {name: name for name in battle_files.FIELDS}
     path = shared_data("llmfao/battles.jsonl.gz")
     some = {
         judge: battle_files.read(path, columns=columns, filters={"judge_model": judge})[
@@ -260,6 +260,6 @@ def test_real_people_and_gpt_4():
     correlation = rho(boards["crowd"], boards["gpt-4"])
     numbers = correlation.n_models, correlation.rho
     assert numbers == pytest.approx((59, 0.710), abs=1e-3)
-    found_cycles = cycles(some["gpt-4"], dimension="d")
+    found_cycles = count_cycles(some["gpt-4"], dimension="d")
     counts = [found_cycles[n] for n in ("n_triples", "n_cyclic", "n_cyclic_prompts")]
     assert counts == [721, 9, 4]

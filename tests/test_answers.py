@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.data import answers
 from elo_exp.data.answers import Answer
-from elo_exp.data.kinds import kinds
+from elo_exp.data.kinds import recognise_kinds
 from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.records import UserError
 from tests.answer_files import BY_ID, MADE, asked, made, write_log
@@ -23,7 +23,7 @@ PROMPTS = {one.prompt for one in asked("")}
 def row_of(folder: Path, name: str, **changes: Any) -> Answer:
     """The only row of a file, with changes."""
     (row,) = MADE[name](asked("Said", 1), "ann")[:1]
-    return answers.read(write_jsonl(folder / "one", [row | changes]))[1][0]
+    return answers.read_answers(write_jsonl(folder / "one", [row | changes]))[1][0]
 
 
 # What is read
@@ -32,7 +32,7 @@ def row_of(folder: Path, name: str, **changes: Any) -> Answer:
 @pytest.mark.parametrize("name", MADE)
 def test_a_file_is_recognised_by_its_keys_and_every_answer_is_read(tmp_path, name):
     path = made(tmp_path, name, "Said", "ann")
-    form, rows = answers.read(path)
+    form, rows = answers.read_answers(path)
     assert form.name == name
     assert {row.text for row in rows} == {one.answer for one in asked("Said")}
     if name in BY_ID:
@@ -57,7 +57,7 @@ def test_plain_rows_are_of_any_table(tmp_path, ending):
     path = write_table(tmp_path / f"old.{ending}", rows)
     if ending == "csv":
         write_whole(path, b"\xef\xbb\xbf" + path.read_bytes())
-    form, (first, second) = answers.read(path)
+    form, (first, second) = answers.read_answers(path)
     assert form.name == "plain rows"
     assert (first.prompt, first.text, first.reference) == ("Why?", "So.", "Because.")
     assert (second.prompt, second.text, second.reference) == ("How?", "", None)
@@ -132,7 +132,7 @@ def test_a_malformed_row_is_refused_with_its_place(tmp_path, name, changes, word
 def test_a_file_of_no_format_is_told_what_it_lacks(tmp_path):
     path = write_jsonl(tmp_path / "x.jsonl", [{"uid": 1, "model": "m", "prompt": "?"}])
     with pytest.raises(UserError) as error:
-        answers.read(path)
+        answers.read_answers(path)
     assert str(error.value) == (
         f"{path}: has no answers: no answer: none of response_text, response, answer, output, "
         "completion, generation. The file (lines) has 'model', 'prompt', 'uid'. Not arena_hard's "
@@ -148,7 +148,7 @@ def test_of_a_log_each_epoch_is_a_draw_and_an_error_is_no_answer(tmp_path, endin
     failed |= {"id": "q9", "error": {"message": "timeout"}}
     log["samples"] = [second, *log["samples"], failed]
     path = write_log(tmp_path / f"a.{ending}", log)
-    _, rows = answers.read(path)
+    _, rows = answers.read_answers(path)
     found = {(row.id, row.draw_idx): row.text for row in rows}
     first = {("q0", 0): "Said 0.", ("q1", 0): "Said 1.", ("q9", 0): None}
     assert found == first | {("q0", 1): "Said 0."}
@@ -158,10 +158,10 @@ def test_of_a_log_each_epoch_is_a_draw_and_an_error_is_no_answer(tmp_path, endin
 def test_a_long_text_of_a_log_may_stand_in_its_attachments(tmp_path):
     log = MADE["inspect_ai log"](asked("Said", 1), "gpt")
     log["samples"][0] |= {"input": "attachment://ab", "attachments": {"ab": "Long?"}}
-    assert answers.read(write_json(tmp_path / "a", log))[1][0].prompt == "Long?"
+    assert answers.read_answers(write_json(tmp_path / "a", log))[1][0].prompt == "Long?"
     log["samples"][0]["attachments"] = {}
     with pytest.raises(UserError, match=r"sample 1: attachment 'ab' is not in the log"):
-        answers.read(write_json(tmp_path / "b", log))
+        answers.read_answers(write_json(tmp_path / "b", log))
 
 
 def test_a_thought_is_split_off_as_it_is_of_an_entrants_answers(tmp_path):
@@ -173,11 +173,11 @@ def test_a_thought_is_split_off_as_it_is_of_an_entrants_answers(tmp_path):
         "<think>On",
     ]
     rows = [{"id": i, "response": text} for i, text in enumerate(said)]
-    _, found = answers.read(write_jsonl(tmp_path / "a.jsonl", rows))
+    _, found = answers.read_answers(write_jsonl(tmp_path / "a.jsonl", rows))
     assert [row.text for row in found] == ["So.", said[1], "Plain.", ""]
     assert [row.is_cut for row in found] == [False, False, False, True]
     assert [len(row.notes) for row in found] == [1, 0, 0, 1]
-    _, found = answers.read(
+    _, found = answers.read_answers(
         write_jsonl(
             tmp_path / "b.jsonl",
             [{"id": i, "response": "Hm.</think>\n\nSo."} for i in range(3)],
@@ -203,14 +203,14 @@ def test_a_thought_is_split_off_as_it_is_of_an_entrants_answers(tmp_path):
     ],
 )  # fmt: skip
 def test_a_published_file_is_read_whole(file, name, n, entrant):
-    form, rows = answers.read(shared_data(file))
+    form, rows = answers.read_answers(shared_data(file))
     assert (form.name, len(rows)) == (name, n)
     assert {row.entrant for row in rows} == {entrant}
     assert all(row.text is not None for row in rows)
 
 
 def test_the_answers_of_mt_bench_are_to_two_turns():
-    _, rows = answers.read(shared_data("answers/mt_bench/gpt-4.jsonl"))
+    _, rows = answers.read_answers(shared_data("answers/mt_bench/gpt-4.jsonl"))
     assert {len(row.later) for row in rows} == {1}
     assert str(rows[0].text).startswith("If you have just overtaken the second person")
 
@@ -228,12 +228,12 @@ def test_a_file_says_what_it_can_be_read_as_what_it_is_meant_for_first(tmp_path)
     }
     for expected, rows in ways.items():
         path = write_jsonl(tmp_path / "file", rows)
-        assert kinds(path) == tuple(expected.split()), rows
+        assert recognise_kinds(path) == tuple(expected.split()), rows
     results = write_json(tmp_path / "results.json", promptfoo_results(a=[1.0]))
-    assert kinds(results) == ("scores",)
+    assert recognise_kinds(results) == ("scores",)
     log = made(tmp_path, "inspect_ai log", "Said", "gpt")
     samples = made(tmp_path, "lm_eval", "Said", "gpt")
-    assert kinds(log) == kinds(samples) == ("scores", "answers")
+    assert recognise_kinds(log) == recognise_kinds(samples) == ("scores", "answers")
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,6 @@ def test_a_file_says_what_it_can_be_read_as_what_it_is_meant_for_first(tmp_path)
     ],
 )  # fmt: skip
 def test_whatever_a_file_holds_nothing_is_raised(tmp_path, content):
-    assert kinds(write_whole(tmp_path / "file", content)) == ()
+    assert recognise_kinds(write_whole(tmp_path / "file", content)) == ()
     for path in (tmp_path, tmp_path / "absent", Path("x" * 300), Path("a\0b")):
-        assert kinds(path) == ()
+        assert recognise_kinds(path) == ()

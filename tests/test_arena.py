@@ -25,7 +25,7 @@ from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import read_json, read_jsonl, write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
-from elo_exp.records import Battle, Comparison, UserError, fingerprint
+from elo_exp.records import Battle, Comparison, UserError, make_fingerprint
 from elo_exp.store.store import Store
 from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run
@@ -514,12 +514,12 @@ def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
 
 def coin(shown: Comparison) -> list[float]:
     words = (shown.prompt_id, *sorted(shown.entrants))
-    heads = int(fingerprint(words)[:8], 16) % 2
+    heads = int(make_fingerprint(words)[:8], 16) % 2
     return [float((name == words[1]) == heads) for name in shown.entrants]
 
 
 def favourites(shown: Comparison) -> list[float]:
-    return [float(fingerprint(["taste", name]) > "8") for name in shown.entrants]
+    return [float(make_fingerprint(["taste", name]) > "8") for name in shown.entrants]
 
 
 @pytest.mark.parametrize("judge", [coin, favourites])
@@ -535,7 +535,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     assert found.fit is not None
     every = found.judged.concatenate(found.human)
     shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}
-    of_fit = joint_fit.leaderboard(found.fit, every.n_battles(), **shown_else)
+    of_fit = joint_fit.make_leaderboard(found.fit, every.n_battles(), **shown_else)
     plots = report.figures()
     page = Reader(report.page("run", {}, plots) if report.page else "")
     folders = {path.parent for path in report.artifacts}
@@ -636,7 +636,7 @@ def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
     with arena_of(TWO, folder, "arena.n_battles=10", *ALONE) as (experiment, context):
         (rubric,) = experiment.rubric.values()
         key = pipeline.identify(experiment.judge).key
-        path = audit_decisions.path(context.store.folder, key, rubric.key)
+        path = audit_decisions.audit_path(context.store.folder, key, rubric.key)
         write_json(path, {"date": 3})
         run = experiment.placement(context.store)
         with pytest.raises(UserError, match=r"audits/.*: found 3 as date"):

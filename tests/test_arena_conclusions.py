@@ -8,17 +8,17 @@ import pytest
 
 from elo_exp.analysis.conclusions import Reason, Scope
 from elo_exp.analysis.conclusions.arena import (
-    OF_FIT,
+    FIT_REASONS,
     REFUSALS,
     STATES,
-    STATUS,
+    STATUS_BY_STATE,
     conclude,
 )
 from elo_exp.arena.placement import MissingResults
 from elo_exp.files import read_json, write_jsonl
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison
-from elo_exp.report.words.arena import because
+from elo_exp.report.words.arena import explain_reason
 from tests.arena_files import SCORE, TheJudge, World, placed
 
 SCOPE = Scope(judge="gpt-4", dimension="preference", source="file")
@@ -53,7 +53,7 @@ def test_the_first_state_that_applies(
 
 
 def test_more_doubt_never_says_more_and_the_weightiest_reason_is_the_first():
-    names = (*REFUSALS[2:], *OF_FIT[:2], "raw", "style", "flips", "kin")
+    names = (*REFUSALS[2:], *FIT_REASONS[:2], "raw", "style", "flips", "kin")
     subsets = [*chain.from_iterable(combinations(names, n) for n in range(4))]
     states = {}
     for some in subsets:
@@ -64,7 +64,7 @@ def test_more_doubt_never_says_more_and_the_weightiest_reason_is_the_first():
     for some, state in states.items():
         less = (some - {name} for name in some)
         assert all(state <= states[fewer] for fewer in less)
-    assert set(STATUS) == set(STATES)
+    assert set(STATUS_BY_STATE) == set(STATES)
 
 
 # Missing results
@@ -87,12 +87,12 @@ def test_missing_results_are_a_reason_if_they_could_move_a_rating_by_a_quarter_o
     assert results(1015.0, 1047.0).reasons(row()) == []
     (reason,) = results(1014.0, 1031.0).reasons(row())
     assert (reason.name, reason.value) == ("failures", 7.0)
-    assert because(reason, conclude(row(), [reason], SCOPE)) == (
+    assert explain_reason(reason, conclude(row(), [reason], SCOPE)) == (
         "7 of its 300 battles have no result: it is at 1014 if it lost all of them, at 1031 if it won those of unknown "
         "result"
     )
     (unknown,) = results(None, 1031.0).reasons(row())
-    assert "nobody knows where it stands" in because(
+    assert "nobody knows where it stands" in explain_reason(
         unknown, conclude(row(), [], SCOPE)
     )
 

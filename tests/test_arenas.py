@@ -153,10 +153,10 @@ def test_every_arena_is_read_into_one_schema(
     name: str, file: str, rows: Callable[[], Rows], tmp_path: Path
 ) -> None:
     chosen = source(tmp_path, rows(), name, file)
-    found = arenas.read(chosen)
+    found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES
     texts = {at: Texts(*row[4:7]) for at, row in zip(found.at, ROWS, strict=False)}
-    assert arenas.texts(chosen, found.at[1:]) == (dict([*texts.items()][1:]), {})
+    assert arenas.read_texts(chosen, found.at[1:]) == (dict([*texts.items()][1:]), {})
     several = {} if name == "file" else {"of several turns": 1}
     assert (found.n_rows, found.dropped) == (len(rows()), several)
 
@@ -165,16 +165,16 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     for name, some in (("b", own()[1:]), ("a", own()[:1])):
         write_table(tmp_path / "arena" / f"{name}.jsonl", some)
     chosen = settings(path=str(tmp_path / "arena"))
-    found = arenas.read(chosen)
+    found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES
     assert found.at == [(0, 0), (1, 0), (1, 1)]
-    assert arenas.texts(chosen, [(1, 1)]) == ({(1, 1): Texts(*ROWS[2][4:7])}, {})
+    assert arenas.read_texts(chosen, [(1, 1)]) == ({(1, 1): Texts(*ROWS[2][4:7])}, {})
 
 
 def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Arena:
     """The arena of our own rows, after rows that differ from the first as given."""
     rows = [own()[0] | row for row in changed] + own()
-    return arenas.read(source(tmp_path, rows, **changes))
+    return arenas.read_arena(source(tmp_path, rows, **changes))
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_a_language_that_no_column_names_is_detected(tmp_path: Path) -> None:
     rows = own()
     rows[1]["prompt"] = "Combien font trois et trois,\nselon vous ?"
     chosen = source(tmp_path, rows)
-    found = arenas.read(replace(chosen, languages=["FR"]))
+    found = arenas.read_arena(replace(chosen, languages=["FR"]))
     assert found.battles.rows() == [BATTLES[1]]
     assert found.dropped == {"another language": 2}
-    every = arenas.read(chosen, with_languages=True)
+    every = arenas.read_arena(chosen, with_languages=True)
     assert every.languages == ["en", "fr", "en"]
 
 
@@ -262,7 +262,7 @@ def test_rows_are_chosen_by_what_columns_hold(
     for row, tag in zip(rows, tags, strict=True):
         row |= {"is_code": row["question_id"] == "1", "category_tag": tag}
     file = "arena.csv" if as_csv else "arena.jsonl"
-    found = arenas.read(source(tmp_path, rows, file=file, where=where))
+    found = arenas.read_arena(source(tmp_path, rows, file=file, where=where))
     assert [b.question_id for b in found.battles.rows()] == ids.split()
     assert found.dropped.get("outside arena.where", 0) == 3 - len(ids.split())
 
@@ -278,12 +278,14 @@ def test_a_later_vote_of_a_conversation_reaches_no_prompt(
     chosen = source(tmp_path, rows, "lmarena_140k", "train.parquet")
     assert chosen.where == {"evaluation_order": 1}
     chosen.where = {"evaluation_order": order}
-    found = [(b.question_id, b.model_a) for b in arenas.read(chosen).battles.rows()]
+    found = [
+        (b.question_id, b.model_a) for b in arenas.read_arena(chosen).battles.rows()
+    ]
     later = [] if order else [("1", "bob")]
     assert found == [("1", "ann"), *later, ("3", "zoe")]
     without = "without the beginning of the conversation"
-    assert arenas.texts(chosen, [(0, 1)]) == ({}, {(0, 1): without})
-    assert ROWS[1][4] not in [prompt for _, prompt in arenas.questions(chosen)]
+    assert arenas.read_texts(chosen, [(0, 1)]) == ({}, {(0, 1): without})
+    assert ROWS[1][4] not in [prompt for _, prompt in arenas.read_questions(chosen)]
 
 
 # Unions
@@ -305,14 +307,14 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
     again[1] |= {"response_a": "Six.", "response_b": "Nine."}  # the sides swapped
     new = [{**own()[0], "prompt": "Two and two is?"}] * 2
     chosen = union(tmp_path, again + new, new)
-    found = arenas.read(chosen)
+    found = arenas.read_arena(chosen)
     mine = [replace(b, question_id=f"file:{b.question_id}") for b in BATTLES]
     theirs = replace(BATTLES[0], question_id="other1:1")
     assert found.battles.rows() == [*mine, theirs, theirs]
     assert (found.name, found.n_rows) == ("file + other1 + other2", 9)
     assert found.dropped == {"in an arena before": 4}
     assert found.at == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)]
-    texts, _ = arenas.texts(chosen, [(0, 1), (1, 2)])
+    texts, _ = arenas.read_texts(chosen, [(0, 1), (1, 2)])
     prompts = [text.prompt for text in texts.values()]
     assert prompts == ["Three and three?", "Two and two is?"]
 
@@ -328,7 +330,7 @@ def test_what_a_union_leaves_out(tmp_path: Path) -> None:
     chosen.columns = own_language
     second = replace(chosen.union["other1"], columns=own_language, languages=["BOB"])
     chosen = replace(chosen, union={"other1": second}, languages=["bob", "zoe", "ann"])
-    found = arenas.read(chosen)
+    found = arenas.read_arena(chosen)
     assert found.dropped == {"another language": 1, "a model that is held out": 1}
     assert found.battles.rows()[-1].question_id == "other1:9"
 
@@ -337,7 +339,7 @@ def test_an_arena_of_a_union_is_checked_by_its_name(tmp_path: Path) -> None:
     chosen = union(tmp_path, own())
     chosen.union["other1"].path = None
     with pytest.raises(UserError, match="arena.union.other1.path: names no file."):
-        arenas.check(chosen)
+        arenas.check_source(chosen)
 
 
 CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
@@ -366,7 +368,7 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
 ) -> None:
     chosen = source(tmp_path, [own()[0] | change], **changes)
     with pytest.raises(UserError) as refusal:
-        arenas.read(chosen)
+        arenas.read_arena(chosen)
     assert str(refusal.value).removeprefix(f"{tmp_path}/").startswith(message)
     assert "\n" not in str(refusal.value)
 
@@ -383,7 +385,7 @@ def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        arenas.check(settings(**changes))
+        arenas.check_source(settings(**changes))
 
 
 NO_TEXT = "without a text, or with more than text"
@@ -401,7 +403,7 @@ def test_a_battle_without_texts_to_judge_says_so(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     chosen = source(tmp_path, [own()[0] | change], max_chars=100)
-    assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): reason})
+    assert arenas.read_texts(chosen, [(0, 0)]) == ({}, {(0, 0): reason})
 
 
 def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
@@ -412,16 +414,18 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     picture["conversation_a"][0]["content"].append(block)
     silent["conversation_a"] = silent["conversation_a"][1:]
     chosen = source(tmp_path, [picture, silent], "lmarena_140k", "train.parquet")
-    found = arenas.read(chosen)
+    found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES[:1]
     assert found.dropped == {"without a message of the user": 1}
-    assert arenas.texts(chosen, [(0, 0)]) == ({}, {(0, 0): NO_TEXT})
+    assert arenas.read_texts(chosen, [(0, 0)]) == ({}, {(0, 0): NO_TEXT})
 
 
 def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
     rows = [{**row, "question_id": str(i)} for i in range(300) for row in own()[:1]]
     path = write_table(tmp_path / "many.parquet", rows)
-    assert list(arenas.texts(settings(path=str(path)), [(0, 299)])[0]) == [(0, 299)]
+    assert list(arenas.read_texts(settings(path=str(path)), [(0, 299)])[0]) == [
+        (0, 299)
+    ]
 
 
 def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:

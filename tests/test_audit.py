@@ -10,12 +10,12 @@ from scipy import stats
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
-from elo_exp.analysis.audit_decisions import Measure, decide, in_reach
-from elo_exp.analysis.conclusions.audit import audit_conclusion
-from elo_exp.experiments.judged import audits
+from elo_exp.analysis.audit_decisions import Measure, decide, detectable_effects
+from elo_exp.analysis.conclusions.audit import conclude_judge
+from elo_exp.experiments.judged import load_stored_audits
 from elo_exp.files import write_json
 from elo_exp.report.words import audit as words
-from elo_exp.report.words.judge import points
+from elo_exp.report.words.judge import effect_to_points
 from elo_exp.store.store import Store
 from tests.commands import attempt
 from tests.data import shipped
@@ -103,7 +103,7 @@ def test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far
     effect: float | None, said: str
 ):
     """From one half to three quarters, which is three wins for one loss: 400 log10(3) points."""
-    assert points(effect) == said
+    assert effect_to_points(effect) == said
 
 
 def test_holm_counts_all_probes_but_the_reported():
@@ -117,7 +117,7 @@ def test_holm_counts_all_probes_but_the_reported():
 
 @pytest.mark.parametrize("sd", [0.1, 0.3])
 def test_prompts_needed_give_the_interval_its_length(sd: float):
-    ((_, n, effect, need),) = in_reach([probed(*[-sd, sd] * 50)])
+    ((_, n, effect, need),) = detectable_effects([probed(*[-sd, sd] * 50)])
     error = np.sqrt(sd**2 / need + 2 / need**2)
     assert (1.645 + 1.282) * error == pytest.approx(0.05, rel=0.01)
     z = stats.norm.isf(0.025) + stats.norm.isf(0.2)
@@ -144,8 +144,11 @@ def test_a_judge_is_ok_where_every_probe_that_decides_is(
         decide([probed(0.0)], DELTA)[0] | {"probe": f"p{i}", "verdict": verdict}
         for i, verdict in enumerate(verdicts)
     ]
-    conclusion = audit_conclusion(rows, judge="j", dimension="d", n_prompts=93)
-    assert (conclusion.state, words.conclusion(conclusion)) == (state, sentence)
+    conclusion = conclude_judge(rows, judge="j", dimension="d", n_prompts=93)
+    assert (conclusion.state, words.describe_conclusion(conclusion)) == (
+        state,
+        sentence,
+    )
     assert [reason.about["verdict"] for reason in conclusion.reasons] == sorted(
         verdict for verdict in verdicts if verdict in ("biased", "cannot tell")
     )
@@ -157,7 +160,9 @@ def test_what_console_and_page_say_of_a_probe():
     assert words.verdict(row | {"need": None}) == "cannot tell"
     assert words.elo(row | {"estimate": 0.05}) == "+35"
     assert words.elo(row | {"estimate": 0.05, "kind": "share"}) == "–"
-    told = [words.allowed(kind, 0.1) for kind in ("bias", "share", "floor", "reported")]
+    told = [
+        words.format_bound(kind, 0.1) for kind in ("bias", "share", "floor", "reported")
+    ]
     assert told == ["± 0.10", "< 0.10", "> 0.10", "–"]
     twin = {"probe": "twin", "estimate": 0.5}
     assert words.orders("d", 4, 1, [twin]) == (
@@ -181,13 +186,20 @@ def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path
     judge, rubric = shipped("judge", "claude"), shipped("rubric", "factuality")
     with Store(tmp_path / "store.sqlite") as store:
         for n in (93, 143):
-            path = audit_decisions.path(
+            path = audit_decisions.audit_path(
                 tmp_path, pipeline.identify(judge).key, rubric.key
             )
             write_json(path, AUDIT | {"n_prompts": n})
-        assert audits(judge, [rubric], store)["factuality"]["audit"]["n_prompts"] == 143
+        assert (
+            load_stored_audits(judge, [rubric], store)["factuality"]["audit"][
+                "n_prompts"
+            ]
+            == 143
+        )
         judge.model = "claude-haiku-5-5"
-        assert audits(judge, [rubric], store) == {"factuality": {"audit": {}}}
+        assert load_stored_audits(judge, [rubric], store) == {
+            "factuality": {"audit": {}}
+        }
 
 
 @pytest.mark.parametrize(
@@ -207,7 +219,7 @@ def test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers(
 ):
     judge, rubric = shipped("judge", "lexical"), shipped("rubric", "factuality")
     cache = tmp_path / "outputs" / "cache"
-    path = audit_decisions.path(cache, pipeline.identify(judge).key, rubric.key)
+    path = audit_decisions.audit_path(cache, pipeline.identify(judge).key, rubric.key)
     write_json(path, AUDIT | wrong)
     ran = attempt("rubric=[factuality]", "tracker=local", folder=tmp_path)
     assert (ran.code, ran.out) == (2, "")
@@ -251,7 +263,7 @@ def test_a_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
 @pytest.mark.slow
 def test_the_power_that_a_plan_promises():
     rng, n, sd = np.random.default_rng(4), 238, 0.263
-    ((_, _, effect, needed),) = in_reach([probed(*[-sd, sd] * (n // 2))])
+    ((_, _, effect, needed),) = detectable_effects([probed(*[-sd, sd] * (n // 2))])
     verdicts = [
         (
             decided(*rng.normal(0.0, sd, needed)).verdict,

@@ -36,7 +36,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shipped() -> list[Prompt]:
-    return bank.load(BANK)
+    return bank.load_bank(BANK)
 
 
 # The bank that ships
@@ -57,9 +57,9 @@ def test_the_shipped_bank_has_143_prompts_in_three_strata(shipped):
 
 
 def test_the_original_bank_loads():
-    prompts = bank.load(shared_data("tap_bank.jsonl"))
+    prompts = bank.load_bank(shared_data("tap_bank.jsonl"))
     assert Counter(p.source for p in prompts) == STRATA
-    assert len(bank.select(prompts, PILOT, seed=PILOT_SEED)) == 50
+    assert len(bank.sample_strata(prompts, PILOT, seed=PILOT_SEED)) == 50
 
 
 # Loading
@@ -70,7 +70,7 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
         row(prompt_id="p2", tags=["x"], _provenance={"id": 8}),
         row(gold_answer=None, expected_behavior="hedge"),
     ]
-    first, second = bank.load(write_jsonl(tmp_path / "bank.jsonl", rows))
+    first, second = bank.load_bank(write_jsonl(tmp_path / "bank.jsonl", rows))
     assert first == Prompt(**{**FULL, "prompt_id": "p2", "tags": ("x",)})
     changes = {"gold_answer": None, "expected_behavior": "hedge"}
     assert second == Prompt(**{**FULL, **changes})
@@ -92,20 +92,20 @@ def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):
     rows = [row(prompt_id="p0"), row(**bad)]
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
     with pytest.raises(UserError) as error:
-        bank.load(path)
+        bank.load_bank(path)
     assert str(error.value).startswith(f"{path}:2: {words.format(path=path)}")
 
 
 def test_an_empty_bank_is_refused(tmp_path):
     with pytest.raises(UserError, match="no prompts. Expected one JSON object a line"):
-        bank.load(write_jsonl(tmp_path / "bank.jsonl", []))
+        bank.load_bank(write_jsonl(tmp_path / "bank.jsonl", []))
 
 
 def test_prompts_that_repeat_the_text_of_another_are_warned_of_once(tmp_path, caplog):
     texts = ("Why?", "How?", "Why?", "Why?\n")
     rows = [row(prompt_id=f"p{i}", text=text) for i, text in enumerate(texts)]
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
-    assert len(bank.load(path)) == len(bank.load(path)) == 4
+    assert len(bank.load_bank(path)) == len(bank.load_bank(path)) == 4
     (message,) = caplog.messages
     said = "2 of 4 prompts repeat the text of another ('p2' that of 'p0'). They count"
     assert message.startswith(f"warning: {path}: {said}")
@@ -133,18 +133,18 @@ def test_a_row_of_another_program_is_read_under_the_names_in_use(
     tmp_path, given, expected
 ):
     """A row with the four names of our own is read by these alone."""
-    (prompt,) = bank.load(write_jsonl(tmp_path / "bank.jsonl", [given]))
+    (prompt,) = bank.load_bank(write_jsonl(tmp_path / "bank.jsonl", [given]))
     assert {key: getattr(prompt, key) for key in expected} == expected
 
 
 def test_a_prompt_without_an_id_is_known_by_its_text(tmp_path):
     """Whatever the white space: 12 digits of its SHA-256."""
     rows = [{"prompt": "Why  so?\n"}, {"prompt": "How?"}]
-    first, second = bank.load(write_jsonl(tmp_path / "bank.jsonl", rows))
+    first, second = bank.load_bank(write_jsonl(tmp_path / "bank.jsonl", rows))
     assert first.prompt_id == sha256(b"Why so?").hexdigest()[:12] != second.prompt_id
     path = write_jsonl(tmp_path / "again.jsonl", [*rows, {"prompt": "Why so?"}])
     with pytest.raises(UserError) as error:
-        bank.load(path)
+        bank.load_bank(path)
     assert str(error.value) == (
         f"{path}:3: the prompt of {path}:1 again. Remove one of them, or give each a prompt_id."
     )
@@ -155,7 +155,7 @@ def test_a_bank_may_be_any_table_whose_empty_cells_are_left_out(tmp_path, ending
     rows = [row(prompt_id="p2", text="How?"), row(gold_answer="")]
     if ending == "jsonl.gz":  # which can leave a key out
         del rows[1]["gold_answer"]
-    second, first = bank.load(write_table(tmp_path / f"bank.{ending}", rows))
+    second, first = bank.load_bank(write_table(tmp_path / f"bank.{ending}", rows))
     assert (second.prompt_id, second.gold_answer) == ("p2", "Because.")
     assert (first.prompt_id, first.gold_answer) == ("p1", None)
 
@@ -163,7 +163,7 @@ def test_a_bank_may_be_any_table_whose_empty_cells_are_left_out(tmp_path, ending
 def test_strata_of_a_bank_without_ids_are_found_by_the_ids_that_it_gets(tmp_path):
     rows = [{"prompt": "Why?", "level": "hard"}, {"prompt": "How?", "level": None}]
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
-    assert bank.strata(path, "level") == {bank.hashed("Why?"): "hard"}
+    assert bank.read_column(path, "level") == {bank.hash_text("Why?"): "hard"}
 
 
 # So many of the prompts
@@ -172,16 +172,19 @@ def test_strata_of_a_bank_without_ids_are_found_by_the_ids_that_it_gets(tmp_path
 @given(st.integers(1, 30), st.integers(1, 30))
 def test_a_larger_draw_holds_a_smaller_one_in_the_order_of_the_bank(n, m):
     prompts = [Prompt(**{**FULL, "prompt_id": f"p{i}"}) for i in range(30)]
-    few, many = bank.draw(prompts, min(n, m)), bank.draw(prompts, max(n, m))
+    few, many = (
+        bank.sample_prompts(prompts, min(n, m)),
+        bank.sample_prompts(prompts, max(n, m)),
+    )
     assert (len(few), len(many)) == (min(n, m), max(n, m))
     assert few == [p for p in prompts if p in few]
     assert {p.prompt_id for p in few} <= {p.prompt_id for p in many}
 
 
 def test_more_than_there_are_cannot_be_drawn(shipped):
-    assert bank.draw(shipped, None) == shipped
+    assert bank.sample_prompts(shipped, None) == shipped
     with pytest.raises(UserError, match=r"prompts\.n: found 144. Expected at most 143"):
-        bank.draw(shipped, 144)
+        bank.sample_prompts(shipped, 144)
 
 
 # The pilot's subset
@@ -190,7 +193,7 @@ def test_more_than_there_are_cannot_be_drawn(shipped):
 def test_a_bank_without_the_pilots_sources_is_told_how_to_draw(shipped):
     own = [p for p in shipped if p.source != "medqa"]
     with pytest.raises(UserError) as error:
-        bank.select(own, PILOT, seed=1)
+        bank.sample_strata(own, PILOT, seed=1)
     assert str(error.value).endswith(
         "the bank has medmcqa_open 24, curated 50. Of a bank of your own, mode.strata={} prompts.n=50 "
         "takes so many."
@@ -206,6 +209,6 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
         stratum = [p.prompt_id for p in shipped if p.source == source]
         drawn = rng.choice(len(stratum), size=size, replace=False)
         expected |= {stratum[i] for i in drawn}
-    selected = bank.select(shipped, PILOT, seed=PILOT_SEED)
+    selected = bank.sample_strata(shipped, PILOT, seed=PILOT_SEED)
     assert selected == [p for p in shipped if p.prompt_id in expected]
     assert len(selected) == 50

@@ -23,7 +23,7 @@ CALLS = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 
 
 def load(folder: Path, *rows: dict[str, Any], **how: bool) -> list[Prompt]:
-    return bank.load(write_jsonl(folder / "bank.jsonl", rows), **how)
+    return bank.load_bank(write_jsonl(folder / "bank.jsonl", rows), **how)
 
 
 def mine(*messages: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_a_row_has_messages_in_place_of_a_text_and_a_reference_for_each_turn(
     (prompt,) = load(tmp_path, mine(Q1, Q2, gold_answer=["2", "4"], tags=["sums"]))
     assert prompt.messages == (user("1+1?"), user("And 2?"))
     assert prompt.gold_turns == ("2", "4")
-    assert prompt.gold_answer == conversations.reference(prompt)
+    assert prompt.gold_answer == conversations.reference_transcript(prompt)
     assert prompt.text == conversations.transcript(prompt.messages)
     assert (prompt.prompt_id, prompt.tags) == ("p1", ("sums",))
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_asked_is_refused_with_file_and_line(
 
 def test_mt_benchs_questions_are_conversations_of_two_turns():
     """Under the id of their file: answers to first turns that are stored are found."""
-    prompts = bank.load(shared_data("answers/mt_bench/question.jsonl"))
+    prompts = bank.load_bank(shared_data("answers/mt_bench/question.jsonl"))
     assert len(prompts) == 80
     assert {conversations.n_turns(prompt) for prompt in prompts} == {2}
     first = prompts[0]
@@ -111,7 +111,7 @@ def test_mt_benchs_references_are_one_for_each_turn_that_has_one(tmp_path: Path)
         [user("And 2?"), assistant("4")]
     )
     assert (none.gold_answer, none.gold_turns) == (None, ())
-    last = conversations.turn(first, [Response(entrant_id="ann", prompt_id="1", response_text="2")])  # fmt: skip
+    last = conversations.build_turn_prompt(first, [Response(entrant_id="ann", prompt_id="1", response_text="2")])  # fmt: skip
     assert last.gold_answer is None
 
 
@@ -168,5 +168,5 @@ def test_a_csv_has_messages_as_json(tmp_path: Path):
     path = tmp_path / "bank.csv"
     text = json.dumps([SYSTEM, Q1]).replace('"', '""')
     path.write_text(f'id,messages\n1,"{text}"\n', encoding="utf-8")
-    (prompt,) = bank.load(path)
+    (prompt,) = bank.load_bank(path)
     assert [message.role for message in prompt.messages] == ["system", "user"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.data import battle_files, formats
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_whole
 from elo_exp.paths import CONF
@@ -72,7 +72,7 @@ def judgment(ab: str, ba: str, *, mirrored: bool = False) -> Judgment:
 def test_one_order_fills_one_verdict_by_who_was_really_shown_first(swap, mirrored):
     """A mirrored verdict was given in the other order."""
     verdict = replace(judgment("A", "A").raw[swap], mirrored=mirrored)
-    (found,) = from_judgments([reconcile(COMPARISON, [verdict])])
+    (found,) = battles_from_judgments([reconcile(COMPARISON, [verdict])])
     winner = "model_b" if swap else "model_a"
     both = (None, winner) if swap != mirrored else (winner, None)
     assert (found.winner, found.verdict_ab, found.verdict_ba) == (winner, *both)
@@ -80,7 +80,7 @@ def test_one_order_fills_one_verdict_by_who_was_really_shown_first(swap, mirrore
 
 def test_one_order_is_only_told_where_it_is_not_the_same_in_all_battles():
     one = [reconcile(COMPARISON, [verdict]) for verdict in judgment("A", "A").raw]
-    battles = Battles.from_rows(from_judgments([*one, judgment("A", "B")]))
+    battles = Battles.from_rows(battles_from_judgments([*one, judgment("A", "B")]))
     assert battles.one_order().tolist() == [True, True, False]
     assert not battles.select(battles.verdict_ab >= 0).one_order().any()
 
@@ -111,13 +111,13 @@ def test_a_judgment_becomes_a_battle_that_names_models_and_not_positions(
         verdict_ba=verdict_ba,
     )
     once = replace(expected, verdict_ba=None)
-    assert from_judgments([judgment(ab, ba)]) == [expected]
-    assert from_judgments([judgment(ab, ba, mirrored=True)]) == [once]
+    assert battles_from_judgments([judgment(ab, ba)]) == [expected]
+    assert battles_from_judgments([judgment(ab, ba, mirrored=True)]) == [once]
 
 
 @pytest.mark.parametrize(("ab", "ba"), [("INVALID", "A"), ("B", "INVALID")])
 def test_an_invalid_judgment_is_no_battle(ab, ba):
-    assert from_judgments([judgment(ab, ba)]) == []
+    assert battles_from_judgments([judgment(ab, ba)]) == []
 
 
 # Columns
@@ -181,7 +181,7 @@ KINDS = ["jsonl", "csv", "parquet"]
 def test_the_same_battles_are_read_from_every_kind_of_file(tmp_path, ending):
     """Those that name no question, among others that do, are one cluster."""
     expected = [
-        row if row.question_id else replace(row, cluster=battle_files.UNNAMED)
+        row if row.question_id else replace(row, cluster=battle_files.UNNAMED_CLUSTER)
         for row in BATTLES
     ]
     assert read(write_table(tmp_path / f"battles.{ending}", WRITTEN)) == expected
@@ -359,7 +359,7 @@ WORD = st.text(
     min_size=1,
     max_size=200,
 ).filter(lambda word: word not in ("ann", "bob"))
-MEANING = st.sampled_from([*formats.WORDS, None])
+MEANING = st.sampled_from([*formats.WINNER_WORDS, None])
 
 
 @given(st.dictionaries(WORD, MEANING, min_size=1, max_size=6))
@@ -371,9 +371,9 @@ def test_law_words_are_read_as_said_and_the_setting_that_is_offered_names_them(
     """Whatever they are: through the file, and through the command that the message proposes."""
     path = votes(tmp_path, [*values, *["ann"] * 6], "jsonl")  # most have a verdict
     battles, _ = read_file(path, columns=VOTES, values=values)
-    meant = [formats.WORDS[meant] for meant in values.values() if meant]
+    meant = [formats.WINNER_WORDS[meant] for meant in values.values() if meant]
     assert [b.winner for b in battles.rows()] == [*meant, *["model_a"] * 6]
-    known = {*formats.WORDS, *VOTES.values(), "ann", "bob"}
+    known = {*formats.WINNER_WORDS, *VOTES.values(), "ann", "bob"}
     unknown = [word for word in values if word not in known]
     if unknown and "battles_values=" in (said := refused(path, columns=VOTES)):
         (setting,) = shlex.split(said.partition("mean")[2].partition(": ")[2])

@@ -11,7 +11,7 @@ import pytest
 
 import elo_exp
 from elo_exp.data import battle_files
-from elo_exp.data.battles import UNNAMED, Battles
+from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import read_json
 from elo_exp.records import Battle
@@ -46,7 +46,7 @@ def odd_battles(dimension: str, n: int = 400, **columns: Any) -> Battles:
 
 
 def read(path: Path) -> list[Battle]:
-    columns = {name: name for name in battle_files.NAMES}
+    columns = {name: name for name in battle_files.FIELDS}
     return battle_files.read(path, columns=columns, filters={}, chosen=FLAT)[0].rows()
 
 
@@ -70,7 +70,7 @@ def test_its_rows_are_those_of_jsonl_in_their_order(tmp_path: Path):
         "battles.jsonl",
     ]
     expected = [  # those without a question among others are one observation
-        row if row.question_id else dataclasses.replace(row, cluster=UNNAMED)
+        row if row.question_id else dataclasses.replace(row, cluster=UNNAMED_CLUSTER)
         for some in battles
         for row in some.rows()
     ]

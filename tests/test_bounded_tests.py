@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.analysis.bounded import lower_bound
-from elo_exp.analysis.bounded_scores import two_sided
+from elo_exp.analysis.bounded_scores import two_sided_p_value
 from elo_exp.analysis.bounded_tests import (
     chance_of_mean_below_zero,
+    fit_restricted,
     interval,
     p_value,
-    restricted,
 )
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.standings import leaderboards
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import Fit, abilities
+from elo_exp.ratings.fit import Fit, fit_abilities
 from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
 
@@ -111,7 +111,7 @@ def test_a_restricted_fit_has_the_difference_and_the_order_of_the_prompts_is_no_
     wins = rng.integers(1, 9, (4, 4)).astype(float)
     np.fill_diagonal(wins, 0.0)
     contrast = np.array([1.0, 0.0, -1.0, 0.0])
-    at = restricted(wins, abilities(wins), contrast, difference)
+    at = fit_restricted(wins, fit_abilities(wins), contrast, difference)
     assert contrast @ at == pytest.approx(difference)
     x = rng.choice([-0.5, 0.04, 0.25], size=12)
     mixed = chance_of_mean_below_zero(x[list(order)], -0.5)
@@ -158,7 +158,7 @@ def test_votes_alike_are_counted_and_give_the_same_test():
     apart = battles([1.0] * 30 + [0.0] * 12)
     assert lead(counted).p_value == pytest.approx(lead(apart).p_value)
     scores = np.repeat([0.5, -0.5], [30, 12])
-    assert two_sided(scores, np.ones(42, int), (0.0, 0.5)) == pytest.approx(
+    assert two_sided_p_value(scores, np.ones(42, int), (0.0, 0.5)) == pytest.approx(
         lead(apart).p_value, rel=0.5
     )
 

@@ -23,26 +23,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from elo_exp.analysis.comparisons import Difference, differences, with_ranks
-from elo_exp.analysis.power import precision
+from elo_exp.analysis.comparisons import Difference, add_ranks, differences
+from elo_exp.analysis.power import estimate_precision
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings import bootstrap as bootstraps
-from elo_exp.ratings.bootstrap import bootstrap
+from elo_exp.ratings.bootstrap import bootstrap_abilities
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import (
-    POINTS,
+    POINTS_PER_LOG_ODDS,
     Fit,
-    abilities,
-    strongest_component,
+    find_strongest_component,
+    fit_abilities,
     win_probability,
 )
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.games import Games, make_games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle
-from elo_exp.report.words.standings import unrated
+from elo_exp.report.words.standings import list_unrated
 from tests.data import battle, by_dimension
 from tests.simulation import Tournament, in_one_order
 
@@ -74,7 +74,7 @@ def rate_by(name: str, battles: list[Battle]) -> Leaderboard:
 
 
 def played(battles: list[Battle], orders: str = "both") -> Games:
-    return games(Battles.from_rows(battles), orders=orders)
+    return make_games(Battles.from_rows(battles), orders=orders)
 
 
 def tournament(n_prompts: int, seed: int, of: Tournament | None = None) -> list[Battle]:
@@ -88,7 +88,7 @@ def test_two_models_by_hand():
     """75 wins of 100: the log-odds of the gap are log 3 with variance 1 / (100 x .75 x .25), and
     100/99 for the estimate of the mean; each rating moves by half of the gap."""
     board = rate([battle("a", "b")] * 75 + [battle("b", "a")] * 25)
-    error = POINTS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
+    error = POINTS_PER_LOG_ODDS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
     for model, sign in (("a", 1), ("b", -1)):
         row = board.row(model)
         assert row.rating == pytest.approx(1400 + sign * 200 * math.log10(3))
@@ -98,7 +98,7 @@ def test_two_models_by_hand():
         assert row.n_battles == 100
     assert (board.label, board.interval) == ("Bradley-Terry", "independent battles")
     assert (board.n_matches, board.n_clusters) == (100, 100)
-    assert pytest.approx(173.7178, abs=1e-4) == POINTS
+    assert pytest.approx(173.7178, abs=1e-4) == POINTS_PER_LOG_ODDS
 
 
 def test_all_battles_on_a_prompt_are_one_observation():
@@ -108,7 +108,7 @@ def test_all_battles_on_a_prompt_are_one_observation():
     board = rate(
         [battle(*sides[n], question_id=f"p{n}") for n in range(100) for _ in range(3)]
     )
-    error = POINTS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
+    error = POINTS_PER_LOG_ODDS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
     assert board.row("a").std_error == pytest.approx(error)
     assert (board.interval, board.n_clusters) == ("prompt-clustered", 100)
 
@@ -153,7 +153,7 @@ def test_law_at_the_maximum_expected_wins_equal_wins(seed: int | None):
         wins = np.random.default_rng(seed).integers(0, 6, size=(6, 6)).astype(float)
         np.fill_diagonal(wins, 0)
         wins[np.arange(6), np.arange(6) - 5] += 1  # a ring: everyone reaches everyone
-    theta = abilities(wins)
+    theta = fit_abilities(wins)
     expected = ((wins + wins.T) * win_probability(theta)).sum(axis=1)
     np.testing.assert_allclose(expected, wins.sum(axis=1), rtol=1e-9, atol=1e-9)
     assert theta.mean() == pytest.approx(0, abs=1e-12)
@@ -231,7 +231,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
     n_tournaments: int, n_prompts: int, margin: float
 ):
     """True ratings of four models; games counted as independent of one another cover .85."""
-    truth = Tournament().true_ratings() / POINTS
+    truth = Tournament().true_ratings() / POINTS_PER_LOG_ODDS
     clustered, independent = [], []
     for seed in range(n_tournaments):
         some = Tournament().games(n_prompts, np.random.default_rng([n_prompts, seed]))
@@ -254,7 +254,7 @@ def test_in_one_order_the_position_effect_is_part_of_the_fit(
 ):
     """The first shown is .3 log-odds better, and a is mostly shown first: without the effect in the
     fit, its lead over d is 45 points off. Repeated on each of 60 prompts, so that they cluster."""
-    ratings = tuple(POINTS * np.array([0.5, 0.2, -0.1, -0.6]))
+    ratings = tuple(POINTS_PER_LOG_ODDS * np.array([0.5, 0.2, -0.1, -0.6]))
     first_shown = float(special.expit(0.3))
     world = Tournament(
         ratings=ratings, quality=0.0, pair_noise=0.0, ties=0.0, first_shown=first_shown
@@ -269,11 +269,11 @@ def test_in_one_order_the_position_effect_is_part_of_the_fit(
             d for d in differences({"x": board}) if {d.higher, d.lower} == {"a", "d"}
         ]
         sign = 1 if pair.higher == "a" else -1
-        leads.append(sign * pair.difference / POINTS)
+        leads.append(sign * pair.difference / POINTS_PER_LOG_ODDS)
         assert pair.ci_low is not None and pair.ci_high is not None
-        hits.append(pair.ci_low <= sign * 1.1 * POINTS <= pair.ci_high)
+        hits.append(pair.ci_low <= sign * 1.1 * POINTS_PER_LOG_ODDS <= pair.ci_high)
         effects.append(board.parameters["position"])
-        without = Fit.of(games(some, orders="one")).theta
+        without = Fit.of(make_games(some, orders="one")).theta
         plain.append(without[0] - without[3])
     print(
         f"\n{a_first}: covers {np.mean(hits):.3f}, lead {np.mean(leads):.3f}, without {np.mean(plain):.3f}"
@@ -313,7 +313,7 @@ def test_of_few_prompts_intervals_tests_and_rank_sets_keep_their_promises(
     alarms = [any(pair.significant for pair in differences({"d": b})) for b in boards]
     assert np.mean(alarms) < 0.09
     sets = [
-        {(r.rank_low, r.rank_high) for r in with_ranks(b, rng).ratings} for b in boards
+        {(r.rank_low, r.rank_high) for r in add_ranks(b, rng).ratings} for b in boards
     ]
     assert np.mean([some != {(1, 4)} for some in sets]) < 0.1
 
@@ -355,16 +355,18 @@ def test_of_one_prompt_there_is_no_error_and_the_others_are_as_sure_as_before(
     name: str,
 ):
     one, without = rate_by(name, d_on_few(3, 1)), rate_by(name, d_on_few(3, 0))
-    d = with_ranks(one, np.random.default_rng(0)).row("d")
+    d = add_ranks(one, np.random.default_rng(0)).row("d")
     assert (d.n_prompts, d.std_error, d.ci_low) == (1, None, None)
     assert (d.rank_low, d.rank_high) == (1, 4)
     assert gap_of_d(one).p_value is None
-    said = "\n".join(unrated(one, []))
+    said = "\n".join(list_unrated(one, []))
     assert said.strip().startswith("Rated on one prompt alone")
     for model in "abc":
         expected = pytest.approx(without.row(model).std_error, rel=0.05)
         assert one.row(model).std_error == expected
-    with_d, without_d = (precision({"x": board})[0] for board in (one, without))
+    with_d, without_d = (
+        estimate_precision({"x": board})[0] for board in (one, without)
+    )
     assert with_d.detectable == pytest.approx(without_d.detectable, rel=0.1)
 
 
@@ -376,7 +378,9 @@ def test_few_prompts_that_agree_by_chance_make_no_interval_of_no_width():
         for w in "aab"
     ]
     gap = gap_of_d(rate([*d_on_few(5, 0), *few]))
-    alone = POINTS / np.sqrt(9 * 2 / 9)  # nine independent games, won by two of three
+    alone = POINTS_PER_LOG_ODDS / np.sqrt(
+        9 * 2 / 9
+    )  # nine independent games, won by two of three
     assert gap.std_error is not None and gap.std_error > 0.99 * alone
     width = (gap.ci_high or 0.0) - (gap.ci_low or 0.0)
     assert width == pytest.approx(2 * t_quantile(2) * gap.std_error)
@@ -390,7 +394,9 @@ def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts(
     some = played(d_on_few(1, n))
     whole = Fit.of(some).covariance
     error = rate(d_on_few(1, n)).row("d").std_error
-    assert error == pytest.approx(POINTS * math.sqrt(whole[3, 3] * factor), rel=1e-9)
+    assert error == pytest.approx(
+        POINTS_PER_LOG_ODDS * math.sqrt(whole[3, 3] * factor), rel=1e-9
+    )
 
 
 def test_no_difference_depends_on_the_baseline():
@@ -425,7 +431,7 @@ def test_a_resample_is_the_fit_to_prompts_drawn_with_replacement(named: bool):
         for row, draw in zip(samples, draws, strict=True):
             drawn = [b for unit in draw for b in units[unit] if id(b) in own]
             other = choix.ilsr_pairwise_dense(played(drawn).wins(), tol=1e-12)
-            expected = 1400 + POINTS * (other - other.mean())
+            expected = 1400 + POINTS_PER_LOG_ODDS * (other - other.mean())
             np.testing.assert_allclose(row, expected, atol=1e-4)
     assert boards["x"].interval == ("prompt bootstrap" if named else "battle bootstrap")
 
@@ -451,9 +457,9 @@ def test_no_shortcut_of_the_bootstrap_changes_it(
     constant: str, monkeypatch: pytest.MonkeyPatch
 ):
     fits = {name: Fit.of(played(tournament(n, n))) for name, n in (("x", 12), ("y", 9))}
-    expected = bootstrap(fits, n_bootstraps=40, seed=1)
+    expected = bootstrap_abilities(fits, n_bootstraps=40, seed=1)
     monkeypatch.setattr(bootstraps, constant, 1)
-    found = bootstrap(fits, n_bootstraps=40, seed=1)
+    found = bootstrap_abilities(fits, n_bootstraps=40, seed=1)
     for name in fits:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
@@ -517,9 +523,13 @@ def test_of_equally_large_groups_the_better_one_is_rated_then_the_one_with_more_
     wins = np.zeros((4, 4))
     wins[0, 1] = wins[1, 0] = 1
     wins[2, 3] = wins[3, 2] = 2
-    np.testing.assert_array_equal(strongest_component(wins), [False, False, True, True])
+    np.testing.assert_array_equal(
+        find_strongest_component(wins), [False, False, True, True]
+    )
     wins[0, 2] = 1
-    np.testing.assert_array_equal(strongest_component(wins), [True, True, False, False])
+    np.testing.assert_array_equal(
+        find_strongest_component(wins), [True, True, False, False]
+    )
 
 
 def naive_component(wins: Array) -> set[int]:
@@ -539,10 +549,10 @@ def test_law_the_rated_are_a_largest_connected_set(seed: int, m: int, share: flo
     rng = np.random.default_rng(seed)
     wins = (rng.random((m, m)) < share).astype(float)
     np.fill_diagonal(wins, 0)
-    found = strongest_component(wins)
+    found = find_strongest_component(wins)
     assert found.sum() == len(naive_component(wins))
     if found.any():
-        assert strongest_component(wins[np.ix_(found, found)]).all()
+        assert find_strongest_component(wins[np.ix_(found, found)]).all()
 
 
 ONE_BATTLE = st.builds(

@@ -288,11 +288,11 @@ def test_label_twenty_by_keyboard_reload_export_and_read_back(
     key = Key.read(labelled / "first/labels/key.json")
     (finished,) = read_runs([str(labelled / "first")])[0]
     known = key.ids(finished.comparisons())
-    again = labels.read([labelled / "anna.jsonl"], key, known)
+    again = labels.read_labels([labelled / "anna.jsonl"], key, known)
     assert [label.to_dict() for _, label, _ in again] == rows
     shown = again[0][2]
     assert " ".join(shown.response_a.split()) == first
-    votes = labels.votes(again)
+    votes = labels.votes_from_labels(again)
     assert [vote.winner for vote in votes][:3] == ["model_a", "model_b", "tie"]
     assert len(votes) == 18
 

@@ -194,7 +194,7 @@ def test_a_question_with_an_option_on_the_others_is_left_out():
 def test_the_bank_holds_what_was_asked_for_and_loads(build, capsys):
     """Each prompt is named by its row, and no trace of multiple choice is left."""
     assert build("--n-medmcqa=8") == 0
-    prompts = bank.load(OUT)
+    prompts = bank.load_bank(OUT)
     sources = Counter(prompt.source for prompt in prompts)
     assert sources == {"medmcqa_open": 8, "medqa": 2, "curated": 1}
     assert not [p.text for p in prompts if re.search(RESIDUE, p.text)]
@@ -234,7 +234,7 @@ def test_a_question_asked_twice_counts_once(build, capsys):
 
 def test_json_and_parquet_files_give_the_same_bank(build):
     build()
-    expected = bank.load(OUT)
+    expected = bank.load_bank(OUT)
     short, cases = pool()
     write_json(Path("medmcqa.json"), short)
     letters = dict.fromkeys(
@@ -243,7 +243,7 @@ def test_json_and_parquet_files_give_the_same_bank(build):
     rows = [{**row, "options": {**letters, **row["options"]}} for row in cases]
     write_table(Path("medqa.parquet"), rows)
     assert build("--medmcqa=medmcqa.json", "--medqa=medqa.parquet") == 0
-    assert bank.load(OUT) == expected
+    assert bank.load_bank(OUT) == expected
 
 
 def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, capsys, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.records import Prompt, fingerprint
+from elo_exp.records import Prompt, make_fingerprint
 from tests.data import described, prompt, shipped
 
 PROMPT = prompt(gold_answer="Because.")
@@ -42,10 +42,10 @@ def key(group: str, name: str, settings: Settings, asked: Prompt = PROMPT) -> st
     """Of an entrant's answer, of a policy's log-probability, or of all that a judge is."""
     part = shipped("entrant" if group == "policy" else group, name, **settings)
     if group == "judge":
-        return fingerprint([part.model, part.cache_key(), part.key_fields])
+        return make_fingerprint([part.model, part.cache_key(), part.key_fields])
     if group == "policy":
-        return fingerprint(part.logprob_key(asked))
-    return fingerprint(part.cache_key(asked))
+        return make_fingerprint(part.logprob_key(asked))
+    return make_fingerprint(part.cache_key(asked))
 
 
 FROZEN: list[tuple[str, str, Settings, str]] = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.api import batches
-from elo_exp.pipeline import Asking, judge_pairs
+from elo_exp.pipeline import JudgingSettings, judge_pairs
 from elo_exp.records import UserError
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -164,7 +164,7 @@ def _judged(server: OpenAiServer, n: int) -> None:
             [RUBRIC],
             made,
             store,
-            Asking(canary=20, max_invalid=0.5),
+            JudgingSettings(canary=20, max_invalid=0.5),
         )
 
 
@@ -235,7 +235,7 @@ def _in_batches(
             [rubric],
             made,
             store,
-            Asking(canary=20, max_invalid=0.5),
+            JudgingSettings(canary=20, max_invalid=0.5),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elo_exp.store.caps import Account, Caps, OverCapError, charge, pay, settle
+from elo_exp.store.caps import Account, Caps, OverCapError, pay, reserve_charge, settle
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
 from elo_exp.store.ledger import Ledger
@@ -43,7 +43,7 @@ def test_a_worked_example(store):
     store.account = Account(caps=CAPS, sweep="s", folder="a")
 
     def one(db: Database) -> None:
-        charge(db, store.account, "batch", 1.5)
+        reserve_charge(db, store.account, "batch", 1.5)
         pay(db, "batch", 0.25)  # some of its results
 
     store.write(one)
@@ -54,7 +54,7 @@ def test_a_worked_example(store):
 
     def two(db: Database) -> None:
         settle(db, "batch", 0.0)  # the rest of its charge
-        charge(db, store.account, "call", 1.0)
+        reserve_charge(db, store.account, "call", 1.0)
 
     store.write(two)
     found = room(store, sweep="s", folder="b")
@@ -64,7 +64,7 @@ def test_a_worked_example(store):
     def three(db: Database) -> None:
         settle(db, "call", 0.125)
         settle(db, "call", 0.125)  # settled once
-        charge(db, store.account, "lost", 1.5)
+        reserve_charge(db, store.account, "lost", 1.5)
         settle(db, "lost", None)  # nobody knows: as much as it may have cost
 
     store.write(three)
@@ -77,9 +77,9 @@ def test_a_worked_example(store):
 def test_a_charge_that_passes_a_cap_is_not_made(store):
     store.account = Account(caps=CAPS, folder="a")
     for name in ("first", "second"):
-        store.write(lambda db, name=name: charge(db, store.account, name, 1.0))
+        store.write(lambda db, name=name: reserve_charge(db, store.account, name, 1.0))
     with pytest.raises(OverCapError) as error:
-        store.write(lambda db: charge(db, store.account, "third", 0.001))
+        store.write(lambda db: reserve_charge(db, store.account, "third", 0.001))
     assert error.value.spent.setting == "caps.folder_usd"
     assert room(store, folder="a")["caps.folder_usd"] == (2.0, 2.0)
 

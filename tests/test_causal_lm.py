@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from elo_exp import models
 from elo_exp.files import read_json
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
-from elo_exp.models.tiny import TEMPLATE, tokenizer
+from elo_exp.models.tiny import TEMPLATE, train_tokenizer
 from elo_exp.records import UserError
 from tests.data import prompt, shipped
 from tests.tiny_heads import Touch
@@ -38,7 +38,7 @@ def lora(base, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def _release() -> Iterator[None]:
     yield
-    models.release()
+    models.release_weights()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def copied(base, tmp_path) -> Path:
 def load(model: Path, *adapters: Path, **settings: Any) -> CausalLM:
     names = tuple((str(adapter), None) for adapter in adapters)
     settings = {"model": str(model), "adapters": names, "device": "cpu", **settings}
-    lm = models.load(Checkpoint(**settings))
+    lm = models.load_weights(Checkpoint(**settings))
     assert isinstance(lm, CausalLM)
     return lm
 
@@ -66,13 +66,13 @@ def test_one_model_is_loaded_at_a_time_and_an_equal_checkpoint_once(base, lora):
     second = weakref.ref(load(base, lora).model)
     gc.collect()
     assert first() is None
-    models.release()
+    models.release_weights()
     assert second() is None
 
 
 def test_a_model_comes_ready_to_answer(copied):
     """Its padding and end tokens are those of tokenizer and model."""
-    made = tokenizer(TEMPLATE, vocabulary=VOCABULARY)
+    made = train_tokenizer(TEMPLATE, vocabulary=VOCABULARY)
     made.pad_token = None
     made.save_pretrained(copied)
     edit(copied / "generation_config.json", eos_token_id=[7, 9])
@@ -207,7 +207,7 @@ def test_code_that_comes_with_a_model_runs_only_with_trust_remote_code(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is present")
 def test_an_absent_device_or_package_is_named(base, monkeypatch):
     assert refused(base, device="cuda:1").startswith(f"{base}: cannot be loaded (")
-    models.release()
+    models.release_weights()
     monkeypatch.setitem(sys.modules, "peft", None)
     message = f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
     assert refused(base) == message

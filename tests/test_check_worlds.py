@@ -17,9 +17,16 @@ import pytest
 from scipy.special import expit
 
 from elo_exp.analysis import standings
-from elo_exp.analysis.checks import BLOCKS, CANNOT_TELL, FAILED, PASSED, Check, checks
+from elo_exp.analysis.checks import (
+    BLOCKS,
+    CANNOT_TELL,
+    FAILED,
+    PASSED,
+    Check,
+    check_judge,
+)
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import of_one_verdict, with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions, one_verdict_reasons
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
@@ -75,8 +82,8 @@ def concluded(battles: Battles) -> Conclusion:
     )
     if battles.styles:
         length = length_control(battles, dimension="d", initial_rating=1400.0)
-        rated = standings.with_diagnoses(rated, {"d": {"length": length}})
-    return with_conclusions(rated, Scope(judge="opus")).conclusions["d"]
+        rated = standings.add_diagnoses(rated, {"d": {"length": length}})
+    return add_conclusions(rated, Scope(judge="opus")).conclusions["d"]
 
 
 # Length
@@ -117,7 +124,7 @@ def claims(
     }
     (check,) = (
         c
-        for c in checks(battles, diagnosis, None, ("new", "old"))
+        for c in check_judge(battles, diagnosis, None, ("new", "old"))
         if c.name == "length"
     )
     return True, not check.blocks("leads")
@@ -324,9 +331,9 @@ def test_nearly_all_is_95_percent(n_first: int, n_invalid: int, state: str):
         **{"n_flips": n_first, "n_two_order": 60, "n_one_order": 0, "tie_rate": 0.0},
         **{"invalid_rate": n_invalid / 90, "n_refused": 0, "n_cut_off": 0},
     }
-    (check,) = (c for c in checks(found, {}, quality) if c.name == "one_verdict")
+    (check,) = (c for c in check_judge(found, {}, quality) if c.name == "one_verdict")
     assert check.state == state
-    assert len(list(of_one_verdict([check]))) == (state == FAILED)
+    assert len(list(one_verdict_reasons([check]))) == (state == FAILED)
 
 
 def test_level_is_said_after_a_test_alone():

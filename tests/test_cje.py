@@ -11,7 +11,7 @@ import pytest
 from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset
-from elo_exp.oracle.evidence import Estimate, Evidence, NotEstimableError
+from elo_exp.oracle.evidence import Estimate, NotEstimableError, PolicyEvidence
 from tests.oracle_sample import POLICIES, sample
 from tests.oracle_simulation import draw
 
@@ -29,7 +29,7 @@ DIRECT = (0.76345, 0.76403, 0.41450)  # its published error is a bootstrap's
 
 def estimate(name: str, data: Dataset, policy: str) -> Estimate:
     calibration = calibrate(data.logged)
-    evidence = Evidence(data=data, policy=policy, calibration=calibration)
+    evidence = PolicyEvidence(data=data, policy=policy, calibration=calibration)
     return cje.Formula(name=name).estimate(evidence)
 
 

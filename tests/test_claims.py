@@ -17,7 +17,11 @@ import pytest
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import claims, processes
-from elo_exp.store.claims import GRACE_SECONDS, LEASE_SECONDS, Claims
+from elo_exp.store.claims import (
+    MAX_HEARTBEAT_AGE_SECONDS,
+    MAX_LOCK_FREE_SECONDS,
+    Claims,
+)
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.stores import Place, empty_schema, go_on, place, process, rows, said, write
@@ -48,7 +52,7 @@ def claimed(place: Place) -> dict[object, object]:
 
 def owner(place: Place, name: str, *keys: str, **facts: Any) -> None:
     """A process that has claimed these keys, written by hand; on this machine and boot unless `facts` say otherwise."""
-    host, boot, _, _ = processes.this_process()
+    host, boot, _, _ = processes.identify_this_process()
     known = {"host": host, "boot": boot, "pid": 1, "started": "1", "heartbeat": 0.0}
     known |= facts
     with Store(place):
@@ -247,10 +251,10 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
     with Store(place) as store, connected(store, far), Claims(store) as mine:
         submit(Ledger(store, far), "k1", "k2", batch_id="b")
         assert mine.take(["k1"]) == []
-        clock.now += LEASE_SECONDS - 1
+        clock.now += MAX_HEARTBEAT_AGE_SECONDS - 1
         write(place, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = ?", far)
         assert mine.take(["k1"]) == []
-        assert watched(mine, clock, LEASE_SECONDS - 1) == []
+        assert watched(mine, clock, MAX_HEARTBEAT_AGE_SECONDS - 1) == []
         assert (
             mine.holders(["k1", "k2"])
             == f"process {os.getpid()} on "
@@ -274,13 +278,13 @@ def test_a_process_elsewhere_is_dead_when_its_connection_has_been_gone_for_half_
     with Store(place) as store, Claims(store) as mine:
         for _ in range(2):
             assert mine.take(["k"]) == []
-            assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+            assert watched(mine, clock, MAX_LOCK_FREE_SECONDS - 1, "k") == []
             with connected(store, far):
                 assert mine.take(["k"]) == []
-        assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+        assert watched(mine, clock, MAX_LOCK_FREE_SECONDS - 1, "k") == []
         clock.now += 3600
         assert mine.take(["k"]) == []
-        assert watched(mine, clock, GRACE_SECONDS - 1, "k") == []
+        assert watched(mine, clock, MAX_LOCK_FREE_SECONDS - 1, "k") == []
         assert watched(mine, clock, 1, "k") == ["k"]
 
 
@@ -302,7 +306,7 @@ def test_a_process_takes_its_lock_again_when_the_server_was_started_anew(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """All locks are free then; long before the half minute is over, those who live have theirs again."""
-    monkeypatch.setattr(claims, "HOLD_SECONDS", 0.1)
+    monkeypatch.setattr(claims, "LOCK_CHECK_SECONDS", 0.1)
     server = OwnServer()
     try:
         with Store(server.url, wait_minutes=1) as store, Claims(store) as mine:
@@ -362,7 +366,7 @@ def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
     monkeypatch.setattr(Path, "read_text", seen)
     with Store(place) as store, Claims(store) as mine, connected(store, "1d" * 8):
         assert mine.take(["k"]) == []
-        assert watched(mine, clock, LEASE_SECONDS + 1, "k") == ["k"]
+        assert watched(mine, clock, MAX_HEARTBEAT_AGE_SECONDS + 1, "k") == ["k"]
 
 
 CONTAINER = [
@@ -427,7 +431,7 @@ def test_the_heart_beats_on_whatever_happens(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """While the owner is busy; after others have taken it for dead; and after a beat that could not be written."""
-    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL_SECONDS", 0.02)
     query = "SELECT heartbeat FROM owners"
     with Store(place) as store, Claims(store) as mine:
         first = rows(place, query)

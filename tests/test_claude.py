@@ -18,12 +18,12 @@ import pytest
 from elo_exp import progress
 from elo_exp.api import anthropic as anthropic_api
 from elo_exp.api import batches
-from elo_exp.api.anthropic import check_lifetime, text_of
-from elo_exp.api.jobs import worst_dollars
+from elo_exp.api.anthropic import check_lifetime, read_text
+from elo_exp.api.jobs import max_cost
 from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.pipeline.planning import estimate
+from elo_exp.pipeline.planning import estimate_cost
 from elo_exp.records import JudgeRequest, Judgment, UserError
 from elo_exp.store import processes
 from tests.anthropic_server import AnthropicServer
@@ -72,7 +72,7 @@ def asked(server: AnthropicServer) -> list[Mapping[str, Any]]:
 def most(made: ClaudeJudge, one: JudgeRequest, ttl: str | None = None) -> float:
     """The most that a request may cost."""
     is_batched = made.transport == "batches"
-    return worst_dollars(made, made.params(one, ttl), ttl, batched=is_batched)
+    return max_cost(made, made.params(one, ttl), ttl, batched=is_batched)
 
 
 # What is sent
@@ -155,9 +155,9 @@ def test_every_model_takes_what_it_is_sent(model, transport):
 def test_the_text_of_a_message_is_its_text_blocks():
     thinking = {"type": "thinking", "thinking": "VERDICT: B", "signature": "x"}
     one, two = {"type": "text", "text": '{"a":'}, {"type": "text", "text": " 1}"}
-    assert text_of({"content": [thinking, one, two]}) == '{"a": 1}'
+    assert read_text({"content": [thinking, one, two]}) == '{"a": 1}'
     for content in ([thinking], [], None, ["VERDICT: A"], [{"type": "text"}]):
-        assert text_of({"content": content}) == ""
+        assert read_text({"content": content}) == ""
 
 
 # What it refuses to be told
@@ -280,7 +280,7 @@ def test_the_plan_without_a_key_counts_characters_and_the_cache_at_the_expected_
     some = requests(made, 2)
     prefix = sum(len(one.system) / 3 for one in some)
     user, output = sum(len(one.user) / 3 for one in some), 4 * 550
-    found = estimate(some, made)
+    found = estimate_cost(some, made)
     assert (found["counted"], found["output_tokens"]) == (0, output)
     assert found["input_tokens"] == round(prefix + user)
     rest = user * 4 + output * 20
@@ -384,7 +384,7 @@ def test_the_preflight_notices_what_is_no_such_server_and_a_plan_estimates_there
         made = claude(server.url)
         with pytest.raises(UserError, match=words):
             judged(made, 1)
-        assert estimate(requests(made, 1), made)["counted"] == 0
+        assert estimate_cost(requests(made, 1), made)["counted"] == 0
     assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
     assert re.search(
         r"does not count tokens now \((it answered with something else|http.* with a web page)",

@@ -27,12 +27,12 @@ from elo_exp.records import UserError
 from tests.commands import attempt_program
 from tests.data import write_table
 
-COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
+COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
 HOW: dict[str, Any] = {"columns": COLUMNS, "filters": {}}
 OK = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "q"}
 HEAD = "model_a,model_b,winner\n"
 FLAT, ELO_EXP, _ = FORMATS
-LARGE = battle_files.LARGE
+LARGE = battle_files.MIN_DUCKDB_BYTES
 SAYS = {"left": "model_a", "void": None}
 
 
@@ -225,17 +225,17 @@ class Reader:
     def __init__(self, patch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture):
         self.patch, self.log = patch, log
         self.n_by_rows = 0
-        by_rows = tables.coded_rows
+        by_rows = tables.encode_rows
 
         def counted(*given: Any) -> Any:
             self.n_by_rows += 1
             return by_rows(*given)
 
-        patch.setattr(tables, "coded_rows", counted)
+        patch.setattr(tables, "encode_rows", counted)
 
     def __call__(self, path: Path, large: float, **how: Any) -> list[str]:
         """What is read and said of a file."""
-        self.patch.setattr(battle_files, "LARGE", large)
+        self.patch.setattr(battle_files, "MIN_DUCKDB_BYTES", large)
         self.log.clear()
         with self.log.at_level(logging.INFO):
             try:
@@ -356,7 +356,9 @@ def test_numbers_lists_and_times_of_parquet_are_those_of_its_rows(tmp_path, read
     assert read.is_by_columns
     write_table(path, [{**row, "model_b": f"m{row['model_b']}"} for row in rows])
     assert "refused" not in read.both(path)
-    assert {row["at"] for _, row in tables.rows(path)} == {"2026-01-01 00:00:00+00"}
+    assert {row["at"] for _, row in tables.read_rows(path)} == {
+        "2026-01-01 00:00:00+00"
+    }
 
 
 def test_a_file_is_none_but_the_one_that_is_named(tmp_path, read):
@@ -371,7 +373,7 @@ def test_a_file_is_none_but_the_one_that_is_named(tmp_path, read):
 def test_a_file_that_takes_too_much_memory_is_refused_in_a_line(
     tmp_path, read, monkeypatch
 ):
-    monkeypatch.setattr(tables, "MEMORY", 10)
+    monkeypatch.setattr(tables, "DUCKDB_MEMORY_MB", 10)
     path = write_table(tmp_path / "b.jsonl", [OK] * 9)
     (said,) = read(path, 0)
     assert said == (
@@ -414,9 +416,11 @@ def test_a_table_in_memory_is_read_as_its_file(tmp_path):
     file, _ = battle_files.read(write_table(tmp_path / "b.jsonl", DEMO), **HOW)
     assert len(file) == 30
     for name, table in tables_of(DEMO).items():
-        assert "".join(frames.battles(table).jsonl()) == "".join(file.jsonl()), name
+        assert "".join(frames.read_battles(table).jsonl()) == "".join(file.jsonl()), (
+            name
+        )
     renamed = pd.DataFrame(DEMO).rename(columns={"winner": "won"})
-    chosen = frames.battles(
+    chosen = frames.read_battles(
         renamed, columns={"winner": "won"}, filters={"judge_model": "opus"}
     )
     assert chosen.rows() == file.rows()
@@ -425,7 +429,7 @@ def test_a_table_in_memory_is_read_as_its_file(tmp_path):
 def test_a_row_of_a_table_in_memory_is_named_by_its_number():
     for name, table in tables_of([*DEMO, ok(winner="eve")]).items():
         with pytest.raises(UserError, match="^frame: row 31: winner is 'eve'."):
-            frames.battles(table)
+            frames.read_battles(table)
         assert name
 
 
@@ -441,7 +445,7 @@ def test_a_row_of_a_table_in_memory_is_named_by_its_number():
 )  # fmt: skip
 def test_what_is_no_table_of_battles_is_refused(table, said):
     with pytest.raises(UserError) as error:
-        frames.battles(table)
+        frames.read_battles(table)
     assert str(error.value).startswith(said)
 
 
@@ -450,12 +454,12 @@ def test_missing_values_of_every_library_are_missing(caplog):
     frame = pd.DataFrame(DEMO[:4])
     frame["question_id"] = pd.array([1, None, 3, 3], dtype="Int64")
     frame["judge_model"] = [np.nan, None, pd.NA, pd.NaT]
-    read = frames.battles(frame).rows()
+    read = frames.read_battles(frame).rows()
     assert [battle.question_id for battle in read] == ["1", None, "3", "3"]
     assert {battle.judge_model for battle in read} == {None}
     assert not any("holds floats" in line for line in caplog.messages)
     frame["question_id"] = [1, None, 3, 3]
-    assert frames.battles(frame).rows()[0].question_id == "1.0"
+    assert frames.read_battles(frame).rows()[0].question_id == "1.0"
     (line,) = (line for line in caplog.messages if "holds floats" in line)
     assert "the column 'question_id' holds floats" in line
     assert line.endswith("frame['question_id'].astype('Int64').")
@@ -463,16 +467,16 @@ def test_missing_values_of_every_library_are_missing(caplog):
 
 def test_a_large_table_is_written_as_parquet_and_says_the_same(tmp_path, monkeypatch):
     """Unless a column holds lists, or values of several types, which stay JSON."""
-    monkeypatch.setattr(frames, "LARGE", 20)
+    monkeypatch.setattr(frames, "MIN_PARQUET_ROWS", 20)
     rows = [{**row, "n": n, "share": n / 7, "is": n > 3} for n, row in enumerate(DEMO)]
     for n, table in enumerate(tables_of(rows).values()):
-        path = frames.write(table, "given", tmp_path / f"{n}")
+        path = frames.write_table(table, "given", tmp_path / f"{n}")
         is_rows = isinstance(table, list)
         assert path.suffix == (".jsonl" if is_rows else ".parquet")
-        assert [dict(row) for _, row in tables.rows(path)] == rows
+        assert [dict(row) for _, row in tables.read_rows(path)] == rows
     for odd in ([1, "1"], ["x", "\ud800"], [[1], [2]], [10**30, 1]):
         table = {"n": odd * 15}
-        assert frames.write(table, "given", tmp_path / "odd").suffix == ".jsonl"
+        assert frames.write_table(table, "given", tmp_path / "odd").suffix == ".jsonl"
 
 
 def test_tables_in_memory_need_no_pyarrow(tmp_path):

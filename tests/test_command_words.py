@@ -16,7 +16,7 @@ from elo_exp.api.transport import read_key
 from elo_exp.files import write_jsonl
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.launching.shorthand import expand_shorthand, quote_value
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 from elo_exp.paths import HOME
 from elo_exp.records import UserError
 from tests.commands import attempt
@@ -181,7 +181,7 @@ def test_a_key_that_was_read_from_a_file_is_masked_too(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".env").write_text("MY_GATEWAY=sk-sesame-5678\n", encoding="utf-8")
     assert read_key("MY_GATEWAY") == "sk-sesame-5678"
-    assert masked("found sk-sesame-5678.") == "found $MY_GATEWAY."
+    assert mask_text("found sk-sesame-5678.") == "found $MY_GATEWAY."
 
 
 # Mistakes

@@ -15,12 +15,12 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from elo_exp.analysis.comparisons import (
-    N_DRAWS,
+    N_RANK_DRAWS,
     Difference,
+    add_ranks,
+    adjust_by_holm,
     differences,
-    holm,
     max_t_quantile,
-    with_ranks,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -60,7 +60,7 @@ def random_board(
 
 
 def ranked(some: Leaderboard, seed: int = 0) -> Leaderboard:
-    return with_ranks(some, np.random.default_rng(seed))
+    return add_ranks(some, np.random.default_rng(seed))
 
 
 def rank_sets(some: Leaderboard) -> dict[str, tuple[float, float]]:
@@ -221,13 +221,15 @@ def test_statsmodels_adjusts_p_values_alike(n: int):
     p = (np.random.default_rng(n).random(n) ** 4).round(
         2
     )  # some of them equal, some small
-    np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1], rtol=1e-12)
+    np.testing.assert_allclose(
+        adjust_by_holm(p), multipletests(p, method="holm")[1], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("m", [2, 4, 10, 40])
 def test_the_largest_t_is_tukeys_studentized_range(m: int):
     """Of independent models with equal errors it is the range over root 2."""
-    noise = np.random.default_rng(m).normal(size=(m, N_DRAWS))
+    noise = np.random.default_rng(m).normal(size=(m, N_RANK_DRAWS))
     found = max_t_quantile(noise, math.sqrt(2) * np.ones((m, m)))
     tukey = stats.studentized_range.ppf(0.95, m, np.inf) / math.sqrt(2)
     assert found == pytest.approx(tukey, abs=0.04)

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
-from elo_exp.analysis.comparisons import Difference, First
+from elo_exp.analysis.comparisons import Difference, Leader
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 from elo_exp.analysis.conclusions.tournament import (
-    NO_RESULT,
-    OF_JUDGE,
-    OTHERS,
+    JUDGE_REASONS,
+    NO_RESULT_REASONS,
+    OTHER_REASONS,
     STATES,
-    UNDECIDED,
+    UNDECIDED_REASONS,
     conclude,
+    equal_answer_reasons,
+    failed_check_reasons,
     is_measured,
-    of_checks,
-    of_equal_answers,
-    of_strata,
-    of_test,
+    stratum_reversal_reasons,
+    test_reasons,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.words import tournament as words
@@ -58,17 +58,17 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
 def reason(name: str, value: float | None = 0.23) -> Reason:
     about = ABOUT.get(name, {})
     value = 300.0 if name in ("unnamed_prompts", "unnamed_people") else value
-    return Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
+    return Reason(name=name, value=value, about=about, judges=name in JUDGE_REASONS)
 
 
-def lead(**changes: Any) -> First:
+def lead(**changes: Any) -> Leader:
     """A is 275 points ahead of B, its second."""
     ahead = {
         **{"dimension": "d", "higher": "A", "lower": "B", "difference": 275.2},
         **{"ci_low": 204.1, "ci_high": 346.3, "p_holm": 0.0002, "significant": True},
         **changes,
     }
-    return First(
+    return Leader(
         model="A",
         second="B",
         lead=Difference(**ahead),
@@ -79,7 +79,7 @@ def lead(**changes: Any) -> First:
     )
 
 
-def one_sided(n_prompts: int = 60) -> First:
+def one_sided(n_prompts: int = 60) -> Leader:
     return lead(
         **{"difference": None, "ci_low": 479.0, "ci_high": None},
         **{"one_sided": True, "n_prompts": n_prompts},
@@ -88,7 +88,7 @@ def one_sided(n_prompts: int = 60) -> First:
 
 def concluded(
     *reasons: str,
-    first: First | None = lead(),  # noqa: B008
+    first: Leader | None = lead(),  # noqa: B008
     kind: str = "model",
     n_prompts: int | None = 100,
     measured: bool = True,
@@ -111,11 +111,11 @@ def test_more_doubt_never_says_more():
     every = product(
         (lead(), one_sided(), None),
         (5, 100, None),
-        (*subsets(UNDECIDED), NO_RESULT),
+        (*subsets(UNDECIDED_REASONS), NO_RESULT_REASONS),
         ("model", "words", "people", "scores"),
-        subsets(OF_JUDGE),
+        subsets(JUDGE_REASONS),
         (True, False),
-        subsets(OTHERS),
+        subsets(OTHER_REASONS),
     )
     n = 0
     for first, n_prompts, tests, kind, judges, measured, others in every:
@@ -140,10 +140,10 @@ def test_more_doubt_never_says_more():
             concluded(*names, measured=measured, **{**given, "n_prompts": 5}),
             concluded(*names, measured=measured, **{**given, "n_prompts": None}),
             concluded(*names, measured=measured, **{**given, "kind": "words"}),
-            concluded(*names, *OF_JUDGE, measured=measured, **given),
-            concluded(*names, *OTHERS, measured=measured, **given),
-            concluded(*names, *NO_RESULT, measured=measured, **given),
-            concluded(*names, *UNDECIDED, measured=measured, **given),
+            concluded(*names, *JUDGE_REASONS, measured=measured, **given),
+            concluded(*names, *OTHER_REASONS, measured=measured, **given),
+            concluded(*names, *NO_RESULT_REASONS, measured=measured, **given),
+            concluded(*names, *UNDECIDED_REASONS, measured=measured, **given),
             concluded(*names, measured=False, **given),
         ):
             assert STATES.index(worse.state) <= rank
@@ -342,7 +342,7 @@ def test_reasons_come_from_failed_checks_alone():
             },
         ),
     ]
-    reasons = list(of_checks(checks, "A"))
+    reasons = list(failed_check_reasons(checks, "A"))
     assert [(r.name, r.judges) for r in reasons] == [
         ("answers", False),
         ("one_order", True),
@@ -374,13 +374,13 @@ def test_entrants_with_the_answers_of_the_first_are_never_level_with_it(
     level = {"level": ("B", "C"), "rivals": ("B", "C"), "below": ()}
     first = dataclasses.replace(lead(difference=0.0, significant=None), **level)
     rows = [dict(zip(names, pair, strict=True)) for pair in pairs]
-    reasons = list(of_equal_answers(first, rows))
+    reasons = list(equal_answer_reasons(first, rows))
     told = [model for one in reasons for model in one.about["models"]]
     assert told == same
     board = Leaderboard(
         label="", interval="", models=("A", "B", "C"), rating=np.full(3, 1400.0)
     )
-    rest = list(of_test(first, board, (), told))
+    rest = list(test_reasons(first, board, (), told))
     others = [model for model in ("B", "C") if model not in same]
     assert [one.about["models"] for one in rest] == ([others] if others else [])
     said = conclude(first, [*reasons, *rest], Scope(n_prompts=60), is_measured=True)
@@ -416,13 +416,13 @@ def test_the_widest_lead_of_a_rival_that_a_stratum_shows_is_a_reason():
         for stratum, lead, p in (("wide", 80.0, 0.3), ("shown", 60.0, 0.01), ("small", 40.0, 0.02))
     )  # fmt: skip
     strata = {"leader": "A", "ahead": [wide, shown, small]}
-    (found,) = of_strata(strata, "A")
+    (found,) = stratum_reversal_reasons(strata, "A")
     assert (found.about["stratum"], found.about["rival"], found.value) == ("shown", "B", 60.0)  # fmt: skip
-    assert not [*of_strata({"leader": "A", "ahead": [wide]}, "A")]
-    assert not [*of_strata(strata, "B")]
-    assert not [*of_strata({}, "A")]
+    assert not [*stratum_reversal_reasons({"leader": "A", "ahead": [wide]}, "A")]
+    assert not [*stratum_reversal_reasons(strata, "B")]
+    assert not [*stratum_reversal_reasons({}, "A")]
     all_won = {**shown, "lead": None, "ci_low": 300.0, "ci_high": None}
-    (found,) = of_strata({"leader": "A", "ahead": [all_won]}, "A")
+    (found,) = stratum_reversal_reasons({"leader": "A", "ahead": [all_won]}, "A")
     assert found.about["one_sided"]
     assert found.value == 300.0
 
@@ -436,4 +436,4 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
     row = {"model": "A", "bound_low": low, "bound_high": None}
     check = Check(name="invalid_by_entrant", state="failed", about={"differing": [row]})
     first = dataclasses.replace(one_sided(), rivals=(), not_met=())
-    assert [one.name for one in of_test(first, board, [check])] == names
+    assert [one.name for one in test_reasons(first, board, [check])] == names

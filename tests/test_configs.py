@@ -215,7 +215,7 @@ def test_with_allow_missing_entrants_are_rated_on_the_prompts_that_they_answered
     tmp_path: Path,
 ):
     """One file is absent, and its entrant is left out; another lacks a prompt, on which the others are compared."""
-    prompts = [p.prompt_id for p in bank.load(HOME / "prompts/bank.jsonl")]
+    prompts = [p.prompt_id for p in bank.load_bank(HOME / "prompts/bank.jsonl")]
     for name, answered in (
         ("probe_reference", prompts),
         ("probe_hedged", prompts[1:]),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elo_exp.arrays import Array
-from elo_exp.ratings.convergence import Convergence, convergence
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.convergence import Convergence, measure_convergence
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Battle
 from tests.data import by_dimension, shipped
 
@@ -34,7 +34,7 @@ DESIGNS = {
 
 
 def found(wins: Array, *ks: float) -> Convergence:
-    return convergence(wins, NAMES[: len(wins)], ks=ks, initial_rating=1400.0)
+    return measure_convergence(wins, NAMES[: len(wins)], ks=ks, initial_rating=1400.0)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -62,7 +62,9 @@ def test_the_prediction_is_what_is_played(design: str):
 def test_two_models_near_equality_close_their_gap_exponentially():
     """A match closes K / 347.4 of what is left of it, so n matches 1 - exp(-K n / 347.4)."""
     share = found(np.array([[0.0, 53.0], [47.0, 0.0]]), 2.0).by_k[2.0].convergence
-    assert share == pytest.approx(1 - math.exp(-2.0 * 100 / (2 * POINTS)), abs=0.002)
+    assert share == pytest.approx(
+        1 - math.exp(-2.0 * 100 / (2 * POINTS_PER_LOG_ODDS)), abs=0.002
+    )
 
 
 def test_a_larger_k_goes_further_and_the_sufficient_one_suffices():

@@ -12,26 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.data.conversations import (
-    Answer,
-    Shown,
-    answer,
-    as_shown,
-    asked,
-    final,
-    inert,
-    joined,
-    middle_out,
+    AnswerView,
+    ViewSettings,
+    build_turn_prompt,
+    elide_middle,
+    escape_tags,
+    final_answer,
+    insert_answers,
+    join_turns,
     own_words,
-    put,
-    reference,
+    question_indices,
+    reference_transcript,
     transcript,
-    turn,
+    view_answer,
+    view_prompt,
 )
 from elo_exp.records import Message, Prompt, Response, ToolCall
 from tests.data import COMPARISON, prompt, shared_data, shipped
 from tests.test_messages import MESSAGES, assistant, user
 
-WHOLE = Shown(view="whole", turns=None, tool_chars=1_000, answer_chars=24_000)
+WHOLE = ViewSettings(view="whole", turns=None, tool_chars=1_000, answer_chars=24_000)
 SYSTEM = Message(role="system", content="Be brief.")
 IN_TURNS = replace(COMPARISON, in_turns=True)
 LS = ToolCall(call_id="c1", name="bash", arguments='{"cmd": "ls"}')
@@ -45,13 +45,13 @@ def response(*messages: Message, text: str = "") -> Response:
     return Response(
         entrant_id="ann",
         prompt_id="p1",
-        response_text=text or final(messages),
+        response_text=text or final_answer(messages),
         messages=messages,
     )
 
 
-def shown(*messages: Message, **changes: object) -> Answer:
-    return answer(response(*messages), replace(WHOLE, **changes))  # type: ignore[arg-type]
+def shown(*messages: Message, **changes: object) -> AnswerView:
+    return view_answer(response(*messages), replace(WHOLE, **changes))  # type: ignore[arg-type]
 
 
 # What is asked
@@ -70,15 +70,20 @@ def shown(*messages: Message, **changes: object) -> Answer:
 def test_each_user_message_that_no_assistant_follows_is_answered_in_order(
     messages: list[Message], places: list[int]
 ):
-    assert asked(messages) == places
+    assert question_indices(messages) == places
 
 
 def test_an_entrant_is_sent_all_up_to_its_turn_with_its_own_answers_put_in():
     messages = [SYSTEM, user("q1"), user("q2"), user("q3")]
     own = [[assistant("a1")], [assistant("", LS), tool("a.txt"), assistant("a2")]]
-    assert put(messages, []) == (SYSTEM, user("q1"))
-    assert put(messages, own[:1]) == (SYSTEM, user("q1"), assistant("a1"), user("q2"))
-    assert put(messages, own) == (
+    assert insert_answers(messages, []) == (SYSTEM, user("q1"))
+    assert insert_answers(messages, own[:1]) == (
+        SYSTEM,
+        user("q1"),
+        assistant("a1"),
+        user("q2"),
+    )
+    assert insert_answers(messages, own) == (
         *(SYSTEM, user("q1"), assistant("a1")),
         *(user("q2"), assistant("", LS), tool("a.txt"), assistant("a2")),
         user("q3"),
@@ -93,9 +98,9 @@ def test_a_turn_is_a_prompt_of_its_own_with_its_own_reference():
         gold_turns=("So.", "Yes."),
         gold_answer="(both)",
     )
-    first = turn(both, [])
+    first = build_turn_prompt(both, [])
     assert first == prompt(text="Why?", gold_answer="So.")
-    second = turn(both, [response(text="Because.")])
+    second = build_turn_prompt(both, [response(text="Because.")])
     assert second.messages == (user("Why?"), assistant("Because."), user("Shorter?"))
     assert (second.gold_answer, second.gold_turns) == ("Yes.", ())
 
@@ -110,7 +115,7 @@ def test_turns_are_put_together_and_the_last_has_the_final_answer():
     second = replace(
         response(text="Yes."), finish_reason="stop", diagnostics={"dollars": 0.25}
     )
-    whole = joined(both, [first, second])
+    whole = join_turns(both, [first, second])
     assert whole.messages == (
         *(assistant("", LS), tool("a.txt"), assistant("Because.")),
         *(user("Shorter?"), assistant("Yes.")),
@@ -120,7 +125,7 @@ def test_turns_are_put_together_and_the_last_has_the_final_answer():
         "turns": [{"dollars": 0.5, "n_tokens": 9}, {"dollars": 0.25}],
         "dollars": 0.75,
     }
-    assert joined(prompt(), [second]) is second
+    assert join_turns(prompt(), [second]) is second
 
 
 # What a judge is shown
@@ -128,7 +133,7 @@ def test_turns_are_put_together_and_the_last_has_the_final_answer():
 
 def test_words_of_one_turn_are_shown_as_they_are():
     assert shown(assistant("Yes.")).words == "Yes."
-    assert answer(response(text="<turn>"), WHOLE).words == "<turn>"
+    assert view_answer(response(text="<turn>"), WHOLE).words == "<turn>"
 
 
 def test_calls_tools_and_later_turns_are_blocks():
@@ -159,9 +164,9 @@ def test_turns_and_view_say_how_much_of_an_answer_is_shown():
 
 def test_a_question_is_all_up_to_the_first_turn_that_is_asked():
     one = prompt(text="(transcript)", messages=(user("Why?"), user("Shorter?")))
-    assert as_shown(one, WHOLE, in_turns=False).text == "Why?"
+    assert view_prompt(one, WHOLE, in_turns=False).text == "Why?"
     after = prompt(messages=(SYSTEM, user("q1"), assistant("a1"), user("q2")))
-    assert as_shown(after, WHOLE, in_turns=True).text == (
+    assert view_prompt(after, WHOLE, in_turns=True).text == (
         '<turn role="system">\nBe brief.\n</turn>\n<turn role="user">\nq1\n</turn>\n'
         '<turn role="assistant">\na1\n</turn>\n<turn role="user">\nq2\n</turn>'
     )
@@ -170,10 +175,12 @@ def test_a_question_is_all_up_to_the_first_turn_that_is_asked():
 def test_a_reference_has_as_many_turns_as_the_answers():
     """A turn by itself is shown as that of a bank of one turn, in all bytes."""
     both = prompt(messages=(user("Why?"), user("Shorter?")), gold_turns=("So.", "Yes."))
-    first = as_shown(both, replace(WHOLE, turns=1), in_turns=False)
+    first = view_prompt(both, replace(WHOLE, turns=1), in_turns=False)
     assert first == prompt(text="Why?", gold_answer="So.")
-    assert as_shown(both, WHOLE, in_turns=True).gold_answer == reference(both)
-    assert reference(both) == transcript(
+    assert view_prompt(both, WHOLE, in_turns=True).gold_answer == reference_transcript(
+        both
+    )
+    assert reference_transcript(both) == transcript(
         [assistant("So."), user("Shorter?"), assistant("Yes.")]
     )
 
@@ -185,11 +192,9 @@ def test_mt_bench_is_shown_as_fastchat_shows_it_with_tags_for_headings():
     assert len(lines) == 80
     for q1, q2 in (json.loads(line)["turns"] for line in lines):
         one = prompt(messages=(user(q1), user(q2)))
-        said = joined(one, [response(text="a1"), response(text="a2")])
-        question = as_shown(one, WHOLE, in_turns=True).text
-        text = (
-            f'<turn role="user">\n{question}\n</turn>\n{answer(said, WHOLE).in_turns}'
-        )
+        said = join_turns(one, [response(text="a1"), response(text="a2")])
+        question = view_prompt(one, WHOLE, in_turns=True).text
+        text = f'<turn role="user">\n{question}\n</turn>\n{view_answer(said, WHOLE).in_turns}'
         headed = re.sub(r"</turn>\n", "\n", text).removesuffix("\n</turn>")
         headed = headed.replace('<turn role="user">', "### User:")
         headed = headed.replace('<turn role="assistant">', "### Assistant A:")
@@ -203,8 +208,8 @@ def test_mt_bench_is_shown_as_fastchat_shows_it_with_tags_for_headings():
 
 
 def test_of_long_tools_and_calls_the_middle_is_left_out():
-    assert middle_out("abcdefgh", 8) == "abcdefgh"
-    assert middle_out("abcdefghi", 4) == "ab\n[... 5 characters left out ...]\nhi"
+    assert elide_middle("abcdefgh", 8) == "abcdefgh"
+    assert elide_middle("abcdefghi", 4) == "ab\n[... 5 characters left out ...]\nhi"
     long = ToolCall(call_id="c1", name="bash", arguments="x" * 30)
     found = shown(assistant("", long), tool("y" * 30), assistant("z" * 30), tool_chars=10)  # fmt: skip
     assert found.is_cut
@@ -237,7 +242,7 @@ def test_law_cuts_spare_user_turns_and_the_words_that_a_turn_ends_with(
     messages: list[Message], tool_chars: int, answer_chars: int
 ):
     how = replace(WHOLE, tool_chars=tool_chars, answer_chars=answer_chars)
-    found = Answer(messages=tuple(messages), shown=how)
+    found = AnswerView(messages=tuple(messages), shown=how)
     text = found.in_turns
     ends = [*messages[1:], user("")]
     for message, after in zip(messages, ends, strict=True):
@@ -274,7 +279,7 @@ def blocks(payload: str, asked_of: Prompt) -> list[str]:
         tool_chars=200,
     )
     comparison = RUBRIC.compare(
-        as_shown(asked_of, WHOLE, in_turns=True),
+        view_prompt(asked_of, WHOLE, in_turns=True),
         entrant_a="ann",
         entrant_b="bob",
         response_a=said.in_turns,
@@ -301,5 +306,5 @@ def test_law_own_words_are_those_that_were_said(text: str):
     found = own_words(
         IN_TURNS, transcript([assistant(text), user("q2"), assistant("a2")])
     )
-    said = inert(text).replace("\\<", "<")
+    said = escape_tags(text).replace("\\<", "<")
     assert found in (f"{said}\na2", f"{said.removesuffix(chr(10))}\na2")

@@ -21,17 +21,17 @@ import pytest
 
 from elo_exp.analysis import standings
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.win_rates import shares
+from elo_exp.analysis.win_rates import pair_shares
 from elo_exp.data import battle_files, equal_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
-from elo_exp.experiments.export import verdicts
+from elo_exp.experiments.export import iterate_verdicts
 from elo_exp.files import write_whole
 from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.bootstrap import drawn_prompts
+from elo_exp.ratings.bootstrap import draw_prompts
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import Fit
-from elo_exp.ratings.games import games
+from elo_exp.ratings.games import make_games
 from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle, UserError
 from elo_exp.report.artifacts import ratings_json
@@ -125,7 +125,7 @@ def test_by_hand_three_prompts_alike_are_three_clusters():
     rows = [replace(battle("a", "b", "model_a"), count=3), battle("a", "b", "model_b")]
     battles = Battles.from_rows(rows)
     assert (len(battles), battles.total(), battles.n_prompts()) == (2, 4, 4)
-    fit = Fit.of(games(battles, orders="both"))
+    fit = Fit.of(make_games(battles, orders="both"))
     assert fit.theta[0] - fit.theta[1] == pytest.approx(math.log(3))
     # of the difference: 4/3 sum of e^2 over the squared information, 3/4 and 4 (3/16)
     assert fit.covariance[0, 0] * 4 == pytest.approx(
@@ -140,7 +140,7 @@ def test_by_hand_three_battles_on_one_prompt_are_one_cluster():
         replace(rows[0], question_id="q", count=3),
         replace(rows[1], question_id="r"),
     ]
-    fit = Fit.of(games(Battles.from_rows(rows), orders="both"))
+    fit = Fit.of(make_games(Battles.from_rows(rows), orders="both"))
     assert fit.played.n_clusters == 2
     plain = 2 * (0.75**2 + 0.75**2) / (4 * 3 / 16) ** 2
     assert fit.covariance[0, 0] * 4 == pytest.approx(plain)
@@ -165,9 +165,12 @@ def test_counts_are_rated_as_the_battles_that_they_stand_for(n: int, n_models: i
         np.testing.assert_allclose(board.covariance, expected.covariance, rtol=1e-10)
         np.testing.assert_array_equal(board.ranks(), expected.ranks())
         assert board.one_sided == expected.one_sided
-        assert shares(few.battles[name]).keys() == shares(every.battles[name]).keys()
-        for pair, share in shares(every.battles[name]).items():
-            assert_same(asdict(shares(few.battles[name])[pair]), asdict(share))
+        assert (
+            pair_shares(few.battles[name]).keys()
+            == pair_shares(every.battles[name]).keys()
+        )
+        for pair, share in pair_shares(every.battles[name]).items():
+            assert_same(asdict(pair_shares(few.battles[name])[pair]), asdict(share))
         elo, elo_of_every = few.primary(name), every.primary(name)
         assert elo is not None
         assert elo_of_every is not None
@@ -237,11 +240,11 @@ def test_bootstraps_draw_prompts_that_are_counted(n_bootstraps: int):
 
 def test_every_draw_is_of_as_many_prompts_as_there_are():
     by_dimension = Battles.from_rows(counted(drawn(500))).by_dimension()
-    played = [games(some, orders="both") for some in by_dimension.values()]
+    played = [make_games(some, orders="both") for some in by_dimension.values()]
     shared = [
         np.isin(one.prompts, other.prompts) for one, other in (played, played[::-1])
     ]
-    times = drawn_prompts(played, n_bootstraps=50, seed=0)
+    times = draw_prompts(played, n_bootstraps=50, seed=0)
     np.testing.assert_array_equal(times[0][:, shared[0]], times[1][:, shared[1]])
     n = sum(one.n_clusters for one in played) - shared[0].sum()
     assert (times[0].sum(axis=1) + times[1][:, ~shared[1]].sum(axis=1) == n).all()
@@ -264,7 +267,7 @@ def test_counts_are_written_exported_and_joined():
     assert lines[0].endswith(f', "count": {rows[0].count}}}')
     assert "count" not in "".join(Battles.from_rows(drawn(5)).jsonl())
     n_verdicts = sum((1 + (b.verdict_ba is not None)) * (b.count or 1) for b in rows)
-    assert sum(count for _, count in verdicts(battles)) == n_verdicts
+    assert sum(count for _, count in iterate_verdicts(battles)) == n_verdicts
     half = Battles.from_rows(rows[:100]), Battles.from_rows(rows[100:])
     assert half[0].concatenate(half[1]).rows() == rows
     assert half[0].concatenate(half[1]).is_alone
@@ -282,9 +285,12 @@ def test_equal_answers_are_counted_by_prompt():
         for n, row in enumerate(drawn(400, n_models=3))
     ]
     rows = [replace(row, equal_answers=n % 3 > 0) for n, row in enumerate(rows)]
-    expected = equal_answers.of_battles(Battles.from_rows(rows))
+    expected = equal_answers.count_equal_in_battles(Battles.from_rows(rows))
     assert len(expected) == 3
-    assert equal_answers.of_battles(Battles.from_rows(counted(rows))) == expected
+    assert (
+        equal_answers.count_equal_in_battles(Battles.from_rows(counted(rows)))
+        == expected
+    )
 
 
 @pytest.mark.slow
@@ -319,7 +325,7 @@ def test_intervals_of_counts_hold_the_truth(seed: int):
 
 # Files of counts
 
-COLUMNS = {name: name for name in battle_files.NAMES}
+COLUMNS = {name: name for name in battle_files.FIELDS}
 STATEMENTS = re.findall(
     r"```sql\n(.*?)```", Path("docs/formats.md").read_text(encoding="utf-8"), re.S
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elo_exp.data.conversations import change_own_words, own_words
 from elo_exp.data.degrading import CONTROL_PROMPTS, control_comparisons, degrade
-from elo_exp.data.pairing import swaps
+from elo_exp.data.pairing import choose_orders
 from elo_exp.records import Comparison
 
 ANSWER = "It rains because warm air rises, cools and lets go of its water."
@@ -73,8 +73,8 @@ def test_ten_prompts_whose_answers_have_words_are_drawn_whatever_the_candidate_s
 
 def test_a_control_is_judged_in_both_orders_once():
     (control, *_) = control_comparisons(map(compared, range(10)))
-    assert swaps(control, 0.0) == (False, True)
-    assert len(swaps(compared(1), 0.0)) == 1
+    assert choose_orders(control, 0.0) == (False, True)
+    assert len(choose_orders(compared(1), 0.0)) == 1
 
 
 @pytest.mark.parametrize("in_turns", [False, True])

@@ -17,12 +17,12 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.analysis.agreement import kappa
-from elo_exp.analysis.looks import key_of
+from elo_exp.analysis.looks import comparison_key
 from elo_exp.analysis.responses import check_responses
 from elo_exp.data import equal_answers
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import Responses, pair_up, reconcile
-from elo_exp.data.writing_style import with_style
+from elo_exp.data.writing_style import add_style
 from elo_exp.entrants import draws_of
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
@@ -62,7 +62,9 @@ def recorded(folder: Path, name: str, *texts: Sequence[str]) -> RecordedEntrant:
 
 
 def asked(n_prompts: int, n_draws: int) -> list[Prompt]:
-    return pipeline.draws([prompt(i) for i in range(1, n_prompts + 1)], n_draws)
+    return pipeline.repeat_prompts(
+        [prompt(i) for i in range(1, n_prompts + 1)], n_draws
+    )
 
 
 def judgment(one: Comparison, ab: str, ba: str) -> Judgment:
@@ -92,7 +94,7 @@ def test_draw_i_meets_draw_i_and_a_single_answer_each_of_the_others():
     assert pairs[:12] == pair_up(
         asked(2, 1), {n: {s: r for s, r in own.items() if not s[1]} for n, own in said.items()}, UTILITY
     )  # fmt: skip
-    assert len({key_of(c) for c in pairs}) == len(pairs)
+    assert len({comparison_key(c) for c in pairs}) == len(pairs)
 
 
 def test_a_draw_without_an_answer_leaves_the_other_draws_of_its_prompt():
@@ -140,8 +142,10 @@ def test_only_entrants_that_vary_are_asked_again(tmp_path: Path):
     }
     with Store(tmp_path / "store.sqlite") as store:
         made = pipeline.generate(asked(2, 2), entrants, store, allow_missing=False)
-        assert pipeline.all_generated(asked(2, 2), entrants, store)
-        assert not pipeline.all_generated(asked(2, 2), {"new": recorded(tmp_path, "new", ["x"], ["y"])}, store)  # fmt: skip
+        assert pipeline.has_all_responses(asked(2, 2), entrants, store)
+        assert not pipeline.has_all_responses(
+            asked(2, 2), {"new": recorded(tmp_path, "new", ["x"], ["y"])}, store
+        )
     assert list(made["ann"]) == [("p1", 0), ("p2", 0), ("p1", 1), ("p2", 1)]
     assert list(made["one"]) == [("p1", 0), ("p2", 0)]
 
@@ -195,8 +199,8 @@ def test_two_judges_are_compared_on_the_same_draw():
 
 def test_style_is_that_of_the_draw():
     one, two = pair_up(asked(1, 2), answered(ann=[["a", "aaaa"]], bob=[["bb", "bbb"]]), UTILITY)  # fmt: skip
-    rows = from_judgments([judgment(c, "A", "B") for c in (two, one)])
-    styled = with_style(rows, [one, two])
+    rows = battles_from_judgments([judgment(c, "A", "B") for c in (two, one)])
+    styled = add_style(rows, [one, two])
     lengths = [(b.style_a[0], b.style_b[0]) for b in styled if b.style_a and b.style_b]
     assert lengths == [(4, 3), (1, 2)]
 
@@ -205,8 +209,8 @@ def test_entrants_are_equal_on_a_prompt_where_all_draws_are():
     """The one answer of an entrant that does not vary equals draws that are all like it."""
     said = answered(ann=[["x", "x"], ["y", "z"]], bob=[["x"], ["y"]], cid=[["x", "x"], ["y", "z"]])  # fmt: skip
     for found in (
-        equal_answers.of_responses(said),
-        equal_answers.of_comparisons(pair_up(asked(2, 2), said, UTILITY)),
+        equal_answers.count_equal_in_responses(said),
+        equal_answers.count_equal_in_comparisons(pair_up(asked(2, 2), said, UTILITY)),
     ):
         counts = {(p.first, p.second): (p.n_equal, p.n_prompts) for p in found}
         assert counts == {("ann", "cid"): (2, 2), ("ann", "bob"): (1, 2), ("bob", "cid"): (1, 2)}  # fmt: skip
@@ -227,15 +231,22 @@ def test_draws_of_one_prompt_that_are_alike_are_no_boilerplate():
 def test_rows_have_a_draw_where_it_is_not_the_first():
     pairs = pair_up(asked(1, 2), answered(ann=[["a", "aa"]], bob=[["b"]]), UTILITY)
     judged = [judgment(c, "A", "B") for c in pairs]
-    rows = [json.loads(line) for line in "".join(Battles.from_rows(from_judgments(judged)).jsonl()).splitlines()]  # fmt: skip
+    rows = [
+        json.loads(line)
+        for line in "".join(
+            Battles.from_rows(battles_from_judgments(judged)).jsonl()
+        ).splitlines()
+    ]
     assert [(r.get("draw_a"), r.get("draw_b")) for r in rows] == [(None, None), (1, None)]  # fmt: skip
-    again = [b.to_dict() for b in Battles.from_rows(from_judgments(judged)).rows()]
+    again = [
+        b.to_dict() for b in Battles.from_rows(battles_from_judgments(judged)).rows()
+    ]
     assert rows == [{k: row[k] for k in row if row[k] is not None} for row in again]
     compared, judgments = {"d": pairs}, {"d": judged}
     table = artifacts.verdict_rows(compared, judgments)
     assert [(r["draw"], r["answer_a"], r["answer_b"]) for r in table] == [(1, "a", "b"), (2, "aa", "b")]  # fmt: skip
     assert "draw" not in artifacts.verdict_rows({"d": pairs[:1]}, {"d": judged[:1]})[0]
-    every = viewer.joined(compared, judgments)
+    every = viewer.pair_judgments(compared, judgments)
     assert [c.response_a for c, _ in every] == ["a", "aa"]
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, elo
-from elo_exp.ratings.elo import PermutationElo, replay
-from elo_exp.ratings.fit import POINTS, abilities
+from elo_exp.ratings.elo import PermutationElo, play_orders
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_abilities
 from elo_exp.ratings.games import Games
-from elo_exp.ratings.games import games as games_of
+from elo_exp.ratings.games import make_games as games_of
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
 from tests.data import battle, by_dimension
@@ -70,7 +70,7 @@ def random_games(
 def played(games: Sequence[Game], **rules: Any) -> Array:
     """Ratings (p, m, k)."""
     rules = {"ks": [16.0], "n_perms": 3, "seed": 1, **rules}
-    return 1400 + POINTS * replay(columns(games), **rules)[0]
+    return 1400 + POINTS_PER_LOG_ODDS * play_orders(columns(games), **rules)[0]
 
 
 def reference(games: Sequence[Game], *, k: float, n_perms: int, seed: int) -> Array:
@@ -116,13 +116,18 @@ def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
     games = columns(random_games(100, ties=0.2))
     times = np.random.default_rng(1).integers(3, size=(20, 100))
     rules: dict[str, Any] = {"ks": [8, 16], "n_perms": 30, "seed": 3}
-    whole, resampled = replay(games, **rules), replay(games, times=times, **rules)
+    whole, resampled = (
+        play_orders(games, **rules),
+        play_orders(games, times=times, **rules),
+    )
     monkeypatch.setattr(elo, "_MAX_BLOCK_BYTES", 0)
     monkeypatch.setattr(elo, "_MIN_BLOCK_ORDERS", 7)
     told: list[float] = []
-    np.testing.assert_array_equal(replay(games, advance=told.append, **rules), whole)
+    np.testing.assert_array_equal(
+        play_orders(games, advance=told.append, **rules), whole
+    )
     assert sum(told) == pytest.approx(30)
-    np.testing.assert_array_equal(replay(games, times=times, **rules), resampled)
+    np.testing.assert_array_equal(play_orders(games, times=times, **rules), resampled)
 
 
 def test_resamples_play_the_matches_of_a_prompt_as_often_as_it_is_drawn():
@@ -132,10 +137,10 @@ def test_resamples_play_the_matches_of_a_prompt_as_often_as_it_is_drawn():
     )
     times = np.array([[2, 0], [1, 1], [0, 3], [0, 0]])
     rules: dict[str, Any] = {"ks": [16.0], "n_perms": 1, "seed": None}
-    found = replay(games, times=times, **rules)
+    found = play_orders(games, times=times, **rules)
     for n, log_odds in zip(times[:, games.cluster], found, strict=True):
         drawn = games.select(np.repeat(np.arange(4), n))
-        expected = replay(drawn, **rules)[0] if n.any() else np.zeros((1, 3, 1))
+        expected = play_orders(drawn, **rules)[0] if n.any() else np.zeros((1, 3, 1))
         np.testing.assert_allclose(log_odds, expected)
 
 
@@ -219,7 +224,7 @@ def test_three_players_are_rated_as_the_table_has_it(line: str, n_perms: int):
     check_mean(ratings, table[3:6], table[6:9])
     right = (np.diff(ratings) < 0).all(axis=1).mean()
     assert right == pytest.approx(table[9], abs=0.1 if n_perms == 300 else 0.05)
-    assert (np.diff(abilities(columns(games).wins())) < 0).all()
+    assert (np.diff(fit_abilities(columns(games).wins())) < 0).all()
 
 
 @ORDERS
@@ -234,7 +239,7 @@ def test_two_players_are_as_far_apart_as_the_table_has_it(line: str, n_perms: in
     if n_perms > 300:
         np.testing.assert_allclose(gap.std(axis=0, ddof=1), scatter, rtol=0.06)
         np.testing.assert_allclose((gap < 0).mean(axis=0), wrong, atol=0.02)
-    ahead, behind = POINTS * abilities(columns(games).wins())
+    ahead, behind = POINTS_PER_LOG_ODDS * fit_abilities(columns(games).wins())
     assert ahead - behind == pytest.approx(table[14], abs=0.06)
 
 

@@ -97,7 +97,7 @@ def test_a_behavior_names_the_first_tags_or_the_subject(small_bank):
 
 
 def lapses(entrant: ProbeEntrant) -> set[str]:
-    made = entrant.generate(bank.load(BANK))
+    made = entrant.generate(bank.load_bank(BANK))
     return {r.prompt_id for r in made if r.diagnostics["style"] == entrant.lapse_style}
 
 
@@ -159,7 +159,7 @@ def test_recorded_responses_are_returned_and_unknown_keys_ignored(file):
 
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):
-    prompts = bank.load(BANK)
+    prompts = bank.load_bank(BANK)
     made = list(shipped("entrant", "probe_hedged", entrant_id="ann").generate(prompts))
     rows = (row.to_dict() for row in made)
     write_jsonl(tmp_path / "responses_ann.jsonl", rows)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from elo_exp.data.battles import Battles
 from elo_exp.data.equal_answers import (
     EqualAnswers,
-    of_battles,
-    of_comparisons,
-    of_responses,
+    count_equal_in_battles,
+    count_equal_in_comparisons,
+    count_equal_in_responses,
 )
 from elo_exp.records import Battle, Comparison, Response
 from elo_exp.report.words.judge import equal_answers
@@ -69,7 +69,7 @@ def test_a_pair_is_named_from_half_of_its_prompts_on():
         pair("warm", "odd", 2, 4),
     ]
     # In two dimensions a prompt is still one prompt
-    assert of_comparisons(comparisons(texts, ("d", "e"))) == expected
+    assert count_equal_in_comparisons(comparisons(texts, ("d", "e"))) == expected
     assert equal_answers(expected) == [
         "cold and hot gave the same answer to 4 of 4 prompts: was the setting applied?",
         "cold and warm gave the same answer to 2 of 4 prompts: was the setting applied?",
@@ -80,7 +80,7 @@ def test_a_pair_is_named_from_half_of_its_prompts_on():
 
 @pytest.mark.parametrize(("a", "b"), [("4", "4 "), ("4", "4."), ("Yes", "yes")])
 def test_answers_are_equal_byte_for_byte(a: str, b: str):
-    assert of_comparisons(comparisons({"x": {"p": a}, "y": {"p": b}})) == []
+    assert count_equal_in_comparisons(comparisons({"x": {"p": a}, "y": {"p": b}})) == []
 
 
 ANSWERS = st.dictionaries(
@@ -102,7 +102,9 @@ def test_answers_comparisons_and_battles_tell_the_same(
         for name, answers in texts.items()
     }
     compared = comparisons(texts)
-    assert named(of_responses(responses)) == named(of_comparisons(compared))
+    assert named(count_equal_in_responses(responses)) == named(
+        count_equal_in_comparisons(compared)
+    )
     rows = [
         Battle(
             model_a=one.entrant_a,
@@ -114,7 +116,9 @@ def test_answers_comparisons_and_battles_tell_the_same(
         for one in compared
     ]
     battles = Battles.from_rows(rows)
-    assert named(of_battles(battles)) == named(of_comparisons(compared))
+    assert named(count_equal_in_battles(battles)) == named(
+        count_equal_in_comparisons(compared)
+    )
 
 
 def named(pairs: list[EqualAnswers]) -> set[tuple[frozenset[str], int, int]]:

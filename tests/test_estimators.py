@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import N_FOLDS, Dataset, Rows
-from elo_exp.oracle.estimates import label_budget
-from elo_exp.oracle.evidence import Estimate, NotEstimableError, clustered_error
+from elo_exp.oracle.data import N_PROMPT_FOLDS, Dataset, Rows
+from elo_exp.oracle.estimates import plan_label_budget
+from elo_exp.oracle.evidence import Estimate, NotEstimableError, compute_clustered_error
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, WEIGHTED, World, checks_of, draw
 
@@ -124,22 +124,22 @@ def test_too_few_labels_among_the_rows_of_a_policy_are_refused():
 def test_the_clustered_error_of_a_mean_is_the_one_of_the_textbook():
     x = np.random.default_rng(0).standard_normal(50)
     present = np.arange(52) < 50
-    error, _ = clustered_error(np.append(x / 50, [0.0, 0.0]), present)
+    error, _ = compute_clustered_error(np.append(x / 50, [0.0, 0.0]), present)
     assert error == pytest.approx(x.std(ddof=1) / math.sqrt(50))
-    assert math.isnan(clustered_error(np.ones(1), np.ones(1, dtype=bool))[0])
+    assert math.isnan(compute_clustered_error(np.ones(1), np.ones(1, dtype=bool))[0])
 
 
 def test_degrees_of_freedom_are_few_where_one_prompt_dominates():
     parts = np.random.default_rng(1).standard_normal(4000)
-    assert clustered_error(parts, np.ones(4000, dtype=bool))[1] > 3500
+    assert compute_clustered_error(parts, np.ones(4000, dtype=bool))[1] > 3500
     parts[0] = 1000.0
-    assert clustered_error(parts, np.ones(4000, dtype=bool))[1] < 3
+    assert compute_clustered_error(parts, np.ones(4000, dtype=bool))[1] < 3
 
 
 def resampled(data: Dataset, rng: np.random.Generator) -> Dataset:
     """The same with its prompts drawn again; a prompt drawn twice is two."""
     n = len(data.prompts)
-    chosen, fold = rng.integers(0, n, n), rng.permutation(n) % N_FOLDS
+    chosen, fold = rng.integers(0, n, n), rng.permutation(n) % N_PROMPT_FOLDS
 
     def taken(rows: Rows) -> Rows:
         return dataclasses.replace(rows[chosen], prompt=np.arange(n), fold=fold)
@@ -176,7 +176,7 @@ def test_four_times_the_labels_halve_their_part_of_the_error():
         n_labels=100,
     )
     wanted = [1.959964 * math.hypot(0.02, 0.03), 0.059]
-    budget = label_budget(now, wanted, max_labels=1000)
+    budget = plan_label_budget(now, wanted, max_labels=1000)
     assert budget["half_width"] == pytest.approx(1.96 * 0.05, rel=1e-4)
     assert budget["half_width_at_best"] == pytest.approx(1.96 * 0.03, rel=1e-4)
     assert list(budget["labels_for"].values()) == [400, None]

@@ -8,7 +8,7 @@ import pytest
 
 from elo_exp.experiments import export
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from tests.commands import Ran, attempt, run
 from tests.standings import tournament
 
@@ -51,7 +51,7 @@ def test_evalica_finds_the_same_gaps(exported):
     won = {"left": "X", "right": "Y", "tie": "Draw"}
     outcomes = [getattr(evalica.Winner, won[word]) for word in winner]
     found = evalica.bradley_terry(left, right, outcomes, tolerance=1e-12).scores
-    gaps = -np.diff(POINTS * np.log(found.sort_values(ascending=False)))
+    gaps = -np.diff(POINTS_PER_LOG_ODDS * np.log(found.sort_values(ascending=False)))
     assert gaps == pytest.approx(-np.diff(ratings(rated, "rating")), abs=1e-4)
 
 
@@ -88,7 +88,7 @@ def test_counts_are_rows_for_evalica_and_names_stay_as_they_are(tmp_path):
 def test_counts_that_no_file_holds_are_refused_before_anything_is_written(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(export, "MAX_ROWS", 3)
+    monkeypatch.setattr(export, "MAX_EVALICA_ROWS", 3)
     row = {"model_a": "a", "model_b": "b", "winner": "model_a", "question_id": "1"}
     path = write_jsonl(tmp_path / "battles.jsonl", [{**row, "count": 4}])
     rated = run("experiment=rate", f"battles={path}", *QUICK, folder=tmp_path)

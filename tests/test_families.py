@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.checks import checks
-from elo_exp.analysis.families import Kin, family, kin, names
+from elo_exp.analysis.checks import check_judge
+from elo_exp.analysis.families import (
+    JudgeFamily,
+    find_family,
+    find_judge_family,
+    list_family_hints,
+)
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl, write_jsonl
 from tests.anthropic_server import AnthropicServer
@@ -48,24 +53,24 @@ SHIPPED = chosen()
     ],
 )
 def test_a_part_between_anything_but_letters_tells_the_family(name, expected):
-    assert family(SHIPPED, name) == expected
+    assert find_family(SHIPPED, name) == expected
 
 
 def test_the_longest_part_counts_and_a_whole_name_most():
     families = {"llama": "Meta", "code-llama": "Forks", "code-llama-7b": "Mine"}
     names = ["llama-2", "code-llama-2", "code-llama-7b"]
-    assert [family(families, name) for name in names] == ["Meta", "Forks", "Mine"]
+    assert [find_family(families, name) for name in names] == ["Meta", "Forks", "Mine"]
 
 
 def test_the_first_name_that_tells_it_counts():
-    assert family(SHIPPED, "my-model", "gpt-4", "claude") == "OpenAI"
-    assert family({}, "gpt-4") is None
+    assert find_family(SHIPPED, "my-model", "gpt-4", "claude") == "OpenAI"
+    assert find_family({}, "gpt-4") is None
 
 
 def test_what_runs_or_asks_any_model_tells_no_family():
-    assert family(SHIPPED, "llama_cpp", "llama.cpp") is None
-    assert family(SHIPPED, "my-model", "openai_compatible") is None
-    assert family(SHIPPED, "llama_cpp-llama-2") == "Meta"
+    assert find_family(SHIPPED, "llama_cpp", "llama.cpp") is None
+    assert find_family(SHIPPED, "my-model", "openai_compatible") is None
+    assert find_family(SHIPPED, "llama_cpp-llama-2") == "Meta"
 
 
 @dataclass
@@ -89,18 +94,20 @@ class Model:
 def test_an_entrant_is_known_by_its_model_its_file_and_its_name(
     entrant: Model, expected: list[str]
 ):
-    assert names(entrant) == expected
+    assert list_family_hints(entrant) == expected
 
 
 def test_kin_are_the_models_of_the_family_of_the_judge():
     models = {"ann": ["claude-2", "ann"], "bob": ["gpt-4"], "eve": ["Claude"]}
-    found = kin(SHIPPED, "claude-opus-5-5", models)
-    assert found == Kin(family="Anthropic", models=("ann", "eve"), others=("bob",))
+    found = find_judge_family(SHIPPED, "claude-opus-5-5", models)
+    assert found == JudgeFamily(
+        family="Anthropic", models=("ann", "eve"), others=("bob",)
+    )
     assert found.is_unequal
-    unknown = kin(SHIPPED, "foo1", {"foo": ["foo1"]})
-    assert unknown == Kin(others=("foo",))
+    unknown = find_judge_family(SHIPPED, "foo1", {"foo": ["foo1"]})
+    assert unknown == JudgeFamily(others=("foo",))
     assert not unknown.is_unequal
-    assert not kin(SHIPPED, "claude-1", {"ann": ["claude-2"]}).is_unequal
+    assert not find_judge_family(SHIPPED, "claude-1", {"ann": ["claude-2"]}).is_unequal
 
 
 @pytest.mark.parametrize("experiment", ["tournament", "audit"])
@@ -282,6 +289,6 @@ def test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own(
         "kin": {**of_kin, "is_allowed": False},
         "audit": {"results": results},
     }
-    found = checks(Battles.from_rows([]), diagnosis, leaders=leaders)
+    found = check_judge(Battles.from_rows([]), diagnosis, leaders=leaders)
     (check,) = (check for check in found if check.name == "kin")
     assert (check.state, check.value) == (state, 0.5)

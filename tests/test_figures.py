@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from elo_exp.analysis.power import Precision, detectable
+from elo_exp.analysis.power import Precision, detectable_difference
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures import kinds, ratings, style, sweep
 from elo_exp.ratings.ties import Davidson
@@ -110,12 +110,15 @@ def test_a_crowd_is_drawn_as_two_are_and_all_are_in_the_rows(n_models: int):
         for q in range(10 * n_models)
     ]
     crowd = of_battles(battles, n_perms=2)
-    found, best = plots(crowd), ratings.best(crowd)
+    found, best = plots(crowd), ratings.rank_models(crowd)
     fits = ["predicted_and_observed"] * (n_models > 2)  # two are as they are rated
     assert [*found] == [
         name for name in OF_BATTLES if name not in OF_BATTLES[3] or fits
     ]
-    sizes = {"ratings": ratings.MAX_ROWS, "k_sensitivity": style.MAX_COLORED}
+    sizes = {
+        "ratings": ratings.MAX_DRAWN_ENTRANTS,
+        "k_sensitivity": style.MAX_COLORED_NAMES,
+    }
     for name, size in sizes.items():
         plot, n = found[name], min(size, n_models)
         assert words(plot) & set(best) == set(best[:n])
@@ -139,14 +142,14 @@ def test_what_cannot_be_known_is_not_drawn(drawn: dict[str, Plot]):
     assert plots(of_battles([])) == {}
 
 
-@given(st.lists(st.text(), unique=True, max_size=style.MAX_COLORED), st.randoms())
+@given(st.lists(st.text(), unique=True, max_size=style.MAX_COLORED_NAMES), st.randoms())
 def test_law_names_have_the_same_colours_in_any_order_and_each_its_own(
     names: list[str], draw: random.Random
 ):
-    found = style.colors(names)
+    found = style.assign_colors(names)
     assert len(set(found.values())) == len(names)
     draw.shuffle(names)
-    assert style.colors(names) == found
+    assert style.assign_colors(names) == found
 
 
 # What a panel draws are the numbers of its rows
@@ -172,7 +175,7 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
         for i, some in enumerate(numbers)
     ]
     names = {row["model"]: f"model {row['model']}" for row in rows}
-    kinds.intervals(ax, rows, names, "method", ["Elo"])
+    kinds.draw_intervals(ax, rows, names, "method", ["Elo"])
     (x, y), *arrows = lines(ax)
     assert [None if np.isnan(at) else at for at in x] == [row["rating"] for row in rows]
     assert y == list(range(len(rows)))
@@ -195,7 +198,7 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
 
 def test_a_matrix_has_each_value_in_its_cell(ax: Axes):
     cells = {("a", "b"): 0.875, ("b", "a"): 0.125}
-    kinds.matrix(
+    kinds.draw_matrix(
         ax, cells, {"a": "a  1", "b": "b  2"}, {"a": "1", "b": "2"}, (0, 1), "{:.0%}"
     )
     (image,) = ax.images
@@ -217,7 +220,7 @@ def test_elo_by_k_is_drawn_with_its_error_and_its_limit(ax: Axes):
         for k in (8.0, 16.0)
         for m in "ab"
     ]
-    kinds.elo_by_k(ax, rows, {"a": style.BLUE})
+    kinds.draw_elo_by_k(ax, rows, {"a": style.BLUE})
     (line, limit) = list(lines(ax))
     assert line == ([8.0, 16.0], [1408.0, 1416.0])
     assert set(limit[1]) == {1450.0}
@@ -265,7 +268,10 @@ def test_the_power_curve_passes_through_this_run(found: Standings):
     run = dataclasses.replace(found, precision={"bradley_terry": known})
     (plot,) = (plot for plot in ratings.plots(run) if plot.name == "power")
     for n, row in zip(n_prompts, of(plot, this_run=True), strict=True):
-        expected = detectable(300.0, n), detectable(300.0, n, alpha=0.05 / 18)
+        expected = (
+            detectable_difference(300.0, n),
+            detectable_difference(300.0, n, alpha=0.05 / 18),
+        )
         assert row["n_prompts"] == n
         assert (row["detectable"], row["corrected"]) == expected
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.console import printable
+from elo_exp.console import escape_unprintable
 from elo_exp.files import (
-    foreign,
+    escape_name,
     open_text,
     read_json,
     read_jsonl,
     read_text,
     read_texts,
-    safe_name,
+    report_read_errors,
     write_csv,
     write_json,
     write_jsonl,
@@ -109,7 +109,7 @@ def test_a_pipe_or_a_device_is_refused_at_once(tmp_path):
 
 @given(st.sets(st.text(), min_size=2))
 def test_law_any_text_has_a_safe_name_of_its_own(texts):
-    safe = {safe_name(text) for text in texts}
+    safe = {escape_name(text) for text in texts}
     assert len(safe) == len(texts)
     assert not any(set(name) & set('/\\:*?"<>|\0\n') for name in safe)
 
@@ -136,11 +136,11 @@ def test_law_a_csv_is_read_back_and_has_no_formula(tmp_path_factory, rows):
 
 @given(st.text())
 def test_law_what_is_printed_has_no_control_characters(text):
-    shown = printable(text + "\x1b[31m\u202e")
+    shown = escape_unprintable(text + "\x1b[31m\u202e")
     kept = {"\n", "\t"}
     assert not [c for c in shown if unicodedata.category(c) == "Cc" and c not in kept]
     assert shown.endswith("\\x1b[31m\\u202e")
-    assert printable(shown) == shown
+    assert escape_unprintable(shown) == shown
 
 
 SEEN = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
@@ -150,7 +150,7 @@ def test_law_what_is_printed_has_no_character_that_reorders_others_or_is_not_see
     """Signs of numbers, hieroglyphs, shorthand and music are seen."""
     every = map(chr, range(sys.maxunicode + 1))
     unseen = [c for c in every if unicodedata.category(c) in ("Cf", "Zl", "Zp")]
-    left = [c for c in unseen if c in printable(f"a{c}b") and c not in SEEN]
+    left = [c for c in unseen if c in escape_unprintable(f"a{c}b") and c not in SEEN]
     assert all(0x13430 <= ord(c) <= 0x1D17A for c in left)
 
 
@@ -159,8 +159,8 @@ def test_joiners_are_printed_where_they_join():
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
         "\U0001f469\u200d\U0001f52c",
     ]
-    assert list(map(printable, joined)) == joined
-    assert printable("gpt\u200d-4") == "gpt\\u200d-4"
+    assert list(map(escape_unprintable, joined)) == joined
+    assert escape_unprintable("gpt\u200d-4") == "gpt\\u200d-4"
 
 
 def test_of_a_very_long_line_both_ends_are_said(tmp_path):
@@ -257,7 +257,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
 def test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause(
     tmp_path, value, words
 ):
-    @foreign
+    @report_read_errors
     def read(path):
         return 1.0 / read_json(path)["a"]
 
@@ -269,7 +269,7 @@ def test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause(
 
 
 def test_a_readers_own_words_and_what_no_file_can_raise_are_left_as_they_are(tmp_path):
-    @foreign
+    @report_read_errors
     def read(path, raised):
         raise raised
 

@@ -21,7 +21,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.files import write_whole
 from elo_exp.paths import CONF
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Battle, UserError
 from tests.data import shared_data, write_table
 from tests.faulty_documents import faulty
@@ -306,9 +306,9 @@ def test_a_real_file_of_alpaca_eval_has_the_win_rate_of_its_leaderboard():
     error = share.std(ddof=1) / math.sqrt(len(share))
     assert error == pytest.approx(0.013817573087734824, abs=1e-9)
     board = rated(battles)
-    gap = POINTS * math.log(share.mean() / (1 - share.mean()))
+    gap = POINTS_PER_LOG_ODDS * math.log(share.mean() / (1 - share.mean()))
     assert board.rating[0] - board.rating[1] == pytest.approx(gap)
-    slope = POINTS / (share.mean() * (1 - share.mean()))
+    slope = POINTS_PER_LOG_ODDS / (share.mean() * (1 - share.mean()))
     assert board.std_error[0] == pytest.approx(slope * error / 2)
 
 
@@ -337,7 +337,7 @@ def test_arena_hard_scores_as_its_show_result_does(tmp_path, name, weight):
     assert board.models == (*theirs, "o3")
     for rating, scores in zip(board.rating, theirs.values(), strict=False):
         share = np.mean(scores)
-        gap = POINTS * math.log(share / (1 - share))
+        gap = POINTS_PER_LOG_ODDS * math.log(share / (1 - share))
         assert rating - board.rating[2] == pytest.approx(gap, abs=1e-4)
 
 

@@ -75,4 +75,6 @@ def test_a_length_that_is_no_number_is_refused(tmp_path: Path, chars: Any) -> No
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(UserError, match=r"a.jsonl:1: response_chars: found"):
-        oracle.read_dataset(fresh_dir=path, covariates=[oracle.LENGTH], seed=1)
+        oracle.read_dataset(
+            fresh_dir=path, covariates=[oracle.LENGTH_COVARIATE], seed=1
+        )

@@ -18,15 +18,15 @@ from statsmodels.stats.power import TTestPower
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.gate import gate_conclusion
-from elo_exp.analysis.families import Kin
+from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate import (
-    Share,
+    PointShare,
     SlotPoints,
-    decide,
+    decide_gate,
     order_points,
     pass_probability,
-    points_of,
+    point_range,
     prompt_points,
     prompts_to_pass,
     share_of_points,
@@ -42,7 +42,7 @@ from elo_exp.analysis.gate_checks import (
 from elo_exp.data.battles import SCORES
 from elo_exp.data.degrading import control_comparisons
 from elo_exp.data.pairing import reconcile
-from elo_exp.experiments.gate import EXIT_CODES, GateSettings
+from elo_exp.experiments.gate import EXIT_CODE_BY_VERDICT, GateSettings
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.words import gate as words
@@ -70,7 +70,7 @@ SMALL = (
 )
 
 
-def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Share:
+def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> PointShare:
     """Of points (n,) of valid verdicts, or (n, 2): the least and the most."""
     ends = np.stack([points, points], 1) if points.ndim == 1 else points
     return share_of_points(
@@ -78,7 +78,7 @@ def share(points: np.ndarray, margin: float = 0.1, n_dimensions: int = 1) -> Sha
     )
 
 
-def invalid(n_invalid: int, *points: float) -> Share:
+def invalid(n_invalid: int, *points: float) -> PointShare:
     """The share of these points and of prompts without any valid verdict."""
     return share(np.array([[0.0, 1.0]] * n_invalid + [[p, p] for p in points]))
 
@@ -87,9 +87,9 @@ SEES = Check(name="control", state=PASSED, value=1.0, n=10, of=10)
 
 
 def concluded(
-    *shares: Share, margin: float = 0.1, checks: Sequence[Check] = (SEES,)
+    *shares: PointShare, margin: float = 0.1, checks: Sequence[Check] = (SEES,)
 ) -> Conclusion:
-    return gate_conclusion(
+    return conclude(
         shares,
         margin=margin,
         candidate="broken",
@@ -141,7 +141,7 @@ def test_a_candidate_whose_losses_may_be_chance_of_invalid_verdicts_does_not_fai
 
 def test_one_invalid_order_of_two_leaves_half_a_point_open():
     points = {
-        orders: points_of(judged(*orders))
+        orders: point_range(judged(*orders))
         for orders in product(("A", "B", "TIE", "INVALID"), repeat=2)
     }
     assert points["A", "B"] == (1.0, 1.0)
@@ -198,9 +198,10 @@ def test_every_dimension_has_to_pass_and_one_suffices_to_fail(
     bounds: list[tuple[float | None, float | None]], verdict: str
 ):
     shares = [
-        Share(dimension="d", n_prompts=30, low=low, high=high) for low, high in bounds
+        PointShare(dimension="d", n_prompts=30, low=low, high=high)
+        for low, high in bounds
     ]
-    assert decide(shares, margin=0.1) == verdict
+    assert decide_gate(shares, margin=0.1) == verdict
 
 
 @pytest.mark.parametrize(("n", "sd", "margin"), [(90, 0.378, 0.1), (143, 0.5, 0.05)])
@@ -403,10 +404,10 @@ def test_unusual_answers_stand_against_the_candidate_unless_the_baseline_has_the
 
 
 def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
-    own = Kin(family="Anthropic", models=("new",), others=("baseline",))
-    both = Kin(family="Anthropic", models=("new", "baseline"))
+    own = JudgeFamily(family="Anthropic", models=("new",), others=("baseline",))
+    both = JudgeFamily(family="Anthropic", models=("new", "baseline"))
 
-    def state(kin: Kin, **known: bool) -> str:
+    def state(kin: JudgeFamily, **known: bool) -> str:
         told = {"is_known": True, "is_unbiased": False} | known
         return family_check(kin, candidate="new", baseline="baseline", **told).state
 
@@ -417,7 +418,7 @@ def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
 
 def failed(*dimensions: str, blocked: Mapping[str, Check]) -> Conclusion:
     shares = [replace(invalid(0, *[0.0] * 40), dimension=name) for name in dimensions]
-    return gate_conclusion(
+    return conclude(
         shares,
         margin=0.1,
         candidate="new",
@@ -429,7 +430,7 @@ def failed(*dimensions: str, blocked: Mapping[str, Check]) -> Conclusion:
 
 
 def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
-    own = Kin(family="Anthropic", models=("baseline",), others=("new",))
+    own = JudgeFamily(family="Anthropic", models=("baseline",), others=("new",))
     told = {"candidate": "baseline", "baseline": "new", "is_unbiased": False}
     kin = family_check(own, is_known=True, **told)
     obeys = audit_check({"results": [{"probe": "injection", "verdict": "biased"}]})
@@ -873,7 +874,7 @@ def passed(points: Iterable[np.ndarray], margin: float) -> float:
 
     @cache
     def passes(values: tuple[float, ...], counts: tuple[int, ...]) -> bool:
-        return decide([share(np.repeat(values, counts), margin)], margin) == "pass"
+        return decide_gate([share(np.repeat(values, counts), margin)], margin) == "pass"
 
     said = []
     for one in points:
@@ -935,7 +936,7 @@ def test_a_candidate_that_breaks_the_judge_seldom_passes(
         points = rng.choice([0.0, 0.5, 1.0], 143, p=[0.25, 0.5, 0.25])
         ends = np.stack([points, points], 1)
         ends[rng.random(143) < share_broken] = 0.0, 1.0
-        n_passed += decide([share(ends)], 0.1) == "pass"
+        n_passed += decide_gate([share(ends)], 0.1) == "pass"
     assert n_passed / 300 <= most
 
 
@@ -951,9 +952,9 @@ def test_it_errs_rarely_and_the_prompts_it_names_have_their_power(
 
     def rates(expected: float, n: int) -> tuple[dict[str, float], float]:
         found = [share(p, margin) for p in drawn(expected, n, runs, orders)]
-        said = [decide([one], margin) for one in found]
+        said = [decide_gate([one], margin) for one in found]
         needed = np.median([one.n_needed for one in found])
-        return {v: said.count(v) / runs for v in EXIT_CODES}, float(needed)
+        return {v: said.count(v) / runs for v in EXIT_CODE_BY_VERDICT}, float(needed)
 
     most = 0.06 + 2 * math.sqrt(0.06 * 0.94 / runs)
     at_margin, _ = rates(0.5 - margin, n)

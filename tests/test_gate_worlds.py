@@ -18,7 +18,7 @@ from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.analysis.checks import PASSED
 from elo_exp.analysis.gate import (
     SlotPoints,
-    decide,
+    decide_gate,
     prompt_points,
     share_of_points,
 )
@@ -163,7 +163,7 @@ def test_the_bound_of_these_worlds_is_the_programs():
     share = share_of_points(
         [*points.values()], margin=MARGIN, alpha=ALPHA, dimension="d", n_dimensions=1, floor=floor,
     )  # fmt: skip
-    assert (decide([share], MARGIN) == "pass") == passes(one, two)[2]
+    assert (decide_gate([share], MARGIN) == "pass") == passes(one, two)[2]
 
 
 @pytest.mark.parametrize("judge", [Judge("first", 0.5), Judge("tie", 1.0)])
@@ -224,7 +224,7 @@ def of_families(
         share = share_of_points(
             np.c_[x, x], margin=MARGIN, alpha=ALPHA, dimension="d", n_dimensions=1, clusters=groups,
         )  # fmt: skip
-        return decide([share], MARGIN) == "pass"
+        return decide_gate([share], MARGIN) == "pass"
 
     passed = [
         [passes_by(x, groups) for groups in (None, names)]

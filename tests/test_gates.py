@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import Dataset, Rows, Scale, changed
+from elo_exp.oracle.data import Dataset, Rows, Scale, change_answers
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import TransportAudit
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
@@ -97,7 +97,7 @@ def test_results_are_in_the_units_of_the_scale_and_margins_too(
         return dataclasses.replace(rows, score=score, label=label)
 
     data = draw(**world)
-    others = dataclasses.replace(changed(data, moved), scale=scale)
+    others = dataclasses.replace(change_answers(data, moved), scale=scale)
     wanted, found = analysed(data), analysed(others, max_residual=0.05 * scale.width)
     for one, other in zip(wanted.estimates, found.estimates, strict=True):
         assert (one.status, one.ci_clipped) == (other.status, other.ci_clipped)

@@ -15,10 +15,10 @@ from elo_exp.api.gemini import (
     message_in,
     page_in,
     parse_message,
+    parse_result_rows,
     row_in,
-    rows_in,
 )
-from elo_exp.api.transport import OddAnswerError
+from elo_exp.api.transport import UnexpectedResponseError
 from elo_exp.judges.gemini import GeminiJudge
 from elo_exp.records import UserError
 from elo_exp.store.ledger import Ledger
@@ -306,20 +306,20 @@ def test_rows_are_read_from_wherever_they_stand():
         batch(response={"output": rows}),
         batch(metadata={"state": "BATCH_STATE_SUCCEEDED", "output": rows}),
     ):
-        assert [row.custom_id for row in rows_in(found)] == ["k"]
-    assert rows_in(batch()) == []
+        assert [row.custom_id for row in parse_result_rows(found)] == ["k"]
+    assert parse_result_rows(batch()) == []
 
 
 @pytest.mark.parametrize("odd", [None, [], "page", {}, {"name": 1}, {"name": "b"}])
 def test_what_is_no_batch_is_said(odd):
-    with pytest.raises(OddAnswerError, match="something else than a batch"):
+    with pytest.raises(UnexpectedResponseError, match="something else than a batch"):
         batch_in(odd)
 
 
 def test_no_batch_is_an_empty_list_and_a_page_s_error_is_none():
     assert page_in({}) == ([], None)
     for odd in (None, [], {"error": {"message": "No."}}):
-        with pytest.raises(OddAnswerError):
+        with pytest.raises(UnexpectedResponseError):
             page_in(odd)
 
 

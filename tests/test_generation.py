@@ -16,10 +16,10 @@ from transformers import LlamaForCausalLM
 from elo_exp import models
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.generation import (
-    Answer,
-    answer,
-    in_batches,
+    GeneratedAnswer,
+    generate_answers,
     prompt_seed,
+    run_in_batches,
 )
 from elo_exp.records import Prompt, UserError
 from tests.data import prompt
@@ -43,8 +43,10 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def lm(model) -> Iterator[CausalLM]:
-    yield models.load(Checkpoint(model=str(model), device="cpu", dtype="float32"))
-    models.release()
+    yield models.load_weights(
+        Checkpoint(model=str(model), device="cpu", dtype="float32")
+    )
+    models.release_weights()
 
 
 def answers(
@@ -52,11 +54,13 @@ def answers(
     prompts: dict[str, list[int]] = PROMPTS,
     decoding: Any = GREEDY,
     batch_size: int = 4,
-) -> dict[str, Answer]:
-    def work(some: Any) -> list[Answer]:
-        return answer(lm, {named(name): ids for name, ids in some.items()}, **decoding)
+) -> dict[str, GeneratedAnswer]:
+    def work(some: Any) -> list[GeneratedAnswer]:
+        return generate_answers(
+            lm, {named(name): ids for name, ids in some.items()}, **decoding
+        )
 
-    return dict(in_batches(prompts, work, batch_size=batch_size, label="ann"))
+    return dict(run_in_batches(prompts, work, batch_size=batch_size, label="ann"))
 
 
 def tokens(*given: Any) -> dict[str, list[int]]:
@@ -82,7 +86,7 @@ def test_a_greedy_answer_is_the_librarys_whatever_sampling_the_authors_recommend
     config = json.dumps({**recommended, "eos_token_id": 0})
     (folder / "generation_config.json").write_text(config)
     checkpoint = Checkpoint(model=str(folder), device="cpu", dtype="float32")
-    assert tokens(models.load(checkpoint)) == expected
+    assert tokens(models.load_weights(checkpoint)) == expected
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.agreement import gold_results
-from elo_exp.analysis.win_rates import share_interval
+from elo_exp.analysis.win_rates import wilson_interval
 from elo_exp.data import gold
 from elo_exp.data.gold import GoldPair
 from elo_exp.records import UserError
@@ -31,10 +31,10 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
     lines, whole = tmp_path / "pairs.jsonl", tmp_path / "dataset.json"
     lines.write_text(json.dumps(row) + "\n")
     whole.write_text(json.dumps([row, row]))
-    (pair,) = gold.read(lines)
+    (pair,) = gold.read_pairs(lines)
     assert (pair.prompt, pair.response_a, pair.response_b) == ("2 + 2?", "4", "5")
     assert (pair.label, pair.subset) == ("a", subset)
-    assert gold.read(whole) == [pair]
+    assert gold.read_pairs(whole) == [pair]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_no_pair_is_refused(tmp_path, content, message):
     file = tmp_path / "pairs.json"
     file.write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
-        gold.read(file)
+        gold.read_pairs(file)
 
 
 def pair(number: int, label: str, subset: str) -> GoldPair:
@@ -76,7 +76,7 @@ def test_accuracy_and_kappa_by_hand():
     every, x, y = gold_results(pairs, judgments)
     assert (every["n"], every["n_invalid"], every["n_flips"]) == (5, 1, 1)
     assert (every["accuracy"], every["strict"]) == (0.6, 0.4)
-    ends = share_interval(0.6, 5)[0], share_interval(0.7, 5)[1]
+    ends = wilson_interval(0.6, 5)[0], wilson_interval(0.7, 5)[1]
     assert (every["low"], every["high"]) == pytest.approx(ends)
     assert every["kappa"] == pytest.approx(0.2)
     assert [(row["subset"], row["accuracy"]) for row in (x, y)] == [
@@ -101,7 +101,7 @@ def test_accuracy_is_that_of_the_authors_of_labelled_pairs():
     (row,) = gold_results(pairs, judgments)
     assert (row["n"], row["n_invalid"]) == (100, 2)
     assert (row["accuracy"], row["strict"]) == (0.83, 0.73)
-    low, high = share_interval(0.83, 100)[0], share_interval(0.85, 100)[1]
+    low, high = wilson_interval(0.83, 100)[0], wilson_interval(0.85, 100)[1]
     assert (row["low"], row["high"]) == pytest.approx((low, high))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elo_exp.report import page
-from elo_exp.report.compare_page import compare_page, console
+from elo_exp.report.compare_page import compare_page, format_console
 from tests import golden
 
 RUNS = ("pilot", "whole", "other")
@@ -56,9 +56,9 @@ def found(**changes: Any) -> dict[str, Any]:
 def same(name: str, comparison: dict[str, Any]) -> None:
     shown = compare_page(comparison)
     manifest = {"experiment": "compare", "started_at": "2026-11-21T14:50:42Z"}
-    make = page.maker("compare", compared=shown)
+    make = page.page_renderer("compare", compared=shown)
     golden.same(f"{name}.html", make("compared", manifest, []))
-    golden.same(f"{name}.txt", console(shown))
+    golden.same(f"{name}.txt", format_console(shown))
 
 
 def test_runs_that_moved():

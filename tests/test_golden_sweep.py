@@ -23,7 +23,7 @@ def rated(
 def same(name: str, *parts: Any, unknown: tuple[str, ...] = ()) -> None:
     shown = page_of(*parts)
     golden.same(f"{name}.html", rendered(shown, parts[0]))
-    golden.same(f"{name}.txt", sweep_page.console(shown, unknown))
+    golden.same(f"{name}.txt", sweep_page.format_console(shown, unknown))
 
 
 def test_jobs_that_agree_and_jobs_that_did_not_end():

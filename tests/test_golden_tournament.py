@@ -11,13 +11,13 @@ import pytest
 
 from elo_exp.analysis import standings as standing
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.responses import check_responses
-from elo_exp.analysis.standings import Standings, with_diagnoses
+from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.page import maker
+from elo_exp.report.page import page_renderer
 from tests import golden
 from tests.commands import QUICK, run
 from tests.data import DIMENSIONS, PROBES, by_dimension, write_table
@@ -51,10 +51,10 @@ def same(
 ) -> None:
     """Compare the page and the console with their golden files."""
     scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
-    found = with_conclusions(found, scope, quality=quality)
+    found = add_conclusions(found, scope, quality=quality)
     shown = tournament_page.context(found, *texts)
-    golden.same(f"tournament_{name}.txt", tournament_console.text(shown))
-    page = maker("tournament", **shown)("run", manifest, plots)
+    golden.same(f"tournament_{name}.txt", tournament_console.format_console(shown))
+    page = page_renderer("tournament", **shown)("run", manifest, plots)
     golden.same(f"tournament_{name}.html", page)
 
 
@@ -152,7 +152,7 @@ def test_scored_items():
     rows = scores("accuracy", ann=right, bob=[1, 0, 1, 0, 0, 1] * 8)
     rows += scores("grade", ann=[0.5, 0.7] * 20, bob=[0.4, 0.7] * 20, cid=[0.1, 0.3] * 19 + [None, 0.1])  # fmt: skip
     rows += scores("few", ann=[1.0, 0.5, 0.8], bob=[0.0, 0.25, 0.8])
-    same("scores", standing.of_scores(rows, allow_missing=True), manifest=RATE)
+    same("scores", standing.rate_scores(rows, allow_missing=True), manifest=RATE)
 
 
 def test_pass_rates_stand_beside_mean_scores():
@@ -162,7 +162,7 @@ def test_pass_rates_stand_beside_mean_scores():
         for i in range(24)
         for j in range(3)
     ]  # fmt: skip
-    found = standing.of_scores(rows, allow_missing=False, at=[2], hat=[2, 3])
+    found = standing.rate_scores(rows, allow_missing=False, at=[2], hat=[2, 3])
     same("passes", found, manifest=RATE)
 
 
@@ -227,7 +227,7 @@ def test_a_judge_that_fails_its_checks():
         f"p{i}": Response(entrant_id="m", prompt_id=f"p{i}", response_text="Yes.")
         for i in range(9)
     }
-    found = with_diagnoses(
+    found = add_diagnoses(
         found,
         {
             "d": {
@@ -238,14 +238,14 @@ def test_a_judge_that_fails_its_checks():
             },
             "e": {"audit": {}, "position": {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 900}},
         },
-        standing.of_strata(found.fitted, strata, rate),
-        standing.of_known_order(
+        standing.rate_strata(found.fitted, strata, rate),
+        standing.count_recovered_pairs(
             found.differences["bradley_terry"], {"d": {"ann": 1, "bob": 2, "cid": 3}}
         ),
         responses=[check_responses("ann", boilerplate), check_responses("bob", {})],
     )  # fmt: skip
     second = by_dimension({"d": battles["e"], "e": battles["e"]})
-    found = standing.with_judges(found, "opus", {"haiku": second}, rate)
+    found = standing.add_judge_agreement(found, "opus", {"haiku": second}, rate)
     comparisons, judgments = zip(*PAIRS, strict=True)
     quality = [
         {**QUALITY, "dimension": "d"},

@@ -11,9 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import Dataset, Truth, read_dataset, take_truth
+from elo_exp.oracle.data import Dataset, Truth, read_dataset, split_truth_from_labels
 from elo_exp.oracle.estimates import analyse
-from elo_exp.oracle.grid import ALL, FIELDS, Cell, Grid, GridSettings, score
+from elo_exp.oracle.grid import (
+    ALL,
+    RESULT_FIELDS,
+    Grid,
+    GridCell,
+    GridSettings,
+    score_grid,
+)
 from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, start
 from tests.oracle_simulation import OPTIONS, World, estimators, several, write
@@ -47,7 +54,7 @@ def read(folder: Path) -> Dataset:
 
 
 def grid_of(folder: Path, cells: Path) -> Grid:
-    data, truth = take_truth(read(folder))
+    data, truth = split_truth_from_labels(read(folder))
     return Grid(
         data=data,
         truth=truth,
@@ -68,19 +75,19 @@ def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
         label=np.array([0.1, 0.2, 0.3, 0.8]),
     )
     data = dataclasses.replace(data, policies=("near",), fresh={"near": rows})
-    without, truth = take_truth(data)
+    without, truth = split_truth_from_labels(data)
     assert truth["near"].mean == pytest.approx(0.5)
     assert np.isnan(without.fresh["near"].label).all()
     rows.label[1] = math.nan
     words = "1 of the 4 draws of 'near' have no oracle_label"
     with pytest.raises(UserError, match=words):
-        take_truth(dataclasses.replace(data, fresh={"near": rows[:]}))
+        split_truth_from_labels(dataclasses.replace(data, fresh={"near": rows[:]}))
 
 
 def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path):
     """The draw written to files, read again and analysed, each estimator on its own."""
     grid = grid_of(folder, tmp_path)
-    cell = Cell(size=200, label_share=0.5, seed=1)
+    cell = GridCell(size=200, label_share=0.5, seed=1)
     again = read(write(cell.draw(grid.data), tmp_path / "drawn"))
     assert (len(again.prompts), again.logged.labelled.sum()) == (200, 100)
     found, by_judge = grid.estimate(cell)
@@ -96,7 +103,9 @@ def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path)
 
 
 def test_a_cell_with_too_few_labels_is_refused_whole(folder: Path, tmp_path: Path):
-    found = grid_of(folder, tmp_path).estimate(Cell(size=100, label_share=0.02, seed=0))
+    found = grid_of(folder, tmp_path).estimate(
+        GridCell(size=100, label_share=0.02, seed=0)
+    )
     assert (found[0, :, :, 0] == 2).all() and np.isnan(found[0, :, :, 1:]).all()
     assert 1 in found[1, :, :, 0]  # the judge's scores need none
     assert (found[1, :, :, 0] > 0).all()  # and are given with caution
@@ -107,7 +116,7 @@ def test_scores_by_hand(folder: Path, tmp_path: Path):
 
     Of more than half of the file no interval is scored.
     """
-    cells = [Cell(size=200, label_share=0.5, seed=seed) for seed in (0, 1)]
+    cells = [GridCell(size=200, label_share=0.5, seed=seed) for seed in (0, 1)]
     grid = dataclasses.replace(
         grid_of(folder, tmp_path),
         truth={"near": Truth(mean=0.6), "far": Truth(mean=0.4)},
@@ -121,9 +130,9 @@ def test_scores_by_hand(folder: Path, tmp_path: Path):
     ]
     for cell, (near, far) in zip(cells, draws, strict=True):
         values = np.array([[[near], [far]]])
-        assert values.shape == (1, 2, 1, len(FIELDS))
+        assert values.shape == (1, 2, 1, len(RESULT_FIELDS))
         np.save(tmp_path / cell.file, values)
-    rows = {(row["policy"], row["status"]): row for row in score(grid)}
+    rows = {(row["policy"], row["status"]): row for row in score_grid(grid)}
     given = rows[ALL, "given"]
     assert (given["n"], given["n_draws"], given["share"]) == (3, 2, 0.75)
     assert given["bias"] == pytest.approx((0.1 + 0.0 - 0.05) / 3)
@@ -140,7 +149,7 @@ def test_scores_by_hand(folder: Path, tmp_path: Path):
     assert ("near", "refuse") not in rows
     large = cells[0]._replace(size=201)
     np.save(tmp_path / large.file, np.load(tmp_path / cells[0].file))
-    first = score(dataclasses.replace(grid, cells=[large]))[0]
+    first = score_grid(dataclasses.replace(grid, cells=[large]))[0]
     assert (first["rmse"] > 0, first["coverage"]) == (True, None)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.analysis.looks import boundaries, stagewise
+from elo_exp.analysis.looks import boundaries, estimate_stagewise
 
 
 def equal(n_looks: int) -> tuple[float, ...]:
@@ -30,7 +30,9 @@ def test_boundaries_are_those_of_the_tables(alpha, times, expected):
 
 def test_a_z_far_beyond_what_the_looks_before_let_expect_has_an_interval():
     """It did not stop at the first look, and is 60 errors off at the second."""
-    middle, low, high = stagewise(equal(5)[:2], boundaries(0.05, equal(5))[:1], 60.0)
+    middle, low, high = estimate_stagewise(
+        equal(5)[:2], boundaries(0.05, equal(5))[:1], 60.0
+    )
     assert 0 < low < middle < high < 60 / np.sqrt(0.4)
 
 
@@ -38,9 +40,9 @@ def test_a_z_far_beyond_what_the_looks_before_let_expect_has_an_interval():
 def test_an_interval_holds_its_estimate_mirrors_and_is_plain_after_one_look(z, n_looks):
     times = equal(5)[:n_looks]
     bounds = boundaries(0.05, equal(5))[: n_looks - 1]
-    middle, low, high = stagewise(times, bounds, z)
+    middle, low, high = estimate_stagewise(times, bounds, z)
     assert low < middle < high
-    assert stagewise(times, bounds, -z) == pytest.approx(
+    assert estimate_stagewise(times, bounds, -z) == pytest.approx(
         (-middle, -high, -low), abs=1e-6
     )
     if n_looks == 1:

@@ -30,7 +30,7 @@ from tests.hub_server import Hub, serving
 from tests.stores import rows
 from tests.tiny_models import BY_ID, answers, tiny_adapter, tiny_model
 
-PROMPTS = bank.load(BANK)[:5]
+PROMPTS = bank.load_bank(BANK)[:5]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _release() -> Iterator[None]:
     yield
-    models.release()
+    models.release_weights()
 
 
 def entrant(
@@ -87,7 +87,7 @@ def test_an_answer_and_its_diagnostics(folder):
 
 def test_load_kwargs_go_to_from_pretrained(folder):
     loads = [
-        models.load(entrant(folder / "base", load_kwargs=options).weights)
+        models.load_weights(entrant(folder / "base", load_kwargs=options).weights)
         for options in ({}, {"attn_implementation": "eager", "device_map": "auto"})
     ]
     assert loads[1].model.config._attn_implementation == "eager"
@@ -97,7 +97,7 @@ def test_load_kwargs_go_to_from_pretrained(folder):
     for word in ("nonsense", "dtype"):
         wrong = entrant(folder / "base", load_kwargs={word: "float16"})
         with pytest.raises(UserError, match=rf"base: cannot be loaded .*{word}"):
-            models.load(wrong.weights)
+            models.load_weights(wrong.weights)
 
 
 def test_adapters_are_not_merged_into_a_quantised_model(tmp_path):
@@ -231,7 +231,7 @@ def test_the_weights_are_released_after_the_last_entrant(
     folder, tmp_path, max_new_tokens
 ):
     of = entrant(folder / "base", max_new_tokens=max_new_tokens)
-    model = weakref.ref(models.load(of.weights).model)
+    model = weakref.ref(models.load_weights(of.weights).model)
     with suppress(UserError):
         generated(tmp_path / "store.sqlite", {"ann": of})
     assert model() is None
@@ -300,7 +300,7 @@ def answer_until_killed(store: Path, of: Any) -> None:
         if next(passes) == 60:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    models.load(of.weights).model.register_forward_hook(die)
+    models.load_weights(of.weights).model.register_forward_hook(die)
     generated(store, {"other": of}, PROMPTS[:N_PROMPTS])
 
 
@@ -310,13 +310,13 @@ def killed(folder, place) -> int:
     store = place / "outputs" / "cache" / "store.sqlite"
     store.parent.mkdir(parents=True)
     of = entrant(folder / "other", entrant_id="other", batch_size=1, **WARM)
-    models.load(of.weights)
+    models.load_weights(of.weights)
     forks = multiprocessing.get_context("fork")  # without importing torch again
     victim = forks.Process(target=answer_until_killed, args=(store, of))
     victim.start()
     victim.join()
     assert victim.exitcode == -signal.SIGKILL
-    models.release()
+    models.release_weights()
     return int(rows(store, "SELECT COUNT(*) FROM answers")[0][0])
 
 
@@ -335,7 +335,7 @@ def test_a_run_goes_on_from_a_killed_process_to_the_answers_of_one_batch(
     assert 0 < killed < N_PROMPTS
     assert usage["responses_stored"] == killed
     assert usage["responses_generated"] == 3 * N_PROMPTS - killed
-    prompts, base = bank.load(place / "bank.jsonl"), folder / "base"
+    prompts, base = bank.load_bank(place / "bank.jsonl"), folder / "base"
     at_once = {
         "base": entrant(base, max_new_tokens=24),
         "other": entrant(folder / "other", **WARM),

@@ -16,7 +16,7 @@ from backports.zstd import zipfile as zstd_zipfile
 
 from elo_exp.data import answers, formats, inspect_log
 from elo_exp.data.formats import inspect_ai
-from elo_exp.data.kinds import kinds
+from elo_exp.data.kinds import recognise_kinds
 from elo_exp.files import write_json
 from elo_exp.records import UserError
 from tests.data import shared_data
@@ -51,7 +51,7 @@ def zipped(path: Path, made: dict[str, Any], method: int) -> Path:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [dict(one.row) for one in inspect_log.read(path).samples()]
+    return [dict(one.row) for one in inspect_log.read_log(path).samples()]
 
 
 def test_a_log_in_zstandard_is_read_as_its_writer_sees_it():
@@ -61,7 +61,7 @@ def test_a_log_in_zstandard_is_read_as_its_writer_sees_it():
         pytest.raises(NotImplementedError, match="compression method"),
     ):
         archive.read("header.json")
-    found = inspect_log.read(SUMS)
+    found = inspect_log.read_log(SUMS)
     assert (found.task, found.model, found.status) == (
         "sums",
         "mockllm/model",
@@ -74,14 +74,14 @@ def test_a_log_in_zstandard_is_read_as_its_writer_sees_it():
 
 
 def test_the_scores_and_the_answers_of_a_log_in_zstandard_are_recognised():
-    assert kinds(SUMS) == ("scores", "answers")
+    assert recognise_kinds(SUMS) == ("scores", "answers")
     assert formats.recognise(SUMS).name == "inspect_ai"
     rows = list(inspect_ai.scores(SUMS, None))
     assert [row.value for row in rows] == [1, 1, 1, 1, 1, 1, 0, 0]
     assert {(row.entrant, row.dimension) for row in rows} == {
         ("mockllm/model", "sums match")
     }
-    form, found = answers.read(SUMS)
+    form, found = answers.read_answers(SUMS)
     assert form.name == "inspect_ai log"
     assert [row.text for row in found][4:6] == ["It is 12.", "It is 12."]
 
@@ -97,7 +97,9 @@ def test_every_shape_of_a_log_says_the_same(tmp_path, method):
     assert read(path) == log(12)["samples"]
     rows = list(inspect_ai.scores(path, None))
     assert [(one.item, one.value) for one in rows] == [(f"s{i}", 1) for i in range(12)]
-    assert [one.text for one in answers.read(path)[1]] == [f"{i}." for i in range(12)]
+    assert [one.text for one in answers.read_answers(path)[1]] == [
+        f"{i}." for i in range(12)
+    ]
 
 
 def test_of_a_sample_that_was_written_again_the_last_counts_once(tmp_path):
@@ -117,7 +119,7 @@ def test_an_older_log_has_one_score_and_its_attachments_elsewhere(tmp_path):
     path = write_json(tmp_path / "a.json", old)
     (score,) = inspect_ai.scores(path, None)
     assert (score.dimension, score.value) == ("quiz score", 1)
-    assert answers.read(path)[1][0].prompt == "Long?"
+    assert answers.read_answers(path)[1][0].prompt == "Long?"
 
 
 def test_a_sample_that_somebody_has_declared_invalid_says_nothing(tmp_path):
@@ -125,7 +127,7 @@ def test_a_sample_that_somebody_has_declared_invalid_says_nothing(tmp_path):
     made["samples"][1]["invalidation"] = {"author": "ann", "reason": "wrong question"}
     path = write_json(tmp_path / "a.json", made)
     assert [one.value for one in inspect_ai.scores(path, None)] == [1, None]
-    assert [one.text for one in answers.read(path)[1]] == ["0.", None]
+    assert [one.text for one in answers.read_answers(path)[1]] == ["0.", None]
 
 
 def test_samples_are_unpacked_one_at_a_time(tmp_path):
@@ -133,7 +135,7 @@ def test_samples_are_unpacked_one_at_a_time(tmp_path):
     made = log(16, events=["x" * 4_000_000])
     path = zipped(tmp_path / "a.eval", made, 93)
     tracemalloc.start()
-    assert sum(len(one.row) for one in inspect_log.read(path).samples()) == 16 * 6
+    assert sum(len(one.row) for one in inspect_log.read_log(path).samples()) == 16 * 6
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40_000_000
@@ -255,7 +257,7 @@ def test_a_log_that_inspect_writes_here_is_read(tmp_path):
     )
     assert log.status == "success"
     (path,) = tmp_path.glob("*.eval")
-    first, second = answers.read(path)[1]
+    first, second = answers.read_answers(path)[1]
     assert (first.draw_idx, second.draw_idx) == (0, 1)
     assert (first.prompt, first.text) == ("1 + 2?", "It is 3.")
     assert [one.role for one in first.messages] == ["assistant", "tool", "assistant"]

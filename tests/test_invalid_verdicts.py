@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.analysis.judge_quality import bounds, invalid_shares
+from elo_exp.analysis.judge_quality import bound_rating, invalid_shares
 from elo_exp.records import Battle, Judgment
 from tests.simulation import BRADLEY_TERRY, Tournament
 
@@ -77,7 +77,7 @@ def test_failures_on_losses_are_found_and_bounded_and_failures_at_random_are_not
     for _ in range(200):
         world, valid, judgments = drawn(rng, of_losses=0.3, of_all=0.0)
         found.append(shares(judgments)["a"]["differs"])
-        low, high = bounds(valid, judgments, [], "a", BRADLEY_TERRY.rate)
+        low, high = bound_rating(valid, judgments, [], "a", BRADLEY_TERRY.rate)
         assert low is not None
         assert high is not None
         covered.append(low <= 1400 + world.true_ratings()[0] <= high)

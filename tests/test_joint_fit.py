@@ -19,14 +19,14 @@ from scipy.special import expit
 from statsmodels.tools.numdiff import approx_fprime
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.arena.joint_fit import JointFit, fit, leaderboard
+from elo_exp.arena.joint_fit import JointFit, fit_jointly, make_leaderboard
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Battle
-from elo_exp.report.words.arena import because
+from elo_exp.report.words.arena import explain_reason
 from tests.arena_worlds import PLACED, Drawn, JudgedWorld
 from tests.data import shared_data
 
@@ -45,7 +45,9 @@ def drawn(world: JudgedWorld = WORLD, seed: int = 1) -> Drawn:
 def estimate(found: JointFit, model: str = PLACED) -> tuple[float, float]:
     """The rating over the anchors' mean and its standard error, in points."""
     i = found.models.index(model)
-    return POINTS * found.theta[i], POINTS * math.sqrt(found.covariance[i, i])
+    return POINTS_PER_LOG_ODDS * found.theta[i], POINTS_PER_LOG_ODDS * math.sqrt(
+        found.covariance[i, i]
+    )
 
 
 def raw(some: Drawn) -> float:
@@ -119,7 +121,7 @@ def test_the_design_effect_by_hand() -> None:
     votes = some.votes.select(np.zeros(20, int))
     winner = np.repeat([0, 1], 10).astype(np.int8)
     votes = replace(votes, winner=winner, question=np.repeat(np.arange(4), 5))
-    found = fit(votes, some.calibrating, some.judged, [PLACED])
+    found = fit_jointly(votes, some.calibrating, some.judged, [PLACED])
     assert found.design_effects["votes"] == pytest.approx(5 * 4 / 3)
     assert found.n_prompts["votes"] == 4
 
@@ -175,7 +177,7 @@ def test_neither_doubled_rows_nor_names_nor_sides_move_a_rating(
 ) -> None:
     some = drawn()
     parts = [change(part) for part in (some.votes, some.calibrating, some.judged)]
-    found = fit(*parts, [PLACED])
+    found = fit_jointly(*parts, [PLACED])
     assert estimate(found) == pytest.approx(estimate(some.fit()), abs=0.02)
 
 
@@ -222,9 +224,9 @@ def test_two_models_are_placed_by_one_fit_as_by_two() -> None:
     other = Battles.from_rows(rows)
     judged = {PLACED: one.judged, "second": other}
     together = one.judged.concatenate(other)
-    both = fit(one.votes, one.calibrating, together, list(judged))
+    both = fit_jointly(one.votes, one.calibrating, together, list(judged))
     for name, own in judged.items():
-        alone, _ = estimate(fit(one.votes, one.calibrating, own, [name]), name)
+        alone, _ = estimate(fit_jointly(one.votes, one.calibrating, own, [name]), name)
         assert estimate(both, name)[0] == pytest.approx(alone, abs=25)
     assert set(both.design_effects) == {"votes", "calibration", *judged}
 
@@ -238,7 +240,9 @@ def test_a_verdict_in_one_order_counts_for_that_order() -> None:
         calibrating = replace(
             some.calibrating, winner=winner, verdict_ab=ab, verdict_ba=ba
         )
-        assert fit(some.votes, calibrating, some.judged, [PLACED]).position > 0.3
+        assert (
+            fit_jointly(some.votes, calibrating, some.judged, [PLACED]).position > 0.3
+        )
 
 
 # Kin of the judge
@@ -248,8 +252,8 @@ def test_where_nobody_is_kin_nothing_is_fitted_and_every_digit_stays() -> None:
     """Also where kin is named that is in no battle."""
     some = drawn(SMALL)
     parts = some.votes, some.calibrating, some.judged
-    plain = fit(*parts, [PLACED])
-    other = fit(*parts, [PLACED], ["somebody"], kin_sd=3.0)
+    plain = fit_jointly(*parts, [PLACED])
+    other = fit_jointly(*parts, [PLACED], ["somebody"], kin_sd=3.0)
     assert plain.kin is other.kin is None
     assert_allclose(other.theta, plain.theta, rtol=0, atol=0)
     assert_allclose(other.covariance, plain.covariance, rtol=0, atol=0)
@@ -265,10 +269,10 @@ def test_a_preference_for_kin_is_told_from_ability_by_the_anchors_that_are_kin()
     assert found.kin == pytest.approx(1.2, abs=0.3)
     assert (found.n_kin_anchors, found.df) == (6, 12)
     at, error = estimate(found)
-    truth = POINTS * drawn(world).truth
+    truth = POINTS_PER_LOG_ODDS * drawn(world).truth
     assert at == pytest.approx(truth, abs=2.2 * error)
     some = drawn(world)
-    ignored = fit(some.votes, some.calibrating, some.judged, [PLACED])
+    ignored = fit_jointly(some.votes, some.calibrating, some.judged, [PLACED])
     assert estimate(ignored)[0] > at + error
 
 
@@ -277,10 +281,10 @@ def test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported() 
     world = replace(WORLD, n_kin_anchors=0, place_at=0.0)
     found, without = drawn(world).fit(), drawn(replace(WORLD, place_at=0.0)).fit()
     assert found.cautions(PLACED)[0].name == "no_kin_anchor"
-    prior = POINTS * found.t / found.s
+    prior = POINTS_PER_LOG_ODDS * found.t / found.s
     expected = math.hypot(estimate(without)[1] * without.t, prior)
     assert estimate(found)[1] * found.t == pytest.approx(expected, rel=0.1)
-    narrow = fit(
+    narrow = fit_jointly(
         *(drawn(world).votes, drawn(world).calibrating, drawn(world).judged),
         *([PLACED], [PLACED]),
         kin_sd=1e-3,
@@ -295,7 +299,7 @@ BASE = drawn(seed=4).fit()
 
 
 def said(reason: Reason | None) -> str:
-    return because(reason, Conclusion(state="refused")) if reason else ""
+    return explain_reason(reason, Conclusion(state="refused")) if reason else ""
 
 
 @pytest.mark.parametrize(
@@ -350,18 +354,18 @@ def test_ranks_and_intervals_by_hand() -> None:
         is_anchor=np.arange(5) < 4,
         is_kin=np.zeros(5, bool),
         theta=np.array([2.0, 2.0, -2.0, -2.0, -6.0]),
-        covariance=np.eye(5) / POINTS**2,
+        covariance=np.eye(5) / POINTS_PER_LOG_ODDS**2,
     )
     count = np.arange(5)
-    board = leaderboard(found, count, level=1000.0, baseline=None, unrated={})
+    board = make_leaderboard(found, count, level=1000.0, baseline=None, unrated={})
     row = board.row(PLACED)
-    assert row.rating == pytest.approx(1000 - 6 * POINTS)
+    assert row.rating == pytest.approx(1000 - 6 * POINTS_PER_LOG_ODDS)
     assert (row.ci_high or 0) - (row.rating or 0) == pytest.approx(4.303, abs=1e-3)
     assert (row.rank_low, row.rank_high, row.p_best) == (5, 5, 0.0)
     assert (board.row("a").rank_low, board.row("a").rank_high) == (1, 2)
     assert board.row("a").p_best == pytest.approx(0.5, abs=0.02)
     gone = {4: "winless"}
-    pinned = leaderboard(found, count, level=1000.0, baseline="a", unrated=gone)
+    pinned = make_leaderboard(found, count, level=1000.0, baseline="a", unrated=gone)
     assert (pinned.row("a").rating, pinned.row("a").std_error) == (1000.0, 0.0)
     assert pinned.row("b").std_error == pytest.approx(math.sqrt(2.0))
     row = pinned.row(PLACED)
@@ -434,8 +438,8 @@ def test_the_interval_covers_the_truth(
     with capsys.disabled():
         print(
             f"\n{name}: accepted {accepted.sum() / 150:.2f}, distance "
-            f"{POINTS * distance.mean():.0f}, covers {covered:.3f}, half-width "
-            f"{POINTS * np.median(half_width):.0f}"
+            f"{POINTS_PER_LOG_ODDS * distance.mean():.0f}, covers {covered:.3f}, half-width "
+            f"{POINTS_PER_LOG_ODDS * np.median(half_width):.0f}"
         )
     assert covered >= 0.93
 
@@ -461,14 +465,15 @@ def test_kin_of_the_judge_are_placed_where_they_belong(
     covered, half_width, off = np.array(rows).T
     cautions = [found.cautions(PLACED) for _, found in fits]
     as_now = [
-        fit(some.votes, some.calibrating, some.judged, [PLACED]) for some, _ in fits
+        fit_jointly(some.votes, some.calibrating, some.judged, [PLACED])
+        for some, _ in fits
     ]
     missed = np.mean([abs(f.theta[-1] - some.truth) > f.t * f.covariance[-1, -1] ** 0.5
                       for (some, _), f in zip(fits, as_now, strict=True)])  # fmt: skip
     with capsys.disabled():
         print(
             f"\n{world.n_anchors} anchors, {n_kin} kin: covers {covered.mean():.3f}, half-width "
-            f"{POINTS * np.median(half_width):.0f}, off by {POINTS * off.mean():+.0f}; without kin "
+            f"{POINTS_PER_LOG_ODDS * np.median(half_width):.0f}, off by {POINTS_PER_LOG_ODDS * off.mean():+.0f}; without kin "
             f"covers {1 - missed:.3f}"
         )
     assert covered.mean() >= least
@@ -508,7 +513,7 @@ def test_models_held_out_are_placed_where_the_crowd_has_them(
         )
         own = [row for row in verdicts if model in row.models]
         own = [row if row.model_a == model else turned(row) for row in own]
-        made = fit(votes, calibrating, Battles.from_rows(own), [model])
+        made = fit_jointly(votes, calibrating, Battles.from_rows(own), [model])
         assert made.refusal is None
         at, error = estimate(made, model)
         truth = board.rating[i] - np.delete(board.rating, i).mean()

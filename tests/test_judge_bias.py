@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp.analysis.fitted import Fitted
+from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import with_columns
-from elo_exp.ratings.fit import POINTS, Fit
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit
+from elo_exp.ratings.games import Games, make_games
 from elo_exp.records import Battle
 from tests.data import battle
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -45,7 +45,7 @@ def position(some: str | list[Battle] | Battles) -> Row:
     if isinstance(some, str):
         some = [two_orders(*letters, f"q{q}") for q, letters in enumerate(some.split())]
     columns = some if isinstance(some, Battles) else Battles.from_rows(some)
-    return Row(**position_effect(Fitted.of(columns), dimension="d"))
+    return Row(**position_effect(DimensionFit.of(columns), dimension="d"))
 
 
 def simulated(n: int, seed: int = 1, **changes: float) -> Battles:
@@ -154,7 +154,7 @@ def test_errors_are_told_by_prompts_that_differ():
 def decisive(seed: int, n_prompts: int = 60) -> tuple[Games, Array]:
     """The decisive games of a tournament, and two columns (g, 2), one of which counts."""
     some = simulated(n_prompts, seed)
-    played = games(some.select(some.winner < 2), orders="reconciled")
+    played = make_games(some.select(some.winner < 2), orders="reconciled")
     noise = np.random.default_rng(seed).standard_normal((len(played.score), 2))
     return played, noise + np.column_stack([played.score, 0 * played.score])
 
@@ -232,8 +232,8 @@ def test_the_effect_of_length_and_the_gap_at_equal_length_are_recovered():
     rows = {r.model: r for r in found.ratings}
     d, a = rows["d"], rows["a"]
     at_equal = d.rating_at_equal_length - a.rating_at_equal_length
-    assert at_equal == pytest.approx(0.9 * POINTS, abs=20)
-    assert d.rating - a.rating > 0.9 * POINTS + 80
+    assert at_equal == pytest.approx(0.9 * POINTS_PER_LOG_ODDS, abs=20)
+    assert d.rating - a.rating > 0.9 * POINTS_PER_LOG_ODDS + 80
     assert d.mean_length - a.mean_length == pytest.approx(600, abs=30)
     assert (found.lead.first, found.lead.second) == ("d", "c")
     c = rows["c"].rating_at_equal_length

@@ -14,8 +14,13 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis.agreement import pairwise_kappa
-from elo_exp.analysis.judges import Panel, leaderboard
-from elo_exp.analysis.voters import Repeats, are_apart, parties, repeats
+from elo_exp.analysis.judges import JudgePanelFit, joint_leaderboard
+from elo_exp.analysis.voters import (
+    RepeatedComparisons,
+    find_repeats,
+    must_rate_separately,
+    split_by_source,
+)
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
@@ -75,9 +80,9 @@ def test_a_file_has_the_joint_board_of_its_verdicts(n_judges, tmp_path):
     """Whose intervals cover: tests/test_several_judges.py."""
     battles = drawn(n_judges)
     ran = rate(write_table(tmp_path / "battles.jsonl", rows(battles)))
-    panel = Panel.of(battles, orders="both")
-    assert isinstance(panel, Panel)
-    board = leaderboard(panel, initial_rating=1400.0)
+    panel = JudgePanelFit.of(battles, orders="both")
+    assert isinstance(panel, JudgePanelFit)
+    board = joint_leaderboard(panel, initial_rating=1400.0)
     found = ran.read("judges.json")["overall"]
     assert found["tau"] == pytest.approx(panel.tau, abs=1e-9)
     for row, expected in zip(found["board"], board.ratings, strict=True):
@@ -230,7 +235,7 @@ def split(
     some: list[Battle], *, says_votes: bool = True
 ) -> dict[str, tuple[int, bool]]:
     """By party: how many battles it has, and whether it is a population."""
-    found = parties(Battles.from_rows(some), says_votes=says_votes)
+    found = split_by_source(Battles.from_rows(some), says_votes=says_votes)
     return {n: (len(one.battles), one.is_population) for n, one in found.items()}
 
 
@@ -291,8 +296,8 @@ def test_who_judged_much_is_a_judge_and_many_who_judged_little_are_one_populatio
 
 def test_only_a_judge_and_somebody_else_on_one_dimension_are_apart():
     def is_apart(*some: Battle, says_votes: bool = True) -> bool:
-        found = parties(Battles.from_rows(some), says_votes=says_votes)
-        return are_apart(found)
+        found = split_by_source(Battles.from_rows(some), says_votes=says_votes)
+        return must_rate_separately(found)
 
     x, people = of_judge("x", 30), of_judge("", 30, "human")
     assert is_apart(*x, *of_judge("y", 30)) and is_apart(*x, *people)
@@ -329,15 +334,15 @@ BOTH = {"verdict_ab": "tie", "verdict_ba": "tie"}
     ],
 )
 def test_a_verdict_is_repeated_on_the_same_answers_in_the_same_order(again, n):
-    found = repeats(Battles.from_rows([ROW, again]))
-    assert found == (Repeats(judges=("gpt-4",), n=1, of=1) if n else None)
+    found = find_repeats(Battles.from_rows([ROW, again]))
+    assert found == (RepeatedComparisons(judges=("gpt-4",), n=1, of=1) if n else None)
 
 
 def test_both_orders_are_the_same_whichever_model_is_named_first():
     twice = [replace(row, **BOTH) for row in (ROW, TURNED)]
-    assert repeats(Battles.from_rows(twice))
+    assert find_repeats(Battles.from_rows(twice))
     draws = [replace(ROW, draw_a=1, **BOTH), replace(TURNED, draw_b=1, **BOTH)]
-    assert repeats(Battles.from_rows(draws))
+    assert find_repeats(Battles.from_rows(draws))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +354,7 @@ def test_both_orders_are_the_same_whichever_model_is_named_first():
     ],
 )
 def test_votes_and_verdicts_without_a_prompt_or_a_judge_repeat_nothing(row):
-    assert repeats(Battles.from_rows([row, row])) is None
+    assert find_repeats(Battles.from_rows([row, row])) is None
 
 
 def test_repeated_verdicts_are_rated_and_one_line_counts_them(tmp_path):
@@ -424,9 +429,9 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
 def test_real_verdicts_of_two_judges_and_a_crowd():
     """llmfao: 70 models by GPT-4 and GPT-3.5 on 19 prompts, 59 of them by people on 13; kappa as docs/ratings.md has it."""
     path = shared_data("llmfao/battles.jsonl.gz")
-    columns = {name: name for name in battle_files.NAMES if name != "dimension"}
+    columns = {name: name for name in battle_files.FIELDS if name != "dimension"}
     battles, _ = battle_files.read(path, columns=columns, filters={})
-    found = parties(battles, says_votes=True)
+    found = split_by_source(battles, says_votes=True)
     assert [(n, len(one.battles), one.is_population) for n, one in found.items()] == [
         ("gpt-3.5-turbo-instruct", 3236, False),
         ("gpt-4", 3236, False),
@@ -439,7 +444,7 @@ def test_real_verdicts_of_two_judges_and_a_crowd():
         columns=columns | {"judge_model": "worker"},
         filters={"source": "human"},
     )
-    (name, crowd), *others = parties(workers, says_votes=True).items()
+    (name, crowd), *others = split_by_source(workers, says_votes=True).items()
     assert not others and (name, len(crowd.names)) == ("people", 124)
 
 

@@ -13,7 +13,7 @@ from scipy.special import expit
 from elo_exp.arrays import Array, Mask
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, read_dataset
-from elo_exp.oracle.label_sampling import check_label_sample, selection_p_value
+from elo_exp.oracle.label_sampling import check_label_sample, compute_selection_p_value
 from elo_exp.records import UserError
 from tests.commands import run
 from tests.oracle_simulation import answers, with_labels
@@ -187,7 +187,7 @@ def test_random_labels_are_seldom_taken_for_chosen_ones(
         labelled = chosen(rng, "prompts" if n_draws == 1 else design, shape)
         prompt = np.repeat(np.arange(shape[0]), n_draws)
         unknown = np.full(score.size, np.nan)
-        p = selection_p_value(score.ravel(), labelled.ravel(), prompt, unknown)
+        p = compute_selection_p_value(score.ravel(), labelled.ravel(), prompt, unknown)
         wrong += p is not None and p < 0.001
     print(n_draws, design, wrong / n_runs)
     assert wrong <= max(2, 0.003 * n_runs)

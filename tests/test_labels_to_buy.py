@@ -11,10 +11,10 @@ import pytest
 from scipy.special import ndtri
 
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.oracle import DECIDED, choice
+from elo_exp.analysis.conclusions.oracle import DECIDED, conclude_choice
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
-from elo_exp.oracle.estimates import PolicyComparison, Rival, labels_for_choice
+from elo_exp.oracle.estimates import PolicyComparison, Rival, count_labels_for_choice
 from elo_exp.oracle.evidence import Estimate
 from elo_exp.report.words.oracle import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
@@ -33,7 +33,7 @@ def state(
     is_labelled: bool = False,
 ) -> str:
     best = ("a", "b") if most_lost else ("a",)
-    return choice(
+    return conclude_choice(
         ("a", "b", "c"),
         possible_best=best,
         unknown=unknown,
@@ -156,7 +156,7 @@ def test_the_number_of_labels_by_hand():
         n_labels=1,
     )
     z = 0.8416  # the normal quantile at .8
-    assert labels_for_choice([Rival(lead, 2.0, 0.0)], 0.05) == pytest.approx(
+    assert count_labels_for_choice([Rival(lead, 2.0, 0.0)], 0.05) == pytest.approx(
         ((2 + z) / 0.15) ** 2, 1e-4
     )
     z = float(ndtri(0.9))
@@ -164,15 +164,15 @@ def test_the_number_of_labels_by_hand():
         Rival(lead, 2.0, 0.0),
         Rival(dataclasses.replace(lead, value=0.3), 2.0, 0.0),
     ]
-    assert labels_for_choice(both, 0.05) == pytest.approx(((2 + z) / 0.15) ** 2)
+    assert count_labels_for_choice(both, 0.05) == pytest.approx(((2 + z) / 0.15) ** 2)
     # bounds of a bounded mean reach 3 farther by one label, and 3 / n by n of them
-    n = labels_for_choice([Rival(lead, 2.0, 3.0)], 0.05)
+    n = count_labels_for_choice([Rival(lead, 2.0, 3.0)], 0.05)
     assert (2 + 0.8416) / n**0.5 + 3 / n == pytest.approx(0.15, 1e-4)
     # labels without any spread: 20 of them may be .15 off, 60 a third of that
     alike = dataclasses.replace(
         lead, value=0.0, std_error=0.0, std_error_labels=0.0, n_labels=20
     )
-    assert labels_for_choice([Rival(alike, 2.0, 0.15)], 0.05) == pytest.approx(60)
+    assert count_labels_for_choice([Rival(alike, 2.0, 0.15)], 0.05) == pytest.approx(60)
 
 
 def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():

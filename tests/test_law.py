@@ -29,22 +29,22 @@ from elo_exp.analysis.checks import PASSED, Check
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Scope, arena, tournament
 from elo_exp.analysis.conclusions import compare as compare_conclusions
-from elo_exp.analysis.conclusions.audit import audit_conclusion
-from elo_exp.analysis.conclusions.gate import gate_conclusion
-from elo_exp.analysis.conclusions.people import of_lead
+from elo_exp.analysis.conclusions.audit import conclude_judge
+from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.conclusions.people import conclude_lead
 from elo_exp.analysis.gate import (
     order_points,
-    points_of,
+    point_range,
     prompt_points,
     share_of_points,
 )
 from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.people import count_skipped, leads
-from elo_exp.analysis.separated import rate_all
+from elo_exp.analysis.people import count_skipped, pair_leads
+from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.experiments.compare import compare
+from elo_exp.experiments.compare import compare_runs
 from elo_exp.files import read_json, write_jsonl
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.records import Battle, MissingBattle
@@ -300,7 +300,7 @@ def lacks(
 
 def changed(first: FinishedRun, second: FinishedRun) -> Said:
     """What may be said of the change between two runs."""
-    (row,) = compare_page(compare([first, second])).conclusion_rows().values()
+    (row,) = compare_page(compare_runs([first, second])).conclusion_rows().values()
     return Said({"state": row["state"], "sentence": row["sentence"]})
 
 
@@ -348,14 +348,14 @@ def test_a_cell_that_is_blank_in_one_of_two_runs_raises_no_claim(rate: Rater, n:
 def said_of_lead(votes: Sequence[Battle], skipped: Sequence[MissingBattle]) -> str:
     """What people say of a judge's lead of m0 over m1."""
     own = {"d": Battles.from_rows(votes)}
-    tested = differences(rate_all(BRADLEY_TERRY, own))
+    tested = differences(rate_with_unbeaten(BRADLEY_TERRY, own))
     tested = count_skipped(tested, own, {"d": skipped}, BRADLEY_TERRY)
     lead = Difference(
         dimension="d", higher="m0", lower="m1", difference=100.0, significant=True
     )
-    ((_, people),) = leads([lead], tested, dimension="d")
+    ((_, people),) = pair_leads([lead], tested, dimension="d")
     n = len({vote.judge_model for vote in votes})
-    return of_lead(lead, people, n_more=None, scope=Scope(), n_annotators=n).state
+    return conclude_lead(lead, people, n_more=None, scope=Scope(), n_annotators=n).state
 
 
 @sizes(12, 200)
@@ -452,7 +452,7 @@ def gated(orders: Sequence[tuple[str, str]]) -> str:
         *order_checks(quality),
     ]
     given = {"candidate": "c", "baseline": "b", "scope": Scope()}
-    return gate_conclusion([share], margin=0.1, checks={"d": checks}, **given).state
+    return conclude([share], margin=0.1, checks={"d": checks}, **given).state
 
 
 @sizes(15, 200)
@@ -466,7 +466,7 @@ def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
         ba = rng.choice(["B", "A", "TIE"], k, p=chances)
         orders = [*zip(ab.tolist(), ba.tolist(), strict=True)]
         full = gated(orders)
-        least = [points_of(judged(*both))[0] for both in orders]
+        least = [point_range(judged(*both))[0] for both in orders]
         for which in (
             {int(rng.integers(k))},
             {i for i in range(k) if rng.random() < 0.1},
@@ -485,7 +485,7 @@ def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
 
 
 def audited(measures: Sequence[Measure]) -> str:
-    return audit_conclusion(
+    return conclude_judge(
         decide(measures, DELTA), judge="j", dimension="d", n_prompts=100
     ).state
 

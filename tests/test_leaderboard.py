@@ -13,9 +13,9 @@ from scipy import stats
 from elo_exp.ratings.leaderboard import (
     Leaderboard,
     Rating,
-    pinned,
-    running_means,
-    with_intervals,
+    add_intervals,
+    compute_running_means,
+    pin_rating,
 )
 from elo_exp.records import UserError
 
@@ -71,7 +71,7 @@ def test_rows_hold_none_for_what_is_not_known():
 
 
 def test_an_interval_is_student_s_of_each_model_s_own_prompts():
-    one = with_intervals(
+    one = add_intervals(
         board({"a": 0.0, "b": 10.0, "c": None}, n_prompts=np.array([4.0, 143.0, NAN])),
         np.array([1.0, 2.0, 3.0]),
     )
@@ -84,7 +84,7 @@ def test_an_interval_is_student_s_of_each_model_s_own_prompts():
 
 def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
     """Errors 3 and 4 with covariance 6: the distance has variance 9 + 16 - 12."""
-    free = with_intervals(
+    free = add_intervals(
         board(
             {"a": 100.0, "b": 130.0},
             covariance=np.array([[9.0, 6.0], [6.0, 16.0]]),
@@ -93,7 +93,7 @@ def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
         ),
         np.array([3.0, 4.0]),
     )
-    fixed = pinned(free, "b", 1000.0)
+    fixed = pin_rating(free, "b", 1000.0)
     assert (fixed.row("b").rating, fixed.row("b").std_error) == (1000.0, 0.0)
     assert (fixed.row("a").rating, fixed.row("a").std_error) == (970.0, math.sqrt(13))
     half = stats.t.ppf(0.975, 4) * math.sqrt(13)  # of the fewer prompts
@@ -105,12 +105,12 @@ def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
     with pytest.raises(
         UserError, match="baseline_model: 'z' has no rating here.*such as b, a"
     ):
-        pinned(free, "z", 1000.0)
+        pin_rating(free, "z", 1000.0)
 
 
 def test_running_means_are_those_of_the_first_permutations():
     samples = np.random.default_rng(1).normal(1400, 5, size=(500, 3))
-    counts, means, errors = running_means(samples)
+    counts, means, errors = compute_running_means(samples)
     assert (counts[0], counts[-1]) == (1, 500)
     for n, mean, error in zip(counts.tolist(), means, errors, strict=True):
         np.testing.assert_allclose(mean, samples[:n].mean(axis=0))

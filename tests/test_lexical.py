@@ -11,7 +11,7 @@ from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data import bank
 from elo_exp.data.pairing import pair_up
-from elo_exp.judges.lexical import hedging, overlap, specificity
+from elo_exp.judges.lexical import hedging_score, overlap, specificity
 from elo_exp.records import Comparison, Judgment
 from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, judged, letters, shipped
@@ -43,7 +43,7 @@ def comparison(
 @pytest.fixture(scope="module")
 def probed() -> dict[str, list[Comparison]]:
     """Comparisons of the shipped probes on the shipped bank, by dimension."""
-    prompts = bank.load(BANK)
+    prompts = bank.load_bank(BANK)
     responses = {
         name: {
             r.slot: r
@@ -119,8 +119,8 @@ def test_overlap_weighs_recall_nine_times():
 )
 def test_hedging_is_how_near_the_commitment_is_to_the_expected_one(text, scores):
     for behavior, score in scores.items():
-        assert hedging(comparison(expected_behavior=behavior), text) == score
-    assert hedging(comparison(expected_behavior=None), text) == scores["answer"]
+        assert hedging_score(comparison(expected_behavior=behavior), text) == score
+    assert hedging_score(comparison(expected_behavior=None), text) == scores["answer"]
 
 
 def test_specificity_rises_with_content_on_the_topic_and_falls_with_stock_phrases():

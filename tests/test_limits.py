@@ -17,7 +17,7 @@ from backports.zstd.zipfile import ZIP_ZSTANDARD, ZipFile
 
 from elo_exp import files
 from elo_exp.data import inspect_log, tables
-from elo_exp.data.kinds import kinds
+from elo_exp.data.kinds import recognise_kinds
 from elo_exp.records import UserError
 from tests.commands import environment
 
@@ -127,7 +127,7 @@ def test_all_parts_of_a_log_have_a_limit(
         for n in range(20):
             archive.writestr(f"samples/{n}.json", '{"x": "' + 100_000 * "x" + '"}')
     with pytest.raises(UserError, match=r"log.eval: unpacks to more than"):
-        list(inspect_log.read(path).samples())
+        list(inspect_log.read_log(path).samples())
 
 
 def test_a_document_that_is_read_whole_has_a_limit(
@@ -140,7 +140,7 @@ def test_a_document_that_is_read_whole_has_a_limit(
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("a.json", "b.json.gz"):
         with pytest.raises(UserError, match=r"has 34 bytes. Expected at most 10 in"):
-            tables.rows(tmp_path / name)
+            tables.read_rows(tmp_path / name)
 
 
 def test_a_packed_table_of_many_like_rows_is_no_bomb(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_a_packed_table_of_many_like_rows_is_no_bomb(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(zstd.compress(ROW * 100_000))
     assert 1000 * path.stat().st_size < len(ROW) * 100_000
-    assert sum(1 for _ in tables.rows(path)) == 100_000
+    assert sum(1 for _ in tables.read_rows(path)) == 100_000
 
 
 def test_what_a_bomb_is_is_asked_without_an_error(tmp_path: Path) -> None:
-    assert kinds(bomb(tmp_path, "spaces.jsonl", "zst")) == ("battles",)
-    assert kinds(bomb(tmp_path, "an object.json", "zst")) == ()
+    assert recognise_kinds(bomb(tmp_path, "spaces.jsonl", "zst")) == ("battles",)
+    assert recognise_kinds(bomb(tmp_path, "an object.json", "zst")) == ()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from elo_exp.files import read_json, write_json, write_whole
-from elo_exp.records import UserError, fingerprint
+from elo_exp.records import UserError, make_fingerprint
 from elo_exp.runs.fetching import fetch
-from elo_exp.runs.lineage import files_of_run
+from elo_exp.runs.lineage import collect_files
 from elo_exp.runs.reading import read_runs
 from elo_exp.trackers import Files, RunInfo
 from tests.commands import attempt
@@ -42,7 +42,7 @@ def kept(folder: Path, *names: str, **given: Any) -> dict[str, Files]:
     )
     written = [write_whole(folder / name, name.encode()) for name in names]
     recorded = given.pop("recorded", {})
-    found = files_of_run(info, manifest, written, inputs=inputs, recorded=recorded)
+    found = collect_files(info, manifest, written, inputs=inputs, recorded=recorded)
     names_of = [files.name for files in found]
     assert len({*names_of}) == len(names_of)
     return {files.name: files for files in found}
@@ -131,7 +131,7 @@ def test_a_run_that_was_compared_is_used_by_the_name_that_it_has(tmp_path: Path)
         write_json(tmp_path / name / "artifact.json", kept_as)
         inputs[f"run {name}"] = write_json(tmp_path / name / "run.json", {})
     info = RunInfo(run_dir=tmp_path, name="", group=None, job_type="", config={})
-    found = files_of_run(info, {}, [], inputs=inputs, recorded={})
+    found = collect_files(info, {}, [], inputs=inputs, recorded={})
     names = [files.known_as for files in found if files.is_input]
     assert names == [
         f"leaderboard:run-01234567-{hash_of(token)}",
@@ -140,7 +140,7 @@ def test_a_run_that_was_compared_is_used_by_the_name_that_it_has(tmp_path: Path)
 
 
 def hash_of(manifest: dict[str, Any]) -> str:
-    return fingerprint(manifest["config"])[:8]
+    return make_fingerprint(manifest["config"])[:8]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from elo_exp.records import UserError
 from tests.data import BANK, prompt, shipped
 from tests.tiny_models import answers, forced
 
-PROMPTS = bank.load(BANK)[:4]
+PROMPTS = bank.load_bank(BANK)[:4]
 TEMPLATE = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
 DRIFT = 0.05  # nats: what llama.cpp makes of one pass and of a token at a time
 HIDDEN, HEADS, LAYERS = 32, 4, 2
@@ -27,7 +27,7 @@ def model(tmp_path_factory) -> Iterator[Path]:
     pytest.importorskip("llama_cpp", reason=reason)
     pytest.importorskip("gguf", reason="a model is written with the package gguf")
     yield tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
-    models.release()
+    models.release_weights()
 
 
 def tiny_gguf(path: Path) -> Path:
@@ -82,20 +82,20 @@ def entrant(path: Path, **changes: Any) -> Any:
 def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):
     of = entrant(model, system_prompt="Be brief.", temperature=0.8)
     made = answers(of, PROMPTS)
-    lm = models.load(of.weights)
+    lm = models.load_weights(of.weights)
     assert set(made) == {prompt.prompt_id for prompt in PROMPTS}
     for response in made.values():
         tokens = response.diagnostics["token_ids"]
         assert response.finish_reason == ("stop" if tokens[-1] == 2 else "length")
         assert len(tokens) == response.diagnostics["n_tokens_generated"] <= 40
         assert response.response_text == lm.text(tokens).strip()
-    pipeline.generation_check(made, forced(of, made), allowed=None)
+    pipeline.compare_logprobs(made, forced(of, made), allowed=None)
     warm = forced(entrant(model, system_prompt="Be brief.", temperature=1.0), made)
     assert all(abs(warm[n] - p) > DRIFT for n, p in forced(of, made).items())
 
 
 def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
-    lm = models.load(entrant(model).weights)
+    lm = models.load_weights(entrant(model).weights)
     for template, n_starts in ((None, 3), ("none", 1)):
         of = entrant(model, chat_template=template)
         ids = of.chat_ids(lm, prompt().sent("Be brief."))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elo_exp import models
-from elo_exp.judges.local import LABELS, SCORE_LEAD
+from elo_exp.judges.local import LABELS, SCORE_PREFIX
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from tests.data import COMPARISON, shipped
@@ -32,7 +32,7 @@ def model(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _release() -> Iterator[None]:
     yield
-    models.release()
+    models.release_weights()
 
 
 def judge(model: Path, **changes: Any) -> Any:
@@ -66,7 +66,7 @@ def found(reply: JudgeReply) -> tuple[dict[str, Any], dict[str, float]]:
 
 def one_by_one(of: Any, asked: JudgeRequest, lead: str, label: str) -> float:
     """The log-probability of a label after the lead, a forward pass for each of its tokens."""
-    lm, total = models.load(of.weights), 0.0
+    lm, total = models.load_weights(of.weights), 0.0
     ids = of.chat_ids(lm, asked.messages)
     ids += lm.tokenizer(lead)["input_ids"]
     for token in lm.tokenizer(f" {label}")["input_ids"]:
@@ -114,7 +114,7 @@ def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(tmp_path)
 
 def test_the_model_is_loaded_for_requests_and_then_released(model, tmp_path):
     of = judge(model)
-    loaded = weakref.ref(models.load(of.weights).model)
+    loaded = weakref.ref(models.load_weights(of.weights).model)
     replies(of, tmp_path)
     assert loaded() is None
     with Store(tmp_path / "store.sqlite") as store:
@@ -131,11 +131,11 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path
     """
     of = judge(model)
     made = replies(of, tmp_path, (0, 20))
-    tokenizer = models.load(of.weights).tokenizer
+    tokenizer = models.load_weights(of.weights).tokenizer
     (one, *_) = tokenizer([" 1"])["input_ids"]
     assert [tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [one] * 2
     for asked in requests()[:2]:
-        logprobs = [one_by_one(of, asked, SCORE_LEAD, str(n)) for n in range(21)]
+        logprobs = [one_by_one(of, asked, SCORE_PREFIX, str(n)) for n in range(21)]
         expected = [math.exp(p) for p in logprobs]
         expected[1] -= sum(expected[11:20])
         expected[2] -= expected[20]
@@ -157,7 +157,7 @@ def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, tmp_pat
 def test_load_kwargs_go_to_from_pretrained(model, tmp_path):
     """A judge of several GPUs, or quantised: device_map and quantization_config, as of entrants."""
     eager = {"load_kwargs": {"attn_implementation": "eager", "device_map": "auto"}}
-    loaded = models.load(judge(model, **eager).weights)
+    loaded = models.load_weights(judge(model, **eager).weights)
     assert loaded.model.config._attn_implementation == "eager"
     plain, other = (replies(judge(model, **k), tmp_path / n) for n, k in
                     (("plain", {}), ("eager", eager)))  # fmt: skip

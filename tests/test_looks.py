@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.analysis.comparisons import differences
-from elo_exp.analysis.looks import key_of, looks_of, next_wave, prompt_order
-from elo_exp.analysis.separated import bound
-from elo_exp.analysis.standings import rate, with_looks
+from elo_exp.analysis.looks import (
+    comparison_key,
+    plan_looks,
+    plan_next_wave,
+    prompt_order,
+)
+from elo_exp.analysis.separated import unbeaten_lower_bound
+from elo_exp.analysis.standings import apply_looks, rate
 from elo_exp.data.battles import Battles
 from elo_exp.pipeline.plan_table import looks_table
 from elo_exp.pipeline.planning import Plan, PlanRow
@@ -34,12 +39,14 @@ def known(seed: int):
 
 
 def asked(wave):
-    return {name: [key_of(c) for c in some] for name, some in wave.asked.items()}
+    return {
+        name: [comparison_key(c) for c in some] for name, some in wave.asked.items()
+    }
 
 
 def wave_of(found, *, n_looks=3, drop=True):
     comparisons = dict.fromkeys(found, SMALL.comparisons)
-    return next_wave(comparisons, found, BRADLEY_TERRY, n_looks=n_looks, drop=drop)
+    return plan_next_wave(comparisons, found, BRADLEY_TERRY, n_looks=n_looks, drop=drop)
 
 
 # The order, and the looks
@@ -65,7 +72,7 @@ def test_every_prefix_of_the_prompts_has_the_strata_in_proportion(letters, end):
     ],
 )
 def test_a_look_has_twenty_prompts(n, n_looks, expected):
-    assert looks_of(n, n_looks) == expected
+    assert plan_looks(n, n_looks) == expected
 
 
 # Waves
@@ -76,12 +83,16 @@ def test_a_look_has_twenty_prompts(n, n_looks, expected):
 def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, random):
     """Killed after any verdict, as often as may be: nothing is asked twice, and verdicts not due change nothing."""
     every = known(seed)
-    every["d0"][key_of(SMALL.comparisons[0])] = None  # invalid: closed, and no tie
+    every["d0"][comparison_key(SMALL.comparisons[0])] = (
+        None  # invalid: closed, and no tie
+    )
     at_once = wave_of(every)
     assert not any(at_once.wanted.values())
     so_far = {name: {} for name in every}
     while any((wave := wave_of(so_far)).wanted.values()):
-        wanted = [(d, key_of(c)) for d, some in wave.wanted.items() for c in some]
+        wanted = [
+            (d, comparison_key(c)) for d, some in wave.wanted.items() for c in some
+        ]
         assert not [key for d, key in wanted if key in so_far[d]]
         random.shuffle(wanted)
         for d, key in wanted[: random.choice([len(wanted), len(wanted) // 2 + 1])]:
@@ -108,7 +119,7 @@ def test_looks_written_a_second_time_ask_and_resolve_the_same(world, orders):
     expected = look(world, points, orders, n_looks=3)
     for one, some in enumerate(np.split(points, 3)):
         found = dict(enumerate(world.known(some)))
-        wave = next_wave(
+        wave = plan_next_wave(
             dict.fromkeys(found, world.comparisons),
             found,
             dataclasses.replace(BRADLEY_TERRY, orders=orders),
@@ -130,21 +141,25 @@ def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_fi
     world = World(elo=(0, 60, 1500), n=100, dims=1)
     known = {"d": world.known(world.draw(1, np.random.default_rng(3), "both"))[0]}
     comparisons = {"d": world.comparisons}
-    wave = next_wave(comparisons, known, BRADLEY_TERRY, n_looks=4, drop=True)
+    wave = plan_next_wave(comparisons, known, BRADLEY_TERRY, n_looks=4, drop=True)
     swept = [r for r in wave.resolved if r.one_sided]
     assert {(r.higher, r.lower) for r in swept} == {("e2", "e0"), ("e2", "e1")}
     for r in swept:
         assert (r.look, r.n_prompts, r.significant) == (1, 25, True)
         assert (r.difference, r.ci_high) == (None, None)
-        assert r.ci_low == pytest.approx(bound(25)) == pytest.approx(319, abs=0.5)
-    battles = [known["d"][key_of(c)] for c in wave.asked["d"]]
+        assert (
+            r.ci_low
+            == pytest.approx(unbeaten_lower_bound(25))
+            == pytest.approx(319, abs=0.5)
+        )
+    battles = [known["d"][comparison_key(c)] for c in wave.asked["d"]]
     found = rate(
         {"d": Battles.from_rows(battles)},
         elo=shipped("elo", "default", n_perms=2),
         ratings={"bradley_terry": BRADLEY_TERRY},
         models=["e0", "e1", "e2"],
     )
-    board = with_looks(found, wave).companions["bradley_terry"]["d"]
+    board = apply_looks(found, wave).companions["bradley_terry"]["d"]
     ranks = [(r.model, r.rank, r.rank_low, r.rank_high) for r in board.ratings]
     assert ranks == [("e2", 1, 1, 1), ("e1", 2, 2, 2), ("e0", 3, 3, 3)]
 
@@ -155,7 +170,7 @@ def test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_
     world, points = World(elo=(0, 0), n=140, dims=1), np.zeros((1, 140, 2))
     points[0, 20:, 1] = 0.5
     known = {"d": world.known(points)[0]}
-    wave = next_wave(
+    wave = plan_next_wave(
         {"d": world.comparisons}, known, BRADLEY_TERRY, n_looks=7, drop=True
     )
     (found,) = wave.resolved

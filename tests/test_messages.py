@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp import pipeline
-from elo_exp.data.battles import from_judgments
-from elo_exp.data.pairing import reconcile, swaps, tie
+from elo_exp.data.battles import battles_from_judgments
+from elo_exp.data.pairing import choose_orders, reconcile, tie_judgment
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
 from elo_exp.models.generation import prompt_seed
@@ -206,8 +206,8 @@ def test_a_later_draw_is_written_everywhere():
     drawn = replace(COMPARISON, draw_a=2, draw_b=1)
     assert (drawn.swapped().draw_a, drawn.swapped().draw_b) == (1, 2)
     judged = judgment(drawn)
-    (battle,) = from_judgments([judged])
-    for record in (drawn, judged, battle, tie(drawn)):
+    (battle,) = battles_from_judgments([judged])
+    for record in (drawn, judged, battle, tie_judgment(drawn)):
         row = record.to_dict()
         assert (row["draw_a"], row["draw_b"]) == (2, 1)
 
@@ -257,11 +257,14 @@ def test_law_draws_that_are_judged_in_one_order_take_turns_in_being_shown_first(
     """Draw i meets draw i, or the one answer of an entrant that always says the same."""
     for number in range(20):
         one = replace(COMPARISON, prompt_id=f"p{number}")
-        first = swaps(one, 0.0)[0]
+        first = choose_orders(one, 0.0)[0]
         for draws in ("draw_a", "draw_b"), ("draw_a",), ("draw_b",):
             drawn = [replace(one, **dict.fromkeys(draws, k)) for k in range(4)]
-            assert [swaps(c, 0.0) for c in drawn] == [(first,), (not first,)] * 2
-            assert [swaps(c.swapped(), 0.0) for c in drawn] == [
+            assert [choose_orders(c, 0.0) for c in drawn] == [
+                (first,),
+                (not first,),
+            ] * 2
+            assert [choose_orders(c.swapped(), 0.0) for c in drawn] == [
                 (not first,),
                 (first,),
             ] * 2

@@ -15,17 +15,17 @@ from scipy.special import expit
 from elo_exp.analysis import bounded_scores
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import STATES, with_conclusions
+from elo_exp.analysis.conclusions.tournament import STATES, add_conclusions
 from elo_exp.analysis.missing_answers import (
-    by_entrant,
-    counted,
+    count_by_entrant,
+    count_missing,
     fill_orders,
-    lacking_order,
+    find_missing_orders,
     points_against,
-    worst_case,
+    rate_worst_case,
 )
-from elo_exp.analysis.separated import rate_all
-from elo_exp.analysis.standings import Standings, of_scores, with_missing
+from elo_exp.analysis.separated import rate_with_unbeaten
+from elo_exp.analysis.standings import Standings, add_missing, rate_scores
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
@@ -35,7 +35,7 @@ from elo_exp.report.words import tournament as words
 from tests.data import write_table
 from tests.standings import BRADLEY_TERRY, standings
 
-COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
+COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
 WINNERS = {1.0: "model_a", 0.5: "tie", 0.0: "model_b"}
 
 
@@ -75,8 +75,8 @@ def missing(
 
 def rated(rows: Sequence[Battle], lacking: Sequence[MissingBattle]) -> Standings:
     """With its conclusion; both orders agree, so that no check of the judge fails."""
-    found = with_missing(standings({"d": rows}), {"d": lacking}, BRADLEY_TERRY)
-    return with_conclusions(found, Scope(judge="m"))
+    found = add_missing(standings({"d": rows}), {"d": lacking}, BRADLEY_TERRY)
+    return add_conclusions(found, Scope(judge="m"))
 
 
 def concluded(rows: Sequence[Battle], lacking: Sequence[MissingBattle]) -> Conclusion:
@@ -193,7 +193,7 @@ def test_a_judge_with_both_orders_was_asked_in_both(judges, lacking):
     rows[1:] = [replace(row, verdict_ba=None) for row in rows[1:]]
     vote = replace(rows[1], source="human", question_id="q9")
     shares = replace(rows[1], score=0.7), replace(rows[1], equal_answers=True)
-    found = lacking_order(Battles.from_rows([*rows, vote, *shares]))
+    found = find_missing_orders(Battles.from_rows([*rows, vote, *shares]))
     assert found.tolist() == [*lacking, False, False, False]
 
 
@@ -216,7 +216,7 @@ def test_losses_whose_second_order_is_blank_count_as_in_both():
     assert case.difference == pytest.approx(full.effect.value)
     by_design = replace(BRADLEY_TERRY, orders="one")
     found = standings({"d": less}, ratings={"bradley_terry": by_design})
-    found = with_conclusions(with_missing(found, {}, by_design), Scope(judge="m"))
+    found = add_conclusions(add_missing(found, {}, by_design), Scope(judge="m"))
     assert found.conclusions["d"].worst_case is None
 
 
@@ -234,7 +234,7 @@ def test_what_others_lack_takes_nothing_from_a_lead_of_two():
     found = rated(rows, lost)
     (case, *_) = [c for c in found.worst_cases["d"] if c.rival == "old"]
     assert (case.n_prompts, case.n_missing) == (55, 0)
-    assert [row["model"] for row in by_entrant(lost)] == ["third"]
+    assert [row["model"] for row in count_by_entrant(lost)] == ["third"]
 
 
 def test_points_of_two_failures_are_halved():
@@ -294,8 +294,8 @@ def scores(**of: Mapping[int, float | None]) -> list[Score]:
 
 
 def of_items(rows: Sequence[Score], scale: Sequence[float] | None = None) -> Conclusion:
-    found = of_scores(rows, allow_missing=True, scale=scale)
-    return with_conclusions(found, Scope(kind="scores")).conclusions["acc"]
+    found = rate_scores(rows, allow_missing=True, scale=scale)
+    return add_conclusions(found, Scope(kind="scores")).conclusions["acc"]
 
 
 def test_a_missing_score_counts_against_the_leader():
@@ -318,7 +318,7 @@ def test_scores_beyond_zero_and_one_need_a_scale():
     new = {i: 7.0 + i % 3 for i in range(40)}
     old = {i: 3.0 + i % 2 for i in range(40)}
     rows = scores(new=new, old=old)
-    assert bounded_scores.scale_of(rows) is None
+    assert bounded_scores.find_scale(rows) is None
     unknown, known = of_items(rows), of_items(rows, [0.0, 10.0])
     assert unknown.state == "caution"
     assert "no bound of these scores is known" in words.sentence(unknown)
@@ -363,12 +363,12 @@ def wrong_leads(
             ]
             lost = []
         some = Battles.from_rows([row for q, row in enumerate(rows) if q not in lost])
-        plain = worst_case(some, [], "new", "old", in_one_order)
+        plain = rate_worst_case(some, [], "new", "old", in_one_order)
         if plain is None or plain.higher != "new" or (plain.p_value or 1.0) > 0.05:
             continue
         answered += 1
         gone = [missing(q, lacking) for q in lost]
-        case = worst_case(some, gone, "new", "old", BRADLEY_TERRY)
+        case = rate_worst_case(some, gone, "new", "old", BRADLEY_TERRY)
         by_rule += (
             case is not None and case.higher == "new" and (case.p_value or 1) <= 0.05
         )
@@ -439,7 +439,7 @@ FILE = [
 @pytest.mark.parametrize("large", [0, 10**9])
 def test_rows_whose_result_is_unknown_are_read_as_missing(tmp_path, monkeypatch, large):
     """Blank winners, unknown words and words that mean no verdict, by rows and by DuckDB; a filter leaves rows out."""
-    monkeypatch.setattr(battle_files, "LARGE", large)
+    monkeypatch.setattr(battle_files, "MIN_DUCKDB_BYTES", large)
     file = tmp_path / "battles.csv"
     lines = ["model_a,model_b,winner,question_id,count", *map(",".join, FILE)]
     file.write_text("\n".join(lines) + "\n")
@@ -467,9 +467,9 @@ def test_a_row_that_stands_for_several_comparisons_is_as_many_that_are_missing()
         MissingBattle(model_a="new", model_b="old", count=30),
         MissingBattle(model_a="old", model_b="new", count=15),
     ]
-    case = counted(rows, lost, "new", "old")
+    case = count_missing(rows, lost, "new", "old")
     assert (case.n_prompts, case.n_answered, case.n_unjudged) == (100, 55, 45)
-    pair = worst_case(rows, lost, "new", "old", BRADLEY_TERRY)
+    pair = rate_worst_case(rows, lost, "new", "old", BRADLEY_TERRY)
     assert pair is not None and pair.higher == "old"
     assert pair.difference == pytest.approx(400 * math.log10(0.6 / 0.4))
 
@@ -481,13 +481,13 @@ def test_a_missing_vote_is_one_of_people():
         for n, row in enumerate(WON)
     ]
     lost = [replace(missing(q), judge_model=f"p{q % 5}") for q in range(11)]
-    found = worst_case(Battles.from_rows(rows), lost, "new", "old", BRADLEY_TERRY)
+    found = rate_worst_case(Battles.from_rows(rows), lost, "new", "old", BRADLEY_TERRY)
     known = [
         replace(battle(0.0, q), source="human", judge_model=f"p{q % 5}")
         for q in range(11)
     ]
     (same,) = differences(
-        rate_all(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
+        rate_with_unbeaten(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
     )
     assert found is not None and found.p_value == pytest.approx(same.p_value)
 
@@ -497,10 +497,10 @@ def test_a_missing_result_belongs_to_the_cluster_of_its_prompt():
     rows = [replace(one, cluster=f"c{n % 11}") for n, one in enumerate(WON)]
     battles = Battles.from_rows(rows)
     lost = [missing(q) for q in range(11)]
-    found = worst_case(battles, lost, "new", "old", BRADLEY_TERRY)
+    found = rate_worst_case(battles, lost, "new", "old", BRADLEY_TERRY)
     known = [replace(battle(0.0, q), cluster=f"c{q}") for q in range(11)]
     (same,) = differences(
-        rate_all(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
+        rate_with_unbeaten(BRADLEY_TERRY, {"": Battles.from_rows([*rows, *known])})
     )
     assert found is not None and found.p_value == pytest.approx(same.p_value)
 
@@ -567,7 +567,7 @@ def test_a_verdict_on_an_empty_answer_stands_unless_the_leader_gave_it(
         "unchecked" if holds else "undecided",
         not holds,
     )
-    assert words.missing_counted(case) == said
+    assert words.describe_missing(case) == said
 
 
 @pytest.mark.parametrize("large", [0, 10**9])
@@ -575,7 +575,7 @@ def test_a_verdict_on_an_empty_answer_stands_unless_the_leader_gave_it(
 def test_blank_answers_of_a_table_are_read_by_rows_and_by_columns(
     tmp_path, monkeypatch, large, ending
 ):
-    monkeypatch.setattr(battle_files, "LARGE", large)
+    monkeypatch.setattr(battle_files, "MIN_DUCKDB_BYTES", large)
     rows = [
         {"model_a": "new", "model_b": "old", "winner": "model_a", "question_id": f"q{n}",
          "response_a": first, "response_b": second}

@@ -13,18 +13,18 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import DynamicLayer
 
 from elo_exp.models.multihead import (
-    Buffer,
-    Decoded,
+    DecodedAnswer,
+    KeyValueBuffer,
     MultiHead,
     Sampling,
     Step,
-    geometry,
-    lead,
+    measure_geometry,
     new_caches,
     residual,
     softmax,
     step,
     validity_radius,
+    vote_stability,
 )
 from elo_exp.records import UserError
 from tests.tiny_heads import jury_logits, merged
@@ -69,7 +69,7 @@ def random_update(model: Any, *, rank: int) -> Any:
     return {
         (layer, name): tuple(torch.randn(rank, n, generator=source) / 5 for n in sizes)
         for layer in range(DEPTH)
-        for name, sizes in geometry(model, DEPTH).sizes.items()
+        for name, sizes in measure_geometry(model, DEPTH).sizes.items()
     }
 
 
@@ -91,7 +91,7 @@ def logits(model: MultiHead, heads: list[list[int]], ends: list[int]) -> Any:
 
 def test_a_buffer_returns_what_the_librarys_layer_does():
     """Over its room and back to one row."""
-    ours, theirs = Buffer(), DynamicLayer()
+    ours, theirs = KeyValueBuffer(), DynamicLayer()
     for i, n in enumerate((5, 1, 70, 1, 66, 2)):
         keys, values = torch.randn(2, 2 - i // 4, 3, n, 4)
         for layer in (ours, theirs):
@@ -114,7 +114,7 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
     long, short = (jury_logits(wholes, row) for row in (IDS, IDS[5:]))  # (H, T, V)
     scale = long.abs().max()
     assert (long[0] - long[1]).abs().max() > 0.1 * scale
-    heads = MultiHead(model, geometry(model, DEPTH), updates)
+    heads = MultiHead(model, measure_geometry(model, DEPTH), updates)
     for ends in ([], [6, 7, 15, 16]):
         found = logits(heads, [[0], [1], [2], [3]], ends)
         for end, some in zip([*ends, len(IDS)], found, strict=True):
@@ -139,12 +139,12 @@ def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
 def test_a_model_of_another_build_is_refused(kind, config):
     with pytest.raises(UserError, match="cannot be given several heads. Expected a"):
         model = built(kind, **config)
-        MultiHead(model, geometry(model, DEPTH), [{}])
+        MultiHead(model, measure_geometry(model, DEPTH), [{}])
 
 
 def test_heads_as_deep_as_the_model_are_refused():
     with pytest.raises(UserError, match="found heads_depth = 4; the model has 4"):
-        geometry(built("llama"), 4)
+        measure_geometry(built("llama"), 4)
 
 
 # The product of experts
@@ -217,7 +217,7 @@ def test_rounds_are_those_of_drafting_four_tokens_ahead():
     """A round ends with its first rejected draft, or after four accepted ones."""
 
     def n_rounds(accepted: str) -> int:
-        return Decoded(accepted=[each == "a" for each in accepted]).n_rounds
+        return DecodedAnswer(accepted=[each == "a" for each in accepted]).n_rounds
 
     found = {
         each: n_rounds(each) for each in ("", "a", "aaaa", "aaaaa", "rrr", "aarar")
@@ -240,7 +240,7 @@ def test_the_diagnostics_of_a_token_by_hand(temperature):
     logits = torch.cat([drafts[None], torch.stack([sure, torn], dim=1)])
     how = sampling(1 / 3, temperature)
     found = step(logits, torch.tensor([0, 0]), [1, 2], 0, how)  # verdicts VVV
-    first, second = Decoded(tokens=[7]), Decoded(tokens=[7, 7, 7])
+    first, second = DecodedAnswer(tokens=[7]), DecodedAnswer(tokens=[7, 7, 7])
     found.diagnose([first, second])
     assert (first.accepted, second.accepted) == ([True], [False])
     assert first.diagnostics["margin"] == pytest.approx([5 / 8 - 1 / 8])
@@ -268,7 +268,10 @@ def test_the_diagnostics_of_a_token_by_hand(temperature):
 )
 def test_the_lead_is_half_the_votes_ahead_of_any_other_token(votes, of_a, of_b):
     cast = [ord(vote) for vote in votes]
-    assert (lead(cast, ord("a")), lead(cast, ord("b"))) == (of_a, of_b)
+    assert (vote_stability(cast, ord("a")), vote_stability(cast, ord("b"))) == (
+        of_a,
+        of_b,
+    )
 
 
 def fewest_flips(votes: tuple[int, ...], token: int) -> int:

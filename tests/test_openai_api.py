@@ -19,10 +19,10 @@ from elo_exp.api.openai import (
     parse_completion,
 )
 from elo_exp.api.transport import (
-    NO_CONNECTION,
-    DoubtfulError,
+    NO_CONNECTION_STATUS,
     RefusedError,
-    retry_after,
+    UnknownOutcomeError,
+    read_retry_after,
 )
 from elo_exp.records import UserError
 from tests.http_server import (
@@ -172,9 +172,9 @@ def test_tokens_are_counted_by_class_and_odd_counts_count_nothing(
 # Errors
 
 
-def failure(server: OpenAiServer, **how: Any) -> RefusedError | DoubtfulError:
+def failure(server: OpenAiServer, **how: Any) -> RefusedError | UnknownOutcomeError:
     """What becomes of one completion, which is asked for once."""
-    with pytest.raises((RefusedError, DoubtfulError)) as failed:
+    with pytest.raises((RefusedError, UnknownOutcomeError)) as failed:
         api(server.url, **how).send(PARAMS)
     assert len(server.asked) == 1
     return failed.value  # type: ignore[no-any-return]
@@ -204,25 +204,45 @@ FAILURES: list[tuple[dict[str, Any], Fault | None, type[Exception], str]] = [
     ({}, Status(404, "too_long", "No."), RefusedError, CHECK),
     ({}, Status(429, "too_long", "No."), RefusedError, TOO_LONG),
     # perhaps accepted, and not repeated by the SDK
-    ({}, Status(500, message="Oops."), DoubtfulError, "Oops"),
-    ({}, AcceptThenReset(), DoubtfulError, "Connection error"),
-    ({}, AcceptThenStatus(502), DoubtfulError, "Failed after it was done"),
-    ({}, AcceptThenHang(9.0), DoubtfulError, "whole answer within 0.3 s|timed out"),
+    ({}, Status(500, message="Oops."), UnknownOutcomeError, "Oops"),
+    ({}, AcceptThenReset(), UnknownOutcomeError, "Connection error"),
+    ({}, AcceptThenStatus(502), UnknownOutcomeError, "Failed after it was done"),
+    (
+        {},
+        AcceptThenHang(9.0),
+        UnknownOutcomeError,
+        "whole answer within 0.3 s|timed out",
+    ),
     (
         instead(b"<html>Welcome</html>"),
         None,
-        DoubtfulError,
+        UnknownOutcomeError,
         "/v1/chat/completions answered with a web page",
     ),
-    (instead(json.dumps(ERROR).encode()), None, DoubtfulError, rf"{ELSE} \(No GPU"),
+    (
+        instead(json.dumps(ERROR).encode()),
+        None,
+        UnknownOutcomeError,
+        rf"{ELSE} \(No GPU",
+    ),
     (
         instead(b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
         None,
-        DoubtfulError,
+        UnknownOutcomeError,
         ELSE,
     ),
-    (instead(failing({}, finish_reason="error")), None, DoubtfulError, "an error in"),
-    (instead(failing(ERROR, finish_reason="stop")), None, DoubtfulError, "an error in"),
+    (
+        instead(failing({}, finish_reason="error")),
+        None,
+        UnknownOutcomeError,
+        "an error in",
+    ),
+    (
+        instead(failing(ERROR, finish_reason="stop")),
+        None,
+        UnknownOutcomeError,
+        "an error in",
+    ),
 ]
 
 
@@ -252,7 +272,7 @@ def test_without_a_connection_nothing_was_accepted():
     nobody = server.url
     with pytest.raises(RefusedError, match="refused") as error:
         api(nobody).send(PARAMS)
-    assert error.value.status == NO_CONNECTION
+    assert error.value.status == NO_CONNECTION_STATUS
     with pytest.raises(UserError, match=r"cannot be reached \(\[Errno 111\].*base_url"):
         api(nobody).check_model("small")
 
@@ -272,7 +292,7 @@ def test_without_a_connection_nothing_was_accepted():
     ],
 )
 def test_how_long_to_wait_is_what_the_server_asks(headers, seconds):
-    assert retry_after(headers) == seconds
+    assert read_retry_after(headers) == seconds
 
 
 # The key

@@ -13,7 +13,7 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.api.openai_batches import batch_in, row_in
-from elo_exp.api.transport import OddAnswerError
+from elo_exp.api.transport import UnexpectedResponseError
 from elo_exp.judges.openai import OpenAiJudge
 from elo_exp.records import UserError
 from elo_exp.store.ledger import Ledger
@@ -408,7 +408,7 @@ def test_a_row_that_is_invalid_is_left_out(server):
     )
     wanted = {"factuality": comparisons(3)}
     with Store(STORE) as store:
-        asking = pipeline.Asking(allow_missing=True)
+        asking = pipeline.JudgingSettings(allow_missing=True)
         found = pipeline.judge_pairs(wanted, [RUBRIC], judge(server.url), store, asking)
     assert [one.prompt_id for one in found["factuality"]] == ["p000", "p002"]
     assert server.meter.billed_bodies.total() == 4
@@ -491,7 +491,7 @@ def test_a_batch_that_failed_is_a_refusal_that_came_late():
     "odd", [None, [], "page", {}, {"id": 1}, batch(status=None), batch(created_at="x")]
 )
 def test_what_is_no_batch_is_said(odd):
-    with pytest.raises(OddAnswerError, match="something else than a batch"):
+    with pytest.raises(UnexpectedResponseError, match="something else than a batch"):
         batch_in(odd)
 
 

@@ -19,7 +19,7 @@ from elo_exp.experiments.collection import (
     Scorer,
 )
 from elo_exp.files import write_jsonl
-from elo_exp.pipeline import Asking
+from elo_exp.pipeline import JudgingSettings
 from elo_exp.records import Prompt, Response, Score, UserError
 from elo_exp.store.store import Store
 from tests import openai_server
@@ -260,7 +260,7 @@ def test_a_collection_is_made_of_settings_and_parts_without_an_experiment(
         seed=42,
     )
     scorer = Scorer(shipped("judge", "lexical"), shipped("scoring", "score"))
-    prompts = bank.load(BANK)[:40]
+    prompts = bank.load_bank(BANK)[:40]
     with Store(tmp_path / "store.sqlite") as store:
 
         def slice_of(share: float) -> Sequence[str]:
@@ -271,7 +271,7 @@ def test_a_collection_is_made_of_settings_and_parts_without_an_experiment(
                 entrants={name: shipped("entrant", name) for name in names},
                 judge=scorer,
                 oracle=scorer,
-                asking=Asking(),
+                asking=JudgingSettings(),
             )
             assert made.policies == {}
             ids = made.raters[1].prompt_ids

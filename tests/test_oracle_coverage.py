@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from elo_exp.oracle.gates import REFUSE, decide
+from elo_exp.oracle.gates import REFUSE, decide_status
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, World, checks_of
 
@@ -41,7 +41,7 @@ def tallies(world: World, n_runs: int) -> dict[str, np.ndarray]:
         checks = checks_of(world.draw(np.random.default_rng((run, world.n))))
         for name, estimator in chosen.items():
             estimate = estimator.estimate(checks)
-            status, _ = decide(checks, estimate, estimator.requires)
+            status, _ = decide_status(checks, estimate, estimator.requires)
             error = estimate.value - world.truth
             found[name].append((status == REFUSE, error, estimate.half_width))
     return {name: np.array(rows).T for name, rows in found.items()}

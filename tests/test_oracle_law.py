@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from elo_exp.analysis.conclusions.oracle import CHOICES, STATUSES
+from elo_exp.analysis.conclusions.oracle import CHOICES, POLICY_STATUSES
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import BORROWED, Analysis
@@ -43,7 +43,8 @@ def claims(data: Dataset) -> tuple[list[int], int, Array]:
         return [0] * len(data.policies), 0, np.full(len(data.policies), np.inf)
     headlines = [e for e in found.estimates if e.headline]
     ranks = [
-        0 if e.rests_on == BORROWED else STATUSES.index(e.status) for e in headlines
+        0 if e.rests_on == BORROWED else POLICY_STATUSES.index(e.status)
+        for e in headlines
     ]
     lengths = [
         np.inf if e.ci_low is None or e.ci_high is None else e.ci_high - e.ci_low

@@ -16,7 +16,7 @@ import pytest
 from elo_exp.experiments import Report
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
-from elo_exp.store.admin import Filter, StoreSummary, count
+from elo_exp.store.admin import AnswerFilter, StoreSummary, count_answers_by_source
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
@@ -248,7 +248,12 @@ def number(params: Mapping[str, Any], _: int) -> Says:
 def stored(folder: Path) -> dict[str | None, StoreSummary]:
     """What the store has of each judge."""
     with Store(folder / "cache" / "store.sqlite") as store:
-        return {some.source: some for some in count(store, Filter(rubric="usefulness"))}
+        return {
+            some.source: some
+            for some in count_answers_by_source(
+                store, AnswerFilter(rubric="usefulness")
+            )
+        }
 
 
 def paid_run(folder: Path, server: AnthropicServer, cap: float) -> Any:

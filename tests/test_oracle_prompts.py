@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.data import bank
-from elo_exp.experiments.collection import sample_arena, sample_bank, shuffled
+from elo_exp.experiments.collection import sample_arena, sample_bank, shuffle_by_hash
 from elo_exp.files import write_jsonl
 from elo_exp.records import Prompt, UserError
 from tests.data import BANK
@@ -44,13 +44,13 @@ def sampled(path: str, n: int | None = None, **changes: object) -> list[Prompt]:
 def test_a_larger_sample_includes_the_smaller_one():
     names = [f"p{i}" for i in range(100)]
     small, large = (
-        shuffled(some, seed=1, purpose="labels") for some in (names[:50], names)
+        shuffle_by_hash(some, seed=1, purpose="labels") for some in (names[:50], names)
     )
     assert [name for name in large if name in set(small)] == small
-    assert shuffled(reversed(names), seed=1, purpose="labels") == large
+    assert shuffle_by_hash(reversed(names), seed=1, purpose="labels") == large
     ways = [(s, p) for s in (1, 2) for p in ("a", "b")]
-    assert len({tuple(shuffled(names, seed=s, purpose=p)) for s, p in ways}) == 4
-    every = bank.load(BANK)
+    assert len({tuple(shuffle_by_hash(names, seed=s, purpose=p)) for s, p in ways}) == 4
+    every = bank.load_bank(BANK)
     some = sample_bank(every, 10, seed=42)
     assert (len(some), sample_bank(every, None, seed=42)) == (10, every)
     assert [p for p in every if p in some] == some  # in the order of the bank

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.order import NUMBERS, order, scatter_over_error
+from elo_exp.analysis.order import NUMBERS, measure_order_effects, scatter_over_error
+from elo_exp.analysis.outcome import (
+    AVERAGED_NUMBERS,
+    average_dimensions,
+    sum_up_dimension,
+)
 from elo_exp.analysis.outcome import NUMBERS as OF_A_RESULT
-from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
 from elo_exp.analysis.standings import Standings
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
@@ -45,7 +49,7 @@ def of(
     primary: Leaderboard | None,
     way: Convergence = Convergence(limit=LIMIT, by_k={16.0: AT}),  # noqa: B008 (frozen)
 ) -> dict[str, float]:
-    return order(
+    return measure_order_effects(
         Standings(
             models=("ann", "bob", "cat"),
             battles={"d": Battles.from_rows([])},
@@ -109,7 +113,9 @@ def test_there_are_none_without_elo_or_with_one_entrant():
 
 
 def test_means_are_over_the_dimensions_that_have_a_number():
-    assert means({"a": {"gap": 10.0, "swaps": 2.0}, "b": {"gap": 20.0}, "c": {}}) == {
+    assert average_dimensions(
+        {"a": {"gap": 10.0, "swaps": 2.0}, "b": {"gap": 20.0}, "c": {}}
+    ) == {
         "gap": 15.0,
         "swaps": 2.0,
     }
@@ -136,7 +142,7 @@ def rated() -> Standings:
 
 
 def test_a_result_has_the_lead_of_the_leaderboard(rated: Standings):
-    found, pairs = outcome(rated, "d"), rated.pairs("d")
+    found, pairs = sum_up_dimension(rated, "d"), rated.pairs("d")
     first, second, *_ = rated.companions["bradley_terry"]["d"].ratings
     (lead,) = (p for p in pairs if {p.higher, p.lower} == {first.model, second.model})
     assert first.rating is not None
@@ -152,18 +158,20 @@ def test_a_result_has_the_lead_of_the_leaderboard(rated: Standings):
 
 
 def test_a_lead_of_one_that_took_every_point_has_a_lower_end_alone(rated: Standings):
-    found = outcome(rated, "e")
+    found = sum_up_dimension(rated, "e")
     assert not {"gap", "gap_se", "gap_high"} & found.keys()
     assert found["gap_low"] > 200
     assert found["p_holm"] < 0.001
-    assert not {"distance", "convergence"} & order(rated, "e").keys()  # no limit
+    assert (
+        not {"distance", "convergence"} & measure_order_effects(rated, "e").keys()
+    )  # no limit
 
 
 def test_trackers_and_ratings_json_have_the_same_numbers(rated: Standings):
-    logged, stored = artifacts.numbers_compared(rated), artifacts.ratings_json(rated)
+    logged, stored = artifacts.list_sweep_numbers(rated), artifacts.ratings_json(rated)
     for dimension in ("d", "e"):
         own = stored["dimensions"][dimension]["elo"]["order"]
-        assert own == order(rated, dimension)
+        assert own == measure_order_effects(rated, dimension)
         for name in NUMBERS:
             assert logged.get(f"order/{dimension}/{name}") == own.get(name)
         for name, value in stored["result"][dimension].items():
@@ -173,11 +181,14 @@ def test_trackers_and_ratings_json_have_the_same_numbers(rated: Standings):
         [logged[f"result/{d}/separated"] for d in "de"]
     )
     of_means = {n for n in logged if n.startswith("result_mean/")}
-    assert of_means == {f"result_mean/{name}" for name in OVER_DIMENSIONS}
+    assert of_means == {f"result_mean/{name}" for name in AVERAGED_NUMBERS}
 
 
 def test_a_larger_k_is_nearer_to_the_limit_and_noisier(rated: Standings):
     """Two errors that pull apart, so that a sweep over K has something to compare."""
-    by_k = {k: order(dataclasses.replace(rated, k=k), "d") for k in (4.0, 32.0)}
+    by_k = {
+        k: measure_order_effects(dataclasses.replace(rated, k=k), "d")
+        for k in (4.0, 32.0)
+    }
     assert by_k[4.0]["convergence"] < by_k[32.0]["convergence"]
     assert by_k[4.0]["mc_error"] < by_k[32.0]["mc_error"]

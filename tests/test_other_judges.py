@@ -51,13 +51,13 @@ def contrary(folder: Path, prompts: int = N) -> ReplayJudge:
 
 
 def judged(store: Store, judge: Any, **texts: str) -> list[Judgment]:
-    missing = pipeline.Asking(allow_missing=True)
+    missing = pipeline.JudgingSettings(allow_missing=True)
     found = pipeline.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, missing)
     return found["factuality"]
 
 
 def others(store: Store, judge: Any, **texts: str) -> dict[str, list[Judgment]]:
-    found = pipeline.other_judges(comparisons(**texts), [RUBRIC], judge, store)
+    found = pipeline.read_other_judgments(comparisons(**texts), [RUBRIC], judge, store)
     return {name: said["factuality"] for name, said in found.items()}
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api.outages import Next, Outages
-from elo_exp.api.transport import NO_CONNECTION, RefusedError
+from elo_exp.api.outages import RetryDecision, ServerWatch
+from elo_exp.api.transport import NO_CONNECTION_STATUS, RefusedError
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import UserError
 from elo_exp.store.store import Store
@@ -174,19 +174,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def outages() -> Iterator[Outages]:
-    made_now = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+def outages() -> Iterator[ServerWatch]:
+    made_now = ServerWatch(made("http://127.0.0.1:9/v1", LONG), 1.0)
     yield made_now
     made_now.close()
 
 
 def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
     """Those that were sent before it went do not count."""
-    refused = RefusedError("Connection refused", status=NO_CONNECTION)
+    refused = RefusedError("Connection refused", status=NO_CONNECTION_STATUS)
     outages.note_sent("before")
     outages.note_sent("first")
     assert outages.may_send(2)
-    assert outages.wait_for("first", refused, is_alone=False) is Next.AGAIN
+    assert outages.wait_for("first", refused, is_alone=False) is RetryDecision.AGAIN
     for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
         assert not outages.may_send(1)
         assert outages.seconds_left() == pause
@@ -194,7 +194,9 @@ def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
         assert outages.may_send(1)
         outages.note_sent("second")
         assert not outages.may_send(2)
-        assert outages.wait_for("second", refused, is_alone=False) is Next.AGAIN
+        assert (
+            outages.wait_for("second", refused, is_alone=False) is RetryDecision.AGAIN
+        )
     clock.now += 30.0
     outages.note_sent("third")
     outages.end("before")
@@ -207,14 +209,14 @@ def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
 
 
 def test_all_who_ask_a_server_wait_together(outages, clock):
-    other = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    other = ServerWatch(made("http://127.0.0.1:9/v1", LONG), 1.0)
     refused = RefusedError("Too many", status=429, retry_after=7.0)
     outages.note_sent("one")
     outages.wait_for("one", refused, is_alone=False)
     assert other.seconds_left() == 7.0
     other.close()
     outages.close()
-    anew = Outages(made("http://127.0.0.1:9/v1", LONG), 1.0)
+    anew = ServerWatch(made("http://127.0.0.1:9/v1", LONG), 1.0)
     assert anew.may_send(0)
     anew.close()
     outages.__init__(made("http://127.0.0.1:9/v1", LONG), 1.0)  # type: ignore[misc]
@@ -222,7 +224,7 @@ def test_all_who_ask_a_server_wait_together(outages, clock):
 
 def test_a_server_that_refuses_everybody_is_asked_24_times_in_ten_minutes(clock):
     """Beside the requests that were on their way when it began to."""
-    limited = Outages(made("http://127.0.0.1:9/v1", 10.0), 1.0)
+    limited = ServerWatch(made("http://127.0.0.1:9/v1", 10.0), 1.0)
     refused = RefusedError("Too many", status=429)
     limited.note_sent("first")
     limited.wait_for("first", refused, is_alone=False)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp.data.answers import read as read_answers
-from elo_exp.data.bank import load as load_bank
+from elo_exp.data.answers import read_answers
+from elo_exp.data.bank import load_bank
 from elo_exp.files import read_jsonl, write_jsonl, write_whole
 from tests.answer_files import BY_ID, MADE, Asked, asked, bank, made, write_log
 from tests.commands import attempt, run

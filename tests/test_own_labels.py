@@ -11,7 +11,7 @@ from elo_exp.arrays import Array
 from elo_exp.experiments.compare import _subtract_estimates
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import PolicyEstimate
-from elo_exp.report.oracle_files import documents
+from elo_exp.report.oracle_files import build_json_files
 from elo_exp.report.words.oracle import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
 
@@ -89,7 +89,9 @@ def test_two_runs_with_20_of_20_right_may_still_differ():
     """As within one run: 0 [-.17, .17], by Clopper and Pearson, and not 0 with an error of zero."""
     runs = []
     for _ in range(2):
-        found = documents(analysed(drawn({"one": labelled(np.ones(20))}), ["direct"]))
+        found = build_json_files(
+            analysed(drawn({"one": labelled(np.ones(20))}), ["direct"])
+        )
         runs.append((found["estimates.json"][0], found["influences.json"]["one"]))
     (before, a), (after, b) = runs
     row = _subtract_estimates(before, after, a, b)

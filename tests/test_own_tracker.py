@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from elo_exp.paths import HOME
-from elo_exp.trackers import Files, RunInfo, TrackedRun, tracking
-from elo_exp.trackers.apart import Apart, TrackerError
+from elo_exp.trackers import Files, RunInfo, TrackedRun, track_run
+from elo_exp.trackers.apart import SubprocessRun, TrackerError
 from elo_exp.trackers.local import LocalTracker
 from tests.commands import Ran, attempt, run
 
@@ -75,7 +75,7 @@ class WithoutTexts(LocalTracker):
 def test_a_tracker_without_texts_is_given_none(tmp_path: Path):
     info = RunInfo(run_dir=tmp_path, name="here", group=None, job_type="", config={})
     board, prompts = tmp_path / "board.json", tmp_path / "prompts.jsonl"
-    with tracking(WithoutTexts(), info) as tracked:
+    with track_run(WithoutTexts(), info) as tracked:
         tracked.log({"verdicts": [{"question": "Why?"}], "win_rates": [{"a": 1}]})
         both = {"board.json": board, "prompts.jsonl": prompts}
         texts = frozenset({"prompts.jsonl"})
@@ -105,7 +105,7 @@ def test_a_tracker_that_fails_is_a_warning_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     info = RunInfo(run_dir=tmp_path, name="here", group=None, job_type="", config={})
-    with caplog.at_level(logging.WARNING), tracking(Unreachable(), info) as tracked:
+    with caplog.at_level(logging.WARNING), track_run(Unreachable(), info) as tracked:
         tracked.log({"order/d/gap": 1.0})
         assert tracked.where is None
     assert caplog.messages == [
@@ -127,5 +127,5 @@ def test_a_run_in_a_process_of_its_own_is_given_up_where_it_hangs_or_dies(
 ):
     started = time.monotonic()
     with pytest.raises(TrackerError, match=reason):
-        Apart(open_run, sdk="json", limit_s=1)
+        SubprocessRun(open_run, sdk="json", limit_s=1)
     assert time.monotonic() - started < 50

@@ -34,17 +34,17 @@ from hypothesis.stateful import (
 
 from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import parse_message
-from elo_exp.api.batches import BatchSettings, Login, RemoteBatch, Row
+from elo_exp.api.batches import BatchSettings, Login, RemoteBatch, ResultRow
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import (
-    NO_CONNECTION,
-    DoubtfulError,
+    NO_CONNECTION_STATUS,
     RefusedError,
+    UnknownOutcomeError,
     UnreachableError,
 )
 from elo_exp.pipeline import judging
-from elo_exp.pipeline.watching import Watch
+from elo_exp.pipeline.watching import ReplyGuard
 from elo_exp.records import UserError
 from elo_exp.store import claims, ledger
 from elo_exp.store.store import Store
@@ -61,8 +61,8 @@ PRICES = Prices(
     min_cacheable_tokens=0,
 )
 AWAY = {
-    "no connection": RefusedError("nobody listens", status=NO_CONNECTION),
-    "loading": DoubtfulError("the model is being loaded", status=503),
+    "no connection": RefusedError("nobody listens", status=NO_CONNECTION_STATUS),
+    "loading": UnknownOutcomeError("the model is being loaded", status=503),
 }
 PLENTY = 1.0  # dollars; a question costs .0001 in a batch, and may cost .00016
 
@@ -99,7 +99,7 @@ class Sent:
     requests: Mapping[str, Any]
     client: Client
     n_checks: int = 0
-    rows: list[Row] | None = None  # once it has ended
+    rows: list[ResultRow] | None = None  # once it has ended
     rest: str | None = None  # what became of the requests that were not run
     refusal: RefusedError | None = None
 
@@ -152,7 +152,7 @@ class World:
         kind = self.goes_wrong(
             "expired", "api_error", "no message", "no room", "half is run"
         )
-        rows: list[Row] = []
+        rows: list[ResultRow] = []
         run = dict(batch.requests)
         if kind == "no room":
             batch.refusal, run = RefusedError("no room", status=429), {}
@@ -162,9 +162,9 @@ class World:
         for number, (custom_id, params) in enumerate(run.items()):
             if kind and number % 3 == 0:
                 outcome = kind if kind != "no message" else "api_error"
-                row = Row(custom_id=custom_id, outcome=outcome)
+                row = ResultRow(custom_id=custom_id, outcome=outcome)
             else:
-                row = Row(
+                row = ResultRow(
                     custom_id=custom_id,
                     outcome="succeeded",
                     message=self.bill(params, batch.client),
@@ -210,13 +210,13 @@ class Wire:
             case "too large" if len(requests) > 1:
                 raise RefusedError("too large", status=413)
             case "never":
-                raise DoubtfulError("reset")
+                raise UnknownOutcomeError("reset")
             case "late":
                 world.late.append((world.now + LATE, batch))
-                raise DoubtfulError("reset")
+                raise UnknownOutcomeError("reset")
             case "lost":
                 self._accept(batch)
-                raise DoubtfulError("reset")
+                raise UnknownOutcomeError("reset")
         self._accept(batch)
         world.tick()
         return batch.batch_id
@@ -235,7 +235,7 @@ class Wire:
         self._ask()
         yield from [self._seen(batch) for batch in self._world.batches]
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row]:
+    def results(self, batch: RemoteBatch) -> Iterator[ResultRow]:
         self._ask()
         found = next(b for b in self._world.batches if b.batch_id == batch.batch_id)
         assert found.rows is not None
@@ -257,13 +257,13 @@ class Wire:
         if kind == "refused":
             raise RefusedError("wait", status=429, retry_after=0.0)
         if kind == "never":
-            raise DoubtfulError("reset")
+            raise UnknownOutcomeError("reset")
         self._client.check_cap([params], 1.0)
         message = world.bill(params, self._client, factor=1.0)
         world.singly[params["messages"]] += 1
         world.tick()
         if kind == "lost":
-            raise DoubtfulError("reset")
+            raise UnknownOutcomeError("reset")
         return message
 
     def cancel(self, batch_id: str) -> bool:
@@ -385,9 +385,9 @@ class Client:
         self._go.acquire()
         self._world.tick()
 
-    def _watch(self) -> Watch:
+    def _watch(self) -> ReplyGuard:
         """Two replies of three hold nothing."""
-        return Watch(
+        return ReplyGuard(
             {question.key: question for question in QUESTIONS},  # type: ignore[misc]
             {},
             self,  # type: ignore[arg-type]

@@ -10,13 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from elo_exp.data.pairing import (
-    meetings,
-    on_whole_prompts,
+    choose_orders,
+    choose_pairs,
+    keep_complete_prompts,
+    list_unanswered,
+    list_unjudged,
     pair_up,
     reconcile,
-    swaps,
-    unanswered,
-    unjudged,
 )
 from elo_exp.records import Comparison, Judgment, Response, Slot, Verdict
 from tests.data import COMPARISON, prompt, responses, shipped
@@ -64,7 +64,7 @@ def test_every_pair_meets_on_every_prompt_in_the_order_of_the_entrants():
 def test_a_worked_example_of_opponents():
     """Of six on a ring, with four opponents each misses the one across; with one meets just that."""
     names = list("abcdef")
-    four, one = (set(meetings(names, ("p1", 0), k)) for k in (4, 1))
+    four, one = (set(choose_pairs(names, ("p1", 0), k)) for k in (4, 1))
     assert four | one == set(combinations(names, 2)) and not four & one
     assert len(one) == 3
 
@@ -78,11 +78,11 @@ def test_law_everyone_meets_as_many_opponents_on_a_prompt(n, k, slot):
     """Whatever the order of the entrants; all of them without a number, or with one less than all."""
     assume(k < n and k * n % 2 == 0)
     names = [f"e{i}" for i in range(n)]
-    met = set(meetings(names, slot, k))
+    met = set(choose_pairs(names, slot, k))
     assert Counter(one for pair in met for one in pair) == dict.fromkeys(names, k)
-    again = {tuple(sorted(pair)) for pair in meetings(names[::-1], slot, k)}
+    again = {tuple(sorted(pair)) for pair in choose_pairs(names[::-1], slot, k)}
     assert again == met
-    assert k < n - 1 or met == set(meetings(names, slot, None))
+    assert k < n - 1 or met == set(choose_pairs(names, slot, None))
 
 
 def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
@@ -99,16 +99,16 @@ def test_an_entrant_that_lacks_an_answer_takes_no_comparison_from_the_others():
     answers = answered("ann", "bob", "zoe")
     comparisons = pair_up(PROMPTS, answers, UTILITY)
     judgments = [judged("A", "B", comparison) for comparison in comparisons]
-    assert on_whole_prompts(judgments, comparisons) == judgments
-    assert on_whole_prompts(judgments[1:], comparisons) == judgments[3:]
+    assert keep_complete_prompts(judgments, comparisons) == judgments
+    assert keep_complete_prompts(judgments[1:], comparisons) == judgments[3:]
     invalid = [judged("INVALID", "B", comparisons[0]), *judgments[1:]]
-    assert on_whole_prompts(invalid, comparisons) == invalid  # not missing
+    assert keep_complete_prompts(invalid, comparisons) == invalid  # not missing
     for name in answers:
         fewer = {**answers, name: {("p2", 0): answers[name]["p2", 0]}}
         found = pair_up(PROMPTS, fewer, UTILITY)
         lost = [c for c in comparisons[:3] if name in c.entrants]
         assert found == [c for c in comparisons if c not in lost]
-        missing = unanswered(PROMPTS, fewer, UTILITY, failed={}, compared=found)
+        missing = list_unanswered(PROMPTS, fewer, UTILITY, failed={}, compared=found)
         assert [(m.question_id, *m.models) for m in missing] == [
             (c.prompt_id, *c.entrants) for c in lost
         ]
@@ -126,7 +126,7 @@ def test_a_missing_answer_is_a_recorded_failure_or_nobody_knows_and_an_empty_one
     }
     found = pair_up(PROMPTS, some, UTILITY)
     assert [c.prompt_id for c in found] == ["p1"]
-    on_empty, absent = unanswered(
+    on_empty, absent = list_unanswered(
         PROMPTS, some, UTILITY, failed={"ann": ["p2"]}, compared=found
     )
     assert (on_empty.question_id, on_empty.lacking, on_empty.failed) == ("p1", ("bob",), ("bob",))  # fmt: skip
@@ -140,10 +140,10 @@ def test_prompts_after_a_limit_were_not_planned_and_an_unknown_verdict_is_missin
     some = {**answers, "zoe": first}
     compared = pair_up(PROMPTS, some, UTILITY, limit=3)
     how = {"failed": {}, "compared": compared}
-    assert unanswered(PROMPTS, some, UTILITY, limit=3, **how) == []
-    assert len(unanswered(PROMPTS, some, UTILITY, **how)) == 2
+    assert list_unanswered(PROMPTS, some, UTILITY, limit=3, **how) == []
+    assert len(list_unanswered(PROMPTS, some, UTILITY, **how)) == 2
     judgments = [judged("A", "B", compared[0]), judged("INVALID", "B", compared[1])]
-    assert [m.models for m in unjudged(compared, judgments)] == [
+    assert [m.models for m in list_unjudged(compared, judgments)] == [
         c.entrants for c in compared[1:]
     ]
 
@@ -206,19 +206,21 @@ def test_law_who_is_shown_first_in_one_order_depends_on_the_prompt_and_the_two_a
     n_swapped = 0
     for number in range(2000):
         one = replace(COMPARISON, prompt_id=f"p{number}")
-        (swap,) = swaps(one, 0.0)
-        assert swaps(one.swapped(), 0.0) == (not swap,)
-        assert swaps(replace(one, dimension="tone", response_a="?"), 0.0) == (swap,)
+        (swap,) = choose_orders(one, 0.0)
+        assert choose_orders(one.swapped(), 0.0) == (not swap,)
+        assert choose_orders(replace(one, dimension="tone", response_a="?"), 0.0) == (
+            swap,
+        )
         n_swapped += swap
     assert abs(n_swapped - 1000) < 4 * math.sqrt(500)
-    assert swaps(COMPARISON, 1.0) == (False, True)
+    assert choose_orders(COMPARISON, 1.0) == (False, True)
     equal = replace(COMPARISON, response_b=COMPARISON.response_a)
-    assert swaps(equal, 0.0) == (False, True)
+    assert choose_orders(equal, 0.0) == (False, True)
 
 
 def test_law_a_larger_share_adds_comparisons_in_both_orders_and_changes_no_other():
     asked = [replace(COMPARISON, prompt_id=f"p{number}") for number in range(2000)]
-    few, more = ([swaps(one, share) for one in asked] for share in (0.2, 0.5))
+    few, more = ([choose_orders(one, share) for one in asked] for share in (0.2, 0.5))
     for before, after in zip(few, more, strict=True):
         assert set(before) <= set(after)
         assert before == after or len(before) == 1

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis import people
-from elo_exp.analysis.agreement import errors
+from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import of_judge, of_lead
-from elo_exp.analysis.separated import rate_all
+from elo_exp.analysis.conclusions.people import conclude_judge, conclude_lead
+from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key
@@ -43,7 +43,7 @@ KEY = Key(key="ab" * 32)
 
 
 def test_every_prompt_comes_once_before_any_comes_twice_and_pairs_are_balanced():
-    shown = labels.drawn(WORLD.comparisons, 90, seed=1)
+    shown = labels.draw_comparisons(WORLD.comparisons, 90, seed=1)
     for start in (0, 30, 60):
         assert len({one.prompt_id for one in shown[start : start + 30]}) == 30
     n_of_pair = Counter(frozenset(one.entrants) for one in shown)
@@ -54,35 +54,35 @@ def test_every_prompt_comes_once_before_any_comes_twice_and_pairs_are_balanced()
 
 
 def test_more_comparisons_of_a_seed_go_on_where_fewer_ended_and_there_are_no_more_than_all():
-    every = labels.drawn(WORLD.comparisons, 1000, seed=3)
+    every = labels.draw_comparisons(WORLD.comparisons, 1000, seed=3)
     assert len(every) == len(WORLD.comparisons) == 180
-    assert labels.drawn(WORLD.comparisons, 40, seed=3) == every[:40]
-    assert labels.drawn(WORLD.comparisons, 40, seed=4) != every[:40]
+    assert labels.draw_comparisons(WORLD.comparisons, 40, seed=3) == every[:40]
+    assert labels.draw_comparisons(WORLD.comparisons, 40, seed=4) != every[:40]
 
 
 def test_law_whatever_was_answered_the_same_comparisons_are_drawn():
     longer = [replace(one, response_a="x" * 9) for one in WORLD.comparisons]
     ids = [
-        [KEY.id(one) for one in labels.drawn(some, 50, seed=0)]
+        [KEY.id(one) for one in labels.draw_comparisons(some, 50, seed=0)]
         for some in (WORLD.comparisons, longer)
     ]
     assert ids[0] == ids[1]
 
 
 def test_annotators_have_comparisons_of_their_own_first_and_second_opinions_last():
-    shown = labels.drawn(WORLD.comparisons, 60, seed=0)
-    one, two, three = labels.dealt(shown, 3, 0.2)
+    shown = labels.draw_comparisons(WORLD.comparisons, 60, seed=0)
+    one, two, three = labels.assign_to_annotators(shown, 3, 0.2)
     assert [len(some) for some in (one, two, three)] == [24, 24, 24]
     assert one[:20] == shown[::3]
     assert one[20:] == two[:4] and two[20:] == three[:4] and three[20:] == one[:4]
-    assert labels.dealt(shown, 1, 0.2) == [shown]
+    assert labels.assign_to_annotators(shown, 1, 0.2) == [shown]
 
 
 def test_half_the_width_takes_four_times_the_labels():
     """180 for four entrants, by the simulations below: 200 labels know differences to 92 points."""
     assert people.labels_needed(4, 100.0) == 180
     assert people.labels_needed(4, 50.0) == pytest.approx(4 * 179.6, abs=1)
-    assert people.minutes(180) == 90
+    assert people.labelling_minutes(180) == 90
 
 
 def test_an_id_names_both_the_comparison_and_the_answer_shown_first_to_who_has_the_key():
@@ -107,7 +107,7 @@ def test_a_comparison_counts_once_however_many_have_labelled_it():
         battle("a", "b", "tie", question_id="4", dimension="d"),
         battle("b", "a", "tie (bothbad)", question_id="4", dimension="d"),
     ]
-    one, two, three, four = labels.joined(votes)
+    one, two, three, four = labels.average_votes(votes)
     assert (one.winner, one.score) == ("model_b", pytest.approx(1 / 3))
     assert (two.winner, two.score) == ("model_b", None)
     assert (three.winner, four.winner) == ("tie (bothbad)", "tie")
@@ -124,12 +124,12 @@ def test_several_answers_of_an_entrant_are_comparisons_of_their_own():
         ("anna", labels.Label(page="", browser="", id="", choice="1"), shown)
         for shown in known.values()
     ]
-    votes = labels.votes(rows)
-    first, second = labels.joined(votes)
+    votes = labels.votes_from_labels(rows)
+    first, second = labels.average_votes(votes)
     assert (first.draw_a, second.draw_a) == (0, 1)
     by = {"anna": votes[:2], "ben": votes[2:]}  # of different answers
     none = Battles.from_rows([])
-    mutual = people.agreements(by, none, name="opus", dimension="d")[1]
+    mutual = people.compare_with_people(by, none, name="opus", dimension="d")[1]
     assert mutual["n_comparisons"] == 0
 
 
@@ -162,7 +162,7 @@ def test_a_lead_is_confirmed_contradicted_or_open(
     of_people: Difference | None, n_more: int | None, said: str
 ):
     scope = Scope(kind="people")
-    found = of_lead(LEAD, of_people, n_more=n_more, scope=scope)
+    found = conclude_lead(LEAD, of_people, n_more=n_more, scope=scope)
     assert words.state(found, 100.0) == said
     assert (found.subject, found.rival) == ("ann", "bob")
     if of_people is not None and of_people.higher == "bob":
@@ -191,12 +191,12 @@ def test_a_difference_that_skipped_comparisons_may_explain_is_open():
         MissingBattle(model_a="bob", model_b="ann", question_id=f"q{q}", judge_model=f"p{q % 7}")
         for q in range(36, 56)
     ]  # fmt: skip
-    tested = differences(rate_all(BRADLEY_TERRY, battles))
+    tested = differences(rate_with_unbeaten(BRADLEY_TERRY, battles))
     assert [one.significant for one in tested] == [True]
     (found,) = people.count_skipped(tested, battles, {"d": skipped}, BRADLEY_TERRY)
     assert not found.significant and (found.p_holm or 0.0) > 0.05
     assert [*people.count_skipped(tested, battles, {}, BRADLEY_TERRY)] == tested
-    said = of_lead(LEAD, found, n_more=9, scope=Scope(), n_skipped=20)
+    said = conclude_lead(LEAD, found, n_more=9, scope=Scope(), n_skipped=20)
     assert (
         words.state(said, 100.0)
         == "open: the 20 skipped comparisons may explain the difference"
@@ -207,17 +207,17 @@ def test_labels_more_are_those_that_show_the_difference_four_times_in_five():
     """An error of 40 at 200 labels; six tests, so p < .05 / 6, 2.64 errors, and .84 for the power."""
     found = difference("ann", "bob", 120.0)
     asked = {"n_labels": 200, "n_tests": 6, "half_width": 100.0}
-    n = people.labels_more(found, **asked)
+    n = people.labels_to_decide(found, **asked)
     assert n == pytest.approx(200 * ((2.64 + 0.84) * 40 / 120) ** 2 - 200, abs=5)
     # a smaller difference than was asked for is not looked for
     small, hundred = (
-        people.labels_more(difference("ann", "bob", value), **asked)
+        people.labels_to_decide(difference("ann", "bob", value), **asked)
         for value in (3.0, 100.0)
     )
     assert small == hundred > n
     enough = difference("ann", "bob", 3.0, std_error=20.0)
-    assert people.labels_more(enough, **asked) == 0
-    assert people.labels_more(None, **asked) is None
+    assert people.labels_to_decide(enough, **asked) == 0
+    assert people.labels_to_decide(None, **asked) is None
 
 
 ROW = {
@@ -236,7 +236,7 @@ ROW = {
 def contradicted(higher: str = "ann") -> list[Conclusion]:
     found = difference("bob", higher, 90.0, **SIGNIFICANT)
     lead = replace(LEAD, higher=higher)
-    return [of_lead(lead, found, n_more=None, scope=Scope(kind="people"))]
+    return [conclude_lead(lead, found, n_more=None, scope=Scope(kind="people"))]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def contradicted(higher: str = "ann") -> list[Conclusion]:
 def test_a_judge_whose_lead_is_contradicted_loses_leads(
     state: str, kind: str, said: str
 ):
-    found = of_judge({**ROW, "state": state}, contradicted(), kind=kind)
+    found = conclude_judge({**ROW, "state": state}, contradicted(), kind=kind)
     assert found is not None
     assert found.state == ("caution" if state == "leads" else state)
     assert tournament.sentence(found) == said
@@ -274,7 +274,7 @@ def test_a_judge_whose_lead_is_contradicted_loses_leads(
 def test_a_revoked_lead_at_equal_length_says_so():
     raw = {"raw_difference": 310.0, "raw_ci_low": 240.0, "raw_ci_high": 380.0}
     row = {**ROW, "state": "leads", "adjusted_for": ["length"], **raw}
-    found = of_judge(row, contradicted(), kind="model")
+    found = conclude_judge(row, contradicted(), kind="model")
     assert found is not None
     said = tournament.sentence(found)
     assert said.startswith("at equal length, the judge prefers ann to bob by 275 ")
@@ -292,7 +292,7 @@ def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
     """Its kappa is -0.01 up to 0.10, from 20 comparisons on; fewer do not tell."""
     row = {"kappa": -0.01, "ci_low": low, "ci_high": 0.10, "n_comparisons": n}
     assert people.is_at_chance(row) is is_chance
-    found = of_judge({**ROW, "state": "leads"}, [], kind="model", agreement=row)
+    found = conclude_judge({**ROW, "state": "leads"}, [], kind="model", agreement=row)
     assert (found is not None) == bool(is_chance)
     if found is not None:
         assert found.state == "caution"
@@ -342,7 +342,7 @@ def test_labels_that_people_skip_do_not_bring_a_lead_back(
     assert found is hides
     hiding = n_skipped if found else 0
     row = {**ROW, "state": "leads"}
-    corrected = of_judge(row, [], kind="model", n_hiding=hiding)
+    corrected = conclude_judge(row, [], kind="model", n_hiding=hiding)
     assert (corrected is not None) == hides
     if corrected is not None:
         assert corrected.state == "caution"
@@ -352,9 +352,13 @@ def test_labels_that_people_skip_do_not_bring_a_lead_back(
 
 def test_what_is_not_said_of_the_first_is_not_corrected():
     """A conclusion that names no first stays, and so does one whose own leads all stand."""
-    assert of_judge({**ROW, "state": "undecided"}, contradicted(), kind="model") is None
     assert (
-        of_judge({**ROW, "state": "leads"}, contradicted("cat"), kind="model") is None
+        conclude_judge({**ROW, "state": "undecided"}, contradicted(), kind="model")
+        is None
+    )
+    assert (
+        conclude_judge({**ROW, "state": "leads"}, contradicted("cat"), kind="model")
+        is None
     )
 
 
@@ -785,7 +789,7 @@ def test_an_error_is_another_outcome_than_a_label():
     ]
     one = [battle("b", "a", "model_b", question_id=q) for q in "123"]
     other = [battle("a", "b", "tie", question_id=q) for q in "12"]
-    found, prompts = errors(
+    found, prompts = label_errors(
         Battles.from_rows(people_say),
         {"one": Battles.from_rows(one), "other": Battles.from_rows(other)},
     )

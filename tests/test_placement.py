@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit
 
 from elo_exp.arena import placement
-from elo_exp.arena.placement import Draw, temperature
+from elo_exp.arena.placement import DrawnBattle, fit_temperature
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -35,7 +35,7 @@ def human_battles(n: int) -> list[Battle]:
     return found
 
 
-def placed(draws: list[Draw], ability: float) -> Battles:
+def placed(draws: list[DrawnBattle], ability: float) -> Battles:
     """A new model against the drawn opponents, in both orders by a judge without ties."""
     rng = np.random.default_rng(0)
     rows = []
@@ -74,7 +74,7 @@ def rated(*battles: Battles, **changes: Any) -> Leaderboard:
 ROWS = human_battles(2000)
 ARENA = arena(ROWS)
 HUMAN = ARENA.battles
-DRAWS = placement.draws(ARENA, NAMES, seed=1)
+DRAWS = placement.draw_battles(ARENA, NAMES, seed=1)
 
 
 # Which battles
@@ -83,22 +83,22 @@ DRAWS = placement.draws(ARENA, NAMES, seed=1)
 def test_an_anchor_is_a_model_with_enough_human_battles() -> None:
     rare = battle("rare", "m0", question_id="x")
     some = arena([*ROWS, *[rare] * 9])
-    assert placement.anchors(some, 10) == NAMES
-    assert placement.anchors(some, 9) == [*NAMES, "rare"]
+    assert placement.find_anchors(some, 10) == NAMES
+    assert placement.find_anchors(some, 9) == [*NAMES, "rare"]
     assert some.battles.among(NAMES).rows() == ROWS
     most = int(HUMAN.n_battles().max())
     words = (
         rf"0 models of ours have 10000 human battles or more \(most: m\d with {most}\)"
     )
     with pytest.raises(UserError, match=words):
-        placement.anchors(ARENA, 10_000)
+        placement.find_anchors(ARENA, 10_000)
 
 
 def test_a_larger_draw_begins_with_the_smaller_one() -> None:
     """So that more battles ask the judge nothing twice; another seed draws others."""
-    assert placement.first(DRAWS, 50) == placement.first(DRAWS, 200)[:50]
-    assert placement.first(DRAWS, 50, DRAWS[:50]) == DRAWS[50:100]
-    again, other = (placement.draws(ARENA, NAMES, seed=seed) for seed in (1, 2))
+    assert placement.take_first(DRAWS, 50) == placement.take_first(DRAWS, 200)[:50]
+    assert placement.take_first(DRAWS, 50, DRAWS[:50]) == DRAWS[50:100]
+    again, other = (placement.draw_battles(ARENA, NAMES, seed=seed) for seed in (1, 2))
     assert again == DRAWS != other
 
 
@@ -114,7 +114,7 @@ def test_the_side_is_drawn_like_a_coin() -> None:
 
 def test_only_anchors_are_met_and_each_once_on_a_question() -> None:
     many, other = (battle("m0", name, question_id="q") for name in ("m1", "m7"))
-    drawn = placement.draws(arena([*[many] * 50, other]), ["m0", "m1"], seed=1)
+    drawn = placement.draw_battles(arena([*[many] * 50, other]), ["m0", "m1"], seed=1)
     assert sorted(draw.opponent for draw in drawn) == ["m0", "m1"]
 
 
@@ -123,25 +123,27 @@ def test_of_each_language_so_many_are_drawn_at_most(sides: int) -> None:
     """The first in the random order; a language that has fewer gives them all."""
     languages = ["en", "fr", "en", "de", None] * 20
     some = replace(arena(human_battles(100)), languages=languages)
-    every = placement.draws(some, NAMES, seed=1, sides=sides)
-    capped = placement.draws(some, NAMES, seed=1, sides=sides, max_per_language=25)
+    every = placement.draw_battles(some, NAMES, seed=1, sides=sides)
+    capped = placement.draw_battles(
+        some, NAMES, seed=1, sides=sides, max_per_language=25
+    )
     english = [draw for draw in every if languages[draw.at[1]] == "en"]
     assert capped == [draw for draw in every if draw not in english[25 * sides :]]
 
 
 def test_adaptive_opponents_stand_near_the_estimate() -> None:
     """Abilities lie 2/7 log-odds or 50 points apart: within 78 points of m7 there is m6."""
-    candidates = placement.draws(ARENA, NAMES, seed=1, sides=2)
-    taken = placement.first(candidates, 100)
+    candidates = placement.draw_battles(ARENA, NAMES, seed=1, sides=2)
+    taken = placement.take_first(candidates, 100)
     known = HUMAN.concatenate(placed(DRAWS[:400], ABILITY["m7"]))
-    found = placement.adaptive(candidates, 1500, taken, known, "new")
+    found = placement.draw_near_rating(candidates, 1500, taken, known, "new")
     assert len({draw.at for draw in found}) == 1500
     assert not {draw.at for draw in found} & {draw.at for draw in taken}
     assert {draw.opponent for draw in found[:400]} == {"m6", "m7"}
     assert "m0" not in {draw.opponent for draw in found}
     one = Battles.from_rows([battle("new", "m7")])
-    first = placement.first(candidates, 50, taken)
-    assert placement.adaptive(candidates, 50, taken, one, "new") == first
+    first = placement.take_first(candidates, 50, taken)
+    assert placement.draw_near_rating(candidates, 50, taken, one, "new") == first
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_a_model_without_a_rating_is_looked_for_at_the_end_that_it_is_beyond(
 ) -> None:
     one = battle("new", "m3", winner, question_id="x")
     known = Battles.from_rows([one]).concatenate(HUMAN)
-    found = placement.adaptive(DRAWS, 200, (), known, "new")
+    found = placement.draw_near_rating(DRAWS, 200, (), known, "new")
     assert {draw.opponent for draw in found} <= set(end)
 
 
@@ -168,7 +170,7 @@ def test_predicted_and_observed_shares_by_hand() -> None:
     )
     some = Battles.from_rows([one, both, split])
     board = rated(some, HUMAN)
-    m0, m7 = placement.opponents(some, ["new"], board)
+    m0, m7 = placement.compare_with_opponents(some, ["new"], board)
     one = {"opponent": "m7", "n_battles": 1, "n_games": 1, "observed": 0.5}
     assert m7.items() >= one.items()
     gap = (board.row("new").rating or 0) - (board.row("m0").rating or 0)
@@ -220,5 +222,5 @@ def test_the_temperature_is_how_far_humans_follow_the_judge(
 ) -> None:
     """Two thirds say something; the error of T is 1 / sqrt(4000 p (1 - p)) = .04 at T = 1.5. It is
     never below 0, where humans contradict the judge, and at most 10. Nine battles do not tell."""
-    assert temperature(*pairs(n, t=t)) == pytest.approx(expected, abs=error)
-    assert temperature(*pairs(9, t=t)) is None
+    assert fit_temperature(*pairs(n, t=t)) == pytest.approx(expected, abs=error)
+    assert fit_temperature(*pairs(9, t=t)) is None

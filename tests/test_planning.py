@@ -17,12 +17,12 @@ import pytest
 from elo_exp import progress
 from elo_exp.data.pairing import pair_up
 from elo_exp.pipeline.plan_table import plan_table, spend
-from elo_exp.pipeline.planning import Plan, PlanRow, plan
+from elo_exp.pipeline.planning import Plan, PlanRow, make_plan
 from elo_exp.records import JudgeReply, Response, UserError
-from elo_exp.store.caps import Account, Caps, charge, pay
+from elo_exp.store.caps import Account, Caps, pay, reserve_charge
 from elo_exp.store.database import Database
 from elo_exp.store.store import Store
-from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
+from elo_exp.store.usage import TOKEN_FIELDS, Usage, total_dollars
 from tests.data import BLEEDING, prompt, responses, shipped
 
 PROMPTS = [BLEEDING, prompt(2, "When will I die?")]
@@ -68,12 +68,12 @@ def test_a_worked_example_with_equal_texts():
     on_p2 = [r.key for r in requests if r.subject.prompt_id == "p2"]
     stored = [on_p1[0], on_p2[0], on_p2[5], "another query"]
     under_way = [*on_p2[:3], "another query"]
-    found = plan(requests, DOLLAR, stored, under_way)
+    found = make_plan(requests, DOLLAR, stored, under_way)
     (row,) = found.rows
     assert (row.n_prompts, row.n_entrants, row.pairs, row.queries) == (2, 3, 6, 12)
     assert (row.stored, row.under_way, row.new, row.shared) == (3, 2, 4, 3)
     assert (found.new, found.dollars) == (4, pytest.approx(4.0))
-    (row,) = plan(requests, DOLLAR, stored, under_way, stored_only=True).rows
+    (row,) = make_plan(requests, DOLLAR, stored, under_way, stored_only=True).rows
     assert (row.stored, row.new, row.left_out, row.shared) == (3, 0, 6, 3)
     assert row.dollars == 0
 
@@ -93,7 +93,7 @@ def test_a_worked_example_of_power_with_two_opponents_each():
     )
     pairs = pair_up(prompts, answers, UTILITY, opponents=2)
     requests = [UTILITY.request(pair, judge="x", position_swap=False) for pair in pairs]
-    (row,) = plan(requests, DOLLAR, [], []).rows
+    (row,) = make_plan(requests, DOLLAR, [], []).rows
     assert (row.n_prompts, row.n_entrants, row.pairs) == (8, 6, 48)
     assert (row.opponents, row.both_orders) == (2, 0)
     assert row.detects == pytest.approx(434, abs=0.5)
@@ -183,7 +183,7 @@ def test_a_plan_that_a_cap_of_the_store_has_no_room_for_is_refused(store):
     store.account = Account(caps=Caps(month_usd=15.0))
 
     def paid(db: Database) -> None:
-        charge(db, store.account, "batch", 4.0)
+        reserve_charge(db, store.account, "batch", 4.0)
         pay(db, "batch", 1.0)
 
     store.write(paid)
@@ -280,10 +280,10 @@ def test_a_worked_example_of_a_run_s_usage():
         )
         usage.count(response)
     assert (usage.judge_calls, usage.responses_generated) == (5, 2)
-    tokens_by_class = [getattr(usage, name) for name in TOKEN_CLASSES]
+    tokens_by_class = [getattr(usage, name) for name in TOKEN_FIELDS]
     assert tokens_by_class == [900, 2000, 2500, 2500, 700]
     assert usage.dollars_by_dimension == {"factuality": 0.375, "calibration": 0.5}
-    assert paid(dataclasses.asdict(usage)) == 1.0625
+    assert total_dollars(dataclasses.asdict(usage)) == 1.0625
     assert spend(usage) == (
         "spent $1.0000 (calibration $0.5000, factuality $0.3750): 900 tokens in, 4,500 written to "
         "the prompt cache, 2,500 read from it, 700 out"
@@ -320,17 +320,17 @@ def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(monkeypatch, l
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     for n in progress.track(range(3), label="judging", total=3):
-        progress.note(f"${n} of $9 spent; [/v1/messages] is [bold]slow")
+        progress.show_note(f"${n} of $9 spent; [/v1/messages] is [bold]slow")
     assert "$2 of $9 spent; [/v1/messages] is [bold]slow" in terminal.getvalue()
     assert logged() == []
-    progress.note("after the bar")
+    progress.show_note("after the bar")
     assert logged() == ["after the bar"]
 
 
 def test_long_work_logs_how_much_of_it_is_done(monkeypatch, logged):
     now = itertools.count(0.0, 4.0)  # each look at the clock, four seconds later
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    with progress.meter("playing match orders", total=500) as tell:
+    with progress.track_amount("playing match orders", total=500) as tell:
         for _ in range(8):
             tell(62.5)
     assert logged()[0].startswith("playing match orders: ")

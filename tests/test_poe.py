@@ -18,11 +18,11 @@ from elo_exp.data import bank
 from elo_exp.entrants import poe
 from elo_exp.files import write_jsonl
 from elo_exp.models.multihead import (
-    Decoded,
+    DecodedAnswer,
     MultiHead,
     Sampling,
     decode,
-    geometry,
+    measure_geometry,
     p_correct,
     step,
 )
@@ -64,17 +64,17 @@ def model(tmp_path_factory) -> Any:
 @pytest.fixture(scope="module")
 def updates(model, tmp_path_factory) -> list[Any]:
     """Of four heads."""
-    sizes, folder = geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
+    sizes, folder = measure_geometry(model, DEPTH), tmp_path_factory.mktemp("updates")
     paths = [
         save(folder / f"{i}.safetensors", tensors(sizes, seed=i)) for i in range(4)
     ]
-    files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
-    return [poe.read([file], sizes) for file in files]
+    files = [poe.AdapterFile(path, poe.AdapterManifest()) for path in paths]
+    return [poe.read_updates([file], sizes) for file in files]
 
 
 @pytest.fixture(scope="module")
 def heads(model, updates) -> MultiHead:
-    return MultiHead(model, geometry(model, DEPTH), updates)
+    return MultiHead(model, measure_geometry(model, DEPTH), updates)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def wholes(model, updates) -> list[Any]:
 
 
 @torch.inference_mode()
-def decoded(heads: MultiHead, sampling: Sampling, *some: int) -> list[Decoded]:
+def decoded(heads: MultiHead, sampling: Sampling, *some: int) -> list[DecodedAnswer]:
     """Answers to all of ROWS together, or to some of them."""
     chosen = list(some or range(len(ROWS)))
     width = max(len(ROWS[i]) for i in chosen)
@@ -147,7 +147,7 @@ def test_a_batch_answers_as_whole_models_one_prompt_at_a_time(
 
 
 def test_equal_heads_reject_nothing(model):
-    plain = MultiHead(model, geometry(model, DEPTH), [{}] * N_HEADS)
+    plain = MultiHead(model, measure_geometry(model, DEPTH), [{}] * N_HEADS)
     for sampling in (SAMPLING, GREEDY):
         for answer in decoded(plain, sampling):
             assert answer.accepted == [True] * N_TOKENS
@@ -192,7 +192,7 @@ def test_the_witness_is_the_head_behind_the_first_token(heads, wholes, how):
 
 # The entrant
 
-PROMPTS = bank.load(BANK)[:8]
+PROMPTS = bank.load_bank(BANK)[:8]
 
 
 @pytest.fixture(scope="module")
@@ -228,13 +228,15 @@ def answers(entrant: Any, prompts: Any = PROMPTS[:3]) -> list[Response]:
 def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
     """Greedy: what generate gives with the security and the robustness update merged in."""
     greedy = entrant(folder, "security_plus_robustness", temperature=None)
-    lm = models.load(greedy.weights)
+    lm = models.load_weights(greedy.weights)
     for prompt, answer in zip(PROMPTS[:3], answers(greedy), strict=True):
         found = answer.diagnostics
         name = f"shard_{found['draft_head_idx']}_lora.safetensors"
         paths = [folder / kind / name for kind in ("security", "robustness")]
-        files = [poe.AdapterFile(path, poe.Manifest()) for path in paths]
-        whole = merged(lm.model, poe.read(files, geometry(lm.model, DEPTH)), DEPTH)
+        files = [poe.AdapterFile(path, poe.AdapterManifest()) for path in paths]
+        whole = merged(
+            lm.model, poe.read_updates(files, measure_geometry(lm.model, DEPTH)), DEPTH
+        )
         ids, mask = lm.padded([greedy.chat_ids(lm, prompt.sent(None))])
         made = whole.generate(ids, attention_mask=mask, max_new_tokens=12)
         tokens = made[0, ids.shape[1] :].tolist()

@@ -503,7 +503,7 @@ def test_a_server_that_goes_away_is_waited_for_or_the_run_ends_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     """A line when the waiting begins, and one when it ends; the heartbeat goes on, too."""
-    monkeypatch.setattr(claims_module, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(claims_module, "HEARTBEAT_INTERVAL_SECONDS", 0.05)
     server = OwnServer()
     try:
         with Store(server.url, wait_minutes=1) as store, Claims(store) as claims:

@@ -15,11 +15,11 @@ from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.power import (
     Precision,
     assumed_sigma,
-    detectable,
-    precision,
+    detectable_difference,
+    estimate_precision,
     prompts_needed,
 )
-from elo_exp.data.pairing import meetings
+from elo_exp.data.pairing import choose_pairs
 from elo_exp.ratings.leaderboard import Leaderboard
 from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 
@@ -45,7 +45,7 @@ EQUALLY_SURE = 450 * (np.eye(3) - 1 / 3)  # every difference has an error of 30 
 def test_a_worked_example():
     """100 prompts leave an error of 30 points: one prompt has 300. A difference is found with 80 %
     power at 1.98 + 0.85 = 2.83 errors, of 99 degrees of freedom; of three tests at 2.44 + 0.85."""
-    (found,) = precision({"factuality": board(EQUALLY_SURE, 100)})
+    (found,) = estimate_precision({"factuality": board(EQUALLY_SURE, 100)})
     assert found == Precision(
         dimension="factuality",
         n_prompts=100,
@@ -60,10 +60,12 @@ def test_a_worked_example():
 
 def test_the_average_pair_is_a_root_mean_square_and_all_dimensions_count_as_tests():
     two = board(225 * (2 * np.eye(2) - 1), 50, RATINGS[:2])
-    first, second = precision({"one": board(np.diag([100, 300, 500]), 100), "two": two})
+    first, second = estimate_precision(
+        {"one": board(np.diag([100, 300, 500]), 100), "two": two}
+    )
     assert first.sigma == pytest.approx(math.sqrt(600 * 100))  # pairs: 400, 600 and 800
     assert (first.n_tests, second.n_tests, second.n_prompts) == (4, 4, 50)
-    expected = detectable(30 * math.sqrt(50), 50, alpha=0.05 / 4)
+    expected = detectable_difference(30 * math.sqrt(50), 50, alpha=0.05 / 4)
     assert second.detectable_corrected == pytest.approx(expected)
 
 
@@ -71,16 +73,16 @@ def test_the_average_pair_is_a_root_mean_square_and_all_dimensions_count_as_test
     ("covariance", "n_prompts"), [(np.full((3, 3), np.nan), 1), (np.zeros((3, 3)), 20)]
 )
 def test_prompts_that_tell_no_error_find_nothing(covariance: object, n_prompts: int):
-    (found,) = precision({"d": board(covariance, n_prompts)})
+    (found,) = estimate_precision({"d": board(covariance, n_prompts)})
     assert found == Precision(dimension="d", n_prompts=n_prompts, n_tests=0)
-    assert precision({}) == []
+    assert estimate_precision({}) == []
 
 
 @pytest.mark.parametrize("n_tests", [1, 6, 45])
 @pytest.mark.parametrize("n_prompts", [10, 143, 2000])
 def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
     effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
-    found = detectable(250.0, n_prompts, alpha=0.05 / n_tests)
+    found = detectable_difference(250.0, n_prompts, alpha=0.05 / n_tests)
     assert found == pytest.approx(
         250.0 * effect, rel=0.7 / n_prompts
     )  # two quantiles, nearly
@@ -91,17 +93,17 @@ def test_law_prompts_needed_and_the_detectable_difference_are_inverse(
     n: int, n_tests: int
 ):
     alpha = 0.05 / n_tests
-    found = detectable(264.0, n, alpha=alpha)
+    found = detectable_difference(264.0, n, alpha=alpha)
     assert prompts_needed(264.0, found * (1 + 1e-9), alpha=alpha) == n
-    assert detectable(264.0, 4 * n, alpha=alpha) <= found / 2 * (1 + 1e-9)
-    assert detectable(264.0, n, alpha=0.05 / (n_tests + 1)) > found
+    assert detectable_difference(264.0, 4 * n, alpha=alpha) <= found / 2 * (1 + 1e-9)
+    assert detectable_difference(264.0, n, alpha=0.05 / (n_tests + 1)) > found
 
 
 @pytest.mark.parametrize(
     ("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (0, 0)]
 )
 def test_without_prompts_or_opponents_nothing_is_found(n_prompts: int, n_entrants: int):
-    assert detectable(assumed_sigma(n_entrants), n_prompts) == math.inf
+    assert detectable_difference(assumed_sigma(n_entrants), n_prompts) == math.inf
 
 
 # Standard errors relative to all pairs in both orders, by simulation
@@ -147,11 +149,11 @@ def test_simulated_widths_of_fewer_pairs_and_orders(
     every = Tournament(ratings=tuple(truth), **changes).columns(24_000 // m, rng)  # type: ignore[arg-type]
     chosen: list[bool] = []
     for question in every.questions:
-        met = set(meetings(every.models, question, opponents))
+        met = set(choose_pairs(every.models, question, opponents))
         chosen += [pair in met for pair in itertools.combinations(every.models, 2)]
     some = in_one_order(every.select(np.array(chosen)), rng, both_orders=both_orders)
     boards = BRADLEY_TERRY.rate({"every": every, "some": some})
-    before, after = (found.sigma or 0.0 for found in precision(boards))
+    before, after = (found.sigma or 0.0 for found in estimate_precision(boards))
     stretch = (boards["some"].rating @ truth) / (boards["every"].rating @ truth)
     found = after / before / (1.0 if opponents else stretch)
     assert found == pytest.approx(expected, rel=0.05)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.judges import LABELS, share
 from elo_exp.records import JudgeReply, Judgment, UserError, Verdict
 from elo_exp.store.store import Store
@@ -65,21 +65,21 @@ def judgment(*raw: Verdict) -> Judgment:
 
 def test_a_battles_score_is_the_mean_of_both_orders_and_labels_stay_beside_it():
     """.9 for ann, then .6 for bob, who is shown first: ann has .9 and .4."""
-    (found,) = from_judgments(
+    (found,) = battles_from_judgments(
         [judgment(verdict("A", 0.9), verdict("A", 0.6, swapped=True))]
     )
     assert found.score == pytest.approx(0.65)
     assert (found.verdict_ab, found.verdict_ba) == ("model_a", "model_b")
-    (one,) = from_judgments([judgment(verdict("A", 0.9, swapped=True))])
+    (one,) = battles_from_judgments([judgment(verdict("A", 0.9, swapped=True))])
     assert one.score == pytest.approx(0.1)
 
 
 def test_a_label_beside_a_share_gives_no_score_and_a_repeat_does_not_count():
-    (mixed,) = from_judgments(
+    (mixed,) = battles_from_judgments(
         [judgment(verdict("A", 0.9), verdict("A", None, swapped=True))]
     )
     assert mixed.score is None
-    (again,) = from_judgments(
+    (again,) = battles_from_judgments(
         [judgment(verdict("A", 0.9), verdict("A", 0.1, repeat=1))]
     )
     assert again.score == 0.9
@@ -117,7 +117,9 @@ def test_stored_replies_of_a_local_judge_are_read_as_shares_and_nothing_is_judge
             found = pipeline.judge_pairs(
                 {"factuality": comparisons(2)}, [short()], of, store
             )
-            return from_judgments(found["factuality"]), store.usage.verdicts_stored
+            return battles_from_judgments(
+                found["factuality"]
+            ), store.usage.verdicts_stored
 
     labels, n_stored = battles()
     assert n_stored == 0
@@ -171,7 +173,9 @@ def test_one_token_is_asked_for_behind_the_lead_and_read_with_what_it_could_have
         assert [v.share for v in one.raw] == pytest.approx([of_a, of_a])
         assert [v.verdict for v in one.raw] == ["A", "A"]
         assert one.inconsistent
-    assert [b.score for b in from_judgments(judgments)] == pytest.approx([0.5] * 3)
+    assert [b.score for b in battles_from_judgments(judgments)] == pytest.approx(
+        [0.5] * 3
+    )
 
 
 def test_the_judge_may_name_another_lead_and_another_name_for_its_length():
@@ -261,7 +265,7 @@ def test_a_canary_of_zero_asks_a_refused_model_again():
 
 def _watched(server: OpenAiServer, *, canary: int = 20) -> None:
     """As a command has the judge asked."""
-    asking = pipeline.Asking(canary=canary, max_invalid=0.5)
+    asking = pipeline.JudgingSettings(canary=canary, max_invalid=0.5)
     wanted = {RUBRIC.dimension: comparisons(5, dimension=RUBRIC.dimension)}
     with Store(STORE) as store:
         pipeline.judge_pairs(

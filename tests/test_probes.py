@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from elo_exp.analysis.audit_decisions import Asked, Judged, Measure, decide, measures
+from elo_exp.analysis.audit_decisions import (
+    AskedQuestion,
+    JudgedQuestions,
+    Measure,
+    decide,
+    measure_probes,
+)
 from elo_exp.data import bank
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
@@ -41,7 +47,7 @@ def asked(
     form: str = "bold",
     both: bool = True,
     bound: float = 0.05,
-) -> tuple[Asked, Judgment]:
+) -> tuple[AskedQuestion, Judgment]:
     """A judged question, x first, then y first; then again, and a third time under a paraphrase."""
     question = Question(form=form, x="x", y="y", is_control=control, both_orders=both)
     comparison = replace(COMPARISON, prompt_id=prompt)
@@ -51,18 +57,20 @@ def asked(
                 position_swap=i % n == 1, repeat=i // n)
         for i, letter in enumerate(letters)
     ]  # fmt: skip
-    one = Asked(
+    one = AskedQuestion(
         probe=probe, kind=kind, bound=bound, question=question, comparison=comparison,
         queries=(), paraphrases=("r.md",) if len(letters) > 2 * n else (),
     )  # fmt: skip
     return one, reconcile(comparison, verdicts)
 
 
-def measured(*questions: tuple[Asked, Judgment]) -> dict[str, Measure]:
-    return {measure.name: measure for measure in measures(questions, 0.05)}
+def measured(*questions: tuple[AskedQuestion, Judgment]) -> dict[str, Measure]:
+    return {measure.name: measure for measure in measure_probes(questions, 0.05)}
 
 
-def values(*questions: tuple[Asked, Judgment], name: str = "style") -> list[float]:
+def values(
+    *questions: tuple[AskedQuestion, Judgment], name: str = "style"
+) -> list[float]:
     return measured(*questions)[name].values.tolist()
 
 
@@ -174,11 +182,11 @@ def test_a_paraphrase_is_ok_where_kappa_is_not_much_lower_than_that_of_a_repeat(
     paraphrase on three of four: 1 / (6 / 16) less on the half of one question."""
     steady = asked("A", "B", "A", "B", "A", "B", kind="floor")
     moved = asked("A", "A", "A", "A", "A", "B", kind="floor", prompt="p2")
-    found = measures([steady, moved], 0.05)[2]
+    found = measure_probes([steady, moved], 0.05)[2]
     assert (found.name, found.bound) == ("rubric: r.md", -0.1)
     assert found.values.tolist() == [0.0, pytest.approx(-0.5 / (6 / 16))]
     same = asked("A", "A", "A", "A", "A", "A", kind="floor")
-    assert not len(measures([same], 0.05)[2].values)
+    assert not len(measure_probes([same], 0.05)[2].values)
 
 
 def test_in_one_order_the_first_shown_tells_nothing_about_position():
@@ -370,7 +378,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         {"prompt": prompt.text, "reference": prompt.gold_answer, "label": "tie",
          "response_a": prompt.gold_answer, "response_b": f"{prompt.gold_answer} ",
          "author_a": "lexical", "author_b": "other"}
-        for prompt in bank.load(BANK) if prompt.gold_answer
+        for prompt in bank.load_bank(BANK) if prompt.gold_answer
     ]  # fmt: skip
     write_jsonl(folder / "gold.jsonl", rows)
     ran = run(*AUDIT, "figures=false", "audit.gold=gold.jsonl",
@@ -378,7 +386,9 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return ran.rows("verdicts.jsonl")
 
 
-def planted(rows: list[Any], fault: str, share: float, rng: Generator) -> Judged:
+def planted(
+    rows: list[Any], fault: str, share: float, rng: Generator
+) -> JudgedQuestions:
     """The questions of verdicts.jsonl; on a share of them, or of the queries, a fault decides."""
     found = []
     for row in rows:
@@ -436,7 +446,7 @@ def test_a_planted_fault_of_four_margins_is_found_and_one_of_two_is_never_ok(
     for margins, some in found.items():
         for _ in range(20):
             questions = planted(verdicts, fault, share_of(fault, margins), rng)
-            rows = decide(measures(questions, 0.05), 0.05)
+            rows = decide(measure_probes(questions, 0.05), 0.05)
             results = {row["probe"]: row["verdict"] for row in rows}
             some.append(results[probe])
             family = probe.partition(":")[0]

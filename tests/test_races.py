@@ -20,7 +20,7 @@ def drawn(chances: torch.Tensor, draw: int = races.DRAFT, step: int = 0) -> np.n
     """A token of each seed."""
     n = len(chances)
     noise = races.exponentials(MANY, n, draw=draw, step=step, device="cpu")
-    return races.winners(noise, chances.expand(len(MANY), n)).numpy()
+    return races.race_winners(noise, chances.expand(len(MANY), n)).numpy()
 
 
 # The noise
@@ -52,8 +52,8 @@ def test_no_number_is_zero_and_none_lets_an_impossible_token_win():
     """The extremes of 53 bits: u of 2**-54 and 1 are noise of 5.6e-17 and infinity."""
     noise = -torch.log1p(-torch.tensor([[2.0**-54, 1.0, 0.5]], dtype=torch.float64))
     assert noise[0, :2].tolist() == [pytest.approx(2.0**-54), float("inf")]
-    assert races.winners(noise, torch.tensor([[0.0, 0.9, 0.1]])).tolist() == [2]
-    assert races.winners(noise, torch.tensor([[1e-12, 0.9, 0.1]])).tolist() == [0]
+    assert races.race_winners(noise, torch.tensor([[0.0, 0.9, 0.1]])).tolist() == [2]
+    assert races.race_winners(noise, torch.tensor([[1e-12, 0.9, 0.1]])).tolist() == [0]
 
 
 # The law
@@ -72,7 +72,9 @@ def test_no_number_is_zero_and_none_lets_an_impossible_token_win():
 def test_the_token_with_the_least_noise_over_probability_wins(noise, top_p, token):
     """Probabilities .2, .5 and .3."""
     chances = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
-    found = races.winners(torch.tensor([noise], dtype=torch.float64), chances, top_p)
+    found = races.race_winners(
+        torch.tensor([noise], dtype=torch.float64), chances, top_p
+    )
     assert found.tolist() == [token]
 
 

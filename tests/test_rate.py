@@ -19,7 +19,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data, shipped, write_table
 
-COLUMNS = {name: name for name in battle_files.NAMES if name != "dimension"}
+COLUMNS = {name: name for name in battle_files.FIELDS if name != "dimension"}
 
 
 def bradley_terry(interval: str = "sandwich") -> BradleyTerry:

@@ -31,7 +31,7 @@ pytestmark = [
         reason="needs pip install 'elo-exp[real]'",
     ),
 ]
-PROMPTS = bank.load(BANK)[:4]
+PROMPTS = bank.load_bank(BANK)[:4]
 LENGTHS = (45, 50, 55, 60)  # of prompts, in tokens, so that a batch is padded
 FLOAT32 = {"dtype": "float32", "device": "cpu"}
 
@@ -113,7 +113,7 @@ def test_answers_alone_and_in_a_batch_of_four_are_equal_in_float32(folder):
     )
     for name, one in alone.items():
         assert one.diagnostics["token_ids"] == batch[name].diagnostics["token_ids"]
-    models.release()
+    models.release_weights()
 
 
 def test_races_draw_by_the_models_law(folder):
@@ -123,7 +123,7 @@ def test_races_draw_by_the_models_law(folder):
     for start in range(0, 20_000, n):
         seeds = range(start, start + n)
         noise = races.exponentials(seeds, len(law), draw=0, step=0, device="cpu")
-        tokens = races.winners(noise, law.expand(n, -1))
+        tokens = races.race_winners(noise, law.expand(n, -1))
         counts += np.bincount(tokens, minlength=len(law))
     expected = 20_000 * law.numpy()
     often = expected >= 5
@@ -163,7 +163,7 @@ def apart_in_draws(p: torch.Tensor, q: torch.Tensor, seeds: range) -> tuple[int,
                 [seed], len(one), draw=0, step=step, device="cpu"
             )
             both = torch.stack([one, other])
-            first, second = races.winners(noise.expand(2, -1), both).tolist()
+            first, second = races.race_winners(noise.expand(2, -1), both).tolist()
             n += first != second
     return n, len(seeds) * len(p)
 
@@ -200,4 +200,4 @@ def test_races_keep_two_distributions_close_that_are_close(folder):
         assert 2 * races_ < inversion
         error = (races_ / n_draws) ** 0.5
         assert abs(n / n_draws - races_) < 4 * error + 1 / n_draws
-    models.release()
+    models.release_weights()

@@ -20,7 +20,7 @@ from elo_exp.records import (
     Response,
     Verdict,
     canonical_json,
-    fingerprint,
+    make_fingerprint,
 )
 from tests.data import COMPARISON
 
@@ -79,7 +79,7 @@ RECORDS: list[Record] = [
 def test_the_fingerprint_of_a_known_value_never_changes():
     """Every stored answer is found by such a name: if it changes, all that was paid for is lost."""
     value = {"judge": ["opus", 1, 0.5, None, True], "text": "µ = 3 × 10⁻⁶"}
-    assert fingerprint(value) == "bd62757e8a850db04b201f9b7eb054c20260e0e9"
+    assert make_fingerprint(value) == "bd62757e8a850db04b201f9b7eb054c20260e0e9"
 
 
 ALIKE = (
@@ -100,9 +100,9 @@ ALIKE = (
 
 def test_values_that_differ_have_different_names():
     """Half a surrogate pair, which a server's JSON may hold, is not its escape."""
-    assert len({fingerprint(value) for value in ALIKE}) == len(ALIKE)
+    assert len({make_fingerprint(value) for value in ALIKE}) == len(ALIKE)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        fingerprint(float("nan"))
+        make_fingerprint(float("nan"))
 
 
 @given(st.dictionaries(st.text(), JSON_VALUES))
@@ -110,7 +110,7 @@ def test_law_a_value_keeps_its_name_through_a_file_and_in_any_order(
     value: dict[str, Any],
 ):
     read = json.loads(json.dumps(dict(reversed(value.items()))))
-    assert fingerprint(read) == fingerprint(value)
+    assert make_fingerprint(read) == make_fingerprint(value)
     assert canonical_json(read) == canonical_json(value)
 
 

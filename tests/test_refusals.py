@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from elo_exp.api import calls
-from elo_exp.api.outages import N_SILENT
+from elo_exp.api.outages import MIN_UNANSWERED_FOR_OUTAGE
 from elo_exp.api.transport import out_of_credit
 from elo_exp.records import UserError
 from tests import test_gemini, test_openai_batches
@@ -124,7 +124,9 @@ def test_few_requests_are_sent_to_a_server_that_refuses_all_of_them(
             judged(make(), 30)
         n_answered = server.meter.billed_bodies.total()
         n_refused = server.meter.posts(path) - n_answered
-        n_first = N_SILENT if code == 500 else 1  # by which an outage begins
+        n_first = (
+            MIN_UNANSWERED_FOR_OUTAGE if code == 500 else 1
+        )  # by which an outage begins
         assert n_first <= n_refused <= CONCURRENCY + n_first + 5
         server.on_call = None
         server.faults.clear()

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.repeated_files import (
-    ShownFile,
-    as_evidence,
-    earlier_files,
+    EarlierFileResult,
+    find_earlier_results,
     hashes_of_battles,
     hashes_of_scores,
+    to_evidence,
 )
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
@@ -27,12 +27,16 @@ def battle(n: int, a: str = "new", b: str = "old", **changes: Any) -> Battle:
     return Battle(model_a=a, model_b=b, source="llm-judge", **(told | changes))
 
 
-def shown(battles: Battles, leader: str | None = None) -> ShownFile:
-    return ShownFile(rows=as_evidence(hashes_of_battles(battles)), leader=leader)
+def shown(battles: Battles, leader: str | None = None) -> EarlierFileResult:
+    return EarlierFileResult(
+        rows=to_evidence(hashes_of_battles(battles)), leader=leader
+    )
 
 
-def looked_at(now: Battles, *before: ShownFile) -> dict[str, tuple[int, str | None]]:
-    rows = earlier_files(before, hashes_of_battles(now))
+def looked_at(
+    now: Battles, *before: EarlierFileResult
+) -> dict[str, tuple[int, str | None]]:
+    rows = find_earlier_results(before, hashes_of_battles(now))
     return {row["first"]: (row["n_looks"], row["first_leader"]) for row in rows}
 
 
@@ -74,9 +78,11 @@ def test_scores_are_known_again_too():
         for i in range(40)
         for name in ("new", "old")
     ]
-    before = ShownFile(rows=as_evidence(hashes_of_scores(rows[:50])), leader=None)
-    assert len(earlier_files([before], hashes_of_scores(rows))) == 2
-    assert not earlier_files([before], hashes_of_scores(rows[:50]))
+    before = EarlierFileResult(
+        rows=to_evidence(hashes_of_scores(rows[:50])), leader=None
+    )
+    assert len(find_earlier_results([before], hashes_of_scores(rows))) == 2
+    assert not find_earlier_results([before], hashes_of_scores(rows[:50]))
 
 
 def test_a_lead_in_a_file_that_grew_says_that_it_was_shown_before(tmp_path: Path):

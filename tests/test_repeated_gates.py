@@ -12,18 +12,18 @@ import pytest
 
 from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.gate import gate_conclusion
-from elo_exp.analysis.gate import Share, share_of_points
+from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.gate import PointShare, share_of_points
 from elo_exp.analysis.repeated_gates import (
     CLAIMS,
+    EarlierGateResult,
     EarlierGates,
     Evidence,
-    ShownGate,
     adds_to,
-    earlier_gates,
+    sum_up_earlier_gates,
 )
 from elo_exp.report.words import gate as words
-from elo_exp.store.store import ShownResult, Store
+from elo_exp.store.store import Store, StoredResult
 from tests.stores import Place, place
 from tests.test_gate import SEES
 
@@ -36,9 +36,13 @@ def verdicts(n: int, of: str = "new") -> Evidence:
     return {f"q{i}": {f"{of} {i} ab", f"{of} {i} ba"} for i in range(n)}
 
 
-def shown(n: int, *, alpha: float = ALPHA, claim: str | None = None, margin: float = MARGIN) -> ShownGate:  # fmt: skip
+def shown(
+    n: int, *, alpha: float = ALPHA, claim: str | None = None, margin: float = MARGIN
+) -> EarlierGateResult:
     alphas = dict.fromkeys(CLAIMS, alpha)
-    return ShownGate(verdicts=verdicts(n), alpha=alphas, margin=margin, claim=claim)
+    return EarlierGateResult(
+        verdicts=verdicts(n), alpha=alphas, margin=margin, claim=claim
+    )
 
 
 def test_prompts_and_verdicts_that_were_added_make_an_earlier_result_a_look():
@@ -59,26 +63,28 @@ def test_a_candidate_with_some_other_answers_is_another_candidate():
 
 
 def test_all_results_together_use_alpha_once():
-    first = earlier_gates([shown(20)], verdicts(60), margin=MARGIN)
+    first = sum_up_earlier_gates([shown(20)], verdicts(60), margin=MARGIN)
     assert (first.n_looks, first.level("pass", ALPHA)) == (1, 0.0)
     assert first.level("pass", 0.08) == pytest.approx(0.03)
     half = [shown(20, alpha=0.02), shown(40, alpha=0.01), shown(40, alpha=0.02)]
-    later = earlier_gates(half, verdicts(60), margin=MARGIN)
+    later = sum_up_earlier_gates(half, verdicts(60), margin=MARGIN)
     assert (later.n_looks, later.level("fail", ALPHA)) == (2, pytest.approx(0.01))
-    assert earlier_gates([shown(60)], verdicts(60), margin=MARGIN) == EarlierGates(
-        spent=dict.fromkeys(CLAIMS, 0.0)
-    )
+    assert sum_up_earlier_gates(
+        [shown(60)], verdicts(60), margin=MARGIN
+    ) == EarlierGates(spent=dict.fromkeys(CLAIMS, 0.0))
 
 
 def test_a_claim_that_was_shown_may_be_shown_again():
-    looks = earlier_gates([shown(20, claim="pass")], verdicts(60), margin=MARGIN)
+    looks = sum_up_earlier_gates([shown(20, claim="pass")], verdicts(60), margin=MARGIN)
     assert [looks.level(claim, ALPHA) for claim in CLAIMS] == [ALPHA, 0.0]
-    narrower = earlier_gates([shown(20, claim="pass")], verdicts(60), margin=0.05)
+    narrower = sum_up_earlier_gates(
+        [shown(20, claim="pass")], verdicts(60), margin=0.05
+    )
     assert narrower.level("pass", ALPHA) == 0.0
 
 
-def concluded(share: Share, looks: EarlierGates) -> Conclusion:
-    return gate_conclusion(
+def concluded(share: PointShare, looks: EarlierGates) -> Conclusion:
+    return conclude(
         [share],
         margin=MARGIN,
         candidate="new",
@@ -90,7 +96,7 @@ def concluded(share: Share, looks: EarlierGates) -> Conclusion:
     )
 
 
-def share_of(points: np.ndarray, alpha: float = ALPHA) -> Share:
+def share_of(points: np.ndarray, alpha: float = ALPHA) -> PointShare:
     return share_of_points(
         np.c_[points, points],
         margin=MARGIN,
@@ -101,7 +107,7 @@ def share_of(points: np.ndarray, alpha: float = ALPHA) -> Share:
 
 
 def test_without_alpha_a_gate_cannot_tell_and_says_which_alpha_decides():
-    used = earlier_gates([shown(20)], verdicts(60), margin=MARGIN)
+    used = sum_up_earlier_gates([shown(20)], verdicts(60), margin=MARGIN)
     ties, losses = share_of(np.full(60, 0.5)), share_of(np.full(60, 0.1))
     for share, would in ((ties, "pass"), (losses, "fail")):
         assert concluded(share, EarlierGates()).state == would
@@ -118,13 +124,13 @@ def test_advice_to_add_prompts_names_the_alpha_that_they_take():
     share = share_of(np.repeat([0.0, 1.0], 15))
     said = words.verdict(concluded(share, EarlierGates()))
     assert "the next gate is a second look: set gate.alpha=0.1, of which 0.05 is used" in said  # fmt: skip
-    used = earlier_gates([shown(20)], verdicts(30), margin=MARGIN)
+    used = sum_up_earlier_gates([shown(20)], verdicts(30), margin=MARGIN)
     assert "gate.alpha=0.1" in words.verdict(concluded(share, used))
 
 
 def test_a_store_keeps_the_results_of_a_subject_in_order(place: Place):
     one, two, other = (
-        ShownResult(name=name, evidence={"n": name}, claim=claim)
+        StoredResult(name=name, evidence={"n": name}, claim=claim)
         for name, claim in (("1", None), ("2", "pass"), ("3", "fail"))
     )
     with Store(place) as store:
@@ -181,10 +187,10 @@ def claims_of_looks(
             lost = rng.random(looks[-1]) < 0.1
             points = np.where(lost, 0.0, rng.binomial(4, share / 0.9, looks[-1]) / 4)
         is_uncounted, is_claimed = False, False
-        past: list[ShownGate] = []
+        past: list[EarlierGateResult] = []
         for n, alpha in zip(looks, alphas, strict=True):
             is_uncounted |= claimed(points[:n], claim, ALPHA)
-            earlier = earlier_gates(past, verdicts(n), margin=MARGIN)
+            earlier = sum_up_earlier_gates(past, verdicts(n), margin=MARGIN)
             level = earlier.level(claim, alpha)
             is_new = bool(level) and claimed(points[:n], claim, level)
             is_claimed |= is_new

@@ -10,9 +10,9 @@ import pytest
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data import pairing
-from elo_exp.data.battles import from_judgments
+from elo_exp.data.battles import battles_from_judgments
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.judges import scope_of
+from elo_exp.judges import make_scope
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, UserError
 from elo_exp.types import JudgeKind
@@ -63,7 +63,7 @@ def test_verdicts_that_are_not_on_file_or_invalid_there_are_unknown(tmp_path):
     }
     path = write_jsonl(tmp_path / "verdicts.jsonl", rows)
     again = judged(replay(path), tmp_path, *shown, allow_missing=True)
-    unknown = pairing.unjudged(shown, again)
+    unknown = pairing.list_unjudged(shown, again)
     assert [one.question_id for one in unknown] == ["p1", "p2"]
     assert all(one.lacking == () for one in unknown)
 
@@ -79,16 +79,16 @@ def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(tmp_path):
     before = [*judged(LEXICAL, tmp_path, *shown), *judged(flipping, tmp_path, shown[2])]
     before.pop(2)
     assert [letters(judgment) for judgment in before] == ["A B", "TIE TIE", "A A"]
-    rows = [battle.to_dict() for battle in from_judgments(before)]
+    rows = [battle.to_dict() for battle in battles_from_judgments(before)]
     for path in (
         saved(tmp_path / "verdicts.jsonl", *before),
         write_jsonl(tmp_path / "battles.jsonl", rows),
     ):
         again = judged(replay(path), tmp_path, *shown)
         assert list(map(letters, again)) == list(map(letters, before))
-        assert from_judgments(again) == [
+        assert battles_from_judgments(again) == [
             dataclasses.replace(battle, judge_model="replay")
-            for battle in from_judgments(before)
+            for battle in battles_from_judgments(before)
         ]
         turned = judged(replay(path), tmp_path, shown[0].swapped())
         assert (turned[0].winner, letters(turned[0])) == ("ann", "B A")
@@ -375,6 +375,6 @@ def test_conclusions_name_those_whose_verdicts_are_replayed(
     row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p"}
     path = write_jsonl(tmp_path / "battles.jsonl", [row | {"judge_model": recorded}])
     judge = dataclasses.replace(replay(path), kind=kind)
-    assert scope_of(judge) == Scope(
+    assert make_scope(judge) == Scope(
         judge=recorded or "replay", kind=expected, source=str(path)
     )

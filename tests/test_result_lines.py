@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api.gemini import document_in
+from elo_exp.api.gemini import parse_document
 from elo_exp.api.result_lines import parse_lines, split_rows
 from elo_exp.experiments.store import _repay
 from elo_exp.records import UserError
@@ -223,7 +223,7 @@ def test_a_document_of_beginnings_takes_a_time_in_proportion_to_its_length():
 
 def test_a_spoilt_batch_is_known_by_its_state_and_has_ended_if_it_has_rows():
     whole = json.dumps({"metadata": {"state": "BATCH_STATE_EXPIRED", "x": [row("a")]}})
-    assert document_in("b", whole[:-1].encode())["metadata"]["state"] == "BATCH_STATE_EXPIRED"  # fmt: skip
-    assert document_in("b", b"<html>") is None
-    found = document_in("b", json.dumps([row("a")])[:-1].encode())
+    assert parse_document("b", whole[:-1].encode())["metadata"]["state"] == "BATCH_STATE_EXPIRED"  # fmt: skip
+    assert parse_document("b", b"<html>") is None
+    found = parse_document("b", json.dumps([row("a")])[:-1].encode())
     assert found["metadata"]["state"] == "BATCH_STATE_SUCCEEDED"

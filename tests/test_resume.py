@@ -178,8 +178,8 @@ def test_weights_that_have_changed_are_noticed(on_file, tmp_path):
     job = Path(shutil.copytree(on_file, tmp_path / "job"))
     manifest = read_json(job / "manifest.json")
     cache_dir = Path(manifest["config"]["cache_dir"])
-    files = checkpoints.loaded_from(model)
-    manifest["weights"] = {"entrant mine": checkpoints.hashes(files, cache_dir)}
+    files = checkpoints.list_loaded_files(model)
+    manifest["weights"] = {"entrant mine": checkpoints.hash_files(files, cache_dir)}
     (job / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     (model / "notes.md").write_text("no file of the model", encoding="utf-8")
     assert is_finished(job)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.records import UserError
-from elo_exp.runs.manifest import name_files, run_manifest
+from elo_exp.runs.manifest import record_files, run_manifest
 from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -75,6 +75,6 @@ def test_files_that_a_manifest_names_elsewhere_stay_there(tmp_path: Path, outsid
         Store(tmp_path / "store.sqlite") as store,
         run_manifest(info, Usage(), {}, {}, store) as content,
     ):
-        name_files(content, folder, [folder / "manifest.json"])
+        record_files(content, folder, [folder / "manifest.json"])
     assert kept.read_text(encoding="utf-8") == "text"
     assert (folder / "earlier/old.txt").is_file()

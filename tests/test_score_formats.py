@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.standings import of_scores
+from elo_exp.analysis.standings import rate_scores
 from elo_exp.data import scores
 from elo_exp.data.formats import recognise
 from elo_exp.files import read_jsonl, write_json, write_jsonl
@@ -28,8 +28,8 @@ def boards(
     *paths: Path, metric: str | None = None, cluster: str | None = None
 ) -> dict[str, Leaderboard]:
     files = {path: recognise(path) for path in paths}
-    rows, _ = scores.read(files, metric=metric, cluster=cluster)
-    return dict(of_scores(rows, allow_missing=False).companions["mean_score"])
+    rows, _ = scores.read_scores(files, metric=metric, cluster=cluster)
+    return dict(rate_scores(rows, allow_missing=False).companions["mean_score"])
 
 
 @pytest.fixture

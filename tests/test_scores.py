@@ -14,9 +14,9 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
-from elo_exp.analysis.standings import Standings, of_scores
+from elo_exp.analysis.standings import Standings, rate_scores
 from elo_exp.data.scores import Score
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
@@ -52,7 +52,7 @@ def difference(some: list[Score]) -> Difference:
 
 
 def standings(some: list[Score]) -> Standings:
-    return of_scores(some, allow_missing=False)
+    return rate_scores(some, allow_missing=False)
 
 
 def test_by_hand():
@@ -157,8 +157,8 @@ def test_console_and_file_say_what_was_compared():
     rng = np.random.default_rng(3)
     right = rng.random((3, 80)) < [[0.9], [0.5], [0.2]]
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
-    found = with_conclusions(standings(three), Scope(kind="scores", source="a.json"))
-    text = tournament_console.text(tournament_page.context(found))
+    found = add_conclusions(standings(three), Scope(kind="scores", source="a.json"))
+    text = tournament_console.format_console(tournament_page.context(found))
     assert "accuracy, 80 items: a leads b by 0." in text
     assert "Scores are those in a.json." in text
     assert "80 of 80 items in common." in text

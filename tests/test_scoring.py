@@ -26,7 +26,7 @@ from elo_exp.records import (
     Score,
     UserError,
 )
-from elo_exp.store.admin import Filter, count
+from elo_exp.store.admin import AnswerFilter, count_answers_by_source
 from elo_exp.store.store import Store
 from tests.data import BLEEDING, shipped
 
@@ -233,7 +233,7 @@ def test_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(
     other = dataclasses.replace(LEXICAL, seed=7)
     for judge, rubric in ((other, SCORE), (LEXICAL, INTERVAL)):
         pipeline.score_responses(items(5, rubric), rubric, judge, store)
-    (held,) = count(store, Filter(entrant="ann"))
+    (held,) = count_answers_by_source(store, AnswerFilter(entrant="ann"))
     expected = ("Score", "lexical", "usefulness", 15)
     assert (held.kind, held.source, held.dimension, held.n) == expected
 
@@ -277,7 +277,7 @@ def test_missing_and_unreadable_scores_are_counted_and_no_number(
         pipeline.score_responses(items(3), SCORE, judge, store)
     with caplog.at_level(logging.WARNING):
         found = pipeline.score_responses(
-            items(3), SCORE, judge, store, pipeline.Asking(allow_missing=True)
+            items(3), SCORE, judge, store, pipeline.JudgingSettings(allow_missing=True)
         )
     expected = [(None, "missing"), (0.5, "end_turn"), (None, "recorded_invalid")]
     assert [(score.judge_score, score.stop_reason) for score in found] == expected

@@ -31,13 +31,13 @@ from elo_exp.files import (
     write_whole,
 )
 from elo_exp.launching import composing, hydra_callback
-from elo_exp.masking import keep_secret, masked
+from elo_exp.masking import mask_text, register_secret
 from elo_exp.records import JudgeReply, UserError
-from elo_exp.runs.manifest import environment
+from elo_exp.runs.manifest import fingerprint_environment
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
-from elo_exp.trackers import Files, Lines, RunInfo, tracking
+from elo_exp.trackers import Files, Lines, RunInfo, track_run
 from elo_exp.trackers.local import LocalTracker
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Errored, longer
@@ -81,8 +81,8 @@ def test_a_secret_is_masked_however_a_text_quotes_it(monkeypatch: pytest.MonkeyP
         secret = invent(rng, is_nasty=is_nasty)
         monkeypatch.setenv("MY_SECRET", secret)
         for text in renderings(secret):
-            assert masked(f"said {text}.").count("MY_SECRET") == 1, text
-            assert secret not in masked(text)
+            assert mask_text(f"said {text}.").count("MY_SECRET") == 1, text
+            assert secret not in mask_text(text)
 
 
 def test_names_lengths_and_places_decide_what_is_a_secret(
@@ -99,13 +99,13 @@ def test_names_lengths_and_places_decide_what_is_a_secret(
         "D_KEY_FILE": str(place),
     }.items():
         monkeypatch.setenv(name, value)
-    assert masked("abcdefghijkl abcdefgh") == "$B_TOKEN $A_KEY"
+    assert mask_text("abcdefghijkl abcdefgh") == "$B_TOKEN $A_KEY"
     for text in ("1234567", "harmless-value", str(place)):
-        assert masked(text) == text
+        assert mask_text(text) == text
     before = secrets.token_hex(8)
-    keep_secret("OWN_NAME", before)
-    keep_secret("OWN_NAME", "a-renewed-one")
-    assert masked(f"{before}, a-renewed-one") == "$OWN_NAME, $OWN_NAME"
+    register_secret("OWN_NAME", before)
+    register_secret("OWN_NAME", "a-renewed-one")
+    assert mask_text(f"{before}, a-renewed-one") == "$OWN_NAME, $OWN_NAME"
     assert "abcdefgh" not in UserError("no", "abcdefgh").args[0]
 
 
@@ -220,7 +220,7 @@ def test_another_value_of_a_variable_is_another_run_unless_it_is_a_secret(
     ):
         monkeypatch.setenv("MODEL", model)
         monkeypatch.setenv("MY_SECRET", secret)
-        seen.append(environment(settings))
+        seen.append(fingerprint_environment(settings))
         assert model not in str(seen[-1])
     assert seen[0] == seen[1] != seen[2]
     assert {one["MY_SECRET"] for one in seen} == {None}
@@ -287,7 +287,7 @@ def test_no_tracker_is_told_a_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         labels={"judge_model": secret},
         tags=(f"judge:{secret}",),
     )
-    with tracking(LocalTracker(), info) as run:
+    with track_run(LocalTracker(), info) as run:
         run.log({"reason": secret, "verdicts": [{"text": secret}], secret: 1.0})
         run.log(
             {"chart": Lines(title=secret, x_label=secret, lines={secret: [(0, 1)]})}

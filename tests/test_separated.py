@@ -13,11 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp.analysis.comparisons import differences, first_of, with_ranks
-from elo_exp.analysis.separated import bound, closure, one_sided, rate_all
-from elo_exp.analysis.shrinkage import with_p_best
+from elo_exp.analysis.comparisons import add_ranks, differences, find_leader
+from elo_exp.analysis.separated import (
+    find_one_sided_pairs,
+    rate_with_unbeaten,
+    transitive_closure,
+    unbeaten_lower_bound,
+)
+from elo_exp.analysis.shrinkage import add_p_best
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.leaderboard import Leaderboard, OneSided
+from elo_exp.ratings.leaderboard import Leaderboard, OneSidedPair
 from elo_exp.records import Battle
 from elo_exp.report.words import standings
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -50,12 +55,12 @@ def ahead(a: str, b: str, n: int = 60, prompt: str | None = "q") -> list[Battle]
 
 
 def rated(rows: list[Battle]) -> Leaderboard:
-    board = rate_all(BRADLEY_TERRY, {"d": Battles.from_rows(rows)})["d"]
-    return with_p_best(with_ranks(board, np.random.default_rng(0)))
+    board = rate_with_unbeaten(BRADLEY_TERRY, {"d": Battles.from_rows(rows)})["d"]
+    return add_p_best(add_ranks(board, np.random.default_rng(0)))
 
 
-def pairs_of(rows: list[Battle]) -> tuple[OneSided, ...]:
-    return one_sided(Battles.from_rows(rows), orders="both")
+def pairs_of(rows: list[Battle]) -> tuple[OneSidedPair, ...]:
+    return find_one_sided_pairs(Battles.from_rows(rows), orders="both")
 
 
 def ranks(board: Leaderboard) -> dict[str, tuple[int | None, int | None, int | None]]:
@@ -68,14 +73,16 @@ UNBEATEN = ahead("A", "B") + ahead("A", "C") + close("B", "C")
 @pytest.mark.parametrize(("n", "points"), [(20, 277), (60, 479), (143, 633)])
 def test_bounds_by_hand(n: int, points: float):
     """All n of n: the share s that wins so much with probability .025, as a difference of points."""
-    assert bound(n) == pytest.approx(points, abs=0.5)
+    assert unbeaten_lower_bound(n) == pytest.approx(points, abs=0.5)
     share = stats.beta.ppf(0.025, n, 1)  # Clopper and Pearson's, for n of n
-    assert bound(n) == pytest.approx(400 * math.log10(share / (1 - share)), abs=1e-6)
+    assert unbeaten_lower_bound(n) == pytest.approx(
+        400 * math.log10(share / (1 - share)), abs=1e-6
+    )
 
 
 def test_few_prompts_bound_nothing():
-    assert bound(1) == pytest.approx(400 * math.log10(0.025 / 0.975))
-    assert bound(5) < 0 < bound(6)
+    assert unbeaten_lower_bound(1) == pytest.approx(400 * math.log10(0.025 / 0.975))
+    assert unbeaten_lower_bound(5) < 0 < unbeaten_lower_bound(6)
 
 
 def test_an_unbeaten_entrant_is_first():
@@ -86,7 +93,7 @@ def test_an_unbeaten_entrant_is_first():
     a, b, _ = board.ratings
     assert (a.rating, a.std_error, a.ci_high, a.flag) == (None, None, None, "unbeaten")
     assert b.rating == pytest.approx(1400 + 200 * math.log10(3))
-    assert a.ci_low == pytest.approx(b.rating + bound(60))
+    assert a.ci_low == pytest.approx(b.rating + unbeaten_lower_bound(60))
     assert [row.p_best for row in board.ratings] == [1.0, 0.0, 0.0]
 
 
@@ -99,7 +106,10 @@ def test_one_sided_pairs_are_of_the_family_of_tests():
     ]
     lead, _, other = found
     assert (lead.difference, lead.std_error, lead.ci_high) == (None, None, None)
-    assert (lead.ci_low, lead.n_prompts) == (pytest.approx(bound(60)), 60)
+    assert (lead.ci_low, lead.n_prompts) == (
+        pytest.approx(unbeaten_lower_bound(60)),
+        60,
+    )
     assert lead.p_value == pytest.approx(2 * 0.5**60, abs=0)
     assert lead.p_holm == pytest.approx(3 * lead.p_value, abs=0)
     assert other.p_holm == other.p_value and other.n_prompts is None
@@ -110,7 +120,7 @@ def test_a_winless_entrant_is_the_mirror_image():
     assert ranks(board) == {"B": (1, 1, 1), "C": (2, 2, 2), "Z": (3, 3, 3)}
     z = board.row("Z")
     assert (z.rating, z.ci_low, z.flag) == (None, None, "winless")
-    assert z.ci_high == pytest.approx(board.row("C").rating - bound(60))
+    assert z.ci_high == pytest.approx(board.row("C").rating - unbeaten_lower_bound(60))
 
 
 def test_prompts_are_counted_once_whatever_happens_on_them():
@@ -128,15 +138,18 @@ def test_prompts_are_counted_once_whatever_happens_on_them():
     ]
     (pair,) = pairs_of(both + both[:10] + close("B", "C"))
     assert (pair.winner, pair.loser, pair.n_prompts) == ("A", "B", 30)
-    assert (pair.low, pair.p_value) == (bound(30), pytest.approx(2 * 0.5**30))
+    assert (pair.low, pair.p_value) == (
+        unbeaten_lower_bound(30),
+        pytest.approx(2 * 0.5**30),
+    )
 
 
 def test_battles_without_a_prompt_are_no_evidence():
     """All may be on one prompt: A is first, and nothing is certain."""
     (pair,) = pairs_of(ahead("A", "B", prompt=None))
-    assert pair == OneSided(winner="A", loser="B", n_prompts=0)
+    assert pair == OneSidedPair(winner="A", loser="B", n_prompts=0)
     (pair,) = pairs_of(ahead("A", "B", 20, None) + ahead("A", "B", 7))
-    assert (pair.n_prompts, pair.low) == (7, bound(7))
+    assert (pair.n_prompts, pair.low) == (7, unbeaten_lower_bound(7))
     board = rated(ahead("A", "B", prompt=None) + close("B", "C"))
     assert ranks(board)["A"] == (1, 1, 3)
     assert (board.row("A").ci_low, board.row("A").p_best) == (None, None)
@@ -157,7 +170,9 @@ def test_each_row_of_a_total_order_has_the_exact_bound_to_the_next():
     assert [row.neighbour for row in rows] == ["b", "c", "d", "e", "d"]
     assert [row.neighbour_is_below for row in rows] == [True] * 4 + [False]
     assert [row.n_separating for row in rows] == [30] * 5
-    assert all(row.lead_bound == pytest.approx(bound(30)) for row in rows)
+    assert all(
+        row.lead_bound == pytest.approx(unbeaten_lower_bound(30)) for row in rows
+    )
     assert [standings.rating(row) for row in rows] == [
         *(f"at least 353 above {model}" for model in "bcde"),
         "at least 353 below d",
@@ -211,7 +226,7 @@ def test_few_prompts_are_no_certainty():
     board = rated(ahead("A", "B", 3) + close("B", "C"))
     assert ranks(board) == {"A": (1, 1, 3), "B": (2, 1, 2), "C": (3, 2, 3)}
     assert [r.p_best for r in board.ratings] == [None, None, 0.0]
-    first = first_of(board, differences({"d": board}))
+    first = find_leader(board, differences({"d": board}))
     assert (first.lead.one_sided, first.rivals, first.not_met) == (True, ("B",), ("C",))
 
 
@@ -226,7 +241,7 @@ def test_nobody_is_rated_and_a_chain_of_wins_ranks_all():
     board = rated(ahead("A", "B") + ahead("B", "C"))
     assert ranks(board) == {"A": (1, 1, 1), "B": (2, 2, 2), "C": (3, 3, 3)}
     assert {(row.rating, row.ci_low) for row in board.ratings} == {(None, None)}
-    first = first_of(board, differences({"d": board}))
+    first = find_leader(board, differences({"d": board}))
     assert (first.model, first.second, first.below) == ("A", "B", ("B", "C"))
 
 
@@ -235,7 +250,7 @@ def test_whom_the_first_is_ahead_of_by_a_chain_and_whom_it_never_met():
     rows = ahead("A", "B") + close("B", "C", 200) + close("B", "D", 200)
     rows += close("E", "F")
     board = rated(rows)
-    first = first_of(board, differences({"d": board}))
+    first = find_leader(board, differences({"d": board}))
     assert (first.model, first.second, first.lead.n_prompts) == ("A", "B", 60)
     assert (first.below, first.rivals) == (("B", "C", "D"), ())
     assert first.not_met == ("E", "F")
@@ -253,7 +268,7 @@ def test_two_unbeaten_entrants_that_never_met_share_the_first_rank():
         "C": (4, 4, 4),
     }
     assert [row.p_best for row in board.ratings] == [None, None, 0.0, 0.0]
-    first = first_of(board, differences({"d": board}))
+    first = find_leader(board, differences({"d": board}))
     assert (first.model, first.second) == ("A", "B")
     assert (first.level, first.rivals, first.not_met) == ((), ("D",), ())
 
@@ -262,9 +277,9 @@ def test_an_entrant_that_is_ahead_of_an_unbeaten_one_has_both_bounds():
     rows = ahead("A", "B") + ahead("B", "C") + ahead("B", "D") + close("C", "D")
     board = rated(rows)
     assert [row.model for row in board.ratings] == ["A", "B", "C", "D"]
-    low = board.row("C").rating + bound(60)
+    low = board.row("C").rating + unbeaten_lower_bound(60)
     assert board.row("B").ci_low == pytest.approx(low)
-    assert board.row("A").ci_low == pytest.approx(low + bound(60))
+    assert board.row("A").ci_low == pytest.approx(low + unbeaten_lower_bound(60))
     assert board.row("B").flag == "separated"
 
 
@@ -273,13 +288,13 @@ def test_one_that_lost_to_a_stranger_alone_is_not_ranked_among_others():
     board = rated(UNBEATEN + ahead("A", "Z"))
     assert [row.model for row in board.ratings] == ["A", "B", "C", "Z"]
     assert ranks(board)["Z"] == (None, None, None)
-    first = first_of(board, differences({"d": board}))
+    first = find_leader(board, differences({"d": board}))
     assert first.below == ("B", "C", "Z")  # of A it is known
 
 
 def test_nobody_is_first_of_fewer_than_two():
     nobody = BRADLEY_TERRY.rate({"d": Battles.from_rows(ahead("A", "B"))})["d"]
-    assert first_of(nobody, []) is None
+    assert find_leader(nobody, []) is None
 
 
 # Laws
@@ -349,7 +364,7 @@ def test_law_points_of_a_one_sided_pair_all_go_one_way(
 
 def test_the_closure_of_a_chain():
     chain = np.eye(5, k=1) > 0
-    assert (closure(chain) == (np.triu(np.ones((5, 5)), 1) > 0)).all()
+    assert (transitive_closure(chain) == (np.triu(np.ones((5, 5)), 1) > 0)).all()
 
 
 # Simulated tournaments
@@ -385,8 +400,8 @@ def test_the_near_end_of_one_that_is_far_from_all_others_holds(
     true_ranks = stats.rankdata(-world.true_ratings(), method="min")
     for _ in range(n):
         battles = world.columns(n_prompts, rng)
-        board = rate_all(BRADLEY_TERRY, {"d": battles})["d"]
-        board = with_ranks(board, np.random.default_rng(0))
+        board = rate_with_unbeaten(BRADLEY_TERRY, {"d": battles})["d"]
+        board = add_ranks(board, np.random.default_rng(0))
         pairs = differences({"d": board})
         pair = next((d for d in pairs if {d.higher, d.lower} == {"a", "b"}), None)
         if pair is None or pair.ci_low is None:

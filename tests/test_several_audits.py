@@ -16,7 +16,7 @@ import pytest
 import elo_exp
 from elo_exp.analysis.agreement import gold_errors
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.audit import of_several
+from elo_exp.analysis.conclusions.audit import conclude_judges
 from elo_exp.data.gold import GoldPair
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
@@ -244,7 +244,7 @@ def of(**states: str) -> Conclusion:
         for name, state in states.items()
         if state != "failed"
     }
-    return of_several(own, failed)
+    return conclude_judges(own, failed)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def of(**states: str) -> Conclusion:
 )
 def test_several_are_as_good_as_the_worst_of_them(states, state, sentence):
     found = of(**states)
-    assert (found.state, words.of_several(found)) == (state, sentence)
+    assert (found.state, words.describe_judges(found)) == (state, sentence)
     assert found.is_checked == ("failed" not in states.values())
 
 

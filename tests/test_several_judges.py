@@ -14,23 +14,33 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis import standings
-from elo_exp.analysis.comparisons import First
+from elo_exp.analysis.comparisons import Leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.judges import STATES, Opinion, conclude, opinions
-from elo_exp.analysis.conclusions.tournament import with_conclusions
-from elo_exp.analysis.judges import Panel, differences, judges_needed, leaderboard
+from elo_exp.analysis.conclusions.judges import (
+    STATES,
+    JudgesResult,
+    conclude,
+    sum_up_judges,
+)
+from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.judges import (
+    JudgePanelFit,
+    joint_leaderboard,
+    judges_needed,
+    test_joint_differences,
+)
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_json, write_whole
-from elo_exp.judges import kind_of_recorded
+from elo_exp.judges import guess_judge_kind
 from elo_exp.launching.shorthand import expand_shorthand
-from elo_exp.ratings.fit import POINTS, Fit
-from elo_exp.ratings.games import games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit
+from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import MissingBattle
 from elo_exp.report import judges_page
 from elo_exp.report.words import judges as words
-from elo_exp.runs.lineage import files_of_run
+from elo_exp.runs.lineage import collect_files
 from elo_exp.trackers import RunInfo
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
@@ -227,7 +237,7 @@ def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three
     manifest = three.read("manifest.json")
     info = RunInfo(run_dir=three.run_dir, name="", group=None, job_type="", config={})
     written = [path for path in three.run_dir.rglob("*") if path.is_file()]
-    kept = files_of_run(info, manifest, written, inputs={}, recorded={})
+    kept = collect_files(info, manifest, written, inputs={}, recorded={})
     joint, *each = sorted(
         (files for files in kept if files.kind == "leaderboard"),
         key=lambda files: files.name,
@@ -289,8 +299,8 @@ def test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them
 
 
 def test_words_are_words_whatever_the_judge_is_called():
-    assert kind_of_recorded(["lexical (near)", "lexical (wide)", "lexical"]) == "words"
-    assert kind_of_recorded(["lexical (near)", "claude-sonnet-5-5 (low)"]) == "model"
+    assert guess_judge_kind(["lexical (near)", "lexical (wide)", "lexical"]) == "words"
+    assert guess_judge_kind(["lexical (near)", "claude-sonnet-5-5 (low)"]) == "model"
 
 
 def test_files_name_judges_with_a_model_each_by_this(paid):
@@ -371,9 +381,9 @@ def drawn(n_judges: int, n_entrants: int = 4, **changes: float) -> dict[str, Bat
     return battles
 
 
-def panel(battles: Mapping[str, Battles]) -> Panel:
-    found = Panel.of(battles, orders="both")
-    assert isinstance(found, Panel)
+def panel(battles: Mapping[str, Battles]) -> JudgePanelFit:
+    found = JudgePanelFit.of(battles, orders="both")
+    assert isinstance(found, JudgePanelFit)
     return found
 
 
@@ -388,7 +398,7 @@ def test_judges_that_say_the_same_have_the_errors_of_one():
     found = panel(dict.fromkeys("abc", one))
     assert found.tau == pytest.approx(0.0, abs=1e-4)
     value, std_error, df = found.estimates(pairs(4))
-    fit = Fit.of(games(one, orders="both"))
+    fit = Fit.of(make_games(one, orders="both"))
     variance = np.einsum("pi,ij,pj->p", pairs(4), fit.covariance, pairs(4))
     np.testing.assert_allclose(value, pairs(4) @ fit.theta)
     np.testing.assert_allclose(std_error, np.sqrt(variance))
@@ -406,7 +416,7 @@ def test_tau_is_the_spread_of_tastes_whatever_the_scales():
     """Judges on other scales with one order of merit have no taste of their own."""
     theta = np.array([-0.6, 0.1, 0.5])
     scales = np.array([0.7, 1.0, 1.3])
-    by_scale = Panel(
+    by_scale = JudgePanelFit(
         judges=("a", "b", "c"),
         models=("x", "y", "z"),
         abilities=scales[:, None] * theta,
@@ -419,7 +429,9 @@ def test_tau_is_the_spread_of_tastes_whatever_the_scales():
     found = dataclasses.replace(by_scale, abilities=theta + taste)
     left = found.tastes
     np.testing.assert_allclose(left @ found.board, 0.0, atol=1e-12)
-    assert found.tau == pytest.approx(POINTS * math.sqrt((left**2).sum() / 2))
+    assert found.tau == pytest.approx(
+        POINTS_PER_LOG_ODDS * math.sqrt((left**2).sum() / 2)
+    )
 
 
 def test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do():
@@ -438,18 +450,20 @@ def test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do():
 def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int):
     found = panel(drawn(n_judges, n_entrants))
     with pytest.raises(ValueError, match=f"found {n_judges} judges"):
-        leaderboard(found, initial_rating=1400.0)
+        joint_leaderboard(found, initial_rating=1400.0)
     with pytest.raises(ValueError, match=f"found {n_judges} judges"):
-        differences({"d": found})
+        test_joint_differences({"d": found})
     assert n_judges < (judges_needed(n_entrants) or 0)
 
 
 def test_why_there_is_no_joint_board():
     battles = drawn(3)
     two = {name: some.among(["m00", "m01"]) for name, some in battles.items()}
-    assert Panel.of(two, orders="both") == Reason(name="few_entrants", about={"n": 2})
+    assert JudgePanelFit.of(two, orders="both") == Reason(
+        name="few_entrants", about={"n": 2}
+    )
     none = battles | {"judge1": battles["judge1"].select(np.zeros(600, dtype=bool))}
-    assert Panel.of(none, orders="both") == Reason(
+    assert JudgePanelFit.of(none, orders="both") == Reason(
         name="no_verdicts", about={"judge": "judge1"}
     )
     some = battles["judge2"]
@@ -463,18 +477,20 @@ def test_why_there_is_no_joint_board():
             np.int8
         ),
     )
-    found = Panel.of(battles | {"judge2": always}, orders="both")
+    found = JudgePanelFit.of(battles | {"judge2": always}, orders="both")
     assert found == Reason(name="unrated", about={"judge": "judge2", "models": ["m00"]})
-    assert "judge2 has no rating of m00" in words.refused(found)
+    assert "judge2 has no rating of m00" in words.explain_no_joint_board(found)
     one, other = battles["judge0"], battles["judge1"]
     nameless = dataclasses.replace(one, question=one.question + (one.question == 0) * 100)  # fmt: skip
-    found = Panel.of(battles | {"judge0": nameless}, orders="both")
+    found = JudgePanelFit.of(battles | {"judge0": nameless}, orders="both")
     assert found == Reason(name="no_prompts", about={"judge": "judge0"})
     own = tuple(f"of judge1, {name}" for name in other.questions)
     elsewhere = dataclasses.replace(other, questions=own)
-    found = Panel.of(battles | {"judge1": elsewhere}, orders="both")
+    found = JudgePanelFit.of(battles | {"judge1": elsewhere}, orders="both")
     assert found == Reason(name="apart", about={"judge": "judge0", "other": "judge1"})
-    assert "judge0 and judge1 have no prompt in common" in words.refused(found)
+    assert "judge0 and judge1 have no prompt in common" in words.explain_no_joint_board(
+        found
+    )
 
 
 # What is said
@@ -485,7 +501,7 @@ def opinion(
     kind: str = "model",
     n_prompts: int = 200,
     n_failed: int = 0,
-) -> Opinion:
+) -> JudgesResult:
     """Of judges by whom a, b, c and d have these ratings; a has failed on further prompts."""
     by_judge = {}
     lost = [
@@ -509,14 +525,14 @@ def opinion(
             ratings={"bradley_terry": BRADLEY_TERRY},
             models=battles.models,
         )
-        rated = standings.with_missing(rated, {"d": lost}, BRADLEY_TERRY)
+        rated = standings.add_missing(rated, {"d": lost}, BRADLEY_TERRY)
         scope = Scope(judge=f"judge{i}", kind=kind)
-        by_judge[f"judge{i}"] = with_conclusions(rated, scope)
-    (found,) = opinions(by_judge, orders="both", initial_rating=1400.0)
+        by_judge[f"judge{i}"] = add_conclusions(rated, scope)
+    (found,) = sum_up_judges(by_judge, orders="both", initial_rating=1400.0)
     return found
 
 
-def said(found: Opinion) -> str:
+def said(found: JudgesResult) -> str:
     return words.sentence(found.conclusion, [*found.own])
 
 
@@ -534,8 +550,8 @@ def test_two_judges_with_one_first_both_have_it_ahead():
     found = opinion(CLEAR, CLEAR)
     assert said(found).startswith(("both have a ahead of b", "both prefer a to b"))
     assert found.conclusion.effect is None
-    assert "5 judges" not in words.following(found)
-    assert words.following(found).startswith("3 judges make a joint board")
+    assert "5 judges" not in words.suggest_next_step(found)
+    assert words.suggest_next_step(found).startswith("3 judges make a joint board")
 
 
 def of_two(first: Conclusion, second: Conclusion) -> str:
@@ -652,7 +668,7 @@ def test_what_stands_against_one_judge_stands_against_both(
 
 def test_a_result_of_a_judge_that_was_shown_before_stands_against_a_joint_lead():
     """The judge may have nobody ahead: its verdicts are in the joint board all the same."""
-    first = First(
+    first = Leader(
         model="a", second="b", lead=None, level=(), below=("b",), rivals=(), not_met=()
     )
     own = {name: ahead("a", "b", "undecided") for name in ("first", "second", "third")}
@@ -668,7 +684,7 @@ def test_every_state_has_a_label_and_pages_name_states_and_numbers():
     named = re.findall(r"^\| [^|]+ \| `(\w+)` \|", table, re.MULTILINE)
     assert tuple(named[: len(STATES)]) == STATES
     (line,) = (x for x in read("docs/wandb.md").splitlines() if x.startswith("| `judges/"))  # fmt: skip
-    assert {*re.findall(r"[a-z_]+(?=`)", line)} == {*judges_page.NUMBERS}
+    assert {*re.findall(r"[a-z_]+(?=`)", line)} == {*judges_page.JUDGE_METRIC_NAMES}
     json.dumps(judges_page.as_json(opinion(CLEAR, REVERSED)))
 
 
@@ -683,13 +699,13 @@ def covered(repeats: int, seed: int, world: World) -> tuple[float, float]:
     for _ in range(repeats):
         battles, truth = world.draw(rng)
         value, std_error, df = panel(battles).estimates(c)
-        error = POINTS * value - truth
-        hits.append(np.abs(error) <= POINTS * t_quantile(df) * std_error)
+        error = POINTS_PER_LOG_ODDS * value - truth
+        hits.append(np.abs(error) <= POINTS_PER_LOG_ODDS * t_quantile(df) * std_error)
         first, *others = battles.values()
-        fit = Fit.of(games(first.concatenate(*others), orders="both"))
+        fit = Fit.of(make_games(first.concatenate(*others), orders="both"))
         half = np.sqrt(np.einsum("pi,ij,pj->p", c, fit.covariance, c))
-        half *= POINTS * t_quantile(world.n_prompts - 1.0)
-        pooled.append(np.abs(POINTS * c @ fit.theta - truth) <= half)
+        half *= POINTS_PER_LOG_ODDS * t_quantile(world.n_prompts - 1.0)
+        pooled.append(np.abs(POINTS_PER_LOG_ODDS * c @ fit.theta - truth) <= half)
     return float(np.mean(hits)), float(np.mean(pooled))
 
 

@@ -12,33 +12,33 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.shifts import (
-    Influence,
+    PromptInfluence,
     RatedRun,
     Shift,
-    count_missing,
-    influence,
+    compute_shifts,
+    count_verdicts,
     may_be_nested,
-    shifts,
-    verdicts,
+    retest_with_missing,
+    split_fit_by_prompt,
 )
-from elo_exp.data.battles import UNNAMED, Battles
+from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
 from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 from tests.test_missing_answers import battle
 from tests.test_missing_answers import missing as missing_battle
 
 
-def fit(battles: Battles, orders: str = "both") -> Influence:
-    found = influence(battles, orders=orders)
+def fit(battles: Battles, orders: str = "both") -> PromptInfluence:
+    found = split_fit_by_prompt(battles, orders=orders)
     assert found is not None
     return found
 
 
-def moved(*fits: Influence) -> list[Shift]:
+def moved(*fits: PromptInfluence) -> list[Shift]:
     before, after = (dict(zip(f.models, f.ratings.tolist(), strict=True)) for f in fits)
-    return shifts(before, after, fits)
+    return compute_shifts(before, after, fits)
 
 
-def errors(before: Influence, after: Influence) -> list[float]:
+def errors(before: PromptInfluence, after: PromptInfluence) -> list[float]:
     return [shift.std_error or 0.0 for shift in moved(before, after)]
 
 
@@ -58,9 +58,11 @@ def renamed(battles: Battles) -> Battles:
 
 def test_a_shift_is_against_the_mean_of_those_rated_in_both():
     """a gains 30 on b; c, who is in one run only, and the level of a run do not count."""
-    found = shifts({"a": 1500.0, "b": 1400.0, "c": 1300.0}, {"a": 1030.0, "b": 900.0})
+    found = compute_shifts(
+        {"a": 1500.0, "b": 1400.0, "c": 1300.0}, {"a": 1030.0, "b": 900.0}
+    )
     assert {shift.model: shift.shift for shift in found} == {"a": 15.0, "b": -15.0}
-    assert shifts({"a": 1500.0, "b": 1400.0}, {"a": 1500.0, "c": 1400.0}) == []
+    assert compute_shifts({"a": 1500.0, "b": 1400.0}, {"a": 1500.0, "c": 1400.0}) == []
 
 
 @pytest.mark.parametrize("orders", ["both", "reconciled", "one"])
@@ -121,9 +123,9 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
 def test_battles_that_do_not_tell_prompts_apart_give_no_error():
     some = played(20)
     one_prompt = dataclasses.replace(some, question=np.zeros_like(some.question))
-    assert influence(one_prompt, orders="both") is None
+    assert split_fit_by_prompt(one_prompt, orders="both") is None
     nameless = dataclasses.replace(some, questions=some.questions[:-1])
-    assert influence(nameless, orders="both") is None
+    assert split_fit_by_prompt(nameless, orders="both") is None
 
 
 def test_verdicts_with_other_shares_are_other_verdicts():
@@ -133,7 +135,7 @@ def test_verdicts_with_other_shares_are_other_verdicts():
         dataclasses.replace(battles, score=np.where(battles.winner == 0, share, np.nan))
         for share in (1.0, 0.9, 0.9)
     ]
-    certain, likely, again = map(verdicts, shared)
+    certain, likely, again = map(count_verdicts, shared)
     assert likely == again
     assert certain != likely
     assert not certain <= likely
@@ -155,7 +157,7 @@ def won(n_won: int, n: int, missing: int = 0, start: int = 0) -> RatedRun:
 def both(before: RatedRun, after: RatedRun) -> list[tuple[float, float]]:
     """The p value of each shift, of what is there and with what is missing."""
     tested = moved(fit(before.battles), fit(after.battles))
-    again = count_missing(tested, before, after)
+    again = retest_with_missing(tested, before, after)
     pairs = zip(tested, again, strict=True)
     return [(one.p_value or 1.0, same.p_value or 1.0) for one, same in pairs]
 
@@ -176,11 +178,11 @@ def test_blank_cells_of_the_same_verdicts_are_no_other_verdicts():
     rows = [battle(1.0 if q % 3 else 0.0, q) for q in range(9)]
     less = [dataclasses.replace(row, verdict_ba=None) for row in rows[:4]] + rows[4:]
     unnamed = [dataclasses.replace(rows[0], question_id=None), *rows[1:]]
-    full = verdicts(Battles.from_rows(rows))
+    full = count_verdicts(Battles.from_rows(rows))
     for some in (less, unnamed):
-        assert may_be_nested(full, verdicts(Battles.from_rows(some)))
+        assert may_be_nested(full, count_verdicts(Battles.from_rows(some)))
     turned = [dataclasses.replace(less[0], winner="model_a"), *less[1:]]
-    assert not may_be_nested(full, verdicts(Battles.from_rows(turned)))
+    assert not may_be_nested(full, count_verdicts(Battles.from_rows(turned)))
 
 
 def test_battles_that_name_no_question_are_never_paired_for_the_better():
@@ -188,7 +190,9 @@ def test_battles_that_name_no_question_are_never_paired_for_the_better():
     before = [battle(q % 2, q) for q in range(40)]
     after = [battle(1 - q % 2, q) for q in range(39)] + [battle(0.0, 39)]
     lacks = [
-        dataclasses.replace(row, question_id=None, cluster=UNNAMED) if q < 20 else row
+        dataclasses.replace(row, question_id=None, cluster=UNNAMED_CLUSTER)
+        if q < 20
+        else row
         for q, row in enumerate(after)
     ]
     of_all, of_some = (

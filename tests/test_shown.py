@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.data import conversations, pairing
-from elo_exp.data.battles import from_judgments
-from elo_exp.data.conversations import Shown
+from elo_exp.data.battles import battles_from_judgments
+from elo_exp.data.conversations import ViewSettings
 from elo_exp.files import write_jsonl
 from elo_exp.records import Comparison, Message, Prompt, Response, ToolCall
 from elo_exp.report.words import judge as words
@@ -20,7 +20,7 @@ from tests.data import prompt, shared_data, shipped
 from tests.openai_server import OpenAiServer, Says
 from tests.test_messages import assistant, judgment, user
 
-WHOLE = Shown(view="whole", turns=None, tool_chars=1_000, answer_chars=24_000)
+WHOLE = ViewSettings(view="whole", turns=None, tool_chars=1_000, answer_chars=24_000)
 LS = ToolCall(call_id="c1", name="bash", arguments='{"cmd": "ls"}')
 TWO = prompt(
     text="(both)",
@@ -37,7 +37,7 @@ def response(name: str, *messages: Message, text: str = "") -> Response:
 
 def talk(name: str, first: str, second: str) -> Response:
     texts = [response(name, text=text) for text in (first, second)]
-    return conversations.joined(TWO, texts)
+    return conversations.join_turns(TWO, texts)
 
 
 def compared(
@@ -61,7 +61,7 @@ def test_two_whole_conversations_are_compared_never_one_interleaved():
     assert one.response_a == conversations.transcript(
         [assistant("a1"), user("Shorter?"), assistant("a2")]
     )
-    assert one.gold_answer == conversations.reference(TWO)
+    assert one.gold_answer == conversations.reference_transcript(TWO)
 
 
 def test_no_plain_answer_can_pretend_to_be_a_conversation():
@@ -121,7 +121,7 @@ def test_a_fixed_history_stands_in_the_question():
 
 def test_style_counts_an_entrants_own_words_alone():
     (one,) = compared(TWO, talk("ann", "a1", "a2"), talk("bob", "- b1", "b2 is it"))
-    (battle,) = from_judgments([judgment(one)], [one])
+    (battle,) = battles_from_judgments([judgment(one)], [one])
     assert battle.style_a == (len("a1\na2"), 0, 0, 0)
     assert battle.style_b == (len("- b1\nb2 is it"), 0, 1, 0)
 
@@ -130,14 +130,14 @@ def test_what_is_cut_is_counted_and_a_caution_above_five_percent():
     long = Message(role="tool", content="x" * 2_000, tool_call_id="c1", name="bash")
     cut = response("ann", assistant("", LS), long, assistant("Done."), text="Done.")
     rest = [response(f"b{i}", text="Yes.") for i in range(19)]
-    found = conversations.extent([prompt()], [cut, *rest], [WHOLE])
+    found = conversations.count_extent([prompt()], [cut, *rest], [WHOLE])
     assert found is not None
     assert (found.n_answers, found.n_cut, found.n_rounds) == (20, 1, 1)
     assert words.cut_answers(vars(found)) is None
-    few = conversations.extent([prompt()], [cut, *rest[:18]], [WHOLE])
+    few = conversations.count_extent([prompt()], [cut, *rest[:18]], [WHOLE])
     assert few is not None
     assert str(words.cut_answers(vars(few))).startswith("of 5\N{NO-BREAK SPACE}% of the answers")  # fmt: skip
-    assert conversations.extent([prompt()], rest, [WHOLE]) is None
+    assert conversations.count_extent([prompt()], rest, [WHOLE]) is None
 
 
 # MT-Bench as a user asks it

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from elo_exp.analysis.comparisons import differences, with_ranks
-from elo_exp.analysis.shrinkage import PRIOR_SCALE, steadied, with_p_best
+from elo_exp.analysis.comparisons import add_ranks, differences
+from elo_exp.analysis.shrinkage import (
+    PRIOR_SCALE_IN_POINTS,
+    add_p_best,
+    shrink_covariance,
+)
 from elo_exp.analysis.standings import leaderboards
 from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -38,7 +42,7 @@ def chances(some: Leaderboard) -> Array:
     """Of models any of which may be the best, whatever their rank sets would say."""
     m = len(some.models)
     some = replace(some, rank_low=np.ones(m), rank_high=np.full(m, float(m)))
-    found = with_p_best(some)
+    found = add_p_best(some)
     assert found.p_best is not None
     return found.p_best
 
@@ -48,7 +52,7 @@ def test_two_models_are_shrunk_as_quadrature_says():
     found = chances(board(np.array([1430.0, 1370.0]), exchangeable(2, 40.0)))
 
     def weight(tau: float) -> float:  # the gap's variance is twice the spread's
-        prior = 1 / (1 + (tau / PRIOR_SCALE) ** 2)
+        prior = 1 / (1 + (tau / PRIOR_SCALE_IN_POINTS) ** 2)
         return prior * stats.norm.pdf(60, scale=np.sqrt(40**2 + 2 * tau**2))
 
     def ahead(tau: float) -> float:
@@ -70,11 +74,11 @@ def test_a_covariance_of_few_prompts_is_steadied():
     covariance = 0.04 / 2 * np.outer(apart, apart) + 4 / 6 * np.outer(
         together, together
     )
-    found = steadied(covariance, 4)
+    found = shrink_covariance(covariance, 4)
     assert apart @ found @ apart / 2 == pytest.approx(0.6 * 0.04 + 0.4 * 2.02)
     assert together @ found @ together / 6 == pytest.approx(0.6 * 4 + 0.4 * 2.02)
     np.testing.assert_allclose(found.sum(axis=0), 0.0, atol=1e-12)
-    assert steadied(covariance, math.inf) is covariance
+    assert shrink_covariance(covariance, math.inf) is covariance
 
 
 def test_few_prompts_leave_an_improbable_certainty_open():
@@ -112,7 +116,7 @@ def test_an_outlier_below_has_no_part_in_the_chances_of_those_that_may_be_best()
     """Seven within 12 points and one 700 below: the chances are those of the seven alone."""
     rating = np.array([1412.0, 1410, 1408, 1406, 1404, 1402, 1400, 700])
     rng = np.random.default_rng(0)
-    found = with_p_best(with_ranks(board(rating, exchangeable(8, 30.0), 100), rng))
+    found = add_p_best(add_ranks(board(rating, exchangeable(8, 30.0), 100), rng))
     assert found.p_best is not None
     assert found.p_best[7] == 0.0
     alone = chances(board(rating[:7], exchangeable(8, 30.0)[:7, :7], 100))
@@ -122,7 +126,7 @@ def test_an_outlier_below_has_no_part_in_the_chances_of_those_that_may_be_best()
 
 def test_who_alone_may_be_the_best_is():
     rating, rng = np.array([1800.0, 1410.0, 1400.0]), np.random.default_rng(0)
-    found = with_p_best(with_ranks(board(rating, exchangeable(3, 30.0)), rng))
+    found = add_p_best(add_ranks(board(rating, exchangeable(3, 30.0)), rng))
     np.testing.assert_array_equal(found.p_best, [1.0, 0.0, 0.0])
 
 
@@ -140,8 +144,8 @@ def test_who_alone_may_be_the_best_is():
     ids=["one model", "no error", "none rated", "a difference without an error"],
 )
 def test_nothing_is_said_where_nothing_is_known(found: Leaderboard):
-    ranked = with_ranks(found, np.random.default_rng(0))
-    assert with_p_best(ranked).p_best is None
+    ranked = add_ranks(found, np.random.default_rng(0))
+    assert add_p_best(ranked).p_best is None
 
 
 # Simulated tournaments

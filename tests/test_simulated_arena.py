@@ -10,11 +10,11 @@ import pytest
 from scipy import special
 
 from elo_exp.arena.placement import Placement
-from elo_exp.arena.simulated import Simulated, true_abilities
+from elo_exp.arena.simulated import SimulatedVotes, compute_true_abilities
 from elo_exp.data import bank
 from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.ratings.fit import POINTS, abilities
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_abilities
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, shipped
 from tests.experiments import opened
@@ -27,8 +27,8 @@ TRUTH = {
 ANCHORS = list(TRUTH)[:-1]
 
 
-def simulated_by(seed: int = 1) -> Simulated:
-    return Simulated(n_votes=4000, seed=seed, bank_path=str(BANK))
+def simulated_by(seed: int = 1) -> SimulatedVotes:
+    return SimulatedVotes(n_votes=4000, seed=seed, bank_path=str(BANK))
 
 
 # The law
@@ -55,8 +55,8 @@ def test_the_quadrature_is_the_mean_over_drawn_likings():
     appeal = 2.2 * worth + rng.normal(0.0, 0.5, (4000, 4, 5))
     wins = special.expit(appeal[:, :, None] - appeal[:, None]).mean(axis=(0, 3))
     np.fill_diagonal(wins, 0.0)
-    expected = abilities(wins)
-    assert true_abilities(worth) == pytest.approx(expected, abs=0.02)
+    expected = fit_abilities(wins)
+    assert compute_true_abilities(worth) == pytest.approx(expected, abs=0.02)
 
 
 def test_votes_follow_the_truth_and_tie_at_times():
@@ -68,10 +68,10 @@ def test_votes_follow_the_truth_and_tie_at_times():
         i, j = (ANCHORS.index(row[side]) for side in ("model_a", "model_b"))
         wins[i, j] += score[row["winner"]]
         wins[j, i] += 1.0 - score[row["winner"]]
-    found = 1000 + POINTS * abilities(wins)
+    found = 1000 + POINTS_PER_LOG_ODDS * fit_abilities(wins)
     assert found == pytest.approx([TRUTH[name] for name in ANCHORS], abs=20)
     assert 0.25 < np.mean([row["winner"] == "tie" for row in rows]) < 0.3
-    golds = {p.prompt_id: p.text for p in bank.load(BANK) if p.gold_answer}
+    golds = {p.prompt_id: p.text for p in bank.load_bank(BANK) if p.gold_answer}
     assert {row["question_id"]: row["prompt"] for row in rows} == golds
 
 
@@ -171,7 +171,7 @@ def place(folder: Path, seed: int) -> Placement:
         assert isinstance(job.experiment, Arena)
         run = job.experiment.placement(context.store)
         run.run()
-        return arena.place(job.experiment, run)
+        return arena.place_models(job.experiment, run)
 
 
 @pytest.mark.slow

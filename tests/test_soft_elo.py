@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from elo_exp.arena.placement import soft_elo
+from elo_exp.arena.placement import rate_by_scores
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import reconcile
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Judgment, Verdict
 from tests.data import COMPARISON, battle
@@ -46,7 +46,9 @@ def rate(
 ) -> Leaderboard | None:
     none = Battles.from_rows([])
     placed = {judgment.entrant_a for judgment in judgments} - {"m1"}
-    return soft_elo(judgments, human or none, placed, soft=soft, initial_rating=1000.0)
+    return rate_by_scores(
+        judgments, human or none, placed, soft=soft, initial_rating=1000.0
+    )
 
 
 def gap(judgments: list[Judgment], soft: float | str = 0.3) -> float:
@@ -64,7 +66,7 @@ def test_the_gap_is_that_of_the_mean_preference():
         judged((3.0, 5.0), None, prompt="q1"),
     ]
     shares = expit(0.3 * np.array([4.0, 1.0, -2.0]))
-    assert gap(some) == pytest.approx(POINTS * logit(shares.mean()))
+    assert gap(some) == pytest.approx(POINTS_PER_LOG_ODDS * logit(shares.mean()))
     board = rate(some)
     assert board is not None
     assert (board.n_matches, board.n_clusters) == (3, 2)
@@ -76,7 +78,7 @@ def test_the_gap_is_that_of_the_mean_preference():
     ]
     assert gap(turned) == pytest.approx(gap(some))
     assert gap(some, 0.0) == pytest.approx(0.0, abs=1e-9)
-    hard = POINTS * logit(2 / 3)
+    hard = POINTS_PER_LOG_ODDS * logit(2 / 3)
     assert gap(some, 10.0) == pytest.approx(hard, abs=0.1)
     assert rate([judged(None, None)]) is None
 

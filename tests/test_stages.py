@@ -86,7 +86,7 @@ def judged(
 ) -> tuple[dict[str, list[Judgment]], Usage]:
     """The judgments, and what this call used."""
     with Store(path) as store:
-        asking = pipeline.Asking(**how)
+        asking = pipeline.JudgingSettings(**how)
         made = pipeline.judge_pairs(comparisons, rubrics, judge, store, asking)
         return made, store.usage
 

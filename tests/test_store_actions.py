@@ -234,7 +234,7 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(
     tokens = server.meter.tokens["batch"]
     dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
     with Store(OURS) as store:
-        (held,) = admin.count(store, admin.Filter())
+        (held,) = admin.count_answers_by_source(store, admin.AnswerFilter())
     assert (held.source, held.n) == ("claude-opus-5-5", 10)
     assert held.dollars == pytest.approx(dollars)
 
@@ -407,13 +407,13 @@ def test_export_import_merge_and_purge_hold_one_answer_at_a_time():
     fill(OURS, replies)
     del replies
     with Store(OURS) as ours, Store(OTHER) as other:
-        every = admin.Filter(judge="opus")
+        every = admin.AnswerFilter(judge="opus")
         steps: dict[str, Callable[[], Any]] = {
-            "export": lambda: admin.export(ours, Path("all.jsonl"), every),
-            "packed": lambda: admin.export(ours, Path("all.jsonl.gz"), every),
-            "import": lambda: admin.load(other, Path("all.jsonl")),
-            "merge": lambda: admin.merge(other, OURS),
-            "purge": lambda: admin.purge(ours, every),
+            "export": lambda: admin.export_answers(ours, Path("all.jsonl"), every),
+            "packed": lambda: admin.export_answers(ours, Path("all.jsonl.gz"), every),
+            "import": lambda: admin.import_answers(other, Path("all.jsonl")),
+            "merge": lambda: admin.merge_store(other, OURS),
+            "purge": lambda: admin.purge_answers(ours, every),
         }
         peaks = {}
         for name, step in steps.items():
@@ -638,7 +638,7 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
     long = dataclasses.replace(reply("k9"), text="x" * 200_000)
     before = fill(OURS, {**EVERYTHING, "k9": long})
     with Store(OURS) as store, full_disk(50_000), pytest.raises((UserError, OSError)):
-        admin.purge(store, admin.Filter(judge="opus"))
+        admin.purge_answers(store, admin.AnswerFilter(judge="opus"))
     assert rows(OURS) == before
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.fitted import Fitted
-from elo_exp.analysis.goodness_of_fit import by_stratum, heterogeneity
+from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.goodness_of_fit import heterogeneity, split_by_stratum
 from elo_exp.analysis.reversals import rivals_ahead
-from elo_exp.analysis.separated import bound
-from elo_exp.analysis.standings import of_strata
+from elo_exp.analysis.separated import unbeaten_lower_bound
+from elo_exp.analysis.standings import rate_strata
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Battle
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -27,7 +27,7 @@ def battle(question: str, winner: str) -> Battle:
 
 
 def compare(battles: Battles) -> dict[str, Any]:
-    return heterogeneity(Fitted.of(battles), STRATA, dimension="d")
+    return heterogeneity(DimensionFit.of(battles), STRATA, dimension="d")
 
 
 def drawn(worlds: dict[str, Tournament], rng: np.random.Generator) -> Battles:
@@ -51,7 +51,9 @@ def test_two_models_that_trade_places_by_hand():
     lost = ["model_b"] * 8 + ["model_a"] * 2
     rows = [battle(f"q{q}", winner) for q, winner in enumerate(won + lost)]
     strata = {f"q{q}": "one" if q < 10 else "other" for q in range(20)}
-    found = heterogeneity(Fitted.of(Battles.from_rows(rows)), strata, dimension="d")
+    found = heterogeneity(
+        DimensionFit.of(Battles.from_rows(rows)), strata, dimension="d"
+    )
     assert (found["strata"], found["n_prompts"]) == (["one", "other"], [10, 10])
     assert (found["df"], found["chi_square"]) == (1, pytest.approx(6**2 / (20 * 0.25)))
 
@@ -66,7 +68,7 @@ def test_a_model_that_wins_all_on_a_stratum_is_no_obstacle():
 
 def test_battles_are_split_by_the_strata_of_their_prompts():
     rows = [battle(f"q{q}", "tie") for q in (0, 1, 70, 500)]
-    parts = by_stratum(Battles.from_rows(rows), STRATA)
+    parts = split_by_stratum(Battles.from_rows(rows), STRATA)
     assert {name: len(some) for name, some in parts.items()} == {
         "medqa": 2,
         "curated": 1,
@@ -97,7 +99,7 @@ def test_it_rejects_one_in_twenty_tournaments_whose_strata_are_alike(m: int):
 
 
 def ahead(rows: list[Battle], strata: dict[str, str], leader: str) -> list[Any]:
-    parts = by_stratum(Battles.from_rows(rows), strata)
+    parts = split_by_stratum(Battles.from_rows(rows), strata)
     return rivals_ahead(parts, BRADLEY_TERRY.rate(parts), leader)
 
 
@@ -113,7 +115,10 @@ def test_a_reversal_is_claimed_by_the_test_of_the_stratum_by_hand():
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(140)}
     (row,) = ahead(rows, strata, "a")
     assert (row["stratum"], row["rival"], row["n_prompts"], row["df"]) == ("books", "b", 40, 39)  # fmt: skip
-    lead, error = POINTS * np.log(3), POINTS * np.sqrt(1 / 7.5 * 40 / 39)
+    lead, error = (
+        POINTS_PER_LOG_ODDS * np.log(3),
+        POINTS_PER_LOG_ODDS * np.sqrt(1 / 7.5 * 40 / 39),
+    )
     assert row["lead"] == pytest.approx(lead)
     assert row["ci_low"] == pytest.approx(lead - t_quantile(39) * error, rel=1e-3)
     assert (
@@ -144,7 +149,7 @@ def test_a_rival_that_took_every_point_of_a_stratum_has_an_exact_bound():
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(125)}
     (row,) = ahead(rows, strata, "a")
     assert (row["lead"], row["ci_high"], row["n_prompts"]) == (None, None, 25)
-    assert row["ci_low"] == pytest.approx(bound(25))
+    assert row["ci_low"] == pytest.approx(unbeaten_lower_bound(25))
     assert row["reverses"]
 
 
@@ -193,7 +198,7 @@ def reversals(world: str, repeats: int, seed: int) -> tuple[int, int, int]:
     n_led = n_ahead = n_claimed = 0
     for _ in range(repeats):
         battles, strata = mixed(m, n_strata, n_each, gap, shift, reversal, rng, spread)
-        (found,) = of_strata({"d": Fitted.of(battles)}, strata, BRADLEY_TERRY.rate).values()  # fmt: skip
+        (found,) = rate_strata({"d": DimensionFit.of(battles)}, strata, BRADLEY_TERRY.rate).values()  # fmt: skip
         test = found["strata"]
         if test["leader"] == "m0":
             n_led += 1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.data.rubrics import role_in
+from elo_exp.data.rubrics import extract_role
 from elo_exp.files import write_jsonl
-from elo_exp.judges import as_whom, roles
+from elo_exp.judges import role_suffix, roles_by_dimension
 from tests.commands import Ran, attempt
 from tests.data import shipped
 from tests.experiments import composed, opened
@@ -146,7 +146,7 @@ def test_so_have_those_of_an_audit(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_a_role_is_the_first_sentence_of_the_header(header: str, role: str):
-    assert role_in(header) == role
+    assert extract_role(header) == role
 
 
 def test_shipped_headers_name_two_roles():
@@ -159,11 +159,14 @@ def test_shipped_headers_name_two_roles():
 
 def test_a_judge_that_goes_by_words_or_by_a_file_is_told_nothing():
     rubrics = [shipped("rubric", "preference"), shipped("rubric", "correctness")]
-    assert roles(shipped("judge", "lexical"), rubrics) == {}
-    assert roles(shipped("judge", "replay", path="votes.jsonl"), rubrics) == {}
-    told = roles(shipped("judge", "opus"), rubrics)
+    assert roles_by_dimension(shipped("judge", "lexical"), rubrics) == {}
+    assert (
+        roles_by_dimension(shipped("judge", "replay", path="votes.jsonl"), rubrics)
+        == {}
+    )
+    told = roles_by_dimension(shipped("judge", "opus"), rubrics)
     assert set(told) == {"preference", "correctness"}
-    assert as_whom(told.values()) == ' as "an expert, impartial evaluator"'
+    assert role_suffix(told.values()) == ' as "an expert, impartial evaluator"'
 
 
 Judged = Callable[..., tuple[Ran, str]]

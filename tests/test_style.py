@@ -10,10 +10,10 @@ from scipy.special import expit
 
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
-from elo_exp.data.writing_style import FEATURES, Feature, counts, with_style
+from elo_exp.data.writing_style import FEATURES, Feature, add_style, count_style
 from elo_exp.files import read_json, read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
 from tests.arena_files import World, placed
@@ -35,7 +35,7 @@ ALL = list(FEATURES)
     ],
 )
 def test_markdown_is_counted_outside_of_code(text, headers, lists, bold):
-    assert counts(text) == (len(text), headers, lists, bold)
+    assert count_style(text) == (len(text), headers, lists, bold)
 
 
 def world(
@@ -90,11 +90,11 @@ def test_at_equal_style_the_true_distances_return():
     board = rated(battles, ["length", "headers"])
     found = board.parameters
     effect, error = (found[f"style_length_votes{end}"] for end in ("", "_std_error"))
-    assert effect == pytest.approx(0.8 * POINTS, abs=4 * error)
+    assert effect == pytest.approx(0.8 * POINTS_PER_LOG_ODDS, abs=4 * error)
     no_effect = found["style_headers_votes"]
     assert abs(no_effect) < 4 * found["style_headers_votes_std_error"]
-    assert spread(board) == pytest.approx(0.9 * POINTS, abs=40)
-    assert spread(rated(battles, [])) > 0.9 * POINTS + 80
+    assert spread(board) == pytest.approx(0.9 * POINTS_PER_LOG_ODDS, abs=40)
+    assert spread(rated(battles, [])) > 0.9 * POINTS_PER_LOG_ODDS + 80
     assert (board.label, board.interval) == (
         "Bradley-Terry with style",
         "prompt-clustered",
@@ -120,13 +120,13 @@ def test_statsmodels_has_the_same_ratings_effects_and_errors():
     groups = {"groups": np.arange(300) // 2, "use_correction": False}
     other = glm.fit(tol=1e-12, cov_type="cluster", cov_kwds=groups)
     theta = np.append(0.0, other.params[:3])
-    expected = 1000 + POINTS * (theta - theta.mean())
+    expected = 1000 + POINTS_PER_LOG_ODDS * (theta - theta.mean())
     assert board.rating == pytest.approx(expected)
     names = ["style_length_votes", "style_headers_votes"]
     effects = [board.parameters[name] for name in names]
-    assert effects == pytest.approx(POINTS * other.params[3:])
+    assert effects == pytest.approx(POINTS_PER_LOG_ODDS * other.params[3:])
     errors = [board.parameters[f"{name}_std_error"] for name in names]
-    factor = POINTS * np.sqrt(150 / 149)
+    factor = POINTS_PER_LOG_ODDS * np.sqrt(150 / 149)
     assert errors == pytest.approx(factor * other.bse[3:], rel=0.01)
 
 
@@ -156,7 +156,7 @@ def test_votes_and_verdicts_have_effects_of_their_own():
     for whose, truth in (("votes", 0.8), ("verdicts", -0.4)):
         error = found[f"style_length_{whose}_std_error"]
         assert found[f"style_length_{whose}"] == pytest.approx(
-            truth * POINTS, abs=4 * error
+            truth * POINTS_PER_LOG_ODDS, abs=4 * error
         )
 
 
@@ -191,7 +191,7 @@ def of_judge(judge: str, *, in_words: bool) -> list[Battle]:
     """The battles of llmfao as one judge sees them, with the style of the answers."""
     folder, texts = shared_data("llmfao"), {}
     for _, row in read_jsonl(folder / "responses.jsonl.gz"):
-        n, *markdown = counts(row["response"])
+        n, *markdown = count_style(row["response"])
         n = len(row["response"].split()) if in_words else n
         texts[row["prompt_id"], row["model"]] = (n, *markdown)
     rows = [Battle.from_dict(row) for _, row in read_jsonl(folder / "battles.jsonl.gz")]
@@ -264,12 +264,12 @@ def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran)
 def test_a_file_keeps_the_counts(tmp_path):
     path = tmp_path / "battles.jsonl"
     battles = [
-        *with_style(
+        *add_style(
             [Battle(model_a="ann", model_b="bob", winner="tie", question_id="p1")],
             [COMPARISON],
         )
     ]
-    assert battles[0].style_a == counts(COMPARISON.response_a)
+    assert battles[0].style_a == count_style(COMPARISON.response_a)
     path.write_text("".join(Battles.from_rows(battles).jsonl()), encoding="utf-8")
     columns = {
         name: name for name in ("model_a", "model_b", "winner", "question_id", "source")

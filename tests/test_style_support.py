@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.comparisons import first_of
+from elo_exp.analysis.comparisons import find_leader
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.standings import Standings, rate
-from elo_exp.analysis.style_support import MIN_SUPPORT, of_support, shares_with_more
+from elo_exp.analysis.style_support import (
+    MIN_SUPPORT,
+    shares_with_more,
+    style_support_reasons,
+)
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
@@ -56,7 +60,7 @@ def standings(some: Battles, method: Any = AT_EQUAL_LENGTH) -> Standings:
 
 def concluded(some: Battles, method: Any = AT_EQUAL_LENGTH) -> Conclusion:
     scope = Scope(kind="people")
-    return with_conclusions(standings(some, method), scope).conclusions["d"]
+    return add_conclusions(standings(some, method), scope).conclusions["d"]
 
 
 def test_an_adjusted_lead_says_so_and_shows_the_raw_one():
@@ -104,8 +108,10 @@ def test_without_a_control_nothing_is_said_of_support():
     rng = np.random.default_rng(1)
     some = battles(np.full(60, 1.0), rng.random(60) < 0.8)
     found = standings(some, BRADLEY_TERRY)
-    first = first_of(found.board("d"), found.pairs("d"))
-    assert found.controlled == () and not [*of_support(some, first, found.controlled)]
+    first = find_leader(found.board("d"), found.pairs("d"))
+    assert found.controlled == () and not [
+        *style_support_reasons(some, first, found.controlled)
+    ]
 
 
 @pytest.mark.slow

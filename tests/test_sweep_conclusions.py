@@ -12,12 +12,17 @@ from elo_exp.analysis.conclusions.sweep import (
     JobLead,
     SweepConclusion,
     conclude,
-    job_lead,
-    same_leader,
-    same_ratings,
+    find_job_lead,
+    have_same_ratings,
+    share_with_same_leader,
 )
 from elo_exp.files import read_json
-from elo_exp.report.formats import number, percent, percent_reached, plain
+from elo_exp.report.formats import (
+    format_number,
+    format_percent,
+    format_percent_floor,
+    replace_no_break_spaces,
+)
 from elo_exp.report.words import sweep as words
 from tests.commands import Ran, run, table
 from tests.data import write_table
@@ -114,12 +119,12 @@ def test_a_job_is_read_with_its_control():
         for rank, (name, rating) in enumerate([("ann", 1600.0), ("bob", 1500.0)], 1)
     ]
     of_job = {"state": "leads", "adjusted_for": ["length"], "raw_difference": 140.0}
-    found = job_lead("0", rows, {**of_job, "first": "ann", "second": "bob"})
+    found = find_job_lead("0", rows, {**of_job, "first": "ann", "second": "bob"})
     assert found is not None and found.adjusted_for == LENGTH
     assert found.raw_gap == 140.0
-    other = job_lead("0", rows, {**of_job, "first": "bob", "second": "ann"})
+    other = find_job_lead("0", rows, {**of_job, "first": "bob", "second": "ann"})
     assert other is not None and other.raw_gap is None
-    older = job_lead("0", rows, {"state": "leads"})
+    older = find_job_lead("0", rows, {"state": "leads"})
     assert older is not None and older.adjusted_for == ()
 
 
@@ -148,10 +153,10 @@ def test_the_same_leader_is_that_of_most_jobs_on_every_dimension():
     """Of three jobs two have ann on the first and two bob on the second, one of them both."""
     first = of(lead("0"), lead("1"), lead("2", "bob"))
     second = of(lead("0"), lead("1", "bob"), lead("2", "bob"))
-    assert same_leader([first]) == 2 / 3
-    assert same_leader([first, second]) == 1 / 3
-    assert same_leader([first, of(None)]) == 2 / 3
-    assert same_leader([of(None)]) is None
+    assert share_with_same_leader([first]) == 2 / 3
+    assert share_with_same_leader([first, second]) == 1 / 3
+    assert share_with_same_leader([first, of(None)]) == 2 / 3
+    assert share_with_same_leader([of(None)]) is None
 
 
 def entrants(**ratings: float | None) -> list[dict[str, Any]]:
@@ -165,18 +170,18 @@ def entrants(**ratings: float | None) -> list[dict[str, Any]]:
 
 
 def test_the_gap_is_to_the_second_and_not_to_the_last():
-    found = job_lead("0", entrants(cat=1310.0, ann=1500.0, dan=None, bob=1390.0))
+    found = find_job_lead("0", entrants(cat=1310.0, ann=1500.0, dan=None, bob=1390.0))
     assert found is not None
     assert (found.models, found.gap) == (("ann",), 110.0)
-    alone = job_lead("0", entrants(ann=1500.0, dan=None))
+    alone = find_job_lead("0", entrants(ann=1500.0, dan=None))
     assert alone is not None
     assert alone.gap is None
-    assert job_lead("0", entrants(ann=None)) is None
+    assert find_job_lead("0", entrants(ann=None)) is None
 
 
 def test_entrants_that_differ_by_rounding_alone_are_level_in_any_order():
-    one = job_lead("0", entrants(bob=1500.0 + 1e-12, ann=1500.0, cat=1310.0))
-    other = job_lead("1", entrants(ann=1500.0, bob=1500.0, cat=1300.0))
+    one = find_job_lead("0", entrants(bob=1500.0 + 1e-12, ann=1500.0, cat=1310.0))
+    other = find_job_lead("1", entrants(ann=1500.0, bob=1500.0, cat=1300.0))
     assert (
         words.sentence(of(one, other))
         == "ann and bob have the same rating in 2 of 2 jobs"
@@ -186,8 +191,8 @@ def test_entrants_that_differ_by_rounding_alone_are_level_in_any_order():
 def test_entrants_with_the_same_answers_are_level_in_no_job():
     """Unless one of the jobs has other answers."""
     level = entrants(ann=1500.0, bob=1500.0)
-    same = job_lead("0", level, {"state": "same"})
-    other = job_lead("1", level, {"state": "undecided"})
+    same = find_job_lead("0", level, {"state": "same"})
+    other = find_job_lead("1", level, {"state": "undecided"})
     said = "ann and bob gave the same answers"
     assert words.sentence(of(same, same)) == f"{said} in 2 of 2 jobs"
     assert words.sentence(of(same, same), is_same=True) == said
@@ -200,10 +205,10 @@ def test_an_entrant_that_took_every_point_is_first_by_its_bound():
     """It has the first rank and no rating, so that by ratings the second would be first."""
     first, *others = entrants(ann=None, bob=1480.0, cat=1310.0)
     rows = [{**first, "rank": 1, "ci_low": 1967.0}, *others]
-    without = job_lead("0", rows)
+    without = find_job_lead("0", rows)
     assert without is not None
     assert (without.models, without.gap, without.state) == (("ann",), 487.0, None)
-    found = job_lead("0", rows, {"state": "leads", "ci_low": 479.0})
+    found = find_job_lead("0", rows, {"state": "leads", "ci_low": 479.0})
     assert found is not None
     assert (found.models, found.gap, found.one_sided) == (("ann",), 479.0, True)
     assert words.sentence(of(found)) == "ann leads bob in 1 of 1 job, by at least 479"
@@ -215,12 +220,12 @@ def test_jobs_are_the_same_where_no_rating_differs_by_more_than_rounding():
     again = entrants(bob=1300.0, ann=1500.0 + 1e-10, cat=None)
     moved = entrants(ann=1500.0, bob=1300.0 + 1e-6, cat=None)
     rated = entrants(ann=1500.0, bob=1300.0, cat=1200.0)
-    assert same_ratings([one, again])
-    assert not same_ratings([one])  # one job is the same as no other
+    assert have_same_ratings([one, again])
+    assert not have_same_ratings([one])  # one job is the same as no other
     for other in (moved, rated, one[:2]):
-        assert not same_ratings([one, again, other])
+        assert not have_same_ratings([one, again, other])
     davidson = [{**row, "method": "Davidson"} for row in one]
-    assert not same_ratings([one, davidson])
+    assert not have_same_ratings([one, davidson])
 
 
 @pytest.mark.parametrize(
@@ -243,9 +248,9 @@ def test_what_does_not_move_is_said_once(settings: list[str], said: str):
 
 
 def test_a_number_goes_from_its_least_to_its_most_and_is_one_where_both_read_alike():
-    assert words.span("273", "378") == "273 to 378"
-    assert words.span("275", "275") == "275"
-    assert words.span("76\N{NO-BREAK SPACE}%", "98\N{NO-BREAK SPACE}%") == (
+    assert words.format_range("273", "378") == "273 to 378"
+    assert words.format_range("275", "275") == "275"
+    assert words.format_range("76\N{NO-BREAK SPACE}%", "98\N{NO-BREAK SPACE}%") == (
         "76 to 98\N{NO-BREAK SPACE}%"
     )
 
@@ -253,18 +258,18 @@ def test_a_number_goes_from_its_least_to_its_most_and_is_one_where_both_read_ali
 def test_a_setting_is_named_by_the_last_part_of_its_key():
     given = "rating.bradley_terry.orders=both prompts.bank_path=a/b.c.jsonl judge=opus"
     said = "orders=both bank_path=a/b.c.jsonl judge=opus"
-    assert words.shortened(given) == said
+    assert words.shorten_settings(given) == said
 
 
 def test_whose_taste_the_ratings_are_is_said_once_and_of_some_jobs_with_their_numbers():
     opus, haiku = {"whose": "Opus's taste."}, {"whose": "Haiku's taste."}
     both = {"0": {"tone": opus, "facts": opus}, "1": {"tone": opus}}
-    assert words.whose_of(both) == ["Opus's taste."]
-    assert words.whose_of({**both, "2": {"tone": haiku}}, "run") == [
+    assert words.list_scope_lines(both) == ["Opus's taste."]
+    assert words.list_scope_lines({**both, "2": {"tone": haiku}}, "run") == [
         "Runs 0, 1: Opus's taste.",
         "Run 2: Haiku's taste.",
     ]
-    assert words.whose_of({"0": {}}) == []
+    assert words.list_scope_lines({"0": {}}) == []
 
 
 def test_the_share_of_jobs_that_have_the_first_of_most():
@@ -332,13 +337,13 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
 
 # A heading of the console -> the column of sweep_numbers.csv, and how one number is said
 SAID = {
-    "Bradley-Terry": ("result_gap", number),
-    "Elo gap": ("order_gap", number),
-    "convergence": ("order_convergence", percent_reached),
-    "error": ("order_mc_error", lambda value: number(value, 1)),
-    "limit": ("order_distance", number),
-    "swapped": ("order_swaps", number),
-    "ranks otherwise": ("order_one_order_wrong", percent),
+    "Bradley-Terry": ("result_gap", format_number),
+    "Elo gap": ("order_gap", format_number),
+    "convergence": ("order_convergence", format_percent_floor),
+    "error": ("order_mc_error", lambda value: format_number(value, 1)),
+    "limit": ("order_distance", format_number),
+    "swapped": ("order_swaps", format_number),
+    "ranks otherwise": ("order_one_order_wrong", format_percent),
 }
 
 
@@ -368,7 +373,10 @@ def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
             if not values:  # on tone dan is second, who has no Elo
                 assert (line[0], name, cell) == ("tone", "Elo gap", "–")
                 continue
-            ends = plain(said(min(values))), plain(said(max(values)))
+            ends = (
+                replace_no_break_spaces(said(min(values))),
+                replace_no_break_spaces(said(max(values))),
+            )
             if ends[0] == ends[1]:
                 assert cell == ends[0]
             else:
@@ -377,7 +385,9 @@ def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
         assert " to " in line[head.index("convergence")]
     reader = swept.page
     for line in lines:
-        assert line in [[plain(cell) for cell in cells] for cells in reader.cells]
+        assert line in [
+            [replace_no_break_spaces(cell) for cell in cells] for cells in reader.cells
+        ]
 
 
 def test_the_numbers_of_a_job_are_those_of_its_ratings_json(swept: Ran):
@@ -422,9 +432,11 @@ def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
     for line in lines:
         own = [row for row in rows if row["job"] == line[0]]
         errors = [float(row["order_mc_error"]) for row in own]
-        assert line[head.index("error")] == number(sum(errors) / 2, 1)
+        assert line[head.index("error")] == format_number(sum(errors) / 2, 1)
         (gap,) = (float(row["order_gap"]) for row in own if row["order_gap"])
-        assert line[3] == number(gap)  # of the dimension that has one in every job
+        assert line[3] == format_number(
+            gap
+        )  # of the dimension that has one in every job
 
 
 def test_a_sweep_of_equals_says_that_nothing_moved(swept: Ran):

@@ -12,13 +12,13 @@ import pytest
 
 from elo_exp.analysis.standings import Standings
 from elo_exp.arrays import Array
-from elo_exp.experiments.rated import matches_played
+from elo_exp.experiments.rated import count_matches_played
 from elo_exp.ratings import elo
 from elo_exp.ratings import tail as tails
-from elo_exp.ratings.elo import PermutationElo, play, replay
-from elo_exp.ratings.fit import POINTS
-from elo_exp.ratings.games import Games, kinds
-from elo_exp.ratings.tail import drawn, of_resamples, tail
+from elo_exp.ratings.elo import PermutationElo, play, play_orders
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
+from elo_exp.ratings.games import Games, group_kinds
+from elo_exp.ratings.tail import draw_ends, find_resample_tail, find_tail
 from tests.simulation import Tournament
 
 KS = (1.0, 4.0, 16.0, 64.0)
@@ -68,17 +68,17 @@ def world(
 
 def apart(played: Games, ks: tuple[float, ...], n_lanes: int) -> dict[float, float]:
     """Rating points between whole orders and their ends, the largest over models and orders, by K."""
-    first, second, score, kind = kinds(played)
+    first, second, score, kind = group_kinds(played)
     orders = np.tile(kind, (n_lanes, 1))
     np.random.default_rng(1).permuted(orders, axis=1, out=orders)
     rules: dict[str, Any] = {"n_models": played.n_models, "advance": lambda _: None}
-    sides, end = np.array([first, second]), tail(played.wins(), ks)
+    sides, end = np.array([first, second]), find_tail(played.wins(), ks)
     whole = play(sides, score, orders, ks=ks, **rules)
     found = {}
     for k, n in end.lengths.items():
         ends = play(sides, score, orders[:, -n:], ks=[k], start=end.start, **rules)
         gaps = np.abs(ends[:, :, 0] - whole[:, :, ks.index(k)])
-        found[k] = POINTS * float(gaps.max())
+        found[k] = POINTS_PER_LOG_ODDS * float(gaps.max())
     return found
 
 
@@ -105,9 +105,9 @@ def test_the_length_by_hand():
     """Two equals: p (1 - p) = 1/4, and a match takes 2 / 4 of K / POINTS off a gap, so that lambda is 1/2.
     At K = 32 in the mean 400 points are 1e-6 after log(4e8) / (.184 / 2) = 215 matches; four standard
     deviations are 19.3 %, the steps' length 4.6 %."""
-    in_the_mean = math.log(4e8) / (32 / POINTS / 2)
+    in_the_mean = math.log(4e8) / (32 / POINTS_PER_LOG_ODDS / 2)
     wins = np.array([[0.0, 50_000.0], [50_000.0, 0.0]])
-    end = tail(wins, [32.0])
+    end = find_tail(wins, [32.0])
     np.testing.assert_allclose(end.start, 0.0, atol=1e-9)
     assert end.lengths[32.0] == pytest.approx(in_the_mean * 1.239, abs=1.0)
 
@@ -116,47 +116,49 @@ def test_few_matches_thin_designs_models_without_a_limit_and_large_k_are_played_
     monkeypatch: pytest.MonkeyPatch,
 ):
     many = world(5, 110_000)
-    assert set(tail(many.wins(), [16.0, 65.0]).lengths) == {16.0}
-    assert not tail(world(5, 99_000).wins(), KS).lengths
-    assert not tail(world(20, 210_000, across=1e-3).wins(), KS).lengths
+    assert set(find_tail(many.wins(), [16.0, 65.0]).lengths) == {16.0}
+    assert not find_tail(world(5, 99_000).wins(), KS).lengths
+    assert not find_tail(world(20, 210_000, across=1e-3).wins(), KS).lengths
     unbeaten = dataclasses.replace(
         many,
         score=np.where(
             many.second == 0, 0.0, np.where(many.first == 0, 1.0, many.score)
         ),
     )
-    assert not tail(unbeaten.wins(), KS).lengths
+    assert not find_tail(unbeaten.wins(), KS).lengths
     absent = np.pad(many.wins(), (0, 1))  # a model that ties alone, which are dropped
-    end = tail(absent, [16.0])
+    end = find_tail(absent, [16.0])
     assert end.lengths and end.start[-1] == 0.0
-    monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
+    monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     thin = world(20, 4_000, across=1e-2)
     rules: dict[str, Any] = {"ks": [16.0, 32.0], "n_perms": 3, "seed": 2}
-    end = tail(thin.wins(), rules["ks"])
-    np.testing.assert_array_equal(replay(thin, end=end, **rules), replay(thin, **rules))
+    end = find_tail(thin.wins(), rules["ks"])
+    np.testing.assert_array_equal(
+        play_orders(thin, end=end, **rules), play_orders(thin, **rules)
+    )
 
 
 def test_a_k_that_needs_all_shares_its_orders_with_those_that_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
+    monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     some = world(5, 12_000, ties=0.2)
     rules: dict[str, Any] = {"ks": [1.0, 32.0, 64.0], "n_perms": 5, "seed": 2}
-    end, told = tail(some.wins(), rules["ks"]), list[float]()
+    end, told = find_tail(some.wins(), rules["ks"]), list[float]()
     assert set(end.lengths) == {32.0, 64.0}
     whole, cut = (
-        replay(some, **rules),
-        replay(some, end=end, advance=told.append, **rules),
+        play_orders(some, **rules),
+        play_orders(some, end=end, advance=told.append, **rules),
     )
     np.testing.assert_array_equal(cut[..., 0], whole[..., 0])
-    np.testing.assert_allclose(cut, whole, rtol=0, atol=CLOSE / POINTS)
+    np.testing.assert_allclose(cut, whole, rtol=0, atol=CLOSE / POINTS_PER_LOG_ODDS)
     assert sum(told) == pytest.approx(5.0)
 
 
 def test_ends_are_drawn_without_replacement_and_in_any_order():
     """Of 12 matches of three kinds 6: by kind or by match, as the counts' size asks for."""
     counts, rng = np.array([2, 4, 6]), np.random.default_rng(1)
-    lanes = drawn(counts, 6, n_lanes=4_000, rng=rng)
+    lanes = draw_ends(counts, 6, n_lanes=4_000, rng=rng)
     assert lanes.dtype == np.uint8
     times = np.stack([(lanes == kind).sum(axis=1) for kind in range(3)], axis=1)
     assert (times <= counts).all() and (times.sum(axis=1) == 6).all()
@@ -167,27 +169,27 @@ def test_ends_are_drawn_without_replacement_and_in_any_order():
     for place in (0, 5):
         found = np.bincount(lanes[:, place], minlength=3) / 4_000
         np.testing.assert_allclose(found, share, atol=0.03)
-    many = drawn(np.full(1_000, 100), 90, n_lanes=50, rng=rng)  # by match
+    many = draw_ends(np.full(1_000, 100), 90, n_lanes=50, rng=rng)  # by match
     assert len(np.unique(many)) > 900
-    beyond = drawn(np.array([10**9, 3 * 10**9]), 400, n_lanes=50, rng=rng)
+    beyond = draw_ends(np.array([10**9, 3 * 10**9]), 400, n_lanes=50, rng=rng)
     assert beyond.mean() == pytest.approx(0.75, abs=0.02)
 
 
 def test_resamples_take_the_longest_end_of_theirs_or_are_played_whole(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
+    monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     some = world(5, 12_000)
-    end = tail(some.wins(), [32.0])
+    end = find_tail(some.wins(), [32.0])
     times = np.random.default_rng(2).poisson(1.0, size=(8, some.n_clusters))
-    longest = of_resamples(end, 32.0, some, times)
+    longest = find_resample_tail(end, 32.0, some, times)
     assert end.lengths[32.0] < longest.lengths[32.0] < 1.2 * end.lengths[32.0]
     times[3, np.unique(some.cluster[(some.first == 0) | (some.second == 0)])[:-2]] = 0
-    assert not of_resamples(end, 32.0, some, times).lengths
-    assert not of_resamples(end, 16.0, some, times).lengths
+    assert not find_resample_tail(end, 32.0, some, times).lengths
+    assert not find_resample_tail(end, 16.0, some, times).lengths
     rules: dict[str, Any] = {"ks": [32.0], "n_perms": 2, "seed": 1, "times": times[:3]}
-    found = POINTS * replay(some, end=longest, **rules)
-    expected = POINTS * replay(some, **rules)
+    found = POINTS_PER_LOG_ODDS * play_orders(some, end=longest, **rules)
+    expected = POINTS_PER_LOG_ODDS * play_orders(some, **rules)
     assert found.shape == expected.shape == (3, 2, 5, 1)
     assert np.abs(found - expected).max() < 200  # other orders of the same resamples
 
@@ -203,7 +205,7 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
     rules: dict[str, Any] = {"k_sweep": [64.0], "n_perms": 200, "n_bootstraps": 60}
     rules |= {"k": 32.0, "perms_per_bootstrap": 4}
     whole = method(**rules).sweep(some)["d"]
-    monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
+    monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     monkeypatch.setattr(elo, "_MIN_ANNOUNCED_UPDATES", 1_000)
     with caplog.at_level(logging.INFO):
         cut = method(**rules).sweep(some)["d"]
@@ -219,8 +221,8 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
     np.testing.assert_allclose(ratio, 1.0, atol=0.4)
     rated = Standings(models=(), battles=some, elo={"d": cut}, companions={})
     expected = {str(k): b.parameters["matches_played"] for k, b in cut.items()}
-    assert matches_played(rated) == {"elo": {"matches_played": {"d": expected}}}
-    assert matches_played(dataclasses.replace(rated, elo={"d": whole})) == {}
+    assert count_matches_played(rated) == {"elo": {"matches_played": {"d": expected}}}
+    assert count_matches_played(dataclasses.replace(rated, elo={"d": whole})) == {}
     (line,) = (text for text in caplog.messages if "Elo plays" in text)
     assert line.startswith(
         f"Elo plays {n:,} matches in 200 orders at 2 values of K and in 240 orders of drawn prompts, "
@@ -248,7 +250,7 @@ def test_the_interval_covers_where_ends_alone_are_played(
 ):
     """Of 2,000 files; the mean over all stands for the truth of Elo's own estimand. 40 orders of each draw:
     what few of them add would be taken off up to 60 % alone, and the interval be too wide."""
-    monkeypatch.setattr(tails, "LEAST_MATCHES", 1_000)
+    monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     rules = method(
         k=k, k_sweep=[], n_perms=200, n_bootstraps=100, perms_per_bootstrap=40
     )

@@ -22,7 +22,7 @@ from elo_exp.store.usage import Usage
 from tests.data import BANK, shipped
 from tests.tiny_models import answers, forced, tiny_model
 
-PROMPTS = bank.load(BANK)[:6]
+PROMPTS = bank.load_bank(BANK)[:6]
 BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
 ROUNDING = 1e-3  # nats: more than float32 makes of batches and of keys that are kept
 NAMES = ("base", "clone", "unhelpful", "premium")
@@ -38,7 +38,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _release() -> Iterator[None]:
     yield
-    models.release()
+    models.release_weights()
 
 
 def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntrant:
@@ -75,7 +75,7 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     """A pass over the whole prefix for each token."""
     base = policy(cache, temperature=0.7)
     response = answers(base, PROMPTS[:1])[PROMPTS[0].prompt_id]
-    lm = models.load(base.weights)
+    lm = models.load_weights(base.weights)
     ids, expected = base.chat_ids(lm, PROMPTS[0].sent(None)), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
@@ -96,7 +96,7 @@ def test_an_answer_longer_than_a_block_is_the_same_sum(
 
 
 def test_a_log_probability_that_overflows_is_refused(policies, responses, monkeypatch):
-    lm = models.load(policies["base"].weights)
+    lm = models.load_weights(policies["base"].weights)
     broken = torch.full((32,), torch.nan)
     monkeypatch.setattr(lm.model.model.norm.weight, "data", broken)
     message = "tiny_base, .*: the log-probability is nan. Use dtype=float32"
@@ -128,7 +128,7 @@ def test_tokens_of_another_tokenizer_are_refused(
     message = "other: the answer of tiny_base to .* has the tokens of another tokenizer"
     with pytest.raises(UserError, match=message):
         forced(other, responses)
-    config = models.load(policies["base"].weights).model.generation_config
+    config = models.load_weights(policies["base"].weights).model.generation_config
     monkeypatch.setattr(config, "eos_token_id", [0, 9])
     with pytest.raises(UserError, match="or of one with other end tokens"):
         forced(policies["base"], responses)
@@ -146,16 +146,16 @@ def test_defect_1_another_template_fails_the_check_of_draws_and_not_of_clones(
     assert forced(bare["clone"], responses) == found
     message = "as drawn and as forced: 6 answers differ by .* nats a token on average,"
     with pytest.raises(UserError, match=message):
-        pipeline.generation_check(responses, found, allowed=0.02)
+        pipeline.compare_logprobs(responses, found, allowed=0.02)
     same = policy(cache, "unhelpful")
     drawn = answers(same, PROMPTS)
-    check = pipeline.generation_check(drawn, forced(same, drawn), allowed=None)
+    check = pipeline.compare_logprobs(drawn, forced(same, drawn), allowed=None)
     assert (check.n_checked, check.allowed) == (6, 1e-4)
 
 
 def test_defect_3_the_tokens_are_scored_and_never_the_text(policies, responses):
     base = policies["base"]
-    tokenizer = models.load(base.weights).tokenizer
+    tokenizer = models.load_weights(base.weights).tokenizer
     assert any(
         tokenizer(r.response_text)["input_ids"] != r.diagnostics["token_ids"]
         for r in responses.values()
@@ -174,7 +174,7 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
     base = policies["base"]
     each = [set(r.diagnostics["token_ids"][2:]) for r in responses.values()]
     end, _ = Counter(token for some in each for token in some).most_common(1)[0]
-    models.load(base.weights).model.generation_config.eos_token_id = [0, end]
+    models.load_weights(base.weights).model.generation_config.eos_token_id = [0, end]
     drawn = answers(base, PROMPTS)
     reasons = {r.finish_reason for r in drawn.values()}
     assert reasons == {"stop", "length"}
@@ -190,7 +190,7 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
 
 def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(policies, responses):
     found = forced(policies["base"], responses)
-    models.release()
+    models.release_weights()
     assert forced(policies["clone"], responses) == found
 
 
@@ -229,7 +229,7 @@ def test_a_clone_shares_the_logging_policys_log_probabilities_and_nothing_is_for
         found, usage = force(store, policies, some)
     assert set(found["base"]) == set(some)
     with Store(store) as opened:
-        counts = pipeline.n_forced(PROMPTS, responses, policies, opened)
+        counts = pipeline.count_forced(PROMPTS, responses, policies, opened)
     assert counts == dict.fromkeys(NAMES, 2)
     loads = [message for message in caplog.messages if message.startswith("loading")]
     assert len(loads) == 2  # of base, which unhelpful shares, and of premium
@@ -261,7 +261,7 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
 
 
 def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
-    assert pipeline.as_policies(policies) == policies
+    assert pipeline.require_policies(policies) == policies
     probe = shipped("entrant", "probe_reference")
     for other, message in (
         (probe, "records no log-probabilities. Expected logprobs=true"),
@@ -270,7 +270,7 @@ def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
     ):
         pair = {"base": policies["base"], "ann": other}
         with pytest.raises(UserError, match=f"^entrant.ann: {message}"):
-            pipeline.as_policies(pair)
+            pipeline.require_policies(pair)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, -0.05, 0.07, -0.07])
@@ -281,9 +281,9 @@ def test_drawn_and_forced_totals_may_differ_by_what_is_allowed(responses, shift)
     found[PROMPTS[0].prompt_id] = None
     if abs(shift) > 0.06:
         with pytest.raises(UserError, match="more than 0.001. What is scored is not"):
-            pipeline.generation_check(responses, found, allowed=1e-3)
+            pipeline.compare_logprobs(responses, found, allowed=1e-3)
         return
-    check = pipeline.generation_check(responses, found, allowed=1e-3)
+    check = pipeline.compare_logprobs(responses, found, allowed=1e-3)
     assert check.n_checked == 5
     assert check.mean_difference == pytest.approx(abs(shift) / 60)
     assert check.max_difference == pytest.approx(abs(shift))

@@ -115,7 +115,10 @@ def test_what_lays_out_is_allowed(source: str):
 
 
 def test_a_name_that_is_not_there_is_an_error():
-    assert page.template("tournament.html.j2").environment.undefined is StrictUndefined
+    assert (
+        page.load_template("tournament.html.j2").environment.undefined
+        is StrictUndefined
+    )
 
 
 # Compiled templates
@@ -123,7 +126,7 @@ def test_a_name_that_is_not_there_is_an_error():
 
 def rendered(folder: Path | None) -> tuple[str, int]:
     """A page, and how many templates were compiled for it."""
-    environment, compiled = page.environment(folder), list[str]()
+    environment, compiled = page.build_environment(folder), list[str]()
     compile_one = environment.compile
 
     def counting(source: str, name: str | None = None, *others: Any) -> Any:

@@ -19,8 +19,8 @@ from scipy.optimize import linprog
 from statsmodels.tools.numdiff import approx_fprime, approx_hess
 
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import POINTS, Fit, strongest_component
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit, find_strongest_component
+from elo_exp.ratings.games import Games, make_games
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.ratings.ties import Davidson, RaoKupper, TieModel, is_separated
 from elo_exp.records import Battle
@@ -46,7 +46,7 @@ def bradley_terry(battles: list[Battle]) -> Leaderboard:
 
 
 def played(battles: list[Battle]) -> Games:
-    return games(Battles.from_rows(battles), orders="both")
+    return make_games(Battles.from_rows(battles), orders="both")
 
 
 def sixteen(n_ties: int = 6) -> list[Battle]:
@@ -71,7 +71,7 @@ def test_davidson_of_two_models_by_hand():
     """
     board = rate("davidson", sixteen())
     assert board.row("a").rating == pytest.approx(1400 + 200 * math.log10(4))
-    error = POINTS / 2 * math.sqrt((1 / 8 + 1 / 2) * 16 / 15)
+    error = POINTS_PER_LOG_ODDS / 2 * math.sqrt((1 / 8 + 1 / 2) * 16 / 15)
     assert board.row("a").std_error == pytest.approx(error)
     assert board.parameters == pytest.approx(
         {
@@ -105,7 +105,7 @@ def test_rao_kupper_of_two_models_by_hand():
     slope = 1 / (share * (1 - share))
     by_gap, by_eta = slope * [0.5, -0.5], slope * [-0.5, -0.5]
     assert board.row("a").rating == pytest.approx(1400 + 200 * math.log10(root))
-    error = POINTS / 2 * math.sqrt(by_gap @ covariance @ by_gap)
+    error = POINTS_PER_LOG_ODDS / 2 * math.sqrt(by_gap @ covariance @ by_gap)
     assert board.row("a").std_error == pytest.approx(error)
     assert board.parameters == pytest.approx(
         {
@@ -146,7 +146,7 @@ def log_likelihood(name: str, parameters: Sequence[float], some: Games) -> float
 
 
 def maximum(name: str, board: Leaderboard) -> np.ndarray:
-    theta = (board.rating - board.rating[-1]) / POINTS
+    theta = (board.rating - board.rating[-1]) / POINTS_PER_LOG_ODDS
     return np.append(theta[:-1], math.log(board.parameters[METHODS[name].symbol]))
 
 
@@ -169,7 +169,7 @@ def test_numerical_differentiation_has_the_same_clustered_errors(name: str):
     ]
     covariance = 15 / 14 * bread @ np.transpose(scores) @ np.array(scores) @ bread
     against_c = np.array([[1, 0, -1], [0, 1, -1]])
-    ours = against_c @ board.covariance @ against_c.T / POINTS**2
+    ours = against_c @ board.covariance @ against_c.T / POINTS_PER_LOG_ODDS**2
     np.testing.assert_allclose(ours, covariance[:2, :2], rtol=2e-3)
     error = board.parameters[symbol] * math.sqrt(covariance[2, 2])
     assert board.parameters[f"{symbol}_std_error"] == pytest.approx(error, rel=2e-3)
@@ -248,7 +248,11 @@ def test_linear_programming_has_the_same_data_separated(seed: int, m: int, n: in
         else:
             tied[i, j] = tied[j, i] = tied[i, j] + 1
             rows, bounds = [*rows, gap, -gap], [*bounds, 1, 1]
-    if not won.any() or not tied.any() or not strongest_component(won + tied / 2).all():
+    if (
+        not won.any()
+        or not tied.any()
+        or not find_strongest_component(won + tied / 2).all()
+    ):
         return  # ruled out before
     free = [(None, None)] * m
     program = linprog(np.zeros(m), A_ub=np.array(rows), b_ub=bounds, bounds=free)

@@ -13,7 +13,7 @@ from elo_exp.records import UserError
 
 
 def built(cache: Path, seed: object = 0) -> Path:
-    return Path(tiny.build(f"tiny-random/{seed}", cache))
+    return Path(tiny.build_tiny_model(f"tiny-random/{seed}", cache))
 
 
 def test_a_seed_gives_the_same_files_in_any_process_and_another_seed_other_weights(
@@ -38,7 +38,7 @@ def test_a_seed_gives_the_same_files_in_any_process_and_another_seed_other_weigh
 
 
 def test_a_name_is_a_seed_or_left_alone(tmp_path):
-    assert tiny.build("allenai/OLMo-2-7B", tmp_path) == "allenai/OLMo-2-7B"
+    assert tiny.build_tiny_model("allenai/OLMo-2-7B", tmp_path) == "allenai/OLMo-2-7B"
     for seed in ("", "-1", "one"):
         message = f"model: found 'tiny-random/{seed}'. Expected tiny-random"
         with pytest.raises(UserError, match=message):

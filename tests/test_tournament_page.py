@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.checks import checks
+from elo_exp.analysis.checks import check_judge
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.responses import check_responses
-from elo_exp.analysis.standings import Standings, rate, with_diagnoses
+from elo_exp.analysis.standings import Standings, add_diagnoses, rate
 from elo_exp.figures import ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.formats import percent_reached
-from elo_exp.report.page import maker
+from elo_exp.report.formats import format_percent_floor
+from elo_exp.report.page import page_renderer
 from elo_exp.report.words.tournament import sentence as said_of
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
@@ -124,18 +124,20 @@ def page(
     **changes: Any,
 ) -> Reader:
     shown = tournament_page.context(concluded(standings, quality), *texts)
-    return Reader(maker("tournament", **shown)(title, {**manifest, **changes}, plots))
+    return Reader(
+        page_renderer("tournament", **shown)(title, {**manifest, **changes}, plots)
+    )
 
 
 def concluded(standings: Standings, quality: Sequence[Any] = ()) -> Standings:
     """With what a run adds: checks, and conclusions of a judge called opus."""
-    return with_conclusions(standings, Scope(judge="opus"), quality=quality)
+    return add_conclusions(standings, Scope(judge="opus"), quality=quality)
 
 
 def fair(standings: Standings) -> Standings:
     """With the diagnosis of a judge that was measured, and does not prefer what is shown first."""
     position = {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 60}
-    return with_diagnoses(
+    return add_diagnoses(
         standings, {name: {"position": position} for name in standings.dimensions}
     )
 
@@ -153,7 +155,9 @@ def conclusion(standings: Standings) -> Conclusion:
 
 
 def console(standings: Standings) -> str:
-    return tournament_console.text(tournament_page.context(concluded(standings)))
+    return tournament_console.format_console(
+        tournament_page.context(concluded(standings))
+    )
 
 
 def headline(reader: Reader) -> str:
@@ -207,7 +211,7 @@ def test_names_are_text_whatever_they_hold():
     empty = Response(entrant_id="", prompt_id="", response_text="")
     odd = [check_responses(name, dict.fromkeys("abc", empty)) for name in HOSTILE]
     found = {"audit": {**AUDIT, "results": []}}
-    some = with_diagnoses(some, dict.fromkeys(HOSTILE, found), responses=odd)
+    some = add_diagnoses(some, dict.fromkeys(HOSTILE, found), responses=odd)
     reader = page(
         some,
         ratings.plots(some),
@@ -279,12 +283,12 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
         f"a leads {lead.lower} by {lead.difference:.0f} [{lead.ci_low:.0f}, "
     )
     shown = tournament_page.context(some)
-    reader = Reader(maker("tournament", **shown)("run", MANIFEST, ()))
+    reader = Reader(page_renderer("tournament", **shown)("run", MANIFEST, ()))
     assert headline(reader) == sentence
     assert f"{sentence}. Expected win rate of a over b: " in reader.said
-    assert f"d, 60 prompts: {sentence}\n" in tournament_console.text(shown)
+    assert f"d, 60 prompts: {sentence}\n" in tournament_console.format_console(shown)
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
-    tracked = artifacts.results(some, shown["dimensions"])
+    tracked = artifacts.list_final_metrics(some, shown["dimensions"])
     assert tracked["conclusion/d/sentence"] == sentence
     assert tracked["result/d/gap"] == lead.difference
 
@@ -307,11 +311,11 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
     assert f"answers       one text: {model} 100 %" in console(found)
     with_quality = concluded(fair(found), [STEADY])
-    printed = tournament_console.text(tournament_page.context(with_quality))
+    printed = tournament_console.format_console(tournament_page.context(with_quality))
     assert "judge         checked: flips 0 %" in printed  # the answers are not its own
     assert "Verdict: no check failed." in page(fair(found), quality=[STEADY]).said
     shown = tournament_page.context(with_quality)["dimensions"]
-    assert artifacts.results(with_quality, shown)["judge/caution"] is False
+    assert artifacts.list_final_metrics(with_quality, shown)["judge/caution"] is False
 
 
 AUDIT = {"n_prompts": 93, "date": "2026-11-22T10:00:00Z"}
@@ -328,7 +332,7 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     ok, twin = {"verdict": "ok"}, {"probe": "twin", "verdict": "reported"}
     audit = {**AUDIT, "results": [biased, *[ok] * 13, twin]}
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    found = with_diagnoses(standings, {"d": {"audit": audit}})
+    found = add_diagnoses(standings, {"d": {"audit": audit}})
     points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))
     line = (
         f"Judge audited 2026-11-22 for d: 13 ok, 1 biased ({probe} +{estimate:.2f}, about {points} "
@@ -344,7 +348,7 @@ def test_a_judge_that_was_asked_about_labelled_pairs_is_held_against_them():
     pairs = {"subset": "all", "accuracy": 0.83, "low": 0.78, "high": 0.87, "n": 240}
     audit = {**AUDIT, "results": [], "gold": [pairs]}
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    found = with_diagnoses(standings, {"d": {"audit": audit}})
+    found = add_diagnoses(standings, {"d": {"audit": audit}})
     line = "It agrees with the gold labels on 83 % [78, 87] of 240 pairs."
     assert line in page(found).said
     assert line in re.sub(r"\s+", " ", console(found))
@@ -352,7 +356,7 @@ def test_a_judge_that_was_asked_about_labelled_pairs_is_held_against_them():
 
 def test_a_run_without_an_audit_says_so():
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    found = with_diagnoses(standings, {"d": {"audit": {}}})
+    found = add_diagnoses(standings, {"d": {"audit": {}}})
     line = "Judge not audited (experiment=audit, its price with plan=true)."
     assert line in page(found).said
     assert line in console(found)
@@ -489,7 +493,7 @@ def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(
     assert "all from K = 34 on." in said
     assert "no K up to 64 covers 95 % for all" in said
     for name, way in standings.convergence.items():
-        share = percent_reached(way.by_k[16.0].convergence).replace("\xa0", " ")
+        share = format_percent_floor(way.by_k[16.0].convergence).replace("\xa0", " ")
         assert f"{name}: at K = 16 Elo has covered {share} of the gap" in said
 
 
@@ -560,7 +564,7 @@ def test_a_judge_is_checked_at_the_limits(
     """A check passes if its whole interval is inside the limits, and fails if it is outside; length fails
     if it explains the lead, and cannot be told if it may."""
     quality = {**QUALITY, **counts} if counts else None
-    found = checks(NOTHING, diagnosis, quality, ("ann", "bob"))
+    found = check_judge(NOTHING, diagnosis, quality, ("ann", "bob"))
     assert states.items() <= {check.name: check.state for check in found}.items()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.files import read_json
-from elo_exp.runs.manifest import claim
+from elo_exp.runs.manifest import claim_run_id
 from tests.commands import QUICK, attempt_program, command, environment, run
 from tests.project_server import ProjectServer
 from tests.test_trackers import rows_of
@@ -28,15 +28,15 @@ SETTINGS = {"elo": {"k": 16}, "seed": 1}
 
 def test_an_id_is_that_of_the_folder_and_of_the_settings_that_matter(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
-    first = claim(here, SETTINGS)
-    assert claim(here, SETTINGS) == first
-    assert claim(here, {**SETTINGS, "tracker": {}, "figures": False}) == first
-    other = claim(here, {**SETTINGS, "elo": {"k": 32}})
+    first = claim_run_id(here, SETTINGS)
+    assert claim_run_id(here, SETTINGS) == first
+    assert claim_run_id(here, {**SETTINGS, "tracker": {}, "figures": False}) == first
+    other = claim_run_id(here, {**SETTINGS, "elo": {"k": 32}})
     assert other != first
-    assert claim(here, SETTINGS) == first  # and back
-    assert claim(there, SETTINGS) != first
+    assert claim_run_id(here, SETTINGS) == first  # and back
+    assert claim_run_id(there, SETTINGS) != first
     moved = here.rename(tmp_path / "moved")
-    assert claim(moved, SETTINGS) == first
+    assert claim_run_id(moved, SETTINGS) == first
     assert first.startswith(f"{read_json(moved / 'manifest.json')['token']}-")
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from elo_exp.files import read_json, write_json, write_jsonl
 from elo_exp.records import UserError
-from elo_exp.trackers import RunInfo, tracking
+from elo_exp.trackers import RunInfo, track_run
 from elo_exp.trackers.wandb import WandbTracker
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
@@ -529,7 +529,7 @@ def test_nothing_is_logged_where_it_is_disabled(
 ):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="", config={})
-    with tracking(tracker(), info) as tracked:
+    with track_run(tracker(), info) as tracked:
         tracked.log({"elo/factuality/probe_hedged": 1400.0})
     assert not list(tmp_path.iterdir())
 

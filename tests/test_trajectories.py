@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.effort import effort
+from elo_exp.analysis.effort import average_effort
 from elo_exp.data import answers, inspect_log, joining
 from elo_exp.data import bank as prompts
 from elo_exp.data.answers import Answer
@@ -53,7 +53,7 @@ def answer(path: Path, *prompts: Prompt) -> list[Response]:
 
 def row(folder: Path, **changes: Any) -> Answer:
     given = {"id": "q1", "model": "ann", "messages": WORK, **changes}
-    (found,) = answers.read(write_jsonl(folder / "rows.jsonl", [given]))[1]
+    (found,) = answers.read_answers(write_jsonl(folder / "rows.jsonl", [given]))[1]
     return found
 
 
@@ -126,13 +126,13 @@ def test_what_an_agent_was_asked_may_be_more_than_a_text(tmp_path):
     sample = {"id": 7, "epoch": 1, "input": asked, "messages": [WORK[0], *said]}
     log = {"status": "success", "eval": {"task": "t", "model": "m"}}
     path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
-    (found,) = answers.read(path)[1]
+    (found,) = answers.read_answers(path)[1]
     assert [one.content for one in found.asked] == ["1 + 1?", "2.", "And 2 + 2?"]
     assert [one.content for one in found.messages] == ["I count.", "4", "Please go on.", "4."]  # fmt: skip
     assert found.text == "4."
     bank = prompt("7", "", messages=found.asked)
     assert answer(path, bank)[0].messages == found.messages
-    joined = joining.join(joining.entrants([("ann", path)]), None)
+    joined = joining.join(joining.read_answer_sets([("ann", path)]), None)
     assert joined.prompts[0].messages == found.asked
 
 
@@ -163,13 +163,13 @@ def test_a_log_of_words_alone_is_read_as_before(tmp_path):
         entrant_id="ann", prompt_id="q0", response_text="Said 0.", diagnostics={}
     )
     published = shared_data("formats/inspect_scored.eval")
-    assert {row.messages for row in answers.read(published)[1]} == {()}
+    assert {row.messages for row in answers.read_answers(published)[1]} == {()}
     assert "messages" not in found.to_dict()
 
 
 def test_a_log_is_a_bank(tmp_path):
     """Each sample once, with its target as reference and its task as source; metadata are columns."""
-    found = prompts.load(SUMS)
+    found = prompts.load_bank(SUMS)
     assert [(one.prompt_id, one.text, one.gold_answer) for one in found] == [
         (f"s{i}", f"What is {i} times {i + 1}?", str(i * (i + 1))) for i in (1, 2, 3, 4)
     ]
@@ -180,9 +180,9 @@ def test_a_log_is_a_bank(tmp_path):
     sample["metadata"] = {"topic": "reasons", "files": ["a"]}
     log = {"status": "success", "eval": {"task": "t", "model": "m"}}
     path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
-    (one,) = prompts.load(path)
+    (one,) = prompts.load_bank(path)
     assert [message.role for message in one.messages] == ["system", "user"]
-    assert prompts.strata(path, "topic") == {"7": "reasons"}
+    assert prompts.read_column(path, "topic") == {"7": "reasons"}
     assert answer(path, one)[0].response_text == "One, a.txt."
 
 
@@ -268,9 +268,11 @@ def test_an_image_in_a_log_is_refused_where_answers_are_read_and_not_where_score
     }
     log = {"status": "success", "eval": {"task": "t", "model": "m"}}
     path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
-    assert [one.scores for one in inspect_log.read(path).samples()] == [{"match": 1}]
+    assert [one.scores for one in inspect_log.read_log(path).samples()] == [
+        {"match": 1}
+    ]
     with pytest.raises(UserError) as error:
-        answers.read(path)
+        answers.read_answers(path)
     assert str(error.value) == (
         f"{path}: sample 1: message 1 has a part of type 'image'. Only text is compared; leave the row out."
     )
@@ -310,9 +312,12 @@ def test_a_trace_is_refused_whatever_it_was_given_for_and_a_table_with_ids_is_no
         ran = attempt(*words.split(), folder=tmp_path)
         assert (ran.code, ran.err) == (2, f"elo_exp: {TRACE.format('trace.jsonl')}\n")
     with pytest.raises(UserError, match=r"trace.jsonl:1: is a trace of OpenTelemetry"):
-        prompts.load(tmp_path / "trace.jsonl")
+        prompts.load_bank(tmp_path / "trace.jsonl")
     rows = [{"trace_id": "1", "span_id": "2", "input": "Why?", "output": "So."}]
-    assert answers.read(write_jsonl(tmp_path / "rows.jsonl", rows))[1][0].text == "So."
+    assert (
+        answers.read_answers(write_jsonl(tmp_path / "rows.jsonl", rows))[1][0].text
+        == "So."
+    )
 
 
 # Pairing
@@ -351,7 +356,7 @@ def test_answers_of_another_make_are_no_trajectories(tmp_path):
 
 
 def test_own_logs_are_joined_draw_by_draw(tmp_path):
-    files = joining.entrants([("a", SUMS), ("b", SUMS)])
+    files = joining.read_answer_sets([("a", SUMS), ("b", SUMS)])
     joined = joining.join(files, None)
     assert [one.prompt_id for one in joined.shared] == ["s1", "s2", "s3", "s4"]
     assert files["a"].n_draws == 2
@@ -362,7 +367,7 @@ def test_own_logs_are_joined_draw_by_draw(tmp_path):
     assert response is not None
     assert (response.slot, response.response_text) == (("s2", 1), "It is 6.")
     log = made(tmp_path, "inspect_ai log", "Said", "gpt")
-    (one,) = joining.entrants([("c", log)]).values()
+    (one,) = joining.read_answer_sets([("c", log)]).values()
     assert (one.n_draws, "later draws" in one.line()) == (1, False)
     assert len(joining.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
 
@@ -379,7 +384,7 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
         sample["messages"] = [{"role": "user", "content": sample["input"]}, *WORK[2:]]
     samples[3]["error"] = {"message": "timeout"}
     path = write_json(tmp_path / "a.json", log | {"samples": samples})
-    files = joining.entrants([("a", path), ("b", path)])
+    files = joining.read_answer_sets([("a", path), ("b", path)])
     assert len(joining.join(files, None).shared) == 2
     assert joining.join(files, None).lines()[-1] == (
         "draws: 1 of the 2 answers to each prompt; draws=2 compares all"
@@ -390,7 +395,7 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
     assert [one.prompt_id for one in joining.join(files, None, draws=9).shared] == [
         "s1"
     ]
-    one = joining.entrants(
+    one = joining.read_answer_sets(
         [("a", path), ("c", made(tmp_path, "plain rows", "Said", "x"))]
     )
     assert one["c"].n_draws == 1
@@ -401,12 +406,12 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
 
 def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
     """Words alone are one step; what no log says of an answer is not counted as nothing."""
-    rows = joining.entrants([("a", SUMS)])["a"]
+    rows = joining.read_answer_sets([("a", SUMS)])["a"]
     prompts = [prompt(f"s{i}", f"What is {i} times {i + 1}?") for i in (1, 2, 3, 4)]
     seconds = [prompt(p.prompt_id, p.text, draw_idx=1) for p in prompts]
     found = [one for p in (*prompts, *seconds) if (one := rows.response(p))]
     said = Response(entrant_id="b", prompt_id="s1", response_text="It is 2.")
-    first, second = effort({"a": found, "b": [said]})
+    first, second = average_effort({"a": found, "b": [said]})
     assert (first["model"], first["n"]) == ("a", 8)
     assert (first["steps"], first["calls"]) == (18 / 8, 12 / 8)
     assert (first["tokens"], first["scores"]) == (33.75, {"match": 0.75})
@@ -419,7 +424,7 @@ def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
         "seconds": None,
         "scores": {},
     }
-    assert effort({"b": [said]}) == []
+    assert average_effort({"b": [said]}) == []
 
 
 def test_the_page_of_two_agents_says_what_their_answers_took(tmp_path):
@@ -470,7 +475,7 @@ def test_the_lines_of_the_page_on_conversations_make_rows_of_spans(tmp_path: Pat
     write_jsonl(tmp_path / "spans.jsonl", spans)
     line = f"{sys.executable} {program.name} < spans.jsonl > rows.jsonl"
     assert attempt_program("bash", "-c", line, folder=tmp_path).code == 0
-    (row,) = answers.read(tmp_path / "rows.jsonl")[1]
+    (row,) = answers.read_answers(tmp_path / "rows.jsonl")[1]
     assert (row.id, row.entrant, row.prompt) == ("q1", "gpt", "Which files?")
     assert [one.role for one in row.messages] == ["assistant", "tool", "assistant"]
     assert row.messages[0].tool_calls[0].arguments == '{"cmd": "ls"}'

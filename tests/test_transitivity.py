@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp.analysis.fitted import Fitted
-from elo_exp.analysis.goodness_of_fit import cycles, transitivity
+from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.goodness_of_fit import count_cycles, transitivity
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import games
+from elo_exp.ratings.games import make_games
 from elo_exp.records import Battle
 from tests.simulation import Tournament
 
@@ -41,11 +41,11 @@ def ring(n: int) -> list[Battle]:
 
 
 def outcome(battles: Battles) -> dict[str, Any]:
-    return transitivity(Fitted.of(battles), dimension="d")[0]
+    return transitivity(DimensionFit.of(battles), dimension="d")[0]
 
 
 def residuals(battles: Battles) -> list[dict[str, Any]]:
-    return transitivity(Fitted.of(battles), dimension="d")[1]
+    return transitivity(DimensionFit.of(battles), dimension="d")[1]
 
 
 def simulated(n_prompts: int, seed: int, **changes: object) -> Battles:
@@ -90,7 +90,7 @@ def test_a_ring_by_hand():
 def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
     """Naively: each prompt's residual wins less what its scores move them through the ratings."""
     some = simulated(50, 4)
-    played, found = games(some, orders="both"), residuals(some)
+    played, found = make_games(some, orders="both"), residuals(some)
     p = np.array([row["expected"] for row in found])
     pairs = list(itertools.combinations(range(4), 2))
     design, own = np.zeros((6, 4)), np.zeros((50, 6))
@@ -173,7 +173,7 @@ def test_cycles_by_hand():
         for pair, letter in zip(RING, letters, strict=False)
     ]
     rows += [battle(("bob", "ann"), letter, "q4") for letter in "ab"]
-    assert cycles(Battles.from_rows(rows), dimension="d") == {
+    assert count_cycles(Battles.from_rows(rows), dimension="d") == {
         "dimension": "d",
         "models": ("ann", "bob", "cat"),
         "n_prompts": 4,
@@ -182,7 +182,7 @@ def test_cycles_by_hand():
         "n_cyclic": 2,
         "share": 1 / 2,
     }
-    assert cycles(Battles.from_rows([]), dimension="d")["share"] is None
+    assert count_cycles(Battles.from_rows([]), dimension="d")["share"] is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -204,7 +204,7 @@ def test_law_cycles_are_those_of_all_triples(seed: int, data: st.DataObject):
                 ["model_b", "model_b", "model_a"],
             ):
                 cyclic.append(q)
-    found = cycles(some, dimension="d")
+    found = count_cycles(some, dimension="d")
     assert (found["n_triples"], found["n_cyclic"]) == (n_triples, len(cyclic))
     assert found["n_cyclic_prompts"] == len(set(cyclic))
 
@@ -218,5 +218,5 @@ def test_law_whatever_the_battles_no_number_is_nan(data: st.DataObject):
         st.lists(st.builds(battle, pair, st.sampled_from("abt"), prompt), max_size=20)
     )
     some = Battles.from_rows(rows)
-    found = [residuals(some), outcome(some), cycles(some, dimension="d")]
+    found = [residuals(some), outcome(some), count_cycles(some, dimension="d")]
     json.dumps(found, allow_nan=False)

@@ -128,13 +128,13 @@ def test_a_model_on_this_machine_reads_the_history_in_its_template(tmp_path: Pat
         user("q3"),
     )
     one = prompt(messages=messages)
-    lm = models.load(made.weights)
+    lm = models.load_weights(made.weights)
     read = lm.text(made.chat_ids(lm, one.sent("Be brief.")), special=True)
     places = [read.index(text) for text in ("Be brief.", "q1", "a1", "q2", "q3")]
     assert places == sorted(places)
     (said,) = made.generate([one])
     assert said.diagnostics["n_tokens_prompt"] == len(made.chat_ids(lm, one.sent(None)))
-    models.release()
+    models.release_weights()
 
 
 def test_thoughts_are_left_out_of_the_history(server: OpenAiServer, tmp_path: Path):
@@ -153,7 +153,10 @@ def test_all_turns_are_asked_once_and_nothing_is_asked_again(
     """First turns are shared with a run of first turns alone."""
     path, prompts = tmp_path / "s.sqlite", bank()
     entrants = {"ann": entrant(server.url), "bob": entrant(server.url, max_tokens=99)}
-    firsts = [conversations.turn(one, []) if one.messages else one for one in prompts]
+    firsts = [
+        conversations.build_turn_prompt(one, []) if one.messages else one
+        for one in prompts
+    ]
     answered(firsts, entrants, path)
     assert len(server.asked) == 2 * 6
     found = answered(prompts, entrants, path)
@@ -163,8 +166,8 @@ def test_all_turns_are_asked_once_and_nothing_is_asked_again(
     assert len(server.asked) == 2 * 12
     with Store(path) as store:
         assert store.read("SELECT COUNT(*) FROM answers") == [(24,)]
-        assert pipeline.all_generated(prompts, entrants, store)
-        assert pipeline.stored_responses(prompts, entrants, store) == found
+        assert pipeline.has_all_responses(prompts, entrants, store)
+        assert pipeline.read_stored_responses(prompts, entrants, store) == found
 
 
 def kill_after(commits: int, prompts: list[Prompt], made: Any, path: Path) -> None:
@@ -194,7 +197,7 @@ def test_the_same_of_each_write(
 
 def killed_once(server: OpenAiServer, folder: Path, commits: int, n_draws: int) -> None:
     made = entrant(server.url, concurrency=1, seed=7, **PRICES, budget_usd=1.0)
-    path, prompts = folder / "s.sqlite", pipeline.draws(bank(), n_draws)
+    path, prompts = folder / "s.sqlite", pipeline.repeat_prompts(bank(), n_draws)
     victim = multiprocessing.get_context("fork").Process(
         target=kill_after, args=(commits, prompts, made, path)
     )
@@ -224,7 +227,7 @@ def test_a_conversation_ends_with_its_first_missing_turn(
     prompts = bank(3)
     with Store(tmp_path / "s.sqlite") as store:
         pipeline.generate(prompts[:2], {"ann": made}, store, allow_missing=False)
-        known = pipeline.known_responses(prompts, {"ann": made}, store)["ann"]
+        known = pipeline.find_known_responses(prompts, {"ann": made}, store)["ann"]
     assert set(known) == {("p1", 0), ("p2", 0)}
     assert known["p2", 0].messages[1] == user("2: Shorter?")
     recorded = write_jsonl(
@@ -251,7 +254,7 @@ def test_a_conversation_that_lacks_a_turn_is_dropped_whole(tmp_path: Path):
 
 def test_two_draws_of_one_request_are_two_answers(server: OpenAiServer, tmp_path: Path):
     """Also where no seed tells them apart, and each is found again."""
-    twice, made = pipeline.draws([prompt()], 2), entrant(server.url)
+    twice, made = pipeline.repeat_prompts([prompt()], 2), entrant(server.url)
     for _ in range(2):
         found = answered(twice, {"ann": made}, tmp_path / "s.sqlite")["ann"]
         assert set(found) == {("p1", 0), ("p1", 1)}
@@ -332,7 +335,7 @@ def test_a_probe_answers_each_turn_by_its_own_reference(tmp_path: Path):
         for i in (1, 2)
     ]  # fmt: skip
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
-    prompts = banks.load(path)
+    prompts = banks.load_bank(path)
     entrants = {
         name: shipped("entrant", name, bank_path=str(path), lapse_rate=0.0)
         for name in ("probe_reference", "probe_swapped")

@@ -8,13 +8,16 @@ from scipy.special import expit
 
 from elo_exp.analysis.agreement import verdict_agreement
 from elo_exp.analysis.exact_shares import effective_number, exact_interval
-from elo_exp.analysis.fitted import Fitted
+from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.judge_bias import length_control, position_effect
-from elo_exp.analysis.judges import Panel
-from elo_exp.analysis.win_rates import mean_error, mean_error_and_worth
+from elo_exp.analysis.judges import JudgePanelFit
+from elo_exp.analysis.win_rates import (
+    clustered_error_and_n_effective,
+    clustered_error_of_mean,
+)
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import games
+from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import t_quantile
 
 N_PROMPTS = 25
@@ -90,7 +93,7 @@ def covers_position(q: Index, rng: np.random.Generator) -> bool:
     bias = SPREAD * rng.standard_normal(N_PROMPTS)[q]
     ab, ba = (rng.random(len(q)) >= expit(x) for x in (bias, -bias))
     found = battles(np.zeros(len(q)), np.ones(len(q)), ab, ba, q)
-    row = position_effect(Fitted.of(found), dimension="d")
+    row = position_effect(DimensionFit.of(found), dimension="d")
     return bool(row["ci_low"] <= 0.5 <= row["ci_high"])
 
 
@@ -125,8 +128,8 @@ def covers_panel(q: Index, rng: np.random.Generator) -> float:
         chance = expit(seen[prompt, a] - seen[prompt, b])
         ab, ba = (rng.random(len(prompt)) >= chance for _ in range(2))
         by_judge[f"j{judge}"] = battles(a, b, ab, ba, prompt)
-    panel = Panel.of(by_judge, orders="both")
-    assert isinstance(panel, Panel)
+    panel = JudgePanelFit.of(by_judge, orders="both")
+    assert isinstance(panel, JudgePanelFit)
     value, std_error, df = panel.estimates()
     return float((np.abs(value) <= t_quantile(df) * std_error).mean())
 
@@ -159,8 +162,11 @@ def test_a_prompt_with_a_third_of_the_comparisons_is_taken_as_if_it_were_left_ou
     """By hand; clusters of equal size have the error that they had."""
     residual = np.array([1.0, 1.0, -1.0, -1.0])
     equal = np.array([0, 0, 1, 1])
-    assert mean_error_and_worth(residual, equal) == (mean_error(residual, equal), 2.0)
-    error, worth = mean_error_and_worth(residual, np.array([0, 0, 1, 2]))
+    assert clustered_error_and_n_effective(residual, equal) == (
+        clustered_error_of_mean(residual, equal),
+        2.0,
+    )
+    error, worth = clustered_error_and_n_effective(residual, np.array([0, 0, 1, 2]))
     # parts 2, -1, -1, times (1 - 1/3) / (1 - h): 8/3, -8/9, -8/9
     parts = np.array([8 / 3, -8 / 9, -8 / 9])
     assert error == pytest.approx(np.sqrt(1.5 * (parts**2).sum()) / 4)
@@ -178,12 +184,12 @@ def test_degrees_of_freedom_of_joint_boards_and_effects_count_effective_prompts(
     even, uneven = prompts("equal", 100), prompts("one", 100)
     a, b = np.zeros(len(uneven)), np.ones(len(uneven))
     ab, ba = (rng.random(len(uneven)) < 0.5 for _ in range(2))
-    factor, worth = games(battles(a, b, ab, ba, uneven), orders="both").left_out()
+    factor, worth = make_games(battles(a, b, ab, ba, uneven), orders="both").left_out()
     sizes = np.bincount(uneven)
     assert worth == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     assert factor[0] == pytest.approx((1 - 1 / 25) / (1 - sizes[0] / sizes.sum()))
     panels = [
-        Panel.of(
+        JudgePanelFit.of(
             {
                 f"j{judge}": battles(
                     *(np.tile(side, len(q)) for side in np.triu_indices(3, 1)),
@@ -196,7 +202,7 @@ def test_degrees_of_freedom_of_joint_boards_and_effects_count_effective_prompts(
         )
         for q in (even, uneven)
     ]
-    assert all(isinstance(one, Panel) for one in panels)
-    first, second = (one for one in panels if isinstance(one, Panel))
+    assert all(isinstance(one, JudgePanelFit) for one in panels)
+    first, second = (one for one in panels if isinstance(one, JudgePanelFit))
     assert (first.n_effective, first.worth) == (None, 25)
     assert second.n_prompts == 25 and second.worth == pytest.approx(worth)

@@ -13,26 +13,26 @@ import scipy.stats
 from elo_exp.analysis.agreement import gold_results, kappa
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, leaderboards
-from elo_exp.analysis.win_rates import interval_by_prompt, share_interval
+from elo_exp.analysis.win_rates import interval_by_prompt, wilson_interval
 from elo_exp.data import battle_files, gold, joining, labels
-from elo_exp.data.bank import clusters
+from elo_exp.data.bank import merge_clusters
 from elo_exp.data.battles import Battles
-from elo_exp.data.joining import Answers
+from elo_exp.data.joining import AnswerSet
 from elo_exp.data.labels import Label
 from elo_exp.data.scores import Score
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.fit import POINTS
-from elo_exp.ratings.games import games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
+from elo_exp.ratings.games import make_games
 from elo_exp.records import Battle, Prompt, UserError
 from elo_exp.report.words.tournament import sentence
 from tests.data import battle, write_table
 from tests.experiments import built
 from tests.test_pairs import COMPARISON, judged
 
-COLUMNS = {name: name for name in battle_files.NAMES} | {"score": None}
+COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
 FIT = BradleyTerry(
     initial_rating=1400.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )
@@ -58,7 +58,7 @@ def concluded(battles: Battles, kind: str = "people") -> Standings:
         companions=boards,
         differences={name: differences(some) for name, some in boards.items()},
     )
-    return with_conclusions(found, Scope(kind=kind, source="votes"))
+    return add_conclusions(found, Scope(kind=kind, source="votes"))
 
 
 # Files
@@ -70,7 +70,7 @@ def test_the_text_of_a_question_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, suffix: str
 ):
     """White space is no difference."""
-    monkeypatch.setattr(battle_files, "LARGE", large)
+    monkeypatch.setattr(battle_files, "MIN_DUCKDB_BYTES", large)
     texts = ("Why?", " Why?", "Why?\n", "Who  was it?", "Who was it?", "When?")
     rows = [vote("model_a", prompt=text) for text in texts]
     battles = read(write_table(tmp_path / f"votes.{suffix}", rows))
@@ -85,7 +85,7 @@ def test_a_conversation_begins_with_its_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, suffix: str
 ):
     """The answers in it say nothing about which question was asked."""
-    monkeypatch.setattr(battle_files, "LARGE", large)
+    monkeypatch.setattr(battle_files, "MIN_DUCKDB_BYTES", large)
     rows = [
         vote(
             "model_b",
@@ -188,7 +188,9 @@ def test_by_hand_three_prompts_of_unequal_size():
     apart = [14 - 20 * share, 5 - 10 * share, 5 - 10 * share]
     left_out = [2 / 3 / (1 - size / 40) for size in (20, 10, 10)]
     squares = sum((x * w) ** 2 for x, w in zip(apart, left_out, strict=True))
-    error = POINTS * math.sqrt(3 / 2 * squares) / (40 * share * (1 - share))
+    error = (
+        POINTS_PER_LOG_ODDS * math.sqrt(3 / 2 * squares) / (40 * share * (1 - share))
+    )
     (pair,) = differences({"d": board})
     assert pair.std_error == pytest.approx(error)
     half = scipy.stats.t.ppf(0.975, 1600 / 600 - 1) * error
@@ -198,7 +200,7 @@ def test_by_hand_three_prompts_of_unequal_size():
 def test_prompts_of_equal_size_keep_their_digits():
     """n prompts of equal size are worth n, exactly, and hide nothing."""
     for size in (1, 3, 7):
-        some = games(of_sizes([size] * 23, [*range(size), *[1] * (23 - size)]), orders="both")  # fmt: skip
+        some = make_games(of_sizes([size] * 23, [*range(size), *[1] * (23 - size)]), orders="both")  # fmt: skip
         found = some.balance(some.by_cluster(np.ones(len(some.score))))
         assert found.n_effective.tolist() == [23.0, 23.0]
         assert found.hidden.tolist() == [1.0, 1.0]
@@ -305,7 +307,7 @@ def test_pairs_of_one_prompt_are_one_observation():
     """One pair on each prompt: Wilson's interval to the digit. Three copies of each pair add nothing."""
     right = np.array([1.0] * 30 + [0.0] * 10)
     alone = interval_by_prompt(right, np.arange(40))
-    assert alone == share_interval(0.75, 40)
+    assert alone == wilson_interval(0.75, 40)
     low, high = interval_by_prompt(np.repeat(right, 3), np.repeat(np.arange(40), 3))
     assert (low, high) == pytest.approx(alone, abs=0.012)
     assert high - low > alone[1] - alone[0]
@@ -378,8 +380,8 @@ def prompt(name: str, text: str) -> Prompt:
 def test_prompts_of_one_text_are_one_cluster_and_so_are_named_ones():
     texts = {"a": "Why?", "b": "Why? ", "c": "Who?", "d": "When?", "e": "Where?"}
     prompts = [prompt(name, text) for name, text in texts.items()]
-    assert clusters(prompts, {}) == {"a": "a", "b": "a"}
-    found = clusters(prompts, {"b": "paper", "c": "paper", "d": "book"})
+    assert merge_clusters(prompts, {}) == {"a": "a", "b": "a"}
+    found = merge_clusters(prompts, {"b": "paper", "c": "paper", "d": "book"})
     assert found == {"a": "paper", "b": "paper", "c": "paper", "d": "book"}
 
 
@@ -421,7 +423,7 @@ def test_by_hand_the_errors_of_three_annotators_are_over_prompts_and_people():
     by_label = 8 * (1 - share) ** 2 + 4 * share**2
     by_person = sum((n - 4 * share) ** 2 for n in won.values())
     variance = 12 / 11 * by_label + max(3 / 2 * by_person - by_label, 0.0)
-    error = POINTS * math.sqrt(variance) / (12 * share * (1 - share))
+    error = POINTS_PER_LOG_ODDS * math.sqrt(variance) / (12 * share * (1 - share))
     assert pair.std_error == pytest.approx(error)
     half = scipy.stats.t.ppf(0.975, 2) * error
     assert pair.ci_high == pytest.approx((pair.difference or 0.0) + half)
@@ -471,7 +473,7 @@ def test_votes_that_name_nobody_make_no_further_annotator(n: int):
 # Answers, labelled pairs and people's labels
 
 
-def answers(folder: Path, **clusters: Sequence[str | None]) -> Mapping[str, Answers]:
+def answers(folder: Path, **clusters: Sequence[str | None]) -> Mapping[str, AnswerSet]:
     """A file of answers to q0, q1, ... for each entrant, with the cluster of each question."""
     files = [
         {
@@ -488,7 +490,7 @@ def answers(folder: Path, **clusters: Sequence[str | None]) -> Mapping[str, Answ
         }
         for name, column in clusters.items()
     ]  # fmt: skip
-    return joining.entrants(joining.given(files))
+    return joining.read_answer_sets(joining.parse_answers_setting(files))
 
 
 def test_files_of_answers_name_clusters(tmp_path: Path):
@@ -522,7 +524,7 @@ def test_labelled_pairs_of_one_cluster_are_one_observation(tmp_path: Path):
         {"prompt": f"p{n}", "response_a": f"a{n}", "response_b": "b", "label": "a", "cluster": f"c{n % 8}"}
         for n in range(80)
     ]  # fmt: skip
-    pairs = gold.read(write_table(tmp_path / "gold.jsonl", rows))
+    pairs = gold.read_pairs(write_table(tmp_path / "gold.jsonl", rows))
     shown = [replace(COMPARISON, prompt_id=pair.pair_id) for pair in pairs]
     given = [
         judged("A" if n % 8 < 4 else "B", "B" if n % 8 < 4 else "A", shown[n])
@@ -571,7 +573,11 @@ def test_labels_of_people_are_in_the_clusters_of_their_prompts():
         )
         for q, cluster in enumerate([None, "b", None])
     ]
-    found = labels.clusters(rows, {"p0": "a"})
-    assert [vote.cluster for vote in labels.votes(rows, found)] == ["a", "b", None]
+    found = labels.merge_clusters(rows, {"p0": "a"})
+    assert [vote.cluster for vote in labels.votes_from_labels(rows, found)] == [
+        "a",
+        "b",
+        None,
+    ]
     with pytest.raises(UserError, match=r"'p1' in cluster 'b', and elsewhere .* 'c'"):
-        labels.clusters(rows, {"p1": "c"})
+        labels.merge_clusters(rows, {"p1": "c"})

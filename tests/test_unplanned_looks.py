@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.conclusions.tournament import of_unplanned_looks
+from elo_exp.analysis.conclusions.tournament import earlier_look_reasons
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.store.database import SCHEMA_VERSION
-from elo_exp.store.store import EarlierLooks, ShownPair, Store
+from elo_exp.store.store import EarlierInterimAnalyses, PairResult, Store
 from tests.stores import Place, place, rows, write
 
 __all__ = ["place"]  # a fixture
@@ -21,13 +21,15 @@ PILOT, WHOLE = (
 )
 
 
-def look(store: Store, verdicts: list[str], leader: str | None = None) -> EarlierLooks:
-    (found,) = store.look_at([ShownPair(verdicts=verdicts, leader=leader)])
+def look(
+    store: Store, verdicts: list[str], leader: str | None = None
+) -> EarlierInterimAnalyses:
+    (found,) = store.look_at([PairResult(verdicts=verdicts, leader=leader)])
     return found
 
 
-def none() -> EarlierLooks:
-    return EarlierLooks(n_looks=0, first_leader=None)
+def none() -> EarlierInterimAnalyses:
+    return EarlierInterimAnalyses(n_looks=0, first_leader=None)
 
 
 def test_a_look_is_a_result_that_was_shown_before_verdicts_were_added(place: Place):
@@ -49,9 +51,11 @@ def test_a_look_is_a_result_that_was_shown_before_verdicts_were_added(place: Pla
 def test_a_lead_that_the_first_look_had_claimed_is_named(place: Place):
     with Store(place) as store:
         look(store, PILOT, "new")
-        assert look(store, WHOLE) == EarlierLooks(n_looks=1, first_leader="new")
+        assert look(store, WHOLE) == EarlierInterimAnalyses(
+            n_looks=1, first_leader="new"
+        )
         later = look(store, [*WHOLE, "060"], "new")
-        assert later == EarlierLooks(n_looks=2, first_leader="new")
+        assert later == EarlierInterimAnalyses(n_looks=2, first_leader="new")
 
 
 def test_a_store_of_before_gets_the_table_of_looks(place: Place):
@@ -76,11 +80,11 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_only_looks_at_the_leader_count_unless_its_lead_was_claimed_at_the_first():
-    (found,) = of_unplanned_looks([row()], "b")
+    (found,) = earlier_look_reasons([row()], "b")
     assert (found.name, found.value) == ("looked", 2.0)
-    assert not [*of_unplanned_looks([row(first_leader="b")], "b")]
-    assert [*of_unplanned_looks([row(first_leader="a")], "b")]
-    assert not [*of_unplanned_looks([row()], "c")]
+    assert not [*earlier_look_reasons([row(first_leader="b")], "b")]
+    assert [*earlier_look_reasons([row(first_leader="a")], "b")]
+    assert not [*earlier_look_reasons([row()], "c")]
 
 
 # Pilot, look, continue
@@ -98,10 +102,15 @@ def claimed(
         t = x.mean(axis=1) / (x.std(axis=1, ddof=1) / np.sqrt(n))
         leaders.append(np.where(np.abs(t) > t_quantile(n - 1.0), np.sign(t), 0.0))
     found = np.array(leaders)
+    names = {1: "a", -1: "b"}
     cleared = np.array(
         [
             [
-                not [*of_unplanned_looks([row(first_leader={1: "a", -1: "b"}.get(first), n_looks=k)], {1: "a", -1: "b"}[now])]
+                not [
+                    *earlier_look_reasons(
+                        [row(first_leader=names.get(first), n_looks=k)], names[now]
+                    )
+                ]
                 if now and k
                 else bool(now)
                 for first, now in zip(found[0], found[k], strict=True)

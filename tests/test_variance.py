@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import expit
 
-from elo_exp.analysis.variance import Variance, of_battles, split
+from elo_exp.analysis.variance import Variance, estimate_variance, split_variance
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
@@ -23,7 +23,7 @@ WIN, LOSS, TIE = 1.0, 0.0, 0.5
 
 def found(*prompts: list[list[float]]) -> tuple[float | None, ...]:
     """Prompts, draws and judge; of each prompt its draws, of each draw its orders."""
-    one = split(np.array(prompts))
+    one = split_variance(np.array(prompts))
     return one.prompts, one.draws, one.judge
 
 
@@ -35,7 +35,7 @@ def test_a_worked_example():
 
 
 def test_in_one_order_draws_and_judge_stay_together():
-    one = split(np.array([[[WIN], [LOSS]], [[WIN], [WIN]]]))
+    one = split_variance(np.array([[[WIN], [LOSS]], [[WIN], [WIN]]]))
     assert (one.draws, one.judge) == (None, None)
     assert one.within == pytest.approx(0.25)
     assert one.prompts == pytest.approx(0.125 - 0.25 / 2)
@@ -43,7 +43,7 @@ def test_in_one_order_draws_and_judge_stay_together():
 
 
 def test_with_one_draw_prompts_and_draws_stay_together():
-    one = split(np.array([[[WIN, LOSS]], [[WIN, WIN]], [[LOSS, LOSS]]]))
+    one = split_variance(np.array([[[WIN, LOSS]], [[WIN, WIN]], [[LOSS, LOSS]]]))
     assert (one.prompts, one.draws) == (None, None)
     assert one.judge == pytest.approx(np.var([1, 0, 0], ddof=1) / 2)
     assert one.of_mean(6, 2) is None
@@ -55,7 +55,7 @@ OUTCOMES = arrays(float, (5, 3, 2), elements=st.sampled_from([WIN, TIE, LOSS]))
 
 @given(OUTCOMES)
 def test_law_the_components_add_up_to_the_variance_of_the_mean(y):
-    one = split(y)
+    one = split_variance(y)
     assert one.prompts is not None and one.draws is not None and one.judge is not None
     total = one.prompts + (one.draws + one.judge / 2) / 3
     assert total == pytest.approx(np.var(y.mean(axis=(1, 2)), ddof=1))
@@ -63,9 +63,9 @@ def test_law_the_components_add_up_to_the_variance_of_the_mean(y):
 
 @given(OUTCOMES)
 def test_law_the_sides_the_draws_and_the_orders_may_change_places(y):
-    one = split(y)
+    one = split_variance(y)
     for other in (1 - y, y[:, ::-1], y[:, :, ::-1], y[::-1]):
-        changed = split(other)
+        changed = split_variance(other)
         for name in ("prompts", "draws", "judge", "within"):
             assert getattr(changed, name) == pytest.approx(getattr(one, name))
 
@@ -92,7 +92,7 @@ def test_prompts_buy_more_than_draws_and_draws_alone_end_at_a_floor():
 
 def test_a_pilot_says_what_it_is_made_of():
     one = Variance(prompts=0.06, draws=0.03, judge=0.04, within=0.05, n=50, k=2, orders=2)  # fmt: skip
-    assert words.made_of(one) == "prompts 55 %, draws 27 %, judge 18 %"
+    assert words.describe_components(one) == "prompts 55 %, draws 27 %, judge 18 %"
     assert words.next_dollar(one) == (
         "twice the prompts would make intervals 71 % as wide, 4 draws in place of 2 92 %, any number of draws "
         "84 %"
@@ -104,12 +104,12 @@ def test_a_pilot_says_what_it_is_made_of():
         "50 prompts",
     ]
     in_one = replace(one, draws=None, judge=None, orders=1)
-    assert words.made_of(in_one) == (
+    assert words.describe_components(in_one) == (
         "prompts 55 %, draws and judge 45 %, which one order does not tell apart"
     )
     steady = replace(one, prompts=0.0, n=20)
-    assert words.made_of(steady).startswith("prompts below 10 %")
-    assert words.floor(steady) == "–"
+    assert words.describe_components(steady).startswith("prompts below 10 %")
+    assert words.format_floor(steady) == "–"
     assert "any number" not in words.next_dollar(steady)
     assert words.plan(steady, 41.0, dollars=None, n_more=0)[1].endswith("29 points   the bank has no more")  # fmt: skip
 
@@ -137,8 +137,8 @@ ROWS = [
 
 
 def test_outcomes_that_do_not_vary_are_said_so():
-    alike = split(np.full((5, 2, 2), TIE))
-    assert words.of_dimensions({"factuality": alike}) == [
+    alike = split_variance(np.full((5, 2, 2), TIE))
+    assert words.describe_dimensions({"factuality": alike}) == [
         "factuality: every prompt came out alike: there is no variance to split"
     ]
 
@@ -152,7 +152,7 @@ def test_battles_give_what_their_outcomes_do():
         verdict_ab=other[str(ROWS[0].verdict_ba)], verdict_ba=other[str(ROWS[0].verdict_ab)],
     )  # fmt: skip
     for rows in (ROWS, [turned, *ROWS[1:]], [replace(row, draw_b=0) for row in ROWS]):
-        one = of_battles(Battles.from_rows(rows))
+        one = estimate_variance(Battles.from_rows(rows))
         assert one is not None
         assert (one.prompts, one.draws, one.judge) == pytest.approx(expected)
         assert (one.n, one.k, one.orders) == (2, 2, 2)
@@ -162,14 +162,14 @@ def test_the_mean_over_pairs_leaves_out_incomplete_prompts_and_pairs_of_one_draw
     others = [replace(row, model_b="cid") for row in ROWS]
     single = [battle(q, 0, "a", "b", model_b="dan") for q in (1, 2)]
     lacking = [battle(3, 0, "b", "b"), battle(3, 1, "a", "a", model_b="cid")]
-    one = of_battles(Battles.from_rows([*ROWS, *others, *single, *lacking]))
-    assert one == of_battles(Battles.from_rows(ROWS))
+    one = estimate_variance(Battles.from_rows([*ROWS, *others, *single, *lacking]))
+    assert one == estimate_variance(Battles.from_rows(ROWS))
 
 
 def test_equal_answers_are_a_tie_in_both_orders():
     """One query served both, so that they name another entrant each."""
     rows = [battle(q, draw, "a", "b", equal_answers=True) for q in (1, 2) for draw in (0, 1)]  # fmt: skip
-    one = of_battles(Battles.from_rows(rows))
+    one = estimate_variance(Battles.from_rows(rows))
     assert one is not None
     assert (one.prompts, one.draws, one.judge) == (0.0, 0.0, 0.0)
 
@@ -183,12 +183,12 @@ def test_equal_answers_are_a_tie_in_both_orders():
     ],
 )
 def test_without_several_draws_of_two_prompts_there_is_none(rows):
-    assert of_battles(Battles.from_rows(rows)) is None
+    assert estimate_variance(Battles.from_rows(rows)) is None
 
 
 def test_one_order_is_seen_in_the_battles():
     rows = [replace(row, verdict_ba=None) for row in ROWS]
-    one = of_battles(Battles.from_rows(rows))
+    one = estimate_variance(Battles.from_rows(rows))
     assert one is not None
     assert (one.orders, one.draws, one.judge) == (1, None, None)
     assert one.within is not None
@@ -248,7 +248,9 @@ def test_the_split_is_recovered_and_half_widths_are_foretold(world):
     rng, n_worlds = np.random.default_rng(7), 1000
     prompts, draws, judge = truth(world)
     whole = prompts + draws + judge / 2
-    splits = [split(outcomes(rng, m)) for m in margins(rng, world, n_worlds, 143, 2)]
+    splits = [
+        split_variance(outcomes(rng, m)) for m in margins(rng, world, n_worlds, 143, 2)
+    ]
     mean = {
         name: np.mean([getattr(one, name) for one in splits])
         for name in ("prompts", "draws", "judge")
@@ -258,7 +260,9 @@ def test_the_split_is_recovered_and_half_widths_are_foretold(world):
     if draws > 0.1 * whole:
         assert mean["draws"] == pytest.approx(draws, rel=0.1)
     assert abs(mean["draws"] - draws) < 0.03 * whole
-    pilots = [split(outcomes(rng, m)) for m in margins(rng, world, n_worlds, 50, 2)]
+    pilots = [
+        split_variance(outcomes(rng, m)) for m in margins(rng, world, n_worlds, 50, 2)
+    ]
     for n, k in ((100, 2), (50, 4), (50, 2)):
         true = (prompts + (draws + judge / 2) / k) / n
         said = [math.sqrt((one.of_mean(n, k) or 0.0) / true) for one in pilots]

@@ -79,7 +79,9 @@ PAIRS = [
 def texts(pairs: Sequence[tuple[Comparison, Judgment]] = PAIRS, **options: Any) -> Any:
     comparisons, judgments = zip(*pairs, strict=True)
     ratings = {"d": {"ann": 1500.0, "bob": 1300.0}}
-    return viewer.texts({"d": comparisons}, {"d": judgments}, ratings, **options)
+    return viewer.collect_texts(
+        {"d": comparisons}, {"d": judgments}, ratings, **options
+    )
 
 
 def unpacked(found: Any) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def test_of_more_texts_than_fit_those_worth_reading_come_first_then_some_of_each
     assert 50 < sum(sample) / len(sample) < 150  # and not the first of the bank
     whole = {row[0] for row in data["rows"] if row[5][0][2] is not None}
     assert whole == set(kept)
-    assert viewer.texts({}, {}, {}) is None
+    assert viewer.collect_texts({}, {}, {}) is None
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -170,7 +172,7 @@ def test_rubrics_that_show_other_turns_have_their_own_texts():
         in_turns=True,
     )
     later = dataclasses.replace(judgment, dimension="turn 2")
-    found = viewer.texts({"d": [first], "turn 2": [talk]}, {"d": [judgment], "turn 2": [later]}, {})  # fmt: skip
+    found = viewer.collect_texts({"d": [first], "turn 2": [talk]}, {"d": [judgment], "turn 2": [later]}, {})  # fmt: skip
     assert found is not None
     data = json.loads(gzip.decompress(base64.b64decode(found.island)))
     places = [row[0] for row in data["rows"]]

@@ -22,7 +22,7 @@ from tests.openai_server import CONTEXT, OpenAiServer, alone
 from tests.oracle_demo import oracle_of
 from tests.tiny_models import BY_ID, forced, tiny_adapter, tiny_model
 
-PROMPTS = bank.load(BANK)[:10]
+PROMPTS = bank.load_bank(BANK)[:10]
 FIRST = PROMPTS[0].prompt_id
 SERVED, HERE = "openai_compatible", "vllm"
 
@@ -41,7 +41,7 @@ def server(folder, tmp_path, monkeypatch) -> Iterator[OpenAiServer]:
     tiny_engine.install(monkeypatch)
     with OpenAiServer(engine=tiny_engine.TinyEngine(folder / "model")) as server:
         yield server
-    models.release()
+    models.release_weights()
 
 
 def policy(kind: str, folder: Path, server: OpenAiServer, **changes: Any) -> Any:
@@ -77,10 +77,10 @@ def test_what_is_drawn_is_scored_as_likely_also_by_transformers(
     of = policy(kind, folder, server, system_prompt="Be brief.", **changes)
     made = answers(of)
     totals = forced(of, made)
-    check = pipeline.generation_check(made, totals, allowed=1e-6)
+    check = pipeline.compare_logprobs(made, totals, allowed=1e-6)
     assert check.n_checked == len(PROMPTS)
     other = policy("huggingface", folder, server, **changes)
-    lm = models.load(other.weights)
+    lm = models.load_weights(other.weights)
     rows = [
         (other.chat_ids(lm, BY_ID[i].sent("Be brief.")), r.diagnostics["token_ids"])
         for i, r in made.items()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elo_exp.oracle import cje, weights
-from elo_exp.oracle.weights import calibrate_weights, minimum_variance_mixture
+from elo_exp.oracle.weights import calibrate_weights, find_minimum_variance_mixture
 from tests.oracle_sample import sample
 from tests.oracle_simulation import World, checks_of, draw
 
@@ -17,7 +17,7 @@ def test_weights_are_scaled_to_mean_one_however_large_their_logarithms():
     found = weights.hajek_weights(np.array([1000.0, 1000.0 + math.log(3.0)]))
     assert found == pytest.approx([0.5, 1.5])
     assert np.isfinite(weights.raw_weights(np.array([1e5]))).all()
-    found = weights.clipped(np.array([0.5, 0.5, 0.5, 2.5]), 1.5)
+    found = weights.clip_weights(np.array([0.5, 0.5, 0.5, 2.5]), 1.5)
     assert found == pytest.approx(np.array([0.5, 0.5, 0.5, 1.5]) / 0.75)
     # (3 + 1)^2 / (9 + 1)
     for size in (1.0, 1e-190):
@@ -115,5 +115,5 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     ],
 )
 def test_mixtures_of_minimum_variance(covariance: object, mixture: list[float]):
-    found = minimum_variance_mixture(np.array(covariance), ridge=1e-9)
+    found = find_minimum_variance_mixture(np.array(covariance), ridge=1e-9)
     assert found == pytest.approx(mixture)

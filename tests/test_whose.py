@@ -3,7 +3,7 @@
 import pytest
 
 from elo_exp.analysis.conclusions import Gold, Scope
-from elo_exp.report.words.whose import of_run, whose
+from elo_exp.report.words.whose import describe_run_scope, describe_scope
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from elo_exp.report.words.whose import of_run, whose
     ],
 )
 def test_a_line_names_whose_taste_the_points_are(scope: Scope, words: str):
-    assert whose(scope) == words
+    assert describe_scope(scope) == words
 
 
 PAIRS = {"subset": "all", "accuracy": 0.834, "low": 0.781, "high": 0.873, "n": 240}
@@ -41,13 +41,13 @@ AGREES = "agrees with the gold labels on 83 % [78, 87] of 240 pairs."
 def test_an_audited_judge_is_held_against_its_gold_labels():
     gold = Gold.of({"gold": [PAIRS, {**PAIRS, "subset": "law"}]})
     assert gold is not None
-    assert whose(Scope(judge="opus", n_prompts=93, gold=gold)) == (
+    assert describe_scope(Scope(judge="opus", n_prompts=93, gold=gold)) == (
         "Points are opus's taste on these 93 prompts. Intervals cover other prompts, not another "
         f"judge. It {AGREES}"
     )
     with_invalid = Gold.of({"gold": [{**PAIRS, "n_invalid": 9}]})
     assert with_invalid is not None
-    assert whose(Scope(judge="opus", gold=with_invalid)).endswith(
+    assert describe_scope(Scope(judge="opus", gold=with_invalid)).endswith(
         "on 83 % [78, 87] of 240 pairs, 9 without a valid verdict."
     )
     assert Gold.of({}) is None  # not audited
@@ -56,8 +56,10 @@ def test_an_audited_judge_is_held_against_its_gold_labels():
 
 def test_of_several_dimensions_those_with_gold_labels_are_named():
     gold, opus = Gold.of({"gold": [PAIRS]}), Scope(judge="opus", n_prompts=93)
-    assert of_run(opus, {"d": gold}).endswith(f"judge. It {AGREES}")
-    assert of_run(opus, {"d": gold, "e": None}).endswith(f"judge. On d it {AGREES}")
-    assert of_run(opus, {"d": None}) == whose(opus)
+    assert describe_run_scope(opus, {"d": gold}).endswith(f"judge. It {AGREES}")
+    assert describe_run_scope(opus, {"d": gold, "e": None}).endswith(
+        f"judge. On d it {AGREES}"
+    )
+    assert describe_run_scope(opus, {"d": None}) == describe_scope(opus)
     words = Scope(judge="lexical", kind="words")
-    assert of_run(words, {"d": gold}) == whose(words)
+    assert describe_run_scope(words, {"d": gold}) == describe_scope(words)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.analysis.win_rates import (
-    Share,
+    PairShare,
     WinRate,
     clustered_interval,
-    share_interval,
-    shares,
+    pair_shares,
+    wilson_interval,
     win_rates,
 )
 from elo_exp.data.battles import Battles
@@ -37,8 +37,8 @@ def count(rows: list[Battle]) -> list[WinRate]:
     return win_rates(Battles.from_rows(rows), dimension="x")
 
 
-def found_shares(rows: list[Battle]) -> dict[tuple[str, str], Share]:
-    return shares(Battles.from_rows(rows))
+def found_shares(rows: list[Battle]) -> dict[tuple[str, str], PairShare]:
+    return pair_shares(Battles.from_rows(rows))
 
 
 def test_a_worked_example():
@@ -108,7 +108,7 @@ def test_the_verdicts_on_one_prompt_are_one_observation():
         for q, w in (("q0", "model_a"), ("q1", "model_b"))
     ]
     (share,) = found_shares(rows).values()
-    assert share == Share(
+    assert share == PairShare(
         n_prompts=2, n_games=4, share=0.5, std_error=pytest.approx(0.5)
     )
 
@@ -119,7 +119,7 @@ def test_ties_are_half_a_win_and_prompts_that_agree_tell_no_error():
         for winner in ("model_a", "model_a", "tie", "model_b")
     ]
     assert found_shares(rows)["ann", "bob"].share == (1 + 0.5) / 4
-    always = Share(n_prompts=2, n_games=2, share=0.0, std_error=None)
+    always = PairShare(n_prompts=2, n_games=2, share=0.0, std_error=None)
     assert found_shares(rows[:2]) == {("ann", "bob"): always}
 
 
@@ -128,10 +128,10 @@ def test_wilsons_interval_of_a_share(n: int):
     """It holds the p with |share - p| <= 1.96 sqrt(p (1 - p) / n): of 1 those from n / (n + 1.96^2)
     on."""
     least = n / (n + 1.96**2)
-    assert share_interval(1.0, n) == pytest.approx((least, 1.0))
-    assert share_interval(0.0, n) == pytest.approx((0.0, 1.0 - least))
+    assert wilson_interval(1.0, n) == pytest.approx((least, 1.0))
+    assert wilson_interval(0.0, n) == pytest.approx((0.0, 1.0 - least))
     for share in (0.05, 0.5, 0.75):
-        ends = share_interval(share, n)
+        ends = wilson_interval(share, n)
         errors = [1.96 * math.sqrt(p * (1 - p) / n) for p in ends]
         assert [abs(share - p) for p in ends] == pytest.approx(errors)
 
@@ -139,7 +139,7 @@ def test_wilsons_interval_of_a_share(n: int):
 def test_a_clustered_interval_is_wilsons_of_as_many_battles_as_have_the_error():
     """A share of .9 with an error of .03 is as uncertain as one of .9 .1 / .03^2 = 100 battles; ten
     prompts tell the error: 2.262 errors to each side."""
-    wilson = share_interval(0.9, 100, half_width=2.262157)
+    wilson = wilson_interval(0.9, 100, half_width=2.262157)
     assert clustered_interval(0.9, 0.03, 10) == pytest.approx(wilson, rel=1e-6)
     assert clustered_interval(1.0, None, 10) is None
     assert clustered_interval(1.0, 1e-9, 10) is None

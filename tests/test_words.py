@@ -14,7 +14,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import made
 from elo_exp.report.formats import expected_win_rate
-from elo_exp.report.leaderboard_section import scale
+from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judge, order, standings, strata
@@ -79,7 +79,9 @@ def test_a_check_is_said_with_its_counts(
 
 def test_every_check_that_has_a_reason_has_a_row():
     assert (
-        judge._REASON_TEXTS.keys() <= judge._DETAIL_TEXTS.keys() == judge.CHECKS.keys()
+        judge._REASON_TEXTS.keys()
+        <= judge._DETAIL_TEXTS.keys()
+        == judge.CHECK_TITLES_AND_LIMITS.keys()
     )
 
 
@@ -90,7 +92,7 @@ def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
     effect: float | None, points: str
 ):
     """400 log10(.7 / .3) = 147; a share beyond .999 is taken as that."""
-    assert judge.points(effect) == points
+    assert judge.effect_to_points(effect) == points
 
 
 def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
@@ -108,7 +110,10 @@ def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
 
 def test_odd_answers_are_said_by_kind():
     odd = {"a": {"phrases": 0.3}, "b": {"phrases": 0.05, "refused": 0.26}}
-    assert plain(judge.flagged(odd)) == "boilerplate: a 30 %, b 5 %; refusals: b 26 %"
+    assert (
+        plain(judge.describe_odd_answers(odd))
+        == "boilerplate: a 30 %, b 5 %; refusals: b 26 %"
+    )
 
 
 # Standings
@@ -133,14 +138,14 @@ def test_each_entrant_without_a_rating_is_named_once_with_its_reason():
         n_prompts=np.array([9.0, 1.0, 9.0, 9.0, 9.0, 9.0]), n_clusters=9,
     )  # fmt: skip
     apart = [Rating(model="x", rating=1400.0), Rating(model="y", rating=1400.0)]
-    lines = standings.unrated(found, [apart])
+    lines = standings.list_unrated(found, [apart])
     assert [line.split(" (")[0] for line in lines] == [
         "A group of its own: x and y",
         "Not rated: u",
         "Not rated: w",
         "Rated on one prompt alone, which gives no interval: b.",
     ]
-    assert standings.unrated(None, []) == []
+    assert standings.list_unrated(None, []) == []
 
 
 GAPS = [{"stratum": "one", "gap": 80.0}, {"stratum": "other", "gap": -30.0}]
@@ -180,7 +185,7 @@ def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
         alike
         == "No evidence that ratings differ between arenas (χ² = 12, 2 df, p = .200)."
     )
-    assert not strata.differ({"p_value": None})
+    assert not strata.ratings_differ({"p_value": None})
 
 
 @pytest.mark.parametrize(
@@ -215,7 +220,7 @@ def test_an_axis_holds_every_interval_and_marks_stand_where_their_values_are():
         Rating(model="b", rating=1300.0),
         Rating(model="c", rating=None),
     ]
-    axis = scale(rows, digits=0)
+    axis = fit_scale(rows, digits=0)
     assert (axis.low, axis.high) == (1288.0, 1612.0)  # 4 % of 300 on both sides
     a, b, c = (axis.bar(row, {"a": 3}) for row in rows)
     assert a
@@ -227,7 +232,7 @@ def test_an_axis_holds_every_interval_and_marks_stand_where_their_values_are():
     assert [value for _, value in axis.ticks] == [
         "1300", "1350", "1400", "1450", "1500", "1550", "1600",
     ]  # fmt: skip
-    assert scale([], digits=0).ticks
+    assert fit_scale([], digits=0).ticks
 
 
 def test_a_table_tells_text_from_numbers():

@@ -14,7 +14,7 @@ from elo_exp.records import Prompt, Response
 from tests.data import BANK
 
 VOCABULARY = 512
-BY_ID = {prompt.prompt_id: prompt for prompt in bank.load(BANK)}
+BY_ID = {prompt.prompt_id: prompt for prompt in bank.load_bank(BANK)}
 
 
 def tiny_model(
@@ -37,7 +37,7 @@ def tiny_model(
     import torch
 
     torch.set_num_threads(1)  # the matrices are small, and other tests want the cores
-    return tiny.save(
+    return tiny.save_random_model(
         folder,
         kind,
         seed=seed,

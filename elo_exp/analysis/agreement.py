@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.win_rates import (
-    in_name_order,
+    clustered_error_and_n_effective,
     interval_by_prompt,
-    mean_error_and_worth,
+    sort_sides_by_name,
 )
-from elo_exp.arrays import Array, Index, Mask, one_row, tally
+from elo_exp.arrays import Array, Index, Mask, count_codes, make_row
 from elo_exp.data.battles import Battles
 from elo_exp.data.gold import GoldPair
-from elo_exp.data.pairing import outcome, repeated
+from elo_exp.data.pairing import pair_repeats, unswap_verdict
 from elo_exp.ratings.leaderboard import (
     Leaderboard,
     degrees_of_freedom,
@@ -96,7 +96,7 @@ def mutual_kappa(
     dict
         A row as `verdict_agreement` returns it; a comparison counts once for every two who judged it.
     """
-    sorted_sides = [in_name_order(side) for side in sides.values()]
+    sorted_sides = [sort_sides_by_name(side) for side in sides.values()]
     codes, n_pairs = comparison_codes(sorted_sides)
     parts = [
         _count_shared_votes([sorted_sides[i], sorted_sides[j]], [codes[i], codes[j]])
@@ -165,7 +165,7 @@ def repeat_agreement(
     pairs = [
         (judgment.prompt_id, before.verdict, again.verdict)
         for judgment in judgments
-        for before, again in repeated(judgment)
+        for before, again in pair_repeats(judgment)
     ]
     return verdict_agreement(
         pairs, names=("first answer", "repeat"), dimension=dimension
@@ -257,10 +257,10 @@ def _compute_kappa_row(
             chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
             influence = np.eye(3) - agreement - (1.0 - value) * chance
             parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
-            std_error, n_effective = mean_error_and_worth(parts, unit)
+            std_error, n_effective = clustered_error_and_n_effective(parts, unit)
     if std_error is not None:
         half_width = float(t_quantile(degrees_of_freedom(n_effective))) * std_error
-    return one_row(
+    return make_row(
         first=names[0],
         second=names[1],
         dimension=dimension,
@@ -279,7 +279,7 @@ def _find_shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]
 
     Returns the shares (c, 3) of each side's verdicts on them, their prompts (c,), and masks of each side's battles.
     """
-    sorted_sides = [in_name_order(side) for side in sides]
+    sorted_sides = [sort_sides_by_name(side) for side in sides]
     codes, n_pairs = comparison_codes(sorted_sides)
     votes, shared_codes, masks = _count_shared_votes(sorted_sides, codes)
     return votes, shared_codes // n_pairs, masks
@@ -315,7 +315,7 @@ def _count_shared_votes(
         category = np.array([0, 2, 1, 1])[side.winner[mask]]
         cell = 3 * np.searchsorted(shared_codes, code[mask]) + category
         n = None if side.count is None else side.count[mask]
-        counts = tally(cell, n, 3 * len(shared_codes)).reshape(-1, 3)
+        counts = count_codes(cell, n, 3 * len(shared_codes)).reshape(-1, 3)
         votes.append(counts / counts.sum(axis=1, keepdims=True))
     return votes, shared_codes, masks
 
@@ -397,7 +397,7 @@ def rank_correlation(
     }
 
 
-def ranks_between_judges(
+def correlate_judge_ratings(
     battles: Mapping[str, Battles],
     rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
     *,
@@ -440,7 +440,7 @@ def ranks_between_judges(
 # Agreement with labels
 
 
-def errors(
+def label_errors(
     people: Battles, judges: Mapping[str, Battles]
 ) -> tuple[dict[str, Array], Index]:
     """Compare judges with people's labels, one comparison after the other.
@@ -506,7 +506,7 @@ def gold_errors(
 def _share_wrong(pair: GoldPair, judgment: Judgment | None) -> float:
     if judgment is None:
         return math.nan
-    return fmean(outcome(verdict) != pair.label for verdict in judgment.orders)
+    return fmean(unswap_verdict(verdict) != pair.label for verdict in judgment.orders)
 
 
 def _share_right(
@@ -514,7 +514,7 @@ def _share_right(
 ) -> float:
     """Return the share of orders whose verdict is the label; an invalid verdict is wrong, or right."""
     right = {pair.label, None} if invalid_is_right else {pair.label}
-    return fmean(outcome(verdict) in right for verdict in judgment.orders)
+    return fmean(unswap_verdict(verdict) in right for verdict in judgment.orders)
 
 
 def gold_results(
@@ -571,7 +571,7 @@ def gold_results(
         units = np.unique([p.unit for p, _ in judged_pairs], return_inverse=True)
         low, _ = interval_by_prompt(right, units[1])
         _, high = interval_by_prompt(not_wrong, units[1])
-        row = one_row(
+        row = make_row(
             subset=subset,
             n=len(judged_pairs),
             n_invalid=len(judged_pairs) - len(valid_pairs),

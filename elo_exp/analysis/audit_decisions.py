@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.analysis.comparisons import ALPHA, holm
-from elo_exp.arrays import Array, one_row
-from elo_exp.data.pairing import repeated
+from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm
+from elo_exp.arrays import Array, make_row
+from elo_exp.data.pairing import pair_repeats
 from elo_exp.probes import Kind, Question
 from elo_exp.ratings.leaderboard import t_quantile
-from elo_exp.records import Comparison, JudgeRequest, Judgment, fingerprint
+from elo_exp.records import Comparison, JudgeRequest, Judgment, make_fingerprint
 
 _MIN_REPEAT_AGREEMENT = 0.9
 _MIN_KAPPA_CHANGE_OF_PARAPHRASE = -0.1
@@ -33,7 +33,7 @@ _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedQuestion:
     """A question, of which x is the comparison's first response.
 
     probe        empty: of no probe, as labelled pairs are
@@ -49,9 +49,9 @@ class Asked:
     paraphrases: Sequence[str] = ()
 
 
-Judged = Sequence[tuple[Asked, Judgment]]
-Answered = tuple[
-    Asked, Judgment, float
+JudgedQuestions = Sequence[tuple[AskedQuestion, Judgment]]
+AnsweredQuestion = tuple[
+    AskedQuestion, Judgment, float
 ]  # a question with a valid judgment: its contrast
 
 
@@ -73,7 +73,7 @@ class Measure:
     kind: Kind
     bound: float
     values: Array
-    answered: Sequence[Answered] = ()
+    answered: Sequence[AnsweredQuestion] = ()
     n_unanswered: int = 0
     reach: float = 1.0
 
@@ -104,7 +104,7 @@ class Measure:
 # Measures
 
 
-def measures(judged: Judged, delta: float) -> list[Measure]:
+def measure_probes(judged: JudgedQuestions, delta: float) -> list[Measure]:
     """Return what was measured on one dimension.
 
     Parameters
@@ -133,7 +133,9 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
         for verdict in judgment.orders
     )
     by_chance = sum(n * n for n in letters.values()) / max(letters.total(), 1) ** 2
-    answers_by_measure = defaultdict[tuple[str, Kind, float], list[Answered]](list)
+    answers_by_measure = defaultdict[tuple[str, Kind, float], list[AnsweredQuestion]](
+        list
+    )
     prompts_by_measure = defaultdict[tuple[str, Kind, float], set[str]](set)
     for item, judgment in non_controls:
         preference, control = _preference(judgment), [0.5]
@@ -187,7 +189,7 @@ def measures(judged: Judged, delta: float) -> list[Measure]:
     ]
 
 
-def _average_by_prompt(answers: Sequence[Answered]) -> Array:
+def _average_by_prompt(answers: Sequence[AnsweredQuestion]) -> Array:
     prompts = [item.comparison.prompt_id for item, _, _ in answers]
     number = np.unique(prompts, return_inverse=True)[1]
     return np.bincount(number, [value for _, _, value in answers]) / np.bincount(number)
@@ -205,7 +207,7 @@ def _share_equal(judgment: Judgment, repeat: int) -> float:
     """Return the share of equal verdicts on a repeat; NaN if none is valid."""
     equal = [
         before.verdict == again.verdict
-        for before, again in repeated(judgment)
+        for before, again in pair_repeats(judgment)
         if again.repeat == repeat
     ]
     return fmean(equal) if equal else math.nan
@@ -243,7 +245,7 @@ def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
        approach for assessing the equivalence of average bioavailability", Journal of Pharmacokinetics
        and Biopharmaceutics 15(6), 657-680.
     """
-    adjusted = holm(np.array([_p_value(measure) for measure in measured]))
+    adjusted = adjust_by_holm(np.array([_p_value(measure) for measure in measured]))
     n_tests = int(np.isfinite(adjusted).sum())
     results = [
         _decide_measure(measure, p_value, n_tests, delta)
@@ -329,7 +331,7 @@ def _decide_measure(
             need = _prompts_needed(
                 _z_to_detect(n_tests, is_bias), sd, excess + bound * is_bias
             )
-    return one_row(
+    return make_row(
         probe=measure.name,
         kind=kind,
         bound=bound,
@@ -346,7 +348,9 @@ def _decide_measure(
 # Power, by the normal distribution
 
 
-def in_reach(measured: Sequence[Measure]) -> list[tuple[str, int, float, int]]:
+def detectable_effects(
+    measured: Sequence[Measure],
+) -> list[tuple[str, int, float, int]]:
     """Return what each probe would find, by the variation of its contrasts.
 
     Parameters
@@ -402,7 +406,7 @@ def _prompts_needed(z: float, sd: float, distance: float) -> int:
     return math.ceil(plain / 2 + math.sqrt(plain**2 / 4 + pseudo))
 
 
-def path(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
+def audit_path(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
     """Return where the last audit of a judge under a rubric lies, beside the store.
 
     Parameters
@@ -417,4 +421,4 @@ def path(store_dir: Path, judge_key: str, rubric_key: str) -> Path:
     Path
         Of a JSON file, whether it is there or not.
     """
-    return store_dir / "audits" / f"{fingerprint([judge_key, rubric_key])}.json"
+    return store_dir / "audits" / f"{make_fingerprint([judge_key, rubric_key])}.json"

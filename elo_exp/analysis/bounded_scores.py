@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from elo_exp.analysis.bounded_tests import ALPHA, chance_of_mean_below_zero
+from elo_exp.analysis.bounded_tests import MAX_P_VALUE_BY_T, chance_of_mean_below_zero
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
@@ -23,7 +23,7 @@ _ALPHA_PER_TAIL = 0.025
 _MIN_VARIANCE = 1e-12
 
 
-def scale_of(
+def find_scale(
     rows: Sequence[Score], declared: Sequence[float] | None = None
 ) -> Scale | None:
     """Return the ends between which scores lie: those declared, or 0 and 1 if no score lies outside them.
@@ -76,11 +76,11 @@ def bounded_tests(
             sums = np.bincount(cluster, x[:, a] - x[:, b]).astype(np.float64)
             v = board.covariance
             p_t = _test_by_t(sums.sum() / len(x), v[a, a] + v[b, b] - 2 * v[a, b], size)
-            if p_t is not None and p_t > ALPHA:
+            if p_t is not None and p_t > MAX_P_VALUE_BY_T:
                 continue
-            p = two_sided(sums, size, scale)
+            p = two_sided_p_value(sums, size, scale)
             tests.p_value[a, b] = tests.p_value[b, a] = p
-            if p_t is None or p > ALPHA:
+            if p_t is None or p > MAX_P_VALUE_BY_T:
                 low, high = interval(sums, size, scale)
                 tests.low[a, b], tests.high[a, b] = low, high
                 tests.low[b, a], tests.high[b, a] = -high, -low
@@ -95,7 +95,7 @@ def _test_by_t(mean: float, variance: float, size: Index) -> float | None:
     return 2.0 * float(scipy.special.stdtr(df, -abs(mean) / math.sqrt(variance)))
 
 
-def two_sided(sums: Array, size: Index, scale: Scale) -> float:
+def two_sided_p_value(sums: Array, size: Index, scale: Scale) -> float:
     """Return the p value of the hypothesis that a mean difference is zero.
 
     Parameters
@@ -115,7 +115,7 @@ def two_sided(sums: Array, size: Index, scale: Scale) -> float:
     --------
     Better by 0.02 on all of 20 items, on a scale from 0 to 1, is nothing that one lost item would not undo:
 
-    >>> two_sided(np.full(20, 0.02), np.ones(20, int), (0.0, 1.0))
+    >>> two_sided_p_value(np.full(20, 0.02), np.ones(20, int), (0.0, 1.0))
     1.0
     """
     return min(
@@ -224,7 +224,7 @@ def worst_case(
     mean, n = float(d.mean()), len(size)
     residual = sums - mean * size
     variance = n / max(n - 1, 1) * float((residual**2).sum()) / len(d) ** 2
-    p_values = [] if scale is None else [two_sided(sums, size, scale)]
+    p_values = [] if scale is None else [two_sided_p_value(sums, size, scale)]
     ends: Mapping[str, float] = {}
     if (p_t := _test_by_t(mean, variance, size)) is not None:
         p_values.append(p_t)
@@ -232,7 +232,9 @@ def worst_case(
             variance
         )
         ends = {"ci_low": mean - half_width, "ci_high": mean + half_width}
-    if scale is not None and (not ends or p_values[0] > ALPHA >= p_values[-1]):
+    if scale is not None and (
+        not ends or p_values[0] > MAX_P_VALUE_BY_T >= p_values[-1]
+    ):
         ends = dict(
             zip(("ci_low", "ci_high"), interval(sums, size, scale), strict=True)
         )

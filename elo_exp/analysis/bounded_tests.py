@@ -25,19 +25,21 @@ import scipy
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import (
-    POINTS,
-    abilities,
+    POINTS_PER_LOG_ODDS,
+    find_strongest_component,
+    fit_abilities,
     information,
-    mean_zero,
-    newton,
-    strongest_component,
+    maximize_by_newton,
+    mean_zero_constraint,
     win_probability,
 )
-from elo_exp.ratings.games import Games, games, kinds
+from elo_exp.ratings.games import Games, group_kinds, make_games
 from elo_exp.ratings.leaderboard import BoundedTests, Leaderboard, degrees_of_freedom
 from elo_exp.types import Orders
 
-ALPHA = 0.05  # two-sided: a pair that t does not tell apart at it is not tested
+MAX_P_VALUE_BY_T = (
+    0.05  # two-sided: a pair that t does not tell apart at it is not tested
+)
 _ALPHA_PER_TAIL = 0.025
 _MAX_STEP_IN_LOG_ODDS = 30.0
 _MIN_PROMPTS = 2
@@ -118,9 +120,7 @@ def chance_of_mean_below_zero(
     return min(max(float(p), 0.0), 1.0)
 
 
-def scores_of_prompts(
-    played: Games, theta: Array, direction: Array
-) -> tuple[Array, float]:
+def score_prompts(played: Games, theta: Array, direction: Array) -> tuple[Array, float]:
     """Return what each prompt says in a direction of the abilities, and the least that one could.
 
     Parameters
@@ -172,17 +172,19 @@ def p_value(
     float
         In [0, 1].
     """
-    restricted_theta = restricted(wins, theta, contrast, difference)
+    restricted_theta = fit_restricted(wins, theta, contrast, difference)
     n_games = wins + wins.T
-    level = mean_zero(len(theta))
+    level = mean_zero_constraint(len(theta))
     curvature = information(restricted_theta, n_games) + level
     direction: Array = np.linalg.solve(curvature, contrast).astype(np.float64)
-    scores, least = scores_of_prompts(played, restricted_theta, direction)
+    scores, least = score_prompts(played, restricted_theta, direction)
     count = None if played.alike is None else played.alike.astype(np.float64)
     return chance_of_mean_below_zero(scores, least, count)
 
 
-def restricted(wins: Array, theta: Array, contrast: Array, difference: float) -> Array:
+def fit_restricted(
+    wins: Array, theta: Array, contrast: Array, difference: float
+) -> Array:
     """Fit abilities of which a contrast has a given value.
 
     Parameters
@@ -204,7 +206,7 @@ def restricted(wins: Array, theta: Array, contrast: Array, difference: float) ->
     m, n_games = len(theta), wins + wins.T
     offset = contrast * (difference / (contrast @ contrast))
     basis = np.linalg.qr(np.column_stack([contrast, np.eye(m)]))[0][:, 1:]
-    level = mean_zero(m)
+    level = mean_zero_constraint(m)
 
     def evaluate(x: Array) -> tuple[float, Array, Array]:
         point = basis @ x + offset
@@ -213,7 +215,7 @@ def restricted(wins: Array, theta: Array, contrast: Array, difference: float) ->
         curvature = information(point, n_games) + level
         return float(value), basis.T @ gradient, basis.T @ curvature @ basis
 
-    x, _ = newton(basis.T @ (theta - offset), evaluate)
+    x, _ = maximize_by_newton(basis.T @ (theta - offset), evaluate)
     point = basis @ x + offset
     return np.asarray(point - point.mean())
 
@@ -255,7 +257,7 @@ def _find_lower_end(
     return float(brentq(excess, estimate - step, estimate, xtol=1e-9))
 
 
-def with_bounded_tests(
+def add_bounded_tests(
     board: Leaderboard,
     battles: Battles,
     *,
@@ -288,12 +290,12 @@ def with_bounded_tests(
     rated_models = np.flatnonzero(np.isfinite(board.rating))
     if board.covariance is None or len(rated_models) < 2 or board.n_prompts is None:
         return board
-    all_games = games(battles, orders=orders)
+    all_games = make_games(battles, orders=orders)
     played = all_games.among(np.isfinite(board.rating))
-    if played.n_clusters < 2 or not strongest_component(played.wins()).all():
+    if played.n_clusters < 2 or not find_strongest_component(played.wins()).all():
         return board
     wins, played = played.wins(), _merge_games_alike(played)
-    theta, m = abilities(wins), len(rated_models)
+    theta, m = fit_abilities(wins), len(rated_models)
     tests = BoundedTests.nothing(len(board.models))
     all_pairs = itertools.combinations(range(m), 2)
     for i, j in all_pairs if only else _list_tested_pairs(board, rated_models, played):
@@ -303,7 +305,7 @@ def with_bounded_tests(
         if min(board.n_prompts[a], board.n_prompts[b]) < _MIN_PROMPTS:
             continue
         p_t, excludes_zero = _test_by_t(board, a, b)
-        if p_t is not None and p_t > ALPHA:
+        if p_t is not None and p_t > MAX_P_VALUE_BY_T:
             continue
         contrast = np.zeros(m)
         contrast[i], contrast[j] = 1.0, -1.0
@@ -312,10 +314,16 @@ def with_bounded_tests(
             p_value(played, wins, theta, -contrast),
         )
         tests.p_value[a, b] = tests.p_value[b, a] = min(p, 1.0)
-        if p_t is None or (excludes_zero and p > ALPHA):
+        if p_t is None or (excludes_zero and p > MAX_P_VALUE_BY_T):
             low, high = interval(played, wins, theta, contrast)
-            tests.low[a, b], tests.high[a, b] = POINTS * low, POINTS * high
-            tests.low[b, a], tests.high[b, a] = -POINTS * high, -POINTS * low
+            tests.low[a, b], tests.high[a, b] = (
+                POINTS_PER_LOG_ODDS * low,
+                POINTS_PER_LOG_ODDS * high,
+            )
+            tests.low[b, a], tests.high[b, a] = (
+                -POINTS_PER_LOG_ODDS * high,
+                -POINTS_PER_LOG_ODDS * low,
+            )
     board = replace(board, bounded=tests)
     if only:
         return board
@@ -326,7 +334,7 @@ def _merge_games_alike(played: Games) -> Games:
     """Put games that are alike into one row, if each game is on a prompt of its own."""
     if played.count is not None or played.n_clusters < len(played.score):
         return played
-    first, second, score, kind = kinds(played)
+    first, second, score, kind = group_kinds(played)
     counts = np.bincount(kind)
     numbers = np.arange(len(counts))
     return replace(
@@ -371,7 +379,7 @@ def _test_by_t(board: Leaderboard, a: int, b: int) -> tuple[float | None, bool]:
     df = degrees_of_freedom(min(board.n_prompts[a], board.n_prompts[b]))
     t = abs(board.rating[a] - board.rating[b]) / math.sqrt(variance)
     p = 2.0 * float(scipy.special.stdtr(df, -t))
-    return p, p <= ALPHA
+    return p, p <= MAX_P_VALUE_BY_T
 
 
 def _replace_rating_intervals(
@@ -404,6 +412,6 @@ def _replace_rating_intervals(
             ] = -1.0
         contrast[i] += 1.0
         ends = interval(played, wins, theta, contrast)
-        middle = board.rating[a] - POINTS * float(contrast @ theta)
-        low[a], high[a] = (middle + POINTS * end for end in ends)
+        middle = board.rating[a] - POINTS_PER_LOG_ODDS * float(contrast @ theta)
+        low[a], high[a] = (middle + POINTS_PER_LOG_ODDS * end for end in ends)
     return replace(board, ci_low=low, ci_high=high)

@@ -13,18 +13,18 @@ from elo_exp.arrays import Mask
 from elo_exp.data.battles import Battles
 from elo_exp.records import WINNERS, Rows
 
-MAX_FLIPS = 0.10
+MAX_FLIP_SHARE = 0.10
 # share of comparisons with one and the same useless verdict, and the least end of its interval, from
 # which a judge has compared nothing
-ONE_VERDICT, LEAST_ONE_VERDICT = 0.95, 0.80
-FIRST_SHOWN = 0.45, 0.55
-MAX_INVALID = 0.02
-MISFIT = 0.10  # of a win rate, observed minus predicted
+MIN_SHARE_OF_ONE_VERDICT, MIN_LOW_OF_ONE_VERDICT = 0.95, 0.80
+FIRST_SHOWN_LIMITS = 0.45, 0.55
+MAX_INVALID_SHARE = 0.02
+MAX_WIN_RATE_MISFIT = 0.10  # of a win rate, observed minus predicted
 # share of a pair's games in which the leader's answer is not longer, or not shorter, from which on equal
 # length is within the data
 MIN_SUPPORT = 0.05
-ALPHA = 0.05  # of the test of transitivity
-MIN_PROMPTS = 20  # for a claim about a leader
+ALPHA_OF_TRANSITIVITY = 0.05  # of the test of transitivity
+MIN_PROMPTS_FOR_LEAD = 20  # for a claim about a leader
 # Probes of an audit: a judge that is biased by one of these decides nothing
 FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
@@ -102,7 +102,7 @@ class Check:
         return self.state in (FAILED, CANNOT_TELL) and self.name in BLOCKS[claim]
 
 
-def checks(
+def check_judge(
     battles: Battles,
     diagnosis: Mapping[str, Any],
     quality: Mapping[str, Any] | None = None,
@@ -154,7 +154,7 @@ def _check_verdicts(
         )
     if n_both:
         low, high = exact_interval(n / n_both, n_independent * n_both)
-        state = state_of_share(low, high, most=MAX_FLIPS)
+        state = state_of_share(low, high, most=MAX_FLIP_SHARE)
         yield Check(
             name="flips",
             state=state,
@@ -172,7 +172,9 @@ def _check_verdicts(
         low, high = effect["ci_low"], effect["ci_high"]
         state = CANNOT_TELL
         if low is not None and high is not None:
-            state = state_of_share(low, high, least=FIRST_SHOWN[0], most=FIRST_SHOWN[1])
+            state = state_of_share(
+                low, high, least=FIRST_SHOWN_LIMITS[0], most=FIRST_SHOWN_LIMITS[1]
+            )
         yield Check(
             name="first_shown",
             state=state,
@@ -185,7 +187,7 @@ def _check_verdicts(
         share = quality["invalid_rate"]
         yield Check(
             name="invalid",
-            state=PASSED if share <= MAX_INVALID else FAILED,
+            state=PASSED if share <= MAX_INVALID_SHARE else FAILED,
             value=share,  # of these comparisons: no interval, for all of them are known
             n=quality["n_invalid"],
             of=quality["n_judgments"],
@@ -242,8 +244,8 @@ def _check_one_verdict(
     if n_invalid > n_by_kind[kind]:
         kind = "invalid"
     low, high = exact_interval(n / n_asked, n_asked)
-    state = PASSED if high < ONE_VERDICT else CANNOT_TELL
-    if n / n_asked >= ONE_VERDICT and low >= LEAST_ONE_VERDICT:
+    state = PASSED if high < MIN_SHARE_OF_ONE_VERDICT else CANNOT_TELL
+    if n / n_asked >= MIN_SHARE_OF_ONE_VERDICT and low >= MIN_LOW_OF_ONE_VERDICT:
         state = FAILED
     yield Check(
         name="one_verdict",
@@ -272,7 +274,7 @@ def _has_both_places(battles: Battles, chosen: Mask) -> bool:
     n_swapped = np.bincount(number, weights * is_swapped, len(codes))
     n_straight = np.bincount(number, weights * ~is_swapped, len(codes))
     n_rarer = float(np.minimum(n_swapped, n_straight).sum())
-    return n_rarer > (1.0 - ONE_VERDICT) * float(weights.sum())
+    return n_rarer > (1.0 - MIN_SHARE_OF_ONE_VERDICT) * float(weights.sum())
 
 
 def state_of_share(low: float, high: float, *, most: float, least: float = 0.0) -> str:
@@ -420,7 +422,11 @@ def _check_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> 
             state, is_notable = FAILED if is_effect else CANNOT_TELL, False
     elif leader is not None and effect["scale"]:
         p_values = [max(t["p_not_longer"], t["p_not_shorter"]) for t in tests]
-        state = PASSED if p_values and max(p_values) <= ALPHA else CANNOT_TELL
+        state = (
+            PASSED
+            if p_values and max(p_values) <= ALPHA_OF_TRANSITIVITY
+            else CANNOT_TELL
+        )
     return Check(
         name="length",
         state=state,
@@ -468,7 +474,7 @@ def _check_fit(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(
             name="fit",
             state=PASSED,
-            is_notable=abs(value) > MISFIT,
+            is_notable=abs(value) > MAX_WIN_RATE_MISFIT,
             value=value,
             about={"first": worst["model_a"], "second": worst["model_b"]},
         )
@@ -480,7 +486,7 @@ def _check_fit(diagnosis: Mapping[str, Any]) -> Iterator[Check]:
             state=NOT_DONE if p is None else PASSED,
             value=p,
             about=test,
-            is_notable=p is not None and p <= ALPHA,
+            is_notable=p is not None and p <= ALPHA_OF_TRANSITIVITY,
         )
     if cycles and cycles["n_triples"]:
         n, n_prompts = cycles["n_cyclic_prompts"], cycles["n_prompts"]

@@ -17,14 +17,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.analysis.separated import closure
-from elo_exp.arrays import Array, Index, Mask, records, spread
+from elo_exp.analysis.separated import transitive_closure
+from elo_exp.arrays import Array, Index, Mask, fill_nan, make_records
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
 ALPHA = 0.05
 # the 95 % quantile of max-t is then known to .015, a probability to .004
-N_DRAWS = 20_000
+N_RANK_DRAWS = 20_000
 _N_DRAWS_WITH_MANY_MODELS = 5_000
 _MAX_MODELS_WITH_ALL_DRAWS = 100
 # So many fit in a processor's cache: three times as fast with 300 models
@@ -86,13 +86,13 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
         name: np.concatenate([table.pop(name) for table in tables])
         for name in list(tables[0])
     }
-    p_holm = holm(columns["p_value"])
+    p_holm = adjust_by_holm(columns["p_value"])
     significant = [None if math.isnan(p) else p <= ALPHA for p in p_holm.tolist()]
-    return records(Difference, **columns, p_holm=p_holm, significant=significant)
+    return make_records(Difference, **columns, p_holm=p_holm, significant=significant)
 
 
 def _test_pairs(dimension: str, board: Leaderboard) -> dict[str, NDArray[Any]]:
-    models, pairs = rated(board), board.one_sided
+    models, pairs = rank_rated_models(board), board.one_sided
     i, j = np.triu_indices(len(models.names), k=1)
     is_level = models.rank[i] == models.rank[j]
     difference = np.where(is_level, 0.0, models.rating[i] - models.rating[j])
@@ -131,7 +131,7 @@ def _to_array(values: Iterable[float | None]) -> Array:
     return np.array([math.nan if x is None else x for x in values], dtype=np.float64)
 
 
-def holm(p_values: Array) -> Array:
+def adjust_by_holm(p_values: Array) -> Array:
     """Adjust p values for their number.
 
     The k-th smallest of n, k from 0, is multiplied by n - k, and none is smaller than one before it.
@@ -154,7 +154,7 @@ def holm(p_values: Array) -> Array:
 
     Examples
     --------
-    >>> holm(np.array([0.04, 0.01, np.nan, 0.03])).tolist()
+    >>> adjust_by_holm(np.array([0.04, 0.01, np.nan, 0.03])).tolist()
     [0.06, 0.03, nan, 0.06]
     """
     finite = np.flatnonzero(np.isfinite(p_values))
@@ -168,7 +168,7 @@ def holm(p_values: Array) -> Array:
 # Ranks
 
 
-def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
+def add_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     """Add rank sets to a leaderboard.
 
     The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
@@ -195,7 +195,7 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
        applications to mobility across neighbourhoods and academic achievement across countries",
        Review of Economic Studies 91(1), 476-518; online in 2023.
     """
-    models, ranks = rated(board), board.ranks()
+    models, ranks = rank_rated_models(board), board.ranks()
     n_rated = int(np.isfinite(models.std_error).sum()) // 2
     tested_pairs = [pair for pair in board.one_sided if pair.p_value is not None]
     if not (n_rated or tested_pairs):
@@ -218,7 +218,7 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
         if (pair.p_value or 0.0) <= ALPHA / n_pairs:
             better[index[pair.winner], index[pair.loser]] = True
     is_ranked, is_rated = ranks > 0, np.isfinite(board.rating)
-    better = closure(better)[np.ix_(is_ranked, is_ranked)]
+    better = transitive_closure(better)[np.ix_(is_ranked, is_ranked)]
     m = len(better)
     is_level = (ranks[:, None] == ranks) & is_rated & is_rated[:, None]
     is_level = is_level[np.ix_(is_ranked, is_ranked)] | np.eye(m, dtype=np.bool_)
@@ -226,18 +226,18 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     high = np.where(is_level, m - better.sum(axis=1), 1).max(axis=1)
     return dataclasses.replace(
         board,
-        rank_low=spread(low, is_ranked, len(board.models)),
-        rank_high=spread(high, is_ranked, len(board.models)),
+        rank_low=fill_nan(low, is_ranked, len(board.models)),
+        rank_high=fill_nan(high, is_ranked, len(board.models)),
     )
 
 
-def _draw_noise(models: Rated, rng: np.random.Generator) -> Array:
+def _draw_noise(models: RatedModels, rng: np.random.Generator) -> Array:
     """Draw (m, s) from t(0, covariance), which is singular: ratings have a fixed mean.
 
     0 for a model without a variance.
     """
     n_draws = (
-        N_DRAWS
+        N_RANK_DRAWS
         if len(models.names) <= _MAX_MODELS_WITH_ALL_DRAWS
         else _N_DRAWS_WITH_MANY_MODELS
     )
@@ -253,7 +253,7 @@ def _draw_noise(models: Rated, rng: np.random.Generator) -> Array:
     return noise
 
 
-def _compute_critical_t(models: Rated, noise: Array, alpha: float) -> Array:
+def _compute_critical_t(models: RatedModels, noise: Array, alpha: float) -> Array:
     """Compute the 1 - alpha quantile of the largest |t| over all pairs, for each pair (m, m).
 
     By the draws; by Bonferroni if fewer than 2 m prompts estimate the covariance (with m prompts
@@ -301,7 +301,7 @@ def max_t_quantile(noise: Array, std_error: Array, alpha: float = ALPHA) -> floa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class Leader:
     """What the tests say of the first of a leaderboard, and of each of the others in its order.
 
     Every other model is in exactly one of below, rivals and not_met.
@@ -326,7 +326,7 @@ class First:
     not_met: tuple[str, ...]
 
 
-def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
+def find_leader(board: Leaderboard, pairs: Sequence[Difference]) -> Leader | None:
     """Sum up what is known of the first of a leaderboard.
 
     Parameters
@@ -372,7 +372,7 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
         for model in (d.higher, d.lower)
     }
     second = next((m for m in other_models if m in with_best), other_models[0])
-    return First(
+    return Leader(
         model=best.model,
         second=second,
         lead=with_best.get(second),
@@ -391,7 +391,7 @@ def first_of(board: Leaderboard, pairs: Sequence[Difference]) -> First | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rated:
+class RatedModels:
     """The rated models of a leaderboard, best first, so that no result depends on their names."""
 
     names: NDArray[np.object_]  # (m,)
@@ -408,7 +408,7 @@ class Rated:
         return np.minimum(self.df[:, None], self.df[None, :])
 
 
-def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
+def rank_rated_models(board: Leaderboard, chosen: Mask | None = None) -> RatedModels:
     """Return the rated models of a leaderboard, best first, with the errors of their differences.
 
     Parameters
@@ -440,7 +440,7 @@ def rated(board: Leaderboard, chosen: Mask | None = None) -> Rated:
         n_of_all = min(n_of_all, float(np.nanmin(board.n_annotators)))
     n_independent = board.n_independent
     n_independent = np.full(m, n_of_all) if n_independent is None else n_independent
-    return Rated(
+    return RatedModels(
         names=np.array(board.models, dtype=object)[index],
         place=index,
         rating=board.rating[index],

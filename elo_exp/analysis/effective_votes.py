@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.conclusions import Reason
-from elo_exp.arrays import Array, Index, one_row
+from elo_exp.arrays import Array, Index, make_row
 from elo_exp.ratings.leaderboard import t_quantile
 
 MIN_COMPARISONS = 30
 MIN_PROMPTS = 20
-MIN_ERRORS = 10  # of each judge, and as many that are right
-MIN_DIFFERING = 5  # prompts on which one judge errs more than another
+MIN_ERRORS_PER_JUDGE = 10  # of each judge, and as many that are right
+MIN_DIFFERING_PROMPTS = 5  # prompts on which one judge errs more than another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class EffectiveVotes:
     def to_dict(self) -> dict[str, Any]:
         """Return it as files have it: None where there is no number."""
         numbers = ("rho", "rho_low", "rho_high", "votes", "low", "high")
-        return one_row(
+        return make_row(
             judges=[*self.judges],
             n=self.n,
             n_prompts=self.n_prompts,
@@ -146,11 +146,11 @@ def _find_refusal(
         return Reason(name="few", about={"n": n, "n_prompts": n_prompts})
     for name, judge_errors in zip(judges, table.T, strict=True):
         wrong = float(judge_errors.sum())
-        if min(wrong, n - wrong) < MIN_ERRORS:
+        if min(wrong, n - wrong) < MIN_ERRORS_PER_JUDGE:
             about = {"judge": name, "wrong": wrong, "n": n}
             return Reason(name="errors", about=about)
     differ = np.ptp(table, axis=1) > 0.0
-    if (n_differ := len(np.unique(prompt_number[differ]))) < MIN_DIFFERING:
+    if (n_differ := len(np.unique(prompt_number[differ]))) < MIN_DIFFERING_PROMPTS:
         return Reason(name="same", about={"n_prompts": n_differ})
     return None
 

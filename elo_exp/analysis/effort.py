@@ -14,7 +14,7 @@ from elo_exp.records import Response
 _DIAGNOSTICS = ("tokens", "seconds")
 
 
-def effort(responses: Mapping[str, Iterable[Response]]) -> list[dict[str, Any]]:
+def average_effort(responses: Mapping[str, Iterable[Response]]) -> list[dict[str, Any]]:
     """Average what the answers of each entrant took.
 
     Parameters
@@ -50,7 +50,8 @@ def effort(responses: Mapping[str, Iterable[Response]]) -> list[dict[str, Any]]:
 
 def _average_effort(responses: list[Response]) -> dict[str, Any]:
     efforts = [
-        trajectories.effort(conversations.said(response)) for response in responses
+        trajectories.count_effort(conversations.answer_messages(response))
+        for response in responses
     ]
     scores_of_answers = [
         response.diagnostics.get("scores") or {} for response in responses

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy
 
-from elo_exp.analysis.win_rates import mean_error_and_worth
+from elo_exp.analysis.win_rates import clustered_error_and_n_effective
 from elo_exp.arrays import Array, Index
 from elo_exp.ratings.leaderboard import Z95, degrees_of_freedom, t_quantile
 
@@ -70,7 +70,7 @@ def effective_number(is_hit: Array, cluster: Index) -> float:
     if not n:
         return 0.0
     share = float(is_hit.mean())
-    error, n_effective = mean_error_and_worth(is_hit - share, cluster)
+    error, n_effective = clustered_error_and_n_effective(is_hit - share, cluster)
     if not error:
         return n_effective
     n_clusters, tails = len(np.unique(cluster)), 1.0

@@ -15,7 +15,7 @@ _PROGRAM_NAMES = re.compile("llama[._-]?cpp|openai[._-]?compatible", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kin(Record):
+class JudgeFamily(Record):
     """The models that are of the judge's family.
 
     family  of the judge; None where its name tells none
@@ -33,9 +33,9 @@ class Kin(Record):
         return bool(self.models and self.others)
 
 
-def kin(
+def find_judge_family(
     families: Mapping[str, str], judge: str, models: Mapping[str, Sequence[str]]
-) -> Kin:
+) -> JudgeFamily:
     """Return which models are of the judge's family.
 
     Parameters
@@ -52,19 +52,20 @@ def kin(
     Kin
         Without a family where no name tells the judge's.
     """
-    judge_family = family(families, judge)
+    judge_family = find_family(families, judge)
     kin_models = [
         model
         for model, model_names in models.items()
-        if judge_family is not None and family(families, *model_names) == judge_family
+        if judge_family is not None
+        and find_family(families, *model_names) == judge_family
     ]
     other_models = [model for model in models if model not in kin_models]
-    return Kin(
+    return JudgeFamily(
         family=judge_family, models=tuple(kin_models), others=tuple(other_models)
     )
 
 
-def names(entrant: object) -> list[str]:
+def list_family_hints(entrant: object) -> list[str]:
     """Return the names of an entrant that may tell its family.
 
     Parameters
@@ -89,7 +90,7 @@ def names(entrant: object) -> list[str]:
     return [name for name in candidates if name]
 
 
-def family(families: Mapping[str, str], *names: str) -> str | None:
+def find_family(families: Mapping[str, str], *names: str) -> str | None:
     """Return the family of a model, from the first of its names that tells it.
 
     A part of a name tells it where no letter stands on either side: `o1` is in `o1-mini`, not in

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elo_exp.analysis.win_rates import in_name_order
+from elo_exp.analysis.win_rates import sort_sides_by_name
 from elo_exp.arrays import Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import Fit
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.games import Games, make_games
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fitted:
+class DimensionFit:
     """The battles (n,) of one dimension, their games (g,), and Bradley-Terry fitted to these.
 
     Both orders count where both were judged, whatever the ratings use.
@@ -25,9 +25,9 @@ class Fitted:
     fit: Fit
 
     @classmethod
-    def of(cls, battles: Battles) -> Fitted:
-        sorted_battles = in_name_order(battles)
-        all_games = games(sorted_battles, orders="both")
+    def of(cls, battles: Battles) -> DimensionFit:
+        sorted_battles = sort_sides_by_name(battles)
+        all_games = make_games(sorted_battles, orders="both")
         return cls(battles=sorted_battles, games=all_games, fit=Fit.of(all_games))
 
     def games_of(self, chosen: Mask) -> Games:

@@ -13,10 +13,10 @@ import scipy
 
 from elo_exp.analysis.bounded import lower_bound, upper_bound
 from elo_exp.arrays import Array
-from elo_exp.data.pairing import outcome
+from elo_exp.data.pairing import unswap_verdict
 from elo_exp.records import Judgment, Record, Slot
 
-MIN_PROMPTS = 20  # for a verdict
+MIN_PROMPTS_FOR_VERDICT = 20  # for a verdict
 POWER = 0.8
 _N_WORST = 5
 # A smaller margin is rounding
@@ -25,13 +25,13 @@ _MAX_PROMPTS = 2**62
 _SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
 _UNKNOWN_ORDERS = None, None
 
-Orders = tuple[
+OrderPoints = tuple[
     float | None, ...
 ]  # points of the candidate in each order; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share(Record):
+class PointShare(Record):
     """The candidate's share of points on one dimension; without numbers if n_clusters < 20.
 
     n_prompts  that were compared
@@ -67,11 +67,11 @@ class Share(Record):
         """How many independent observations there are."""
         return self.n_prompts if self.n_clusters is None else self.n_clusters
 
-    def of_valid(self) -> "Share":
+    def of_valid(self) -> "PointShare":
         """The same with the bounds that it would have if invalid verdicts said nothing."""
         return replace(self, low=self.low_of_valid, high=self.high_of_valid)
 
-    def of_points(self) -> "Share":
+    def of_points(self) -> "PointShare":
         """The same with the bound that it would have if the judge's disagreement hid nothing."""
         return replace(self, low=self.low_of_points)
 
@@ -94,7 +94,7 @@ class SlotPoints:
     is_lost   whether it is missing or empty: whatever the judge says, it counts as lost in the lower bound
     """
 
-    orders: Orders
+    orders: OrderPoints
     is_equal: bool = False
     is_lost: bool = False
 
@@ -147,11 +147,13 @@ def order_points(judgment: Judgment) -> SlotPoints:
     if judgment.equal_answers:
         return SlotPoints(orders=(0.5, 0.5), is_equal=True)
     verdicts = [verdict for verdict in judgment.orders if not verdict.mirrored]
-    sides = [outcome(verdict) or "" for verdict in verdicts or judgment.orders[:1]]
+    sides = [
+        unswap_verdict(verdict) or "" for verdict in verdicts or judgment.orders[:1]
+    ]
     return SlotPoints(orders=tuple(_SCORES.get(side) for side in sides))
 
 
-def points_of(judgment: Judgment) -> tuple[float, float]:
+def point_range(judgment: Judgment) -> tuple[float, float]:
     """Return the least and the most points of the candidate on a prompt, the mean over its orders.
 
     They are equal where all verdicts are valid. An invalid one may have been lost and may have been won,
@@ -248,11 +250,11 @@ def _mean_of_all(values: Sequence[float | None]) -> float | None:
     return fmean(known_values) if len(known_values) == len(values) else None
 
 
-def _mean_if(orders: Orders, unknown: float) -> float:
+def _mean_if(orders: OrderPoints, unknown: float) -> float:
     return fmean(unknown if side is None else side for side in orders)
 
 
-def _count_least_points(orders: Orders, penalty: float) -> float:
+def _count_least_points(orders: OrderPoints, penalty: float) -> float:
     """Return the least points, less the penalty if two orders disagree, over all values of unknown verdicts."""
     possible_points = [_SCORES.values() if side is None else (side,) for side in orders]
     return min(
@@ -271,7 +273,7 @@ def share_of_points(
     floor: float = 0.0,
     clusters: Sequence[str] | None = None,
     alpha_of_high: float | None = None,
-) -> Share:
+) -> PointShare:
     """Estimate the candidate's share of points on one dimension.
 
     The lower bound is at alpha, since every dimension has to pass; the upper at alpha / n_dimensions,
@@ -318,14 +320,14 @@ def share_of_points(
     _, group = np.unique(names, return_inverse=True)
     n_groups = int(group.max(initial=-1)) + 1
     is_valid = np.array([row.known is not None for row in rows], dtype=np.bool_)
-    share = Share(
+    share = PointShare(
         dimension=dimension,
         n_prompts=n,
         n_invalid=n - int(is_valid.sum()),
         n_lost=sum(row.is_lost for row in rows),
         n_clusters=n_groups,
     )
-    if n_groups < MIN_PROMPTS:
+    if n_groups < MIN_PROMPTS_FOR_VERDICT:
         return share
 
     def means(values: Sequence[float | None], selection: Any = slice(None)) -> Array:
@@ -363,7 +365,7 @@ def share_of_points(
     share = replace(share, share=float(known_means.mean()))
     if is_valid.all():
         return replace(share, low_of_valid=share.low, high_of_valid=share.high)
-    if len(known_means) < MIN_PROMPTS:
+    if len(known_means) < MIN_PROMPTS_FOR_VERDICT:
         return share
     return replace(
         share,
@@ -379,7 +381,7 @@ def _average_groups(values: Array, group: Array) -> Array:
     return means
 
 
-def decide(shares: Sequence[Share], margin: float) -> str:
+def decide_gate(shares: Sequence[PointShare], margin: float) -> str:
     """Decide a gate.
 
     Parameters
@@ -397,8 +399,8 @@ def decide(shares: Sequence[Share], margin: float) -> str:
 
     Examples
     --------
-    >>> tie = Share(dimension="d", n_prompts=93, low=0.48, high=0.52)
-    >>> decide([tie], margin=0.1), decide([tie], margin=0.01)
+    >>> tie = PointShare(dimension="d", n_prompts=93, low=0.48, high=0.52)
+    >>> decide_gate([tie], margin=0.1), decide_gate([tie], margin=0.01)
     ('pass', 'cannot tell')
     """
     if all(share.low is not None and share.low > 0.5 - margin for share in shares):
@@ -430,7 +432,7 @@ def pass_probability(
         Within .02 of what simulated gates have, at 93 prompts or more of which a fifth or more decide.
     """
     passes_ties = 0.5 * alpha ** (1.0 / max(n_prompts, 1)) > 0.5 - margin
-    if n_prompts < MIN_PROMPTS or not passes_ties or margin <= 0.0:
+    if n_prompts < MIN_PROMPTS_FOR_VERDICT or not passes_ties or margin <= 0.0:
         return 0.0
     if sd == 0.0:
         return 1.0

@@ -19,17 +19,17 @@ from elo_exp.analysis.checks import (
     Check,
 )
 from elo_exp.analysis.exact_shares import exact_interval
-from elo_exp.analysis.families import Kin
+from elo_exp.analysis.families import JudgeFamily
 from elo_exp.arrays import Array
 from elo_exp.data.degrading import CONTROL_PROMPTS
 from elo_exp.records import Comparison, Judgment
 
 MIN_CONTROLS_LOST = 9  # of the ten degraded copies
-MIN_SAME_VERDICTS = 10  # comparisons
+MIN_COMPARISONS_OF_ONE_VERDICT = 10  # comparisons
 # Of the comparisons: if as many have one verdict, the judge compared nothing
 MAX_SAME_SHARE = 0.95
 # Of the baseline's mean length: a smaller mean difference moves no judge by a margin
-MIN_LENGTH_DIFFERENCE = 0.05
+MIN_RELATIVE_LENGTH_DIFFERENCE = 0.05
 _CONFIDENCE_LEVEL = 0.95
 
 
@@ -102,7 +102,7 @@ def same_verdict_check(judgments: Sequence[Judgment], *, sees_control: bool) -> 
         {name: n for name, n in n_by_verdict.items() if name in ("A", "B", "TIE")}
     )
     ((letter, n),) = n_by_verdict.most_common(1) or [("", 0)]
-    is_same = n >= max(MIN_SAME_VERDICTS, MAX_SAME_SHARE * len(letters))
+    is_same = n >= max(MIN_COMPARISONS_OF_ONE_VERDICT, MAX_SAME_SHARE * len(letters))
     is_blind = is_same and not (letter == "TIE" and sees_control)
     return Check(
         name="same_verdict",
@@ -211,7 +211,9 @@ def length_check(
     spread = float(centered_x @ centered_x)
     _, group = np.unique(clusters, return_inverse=True)
     n_groups = int(group.max()) + 1
-    is_small = abs(float(difference.mean())) < MIN_LENGTH_DIFFERENCE * mean_length
+    is_small = (
+        abs(float(difference.mean())) < MIN_RELATIVE_LENGTH_DIFFERENCE * mean_length
+    )
     if spread < 1e-9 * len(x) or n_groups < 3:
         state = PASSED if is_small else CANNOT_TELL
         return Check(name="length", state=state, about=about)
@@ -279,7 +281,12 @@ def answers_check(
 
 
 def family_check(
-    kin: Kin, *, candidate: str, baseline: str, is_known: bool, is_unbiased: bool
+    kin: JudgeFamily,
+    *,
+    candidate: str,
+    baseline: str,
+    is_known: bool,
+    is_unbiased: bool,
 ) -> Check:
     """Check whether the judge is of the candidate's family and not of the baseline's.
 

@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.analysis.fitted import Fitted
-from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
-from elo_exp.arrays import Array, Index, rows, spread, tally
+from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.win_rates import pairs_that_met, sort_sides_by_name
+from elo_exp.arrays import Array, Index, count_codes, fill_nan, make_rows
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import Fit, bread, information, residuals, win_probability
-from elo_exp.ratings.games import differences
+from elo_exp.ratings.fit import (
+    Fit,
+    information,
+    inverse_information,
+    residuals,
+    win_probability,
+)
+from elo_exp.ratings.games import difference_matrix
 from elo_exp.ratings.leaderboard import Leaderboard
 
 # The pairs of 63 models take seconds
@@ -31,7 +37,7 @@ _MAX_MODELS_TIMES_STRATA = 2_000
 
 
 def transitivity(
-    fitted: Fitted, *, dimension: str
+    fitted: DimensionFit, *, dimension: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Test whether one rating for each model explains all pairs, and compare each pair with it.
 
@@ -63,7 +69,7 @@ def transitivity(
     played, theta = fitted.fit.played, fitted.fit.theta
     m, n = len(theta), played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
-    p, n_games = len(first), tally(pair, played.count)
+    p, n_games = len(first), count_codes(pair, played.count)
     expected = win_probability(theta)[first, second]
     game_residuals = residuals(theta, played)
     residual = np.asarray(
@@ -75,8 +81,10 @@ def transitivity(
         (played.squared(game_residuals), (played.cluster, pair)),
         shape=(played.n_rows, p),
     )
-    design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
-    scores, inverse = by_prompt @ design, bread(theta, played)
+    design = difference_matrix(
+        np.arange(p), first, second, np.ones(p), shape=(p, m)
+    )  # D
+    scores, inverse = by_prompt @ design, inverse_information(theta, played)
     covariance_of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
     square = (
         covariance_of_abilities[first, first] - covariance_of_abilities[second, first]
@@ -118,14 +126,14 @@ def transitivity(
     has_error &= residual**2 < n * variance * (1.0 - _MIN_PART_OF_LARGEST)
     z = residual[has_error] / np.sqrt(variance[has_error])
     names = np.array(fitted.battles.models, dtype=object)[fitted.fit.rated]
-    return test, rows(
+    return test, make_rows(
         dimension=dimension,
         model_a=names[first],
         model_b=names[second],
         n_games=n_games,
         observed=expected + residual / n_games,
         expected=expected,
-        z=spread(z, has_error, p),
+        z=fill_nan(z, has_error, p),
     )
 
 
@@ -176,7 +184,7 @@ def score_test(
 # Cycles
 
 
-def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
+def count_cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     """Count the cycles among all models.
 
     A pair of several battles on a prompt goes to who won more of them; a tie breaks a cycle. A
@@ -200,7 +208,7 @@ def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     .. [1] M. G. Kendall and B. Babington Smith (1940), "On the method of paired comparisons", Biometrika
        31, 324-345.
     """
-    named_battles = in_name_order(
+    named_battles = sort_sides_by_name(
         battles.select(battles.question < len(battles.questions))
     )
     m = max(len(named_battles.models), 1)
@@ -266,7 +274,7 @@ def _make_link_matrix(start: Index, end: Index, n: int) -> scipy.sparse.csr_arra
 # Strata of the prompts, such as their source
 
 
-def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles]:
+def split_by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles]:
     """Split battles by the stratum of their prompts.
 
     Parameters
@@ -310,7 +318,7 @@ def _number_strata(
 
 
 def heterogeneity(
-    fitted: Fitted, strata: Mapping[str, str], *, dimension: str
+    fitted: DimensionFit, strata: Mapping[str, str], *, dimension: str
 ) -> dict[str, Any]:
     """Test whether one rating for each model explains the battles of every stratum.
 
@@ -345,7 +353,7 @@ def heterogeneity(
     df, chi_square, p_value = 0, None, None
     if len(names) > 1 and m > 1 and m * len(names) <= _MAX_MODELS_TIMES_STRATA:
         scores = played.by_cluster(residuals(fit.theta, played)).toarray()
-        inverse = bread(fit.theta, played)
+        inverse = inverse_information(fit.theta, played)
         parts, df = [], 1 - m  # of each prompt in the scores
         for s in range(len(names)):
             n_games = played.select(stratum[played.cluster] == s).sums()
@@ -368,14 +376,14 @@ def heterogeneity(
     return {
         "dimension": dimension,
         "strata": names,
-        "n_prompts": tally(stratum, played.alike, len(names)).tolist(),
+        "n_prompts": count_codes(stratum, played.alike, len(names)).tolist(),
         "df": df,
         "chi_square": chi_square,
         "p_value": p_value,
     }
 
 
-def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
+def find_most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
     """Return the pair of models whose gap varies most between strata.
 
     Parameters

@@ -10,19 +10,19 @@ import numpy as np
 import scipy
 
 from elo_exp.analysis.bounded import lower_bound, upper_bound
-from elo_exp.analysis.fitted import Fitted
-from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, Index, one_row, rows, spread
+from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.win_rates import clustered_error_of_mean
+from elo_exp.arrays import Array, Index, fill_nan, make_row, make_rows
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.covariates import contrast, with_columns
-from elo_exp.ratings.fit import POINTS, Fit
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.covariates import make_contrast, with_columns
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit
+from elo_exp.ratings.games import Games, make_games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 
 # Position
 
 
-def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
+def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
     """Estimate the position effect from the single verdicts of battles judged in both orders.
 
     Without any, from those judged in one, which is not the same in all. A battle of one order that
@@ -74,7 +74,7 @@ def position_effect(fitted: Fitted, *, dimension: str) -> dict[str, Any]:
         )
         low = min(share, lower_bound(mean, alpha=0.025))
         high = max(share, upper_bound(mean, alpha=0.025))
-    return one_row(
+    return make_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=verdicts.n_games,
@@ -140,17 +140,17 @@ def length_control(
     """
     characters = battles.style()[:, :, 0]
     is_known = ~np.isnan(characters.sum(axis=1))
-    played = games(battles.select(is_known), orders="both")
+    played = make_games(battles.select(is_known), orders="both")
     length_of_first, length_of_second = characters[is_known][played.battle].T
     difference = length_of_first - length_of_second
-    x, scale = contrast(difference)
+    x, scale = make_contrast(difference)
     if not (played.score != 0.5).any():
         x = np.zeros_like(difference)
     raw_fit = Fit.of(played)
     controlled_fit, (effect,), (error,) = with_columns(raw_fit, played, x[:, None])
     _, n_effective = played.left_out()
     t = float(t_quantile(degrees_of_freedom(n_effective)))
-    effect_row = one_row(
+    effect_row = make_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_games=len(difference),
@@ -168,9 +168,9 @@ def length_control(
     )
     (rating, std_error), (rating_at_equal, error_at_equal) = (
         (
-            POINTS * spread(fit.theta, raw_fit.rated, m),
-            POINTS
-            * spread(
+            POINTS_PER_LOG_ODDS * fill_nan(fit.theta, raw_fit.rated, m),
+            POINTS_PER_LOG_ODDS
+            * fill_nan(
                 np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw_fit.rated, m
             ),
         )
@@ -179,7 +179,7 @@ def length_control(
     order = np.argsort(-rating, kind="stable")  # those without a rating are last
     order = order[n_games[order] > 0]
     names = np.array(battles.models, dtype=object)
-    ratings = rows(
+    ratings = make_rows(
         dimension=dimension,
         model=names[order],
         mean_length=(characters_by_model / np.maximum(n_games, 1))[order],
@@ -195,8 +195,8 @@ def length_control(
         i, j = (np.cumsum(raw_fit.rated) - 1)[best]
         cov = controlled_fit.covariance
         variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
-        error = POINTS * np.sqrt(variance)
-        lead = one_row(
+        error = POINTS_PER_LOG_ODDS * np.sqrt(variance)
+        lead = make_row(
             first=names[best[0]],
             second=names[best[1]],
             difference=gap,
@@ -243,7 +243,7 @@ def _find_weakest_leads(
     rated_models = [i for i in order if raw_fit.rated[i]]
     if len(rated_models) < 2 or not np.isfinite(controlled_fit.theta).all():
         return []
-    cov, theta = controlled_fit.covariance, POINTS * controlled_fit.theta
+    cov, theta = controlled_fit.covariance, POINTS_PER_LOG_ODDS * controlled_fit.theta
     _, n_effective = played.left_out()
     t, leads = t_quantile(degrees_of_freedom(n_effective), level=0.90), []
     for leader in rated_models[:_N_BEST_ENTRANTS]:
@@ -253,7 +253,7 @@ def _find_weakest_leads(
         bounds = (
             theta[i]
             - theta[other_numbers]
-            - t * POINTS * np.sqrt(np.maximum(variance, 0.0))
+            - t * POINTS_PER_LOG_ODDS * np.sqrt(np.maximum(variance, 0.0))
         )
         worst = int(np.argmin(np.nan_to_num(bounds, nan=np.inf)))
         j, rival = other_numbers[worst], other_models[worst]
@@ -268,10 +268,10 @@ def _find_weakest_leads(
             is_counted
         ]
         leads.append(
-            one_row(
+            make_row(
                 first=names[leader],
                 second=names[rival],
-                gap=POINTS * (raw_fit.theta[i] - raw_fit.theta[j]),
+                gap=POINTS_PER_LOG_ODDS * (raw_fit.theta[i] - raw_fit.theta[j]),
                 difference=theta[i] - theta[j],
                 least=bounds[worst],
                 n_games=len(excess_length),
@@ -353,7 +353,7 @@ def _split_by_tercile(
                 "n_prompts": len(np.unique(cluster)),
                 "n_games": int(is_in_tercile.sum()),
                 "win_rate": float(wins.mean()),
-                "std_error": mean_error(wins - wins.mean(), cluster),
+                "std_error": clustered_error_of_mean(wins - wins.mean(), cluster),
             }
         )
     return terciles

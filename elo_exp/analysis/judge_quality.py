@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.analysis.comparisons import ALPHA, holm
-from elo_exp.arrays import rows
+from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm
+from elo_exp.arrays import make_rows
 from elo_exp.data.battles import Battles
-from elo_exp.data.writing_style import with_style
+from elo_exp.data.writing_style import add_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment
 
@@ -117,9 +117,9 @@ def invalid_shares(
         varies = error > 0.0
         t = np.nanmean(excess, axis=0)[varies] / error[varies]
         p_values[varies] = 2.0 * scipy.special.stdtr(n[varies] - 1, -np.abs(t))
-    adjusted = holm(p_values)
+    adjusted = adjust_by_holm(p_values)
     n_judgments, n_invalid = judged_counts.sum(axis=0), invalid_counts.sum(axis=0)
-    return rows(
+    return make_rows(
         dimension=dimension,
         model=models,
         n_judgments=n_judgments.astype(int),
@@ -130,7 +130,7 @@ def invalid_shares(
     )
 
 
-def bounds(
+def bound_rating(
     battles: Sequence[Battle],
     judgments: Sequence[Judgment],
     comparisons: Sequence[Comparison],
@@ -181,7 +181,7 @@ def bounds(
                     dimension=j.dimension,
                 )
             )
-        assumed_battles = with_style(assumed_battles, comparisons)
+        assumed_battles = add_style(assumed_battles, comparisons)
         all_battles = Battles.from_rows([*battles, *assumed_battles])
         ends.append(rate({"": all_battles})[""].row(model))
     return ends[0].ci_low, ends[1].ci_high

@@ -18,17 +18,19 @@ from itertools import chain, combinations
 import numpy as np
 import scipy
 
-from elo_exp.analysis.comparisons import ALPHA, Difference, holm
+from elo_exp.analysis.comparisons import ALPHA, Difference, adjust_by_holm
 from elo_exp.analysis.conclusions import Reason
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import fit_columns
-from elo_exp.ratings.fit import POINTS, Fit, bread, residuals
-from elo_exp.ratings.games import games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit, inverse_information, residuals
+from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 
-JOINT_FROM = 3  # judges: two have each a board of their own, and no interval together
-LABEL = "Bradley-Terry, mean of judges"  # of a joint board
+MIN_JUDGES_FOR_JOINT_FIT = (
+    3  # judges: two have each a board of their own, and no interval together
+)
+JOINT_BOARD_LABEL = "Bradley-Terry, mean of judges"  # of a joint board
 # With two, a judge's preference cannot be told from another scale
 _MIN_ENTRANTS = 3
 # Of the variance between judges: with 2, intervals of 95 % cover .90
@@ -40,7 +42,7 @@ _MIN_SUM_OF_SQUARES = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Panel:
+class JudgePanelFit:
     """What J judges made of M entrants on K prompts, in log-odds.
 
     abilities  (J, M) of mean zero
@@ -59,7 +61,9 @@ class Panel:
     n_effective: float | None = None
 
     @classmethod
-    def of(cls, battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
+    def of(
+        cls, battles: Mapping[str, Battles], *, orders: str
+    ) -> JudgePanelFit | Reason:
         """Fit Bradley-Terry to the verdicts of each judge.
 
         Parameters
@@ -81,7 +85,7 @@ class Panel:
         ]:
             return Reason(name="no_verdicts", about={"judge": silent_judges[0]})
         fits = {
-            name: fit_columns(games(judge_battles, orders=orders))
+            name: fit_columns(make_games(judge_battles, orders=orders))
             for name, judge_battles in battles.items()
         }
         models = sorted(
@@ -138,7 +142,7 @@ class Panel:
     @property
     def has_joint(self) -> bool:
         """Whether judges and entrants are enough for an interval that covers: three judges, and 4 degrees of freedom."""
-        return len(self.judges) >= JOINT_FROM and self.df >= _MIN_DF
+        return len(self.judges) >= MIN_JUDGES_FOR_JOINT_FIT and self.df >= _MIN_DF
 
     @property
     def mean_square(self) -> float:
@@ -149,7 +153,7 @@ class Panel:
     def tau(self) -> float:
         """Estimate the standard deviation of tastes in rating points; 0 where prompts explain all of it."""
         own_variance = _compute_quadratic_forms(self.own, None)
-        return POINTS * math.sqrt(
+        return POINTS_PER_LOG_ODDS * math.sqrt(
             max(self.mean_square - own_variance.mean() / 2.0, 0.0)
         )
 
@@ -227,7 +231,7 @@ class Panel:
             more_judges=more_judges, times_prompts=times_prompts
         )
         df = np.maximum(df, current_df)
-        return POINTS * float(np.median(t_quantile(df) * std_error))
+        return POINTS_PER_LOG_ODDS * float(np.median(t_quantile(df) * std_error))
 
     def widest_taste(self) -> tuple[str, str, float]:
         """Return the judge and the entrant that it rates most unlike the others, and by how many rating points.
@@ -236,7 +240,7 @@ class Panel:
         """
         tastes, n = self.tastes, len(self.judges)
         j, m = np.unravel_index(np.abs(tastes).argmax(), tastes.shape)
-        points = POINTS * float(tastes[j, m]) * n / (n - 1)
+        points = POINTS_PER_LOG_ODDS * float(tastes[j, m]) * n / (n - 1)
         return self.judges[j], self.models[m], points
 
 
@@ -284,7 +288,7 @@ def _compute_covariances(
         scores, inverse = fit.parts, np.eye(m)
         if scores is None:
             scores = fit.played.by_cluster(residuals(fit.theta, fit.played))
-            inverse = bread(fit.theta, fit.played)
+            inverse = inverse_information(fit.theta, fit.played)
         sparse_scores = scipy.sparse.coo_array(scores)
         sparse_scores.eliminate_zeros()
         row = np.array([index[name] for name in rows], dtype=np.intp)
@@ -351,7 +355,7 @@ def _compute_quadratic_forms(matrix: Array, contrasts: Array | None) -> Array:
     return np.asarray(np.maximum(forms, 0.0))
 
 
-def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
+def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderboard:
     """Return the joint board of several judges.
 
     Parameters
@@ -375,15 +379,15 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
     _refuse_few_judges(panel)
     m = len(panel.models)
     value, std_error, df = panel.estimates(np.eye(m) - 1.0 / m)
-    half_width = POINTS * t_quantile(df) * std_error
-    rating = initial_rating + POINTS * value
+    half_width = POINTS_PER_LOG_ODDS * t_quantile(df) * std_error
+    rating = initial_rating + POINTS_PER_LOG_ODDS * value
     n_prompts = panel.n_prompts
     return Leaderboard(
-        label=LABEL,
+        label=JOINT_BOARD_LABEL,
         interval="judges and prompts",
         models=panel.models,
         rating=rating,
-        std_error=POINTS * std_error,
+        std_error=POINTS_PER_LOG_ODDS * std_error,
         ci_low=rating - half_width,
         ci_high=rating + half_width,
         n_prompts=np.full(m, float(n_prompts)),
@@ -392,7 +396,7 @@ def leaderboard(panel: Panel, *, initial_rating: float) -> Leaderboard:
     )
 
 
-def differences(panels: Mapping[str, Panel]) -> list[Difference]:
+def test_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Difference]:
     """Test every difference on the joint boards, adjusted over all pairs and dimensions by Holm.
 
     Parameters
@@ -414,30 +418,32 @@ def differences(panels: Mapping[str, Panel]) -> list[Difference]:
     for dimension, panel in panels.items():
         _refuse_few_judges(panel)
         value, std_error, df = panel.estimates()
-        half_width = POINTS * t_quantile(df) * std_error
+        half_width = POINTS_PER_LOG_ODDS * t_quantile(df) * std_error
         p_values = 2.0 * scipy.special.stdtr(df, -np.abs(value / std_error))
         for i, (a, b) in enumerate(combinations(panel.models, 2)):
-            points = POINTS * float(abs(value[i]))
+            points = POINTS_PER_LOG_ODDS * float(abs(value[i]))
             rows.append(
                 Difference(
                     dimension=dimension,
                     higher=a if value[i] >= 0 else b,
                     lower=b if value[i] >= 0 else a,
                     difference=points,
-                    std_error=POINTS * float(std_error[i]),
+                    std_error=POINTS_PER_LOG_ODDS * float(std_error[i]),
                     ci_low=points - float(half_width[i]),
                     ci_high=points + float(half_width[i]),
                     p_value=float(p_values[i]),
                 )
             )
-    p_holm = holm(np.array([d.p_value for d in rows], dtype=np.float64)).tolist()
+    p_holm = adjust_by_holm(
+        np.array([d.p_value for d in rows], dtype=np.float64)
+    ).tolist()
     return [
         replace(difference, p_holm=p, significant=p <= ALPHA)
         for difference, p in zip(rows, p_holm, strict=True)
     ]
 
 
-def _refuse_few_judges(panel: Panel) -> None:
+def _refuse_few_judges(panel: JudgePanelFit) -> None:
     if not panel.has_joint:
         n, m = len(panel.judges), len(panel.models)
         raise ValueError(
@@ -464,10 +470,10 @@ def judges_needed(n_entrants: int) -> int | None:
     """
     if n_entrants < _MIN_ENTRANTS:
         return None
-    return max(JOINT_FROM, 1 + math.ceil(_MIN_DF / (n_entrants - 2)))
+    return max(MIN_JUDGES_FOR_JOINT_FIT, 1 + math.ceil(_MIN_DF / (n_entrants - 2)))
 
 
-def disagreements(
+def list_contradictions(
     tested: Mapping[str, list[Difference]],
 ) -> list[tuple[str, str, str, str]]:
     """Return where two judges contradict each other, each by its own Holm.

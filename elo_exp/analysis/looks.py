@@ -15,15 +15,17 @@ import numpy as np
 import scipy
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
-from elo_exp.analysis.fitted import Fitted
+from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.goodness_of_fit import transitivity
-from elo_exp.analysis.separated import rate_all
+from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
-from elo_exp.records import Battle, Comparison, Judgment, fingerprint
+from elo_exp.records import Battle, Comparison, Judgment, make_fingerprint
 
-MIN_PROMPTS = 20  # of a look: one with fewer joins the next
-MISFIT = 0.10  # a p value of the test of fit, below which nothing is left out
+MIN_PROMPTS_PER_LOOK = 20  # of a look: one with fewer joins the next
+MIN_P_VALUE_OF_FIT = (
+    0.10  # a p value of the test of fit, below which nothing is left out
+)
 # For a misfit that the test of fit does not see
 _RESERVED_SHARE_OF_ALPHA = 0.2
 _PROMPT_ORDER_SEED = 20260425
@@ -51,7 +53,7 @@ def family_wise_alpha(*, drop: bool) -> float:
     return ALPHA * (1.0 - _RESERVED_SHARE_OF_ALPHA) if drop else ALPHA
 
 
-def key_of(comparison: Comparison | Judgment) -> Key:
+def comparison_key(comparison: Comparison | Judgment) -> Key:
     """Return what tells a comparison, and its judgment, from others of its dimension.
 
     Parameters
@@ -72,7 +74,7 @@ def key_of(comparison: Comparison | Judgment) -> Key:
     )
 
 
-def looks_of(n_prompts: int, n_looks: int) -> list[int]:
+def plan_looks(n_prompts: int, n_looks: int) -> list[int]:
     """Return how many prompts are judged at each look.
 
     Parameters
@@ -89,11 +91,11 @@ def looks_of(n_prompts: int, n_looks: int) -> list[int]:
 
     Examples
     --------
-    >>> looks_of(143, 3), looks_of(30, 3)
+    >>> plan_looks(143, 3), plan_looks(30, 3)
     ([48, 95, 143], [20, 30])
     """
     ends = {round(n_prompts * look / n_looks) for look in range(1, n_looks + 1)}
-    return sorted(n for n in ends if n >= MIN_PROMPTS or n == n_prompts)
+    return sorted(n for n in ends if n >= MIN_PROMPTS_PER_LOOK or n == n_prompts)
 
 
 def prompt_order(strata: Mapping[str, str]) -> list[str]:
@@ -109,7 +111,9 @@ def prompt_order(strata: Mapping[str, str]) -> list[str]:
     list of str
         Ids; they do not depend on the order in which they are given.
     """
-    order = sorted(strata, key=lambda prompt: fingerprint([_PROMPT_ORDER_SEED, prompt]))
+    order = sorted(
+        strata, key=lambda prompt: make_fingerprint([_PROMPT_ORDER_SEED, prompt])
+    )
     share: dict[str, float] = {}
     for stratum in set(strata.values()):
         members = [prompt for prompt in order if strata[prompt] == stratum]
@@ -146,7 +150,7 @@ class Wave:
     looks: Sequence[Mapping[str, Any]]
 
 
-def next_wave(
+def plan_next_wave(
     comparisons: Comparisons,
     known_battles: Mapping[str, Mapping[Key, Battle | None]],
     method: RatingMethod,
@@ -200,7 +204,7 @@ def next_wave(
             state.advance(state.looks[-n_left])
         if any(state.list_wanted() for state in due.values()):
             break
-        boards = rate_all(method, {n: s.battles() for n, s in due.items()})
+        boards = rate_with_unbeaten(method, {n: s.battles() for n, s in due.items()})
         for difference in differences(boards):
             state, pair = (
                 due[difference.dimension],
@@ -248,25 +252,29 @@ class _DimensionState:
     def __post_init__(self) -> None:
         order = prompt_order({c.prompt_id: c.source for c in self.comparisons})
         self.index = {prompt: number for number, prompt in enumerate(order)}
-        self.looks = looks_of(len(order), self.n_looks)
+        self.looks = plan_looks(len(order), self.n_looks)
         self.times = tuple(n / len(order) for n in self.looks)
         # the prompts on which each pair is judged, and the pairs that are not resolved
-        self.n_prompts_of_pair = {key_of(c)[1]: 0 for c in self.comparisons}
+        self.n_prompts_of_pair = {comparison_key(c)[1]: 0 for c in self.comparisons}
         self.open_pairs = set(self.n_prompts_of_pair)
 
     def list_asked(self) -> list[Comparison]:
         return [
             c
             for c in self.comparisons
-            if self.index[c.prompt_id] < self.n_prompts_of_pair[key_of(c)[1]]
+            if self.index[c.prompt_id] < self.n_prompts_of_pair[comparison_key(c)[1]]
         ]
 
     def list_wanted(self) -> list[Comparison]:
-        return [c for c in self.list_asked() if key_of(c) not in self.known_battles]
+        return [
+            c for c in self.list_asked() if comparison_key(c) not in self.known_battles
+        ]
 
     def battles(self) -> Battles:
         rows = [
-            row for c in self.list_asked() if (row := self.known_battles[key_of(c)])
+            row
+            for c in self.list_asked()
+            if (row := self.known_battles[comparison_key(c)])
         ]
         return Battles.from_rows(rows)
 
@@ -275,9 +283,9 @@ class _DimensionState:
         pairs = self.n_prompts_of_pair if self.keeps_all_pairs else self.open_pairs
         self.n_prompts_of_pair |= dict.fromkeys(pairs, n_prompts)
         if not self.keeps_all_pairs and not self.list_wanted():
-            fitted = Fitted.of(self.battles())
+            fitted = DimensionFit.of(self.battles())
             p = transitivity(fitted, dimension="")[0]["p_value"]
-            if p is not None and p < MISFIT:
+            if p is not None and p < MIN_P_VALUE_OF_FIT:
                 self.keeps_all_pairs = True
                 self.advance(n_prompts)
 
@@ -322,7 +330,7 @@ class _DimensionState:
                     for look, _, earlier_test in tests
                     if not earlier_test.one_sided
                 ]
-                drifts = stagewise(
+                drifts = estimate_stagewise(
                     [self.times[look] for look in looks],
                     [bounds[look] for look in looks[:-1]],
                     z,
@@ -363,7 +371,7 @@ def _stopping_probabilities(
         previous_time = t
 
 
-def spent(alpha: float, t: float) -> float:
+def alpha_spent(alpha: float, t: float) -> float:
     """Return the error spent by a time, 4 - 4 Phi(z(1 - alpha / 4) / sqrt(t)).
 
     It is like that of O'Brien and Fleming's boundary on either side [1]_.
@@ -387,7 +395,7 @@ def spent(alpha: float, t: float) -> float:
 
     Examples
     --------
-    >>> round(spent(0.05, 0.5), 4), round(spent(0.05, 1.0), 4)
+    >>> round(alpha_spent(0.05, 0.5), 4), round(alpha_spent(0.05, 1.0), 4)
     (0.0031, 0.05)
     """
     return float(
@@ -420,7 +428,7 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
 
     bounds: list[float] = []
     for t in times:
-        error = alpha if t == times[-1] else spent(alpha, t)
+        error = alpha if t == times[-1] else alpha_spent(alpha, t)
 
         def excess(bound: float, error: float = error) -> float:
             return (
@@ -435,7 +443,7 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(bounds)
 
 
-def stagewise(
+def estimate_stagewise(
     times: Sequence[float], bounds: Sequence[float], z: float
 ) -> tuple[float, float, float]:
     """Return the drift's median-unbiased estimate and the ends of its 95 % interval.

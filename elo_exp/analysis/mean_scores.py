@@ -12,7 +12,7 @@ from elo_exp.analysis.bounded_scores import Scale, bounded_tests
 from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
 from elo_exp.ratings.fit import sandwich
-from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
+from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
 from elo_exp.records import UserError
 
 
@@ -279,7 +279,7 @@ def _rate_items(
         tests = bounded_tests(x, items.cluster, board, scale)
         board = replace(board, bounded=tests)
     n_prompts = np.full(m, n_effective)
-    board = with_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
+    board = add_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
     if not is_bounded:
         return board
     low, high = np.clip(np.array([board.ci_low, board.ci_high]), 0.0, 1.0)

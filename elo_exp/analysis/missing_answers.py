@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
-from elo_exp.analysis.separated import rate_all
+from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.arrays import Mask
-from elo_exp.data.battles import UNNAMED, Battles
+from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.fit import Fit, bread
-from elo_exp.ratings.games import games
+from elo_exp.ratings.fit import Fit, inverse_information
+from elo_exp.ratings.games import make_games
 from elo_exp.records import WINNERS, Battle, MissingBattle, Record
 
 # Each claim rates the battles again: of more claims, or of more battles in all, only those of the leader are tested
@@ -114,7 +114,7 @@ def points_against(
     return 0.5 if leader in failed else 1.0
 
 
-def worst_case(
+def rate_worst_case(
     battles: Battles,
     missing: Sequence[MissingBattle],
     leader: str,
@@ -142,12 +142,12 @@ def worst_case(
     Difference or None
         Of the two, whoever is then higher; None if they cannot be compared.
     """
-    influence = influence_of(battles, {leader: 1.0, rival: -1.0})
+    influence = compute_influence(battles, {leader: 1.0, rival: -1.0})
     orders = plans_both_orders(method)
     counted_battles = count_against(battles, missing, influence, in_both_orders=orders)
     if getattr(method, "interval", "sandwich") != "sandwich":
         method = dataclasses.replace(method, interval="sandwich")  # type: ignore[type-var]
-    boards = rate_all(method, {"": counted_battles}, only=(leader, rival))
+    boards = rate_with_unbeaten(method, {"": counted_battles}, only=(leader, rival))
     for pair in differences(boards):
         if {pair.higher, pair.lower} == {leader, rival}:
             return pair
@@ -232,7 +232,7 @@ def plans_both_orders(method: object) -> bool:
     return getattr(method, "orders", None) == "both"
 
 
-def lacking_order(battles: Battles, *, everybody: bool = False) -> Mask:
+def find_missing_orders(battles: Battles, *, everybody: bool = False) -> Mask:
     """Find the battles with a winner whose judge was asked in both orders, and whose verdict of an order is blank.
 
     A judge was asked in both orders if any of its battles has both verdicts. A battle that does not name its judge may
@@ -284,7 +284,7 @@ def fill_orders(
     Battles
         Those of `lacking_order` have both verdicts.
     """
-    is_lacking = lacking_order(battles, everybody=everybody)
+    is_lacking = find_missing_orders(battles, everybody=everybody)
     if not is_lacking.any():
         return battles
     slope = np.array([influence.get(name, 0.0) for name in battles.models])
@@ -304,7 +304,7 @@ def fill_orders(
     return dataclasses.replace(battles, verdict_ab=filled[0], verdict_ba=filled[1])
 
 
-def count_for_one(
+def count_for_model(
     battles: Battles, missing: Sequence[MissingBattle], model: str, *, wins: bool
 ) -> Battles:
     """Return the battles together with the missing ones of one model, as if it had lost them, or won them.
@@ -359,7 +359,7 @@ def count_for_one(
     return remaining.concatenate(Battles.from_rows(rows)) if rows else remaining
 
 
-def ends_of_level(
+def level_interval(
     battles: Battles,
     missing: Sequence[MissingBattle],
     models: tuple[str, str],
@@ -386,7 +386,7 @@ def ends_of_level(
     first_model, second_model = models
     ends = []
     for leader, rival in (models, (second_model, first_model)):
-        pair = worst_case(battles, missing, leader, rival, method)
+        pair = rate_worst_case(battles, missing, leader, rival, method)
         end = math.inf
         if pair and None not in (pair.ci_low, pair.ci_high):
             low, high = float(pair.ci_low or 0.0), float(pair.ci_high or 0.0)
@@ -417,7 +417,9 @@ def _assume_points(
     return 1.0 - points
 
 
-def influence_of(battles: Battles, contrast: Mapping[str, float]) -> dict[str, float]:
+def compute_influence(
+    battles: Battles, contrast: Mapping[str, float]
+) -> dict[str, float]:
     """Compute how far a point of each model moves a contrast of ratings.
 
     Parameters
@@ -433,12 +435,12 @@ def influence_of(battles: Battles, contrast: Mapping[str, float]) -> dict[str, f
         By model, in units in which the contrast of two moves by 2 with their own games; the contrast itself if no fit
         is finite.
     """
-    fit = Fit.of(games(battles, orders="both"))
+    fit = Fit.of(make_games(battles, orders="both"))
     rated_models = np.array(battles.models, dtype=object)[fit.rated].tolist()
     if not contrast.keys() <= {*rated_models}:
         return dict(contrast)
     weights = np.array([contrast.get(model, 0.0) for model in rated_models])
-    moved_ratings = bread(fit.theta, fit.played) @ weights
+    moved_ratings = inverse_information(fit.theta, fit.played) @ weights
     scale = float(moved_ratings @ weights)
     return {
         **contrast,
@@ -451,7 +453,9 @@ def _map_clusters(battles: Battles) -> dict[str | None, str]:
     if battles.cluster is None:
         return {}
     clusters: dict[str | None, str] = dict(battles.cluster_of().items())
-    return clusters | ({None: UNNAMED} if UNNAMED in battles.clusters else {})
+    return clusters | (
+        {None: UNNAMED_CLUSTER} if UNNAMED_CLUSTER in battles.clusters else {}
+    )
 
 
 def _is_of_people(battles: Battles) -> bool:
@@ -496,7 +500,7 @@ def _identify(battle: Battle | MissingBattle, *, names_judges: bool) -> tuple[An
     return battle.question_id, judge, tuple(sorted(draws.items()))
 
 
-def claims(
+def list_claims(
     leader: str,
     below: Collection[str],
     pairs: Sequence[Difference],
@@ -535,7 +539,7 @@ def claims(
     return [pair for pair in significant_pairs if pair[0] == leader]
 
 
-def counted(
+def count_missing(
     battles: Battles,
     missing: Sequence[MissingBattle],
     leader: str,
@@ -591,7 +595,7 @@ def counted(
         if q < len(pair_battles.questions)
     }
     is_in_one_order = (
-        lacking_order(battles)[met]
+        find_missing_orders(battles)[met]
         if in_both_orders
         else np.zeros(len(pair_battles), bool)
     )
@@ -624,7 +628,7 @@ def counted(
     )
 
 
-def with_test(case: WorstCase, pair: Difference | None) -> WorstCase:
+def add_test(case: WorstCase, pair: Difference | None) -> WorstCase:
     """Add the test of the lead, as `worst_case` found it, to the counts.
 
     Parameters
@@ -652,7 +656,7 @@ def with_test(case: WorstCase, pair: Difference | None) -> WorstCase:
     )
 
 
-def holding(leader: str, cases: Iterable[WorstCase]) -> set[str]:
+def models_still_behind(leader: str, cases: Iterable[WorstCase]) -> set[str]:
     """Return whom a leader is still ahead of, by its own tests or by chains of tests that hold.
 
     Parameters
@@ -679,7 +683,7 @@ def holding(leader: str, cases: Iterable[WorstCase]) -> set[str]:
     return behind
 
 
-def by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
+def count_by_entrant(missing: Sequence[MissingBattle]) -> list[dict[str, Any]]:
     """Count the prompts without a usable answer of each entrant, and those without a verdict.
 
     Parameters

@@ -19,7 +19,7 @@ NUMBERS = (
 )
 
 
-def order(standings: Standings, dimension: str) -> dict[str, float]:
+def measure_order_effects(standings: Standings, dimension: str) -> dict[str, float]:
     """Measure what the order experiment gives at its K, over the entrants that have an Elo and a rank.
 
     `convergence` and `slowest` solve an equation of the matches and of K: they do not depend on how many

@@ -7,7 +7,7 @@ that is not defined is absent, and never 0.
 from collections.abc import Mapping
 from statistics import fmean
 
-from elo_exp.analysis.comparisons import First, first_of
+from elo_exp.analysis.comparisons import Leader, find_leader
 from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.leaderboard import Leaderboard
 
@@ -15,10 +15,10 @@ NUMBERS = (
     *("gap", "gap_se", "gap_low", "gap_high", "p_holm", "separated", "p_best"),
     *("prompts", "battles", "ties"),
 )
-OVER_DIMENSIONS = ("gap", "gap_se", "separated")  # whose mean means something
+AVERAGED_NUMBERS = ("gap", "gap_se", "separated")  # whose mean means something
 
 
-def outcome(standings: Standings, dimension: str) -> dict[str, float]:
+def sum_up_dimension(standings: Standings, dimension: str) -> dict[str, float]:
     """Sum up a dimension: the lead, how many pairs are told apart, and by how many battles.
 
     Parameters
@@ -51,13 +51,13 @@ def outcome(standings: Standings, dimension: str) -> dict[str, float]:
     decisions = [pair.significant for pair in pairs if pair.significant is not None]
     if decisions:
         numbers["separated"] = sum(decisions)
-    if board is not None and (leader := first_of(board, pairs)) is not None:
+    if board is not None and (leader := find_leader(board, pairs)) is not None:
         numbers |= _measure_lead(board, leader)
     values = {name: numbers.get(name) for name in NUMBERS}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def _measure_lead(board: Leaderboard, leader: First) -> dict[str, float | None]:
+def _measure_lead(board: Leaderboard, leader: Leader) -> dict[str, float | None]:
     best, second, lead = board.row(leader.model), board.row(leader.second), leader.lead
     if lead is None:
         ratings = best.rating, second.rating
@@ -73,7 +73,7 @@ def _measure_lead(board: Leaderboard, leader: First) -> dict[str, float | None]:
     }
 
 
-def means(numbers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def average_dimensions(numbers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Average each number over the dimensions that have it.
 
     Parameters
@@ -88,7 +88,7 @@ def means(numbers: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
     Examples
     --------
-    >>> means({"tone": {"gap": 10.0, "swaps": 1.0}, "facts": {"gap": 30.0}})
+    >>> average_dimensions({"tone": {"gap": 10.0, "swaps": 1.0}, "facts": {"gap": 30.0}})
     {'gap': 20.0, 'swaps': 1.0}
     """
     names = dict.fromkeys(

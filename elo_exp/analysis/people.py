@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.agreement import kappa, mutual_kappa
-from elo_exp.analysis.comparisons import ALPHA, Difference, holm
-from elo_exp.analysis.missing_answers import counted, with_test, worst_case
+from elo_exp.analysis.comparisons import ALPHA, Difference, adjust_by_holm
+from elo_exp.analysis.missing_answers import add_test, count_missing, rate_worst_case
 from elo_exp.analysis.power import prompts_needed
 from elo_exp.analysis.win_rates import interval_by_prompt
-from elo_exp.arrays import one_row
+from elo_exp.arrays import make_row
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
 from elo_exp.records import Battle, MissingBattle
@@ -21,9 +21,9 @@ from elo_exp.records import Battle, MissingBattle
 MIN_LABELS = 30
 MIN_PROMPTS = 20
 # entrants, from which on the board is the joint fit of labels and verdicts
-JOINT_FROM = 20
+MIN_ENTRANTS_FOR_JOINT_FIT = 20
 PEOPLE = "people"
-NUMBERS = (  # of a dimension, that a run of labels logs
+LOGGED_NUMBERS = (  # of a dimension, that a run of labels logs
     *("n_labels", "agreement", "kappa", "kappa_of_people"),
     *("leads_confirmed", "leads_contradicted", "leads_open"),
     *("rho", "votes"),  # of the folder of one of several judges
@@ -60,7 +60,7 @@ def labels_needed(n_entrants: int, half_width: float) -> int:
     )
 
 
-def minutes(n_labels: int) -> int:
+def labelling_minutes(n_labels: int) -> int:
     """Return the minutes that labels are reckoned to take: 30 seconds each.
 
     Parameters
@@ -75,7 +75,7 @@ def minutes(n_labels: int) -> int:
     return max(1, round(n_labels * _SECONDS_PER_LABEL / 60.0))
 
 
-def agreements(
+def compare_with_people(
     votes: Mapping[str, Sequence[Battle]], judge: Battles, *, name: str, dimension: str
 ) -> list[dict[str, Any]]:
     """Compare a judge with people, and people with each other, which is the ceiling of the judge.
@@ -144,7 +144,7 @@ def _name_draws(votes: Sequence[Battle]) -> Battles:
     )
 
 
-def first_shown(votes: Battles) -> dict[str, Any]:
+def first_shown_share(votes: Battles) -> dict[str, Any]:
     """Compute how often the answer shown as 1 is preferred, of labels that prefer one.
 
     Parameters
@@ -166,10 +166,10 @@ def first_shown(votes: Battles) -> dict[str, Any]:
         low, high = interval_by_prompt(
             prefers_first.astype(np.float64), units.astype(np.int64)
         )
-    return one_row(share=share, low=low, high=high, n=n)
+    return make_row(share=share, low=low, high=high, n=n)
 
 
-def leads(
+def pair_leads(
     of_judge: Sequence[Difference], of_people: Sequence[Difference], *, dimension: str
 ) -> list[tuple[Difference, Difference | None]]:
     """Pair each lead of a judge, which is a significant difference, with people's.
@@ -226,15 +226,15 @@ def count_skipped(
         missing_labels = skipped.get(difference.dimension, ())
         if difference.significant and missing_labels:
             labels = battles[difference.dimension]
-            pair = worst_case(
+            pair = rate_worst_case(
                 labels, missing_labels, difference.higher, difference.lower, method
             )
-            counts = counted(
+            counts = count_missing(
                 labels, missing_labels, difference.higher, difference.lower
             )
-            p_value = max(p_value, with_test(counts, pair).p_value or 0.0)
+            p_value = max(p_value, add_test(counts, pair).p_value or 0.0)
         p_values.append(p_value)
-    p_holms = holm(np.array(p_values, dtype=np.float64)).tolist()
+    p_holms = adjust_by_holm(np.array(p_values, dtype=np.float64)).tolist()
     return [
         dataclasses.replace(difference, significant=False, p_holm=p_holm)
         if difference.significant and p_holm > ALPHA
@@ -280,7 +280,7 @@ def may_hide_disagreement(
     if is_at_chance(agreement):
         return True
     for lead in leads:
-        pair = worst_case(votes, skipped, lead.higher, lead.lower, method)
+        pair = rate_worst_case(votes, skipped, lead.higher, lead.lower, method)
         if pair and pair.higher == lead.lower and (pair.p_value or 0.0) <= ALPHA:
             return True
     return False
@@ -334,7 +334,7 @@ def is_at_chance(agreement: Mapping[str, Any]) -> bool | None:
     return bool(agreement["ci_low"] <= 0.0)
 
 
-def labels_more(
+def labels_to_decide(
     people: Difference | None, *, n_labels: int, n_tests: int, half_width: float
 ) -> int | None:
     """Return how many labels more would decide a difference that is open.

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.analysis.comparisons import ALPHA, rated
+from elo_exp.analysis.comparisons import ALPHA, rank_rated_models
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Record
 
-EFFECTS = (20, 40, 60)  # rating points
+EFFECTS_IN_POINTS = (20, 40, 60)  # rating points
 _TARGET_POWER = 0.8
 
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
@@ -44,7 +44,7 @@ class Precision(Record):
     prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
 
 
-def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
+def estimate_precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
     """Compute for each dimension which differences its prompts can find, by its own variance.
 
     The standard error of an average pair times the root of the prompts is sigma, what `detectable` and
@@ -61,7 +61,7 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
     list of Precision
         One for each dimension, in rating points; without numbers where no error can be estimated.
     """
-    rated_models = {name: rated(board) for name, board in boards.items()}
+    rated_models = {name: rank_rated_models(board) for name, board in boards.items()}
     n_tests = sum(
         int(np.isfinite(models.std_error).sum()) // 2
         for models in rated_models.values()
@@ -80,12 +80,16 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
             row = dataclasses.replace(
                 row,
                 sigma=sigma,
-                detectable=detectable(sigma, n),
-                detectable_corrected=detectable(sigma, n, alpha=corrected_alpha),
-                prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
+                detectable=detectable_difference(sigma, n),
+                detectable_corrected=detectable_difference(
+                    sigma, n, alpha=corrected_alpha
+                ),
+                prompts_needed={
+                    str(e): prompts_needed(sigma, e) for e in EFFECTS_IN_POINTS
+                },
                 prompts_needed_corrected={
                     str(e): prompts_needed(sigma, e, alpha=corrected_alpha)
-                    for e in EFFECTS
+                    for e in EFFECTS_IN_POINTS
                 },
             )
         rows.append(row)
@@ -132,7 +136,9 @@ def assumed_sigma(
     return math.sqrt(share * ((k + 1) * _QUALITY + 2.0 * noise))
 
 
-def detectable(sigma: float, n_prompts: int, *, alpha: float = ALPHA) -> float:
+def detectable_difference(
+    sigma: float, n_prompts: int, *, alpha: float = ALPHA
+) -> float:
     """Return the difference that a two-sided test finds with 80 % power.
 
     (t(1 - alpha / 2) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of freedom.
@@ -158,7 +164,7 @@ def detectable(sigma: float, n_prompts: int, *, alpha: float = ALPHA) -> float:
 
     Examples
     --------
-    >>> round(detectable(264.0, 143))
+    >>> round(detectable_difference(264.0, 143))
     62
     """
     if n_prompts < 2:
@@ -194,7 +200,7 @@ def prompts_needed(sigma: float, difference: float, *, alpha: float = ALPHA) -> 
             (_detectable_standard_errors(math.inf, alpha) * sigma / difference) ** 2
         ),
     )
-    while detectable(sigma, n, alpha=alpha) > difference:
+    while detectable_difference(sigma, n, alpha=alpha) > difference:
         n += 1
     return n
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elo_exp.data.battles import Battles, Codes
 from elo_exp.data.scores import Score
 
-N_SMALLEST = 16  # hashes of an entrant's rows that are kept
+N_KEPT_HASHES = 16  # hashes of an entrant's rows that are kept
 # Of Knuth's multiplicative hashing
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -24,7 +24,7 @@ Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownFile:
+class EarlierFileResult:
     """A result of one dimension of a file that was shown.
 
     rows    by entrant, how many rows it has, and the smallest of their hashes
@@ -98,7 +98,7 @@ def hashes_of_scores(rows: Iterable[Score]) -> dict[str, Hashes]:
     }
 
 
-def as_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
+def to_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
     """Return what the store keeps of a result.
 
     Parameters
@@ -114,14 +114,14 @@ def as_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
     return {
         name: [
             len(entrant_hashes),
-            [f"{value:016x}" for value in np.unique(entrant_hashes)[:N_SMALLEST]],
+            [f"{value:016x}" for value in np.unique(entrant_hashes)[:N_KEPT_HASHES]],
         ]
         for name, entrant_hashes in sorted(hashes.items())
     }
 
 
-def earlier_files(
-    earlier_results: Sequence[ShownFile], hashes: Mapping[str, Hashes]
+def find_earlier_results(
+    earlier_results: Sequence[EarlierFileResult], hashes: Mapping[str, Hashes]
 ) -> list[dict[str, Any]]:
     """Return the entrants whose results were shown before rows were added to them.
 

@@ -16,7 +16,7 @@ Evidence = Mapping[str, Set[str]]  # verdicts of the candidate by prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownGate:
+class EarlierGateResult:
     """A result of one dimension that was shown.
 
     verdicts  on which it rests, by prompt; none of a prompt without a verdict
@@ -62,8 +62,8 @@ class EarlierGates:
         return left if left > _MIN_ALPHA else 0.0
 
 
-def earlier_gates(
-    earlier_results: Sequence[ShownGate], verdicts: Evidence, *, margin: float
+def sum_up_earlier_gates(
+    earlier_results: Sequence[EarlierGateResult], verdicts: Evidence, *, margin: float
 ) -> EarlierGates:
     """Return what was shown of this candidate before prompts or verdicts were added to it.
 

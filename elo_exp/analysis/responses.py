@@ -11,7 +11,7 @@ from typing import Any
 from elo_exp.records import Response
 
 # The share of answers from which on a check is flagged; that of three, where they are few.
-LIMITS: Mapping[str, float] = {
+MIN_FLAGGED_SHARES: Mapping[str, float] = {
     "one_text": 0.02,
     "repeated": 0.05,
     "phrases": 0.05,
@@ -74,7 +74,9 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
     texts = Counter(text for _, text in distinct_answers if text)
     ((text, n_one_text),) = texts.most_common(1) or [("", 0)]
     n, n_texts = max(len(responses), 1), max(len(distinct_answers), 1)
-    min_answers = max(_MIN_ANSWERS, LIMITS["phrases"] * len(set(prompt_ids)))
+    min_answers = max(
+        _MIN_ANSWERS, MIN_FLAGGED_SHARES["phrases"] * len(set(prompt_ids))
+    )
     prompt_runs = {
         (prompt, run)
         for prompt, answer in zip(prompt_ids, words, strict=True)
@@ -106,7 +108,7 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         "text": text[:80] if n_one_text > 1 else None,
         "flags": [
             name
-            for name, limit in LIMITS.items()
+            for name, limit in MIN_FLAGGED_SHARES.items()
             if shares[name] >= max(limit, _MIN_ANSWERS / n_answers.get(name, n))
         ],
     }

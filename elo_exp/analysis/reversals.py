@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.checks import MIN_PROMPTS
-from elo_exp.analysis.comparisons import ALPHA, Difference, differences, holm
-from elo_exp.analysis.separated import with_one_sided
+from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
+from elo_exp.analysis.comparisons import ALPHA, Difference, adjust_by_holm, differences
+from elo_exp.analysis.separated import rank_unbeaten
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom
@@ -44,7 +44,7 @@ def rivals_ahead(
     """
     rows = []
     for stratum, board in boards.items():
-        complete_board = with_one_sided(board, battles[stratum], orders="both")
+        complete_board = rank_unbeaten(board, battles[stratum], orders="both")
         counts = (
             _count_prompts(complete_board, complete_board.n_prompts),
             _count_prompts(complete_board, complete_board.n_effective),
@@ -55,12 +55,12 @@ def rivals_ahead(
     p_values = np.array(
         [
             math.nan
-            if row["p_value"] is None or row["n_effective"] < MIN_PROMPTS
+            if row["p_value"] is None or row["n_effective"] < MIN_PROMPTS_FOR_LEAD
             else row["p_value"]
             for row in rows
         ]
     )
-    for row, p_holm in zip(rows, holm(p_values).tolist(), strict=True):
+    for row, p_holm in zip(rows, adjust_by_holm(p_values).tolist(), strict=True):
         row["p_holm"] = None if math.isnan(p_holm) else p_holm
         row["reverses"] = row["is_ahead"] and p_holm <= ALPHA
         row["n_prompts"] = int(row["n_prompts"])

@@ -14,19 +14,21 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import scipy
 
-from elo_exp.analysis.bounded_tests import with_bounded_tests
+from elo_exp.analysis.bounded_tests import add_bounded_tests
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.games import games
-from elo_exp.ratings.leaderboard import Leaderboard, OneSided
+from elo_exp.ratings.games import make_games
+from elo_exp.ratings.leaderboard import Leaderboard, OneSidedPair
 from elo_exp.types import Orders
 
 _ALPHA_PER_TAIL = 0.025
 _POINTS_PER_LOG_ODDS = 400.0 / math.log(10.0)
 
 
-def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
+def find_one_sided_pairs(
+    battles: Battles, *, orders: Orders
+) -> tuple[OneSidedPair, ...]:
     """Return every pair of models that met and of which nothing links the loser to the winner.
 
     A chain of wins and ties leads from one to the other and none leads back: they are in different
@@ -50,7 +52,7 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     --------
     On 60 prompts 400 log10(s / (1 - s)) is 479 points with s = .025^(1/60).
     """
-    played = games(battles, orders=orders)
+    played = make_games(battles, orders=orders)
     m, wins = played.n_models, played.wins()
     _, component = scipy.sparse.csgraph.connected_components(
         scipy.sparse.csr_array(wins > 0), connection="strong"
@@ -72,18 +74,18 @@ def one_sided(battles: Battles, *, orders: Orders) -> tuple[OneSided, ...]:
     )
     n_prompts = np.bincount(pair_number, n_prompts_each, len(pairs))
     return tuple(
-        OneSided(
+        OneSidedPair(
             winner=battles.models[code // m],
             loser=battles.models[code % m],
             n_prompts=n,
-            low=bound(n) if n else None,
+            low=unbeaten_lower_bound(n) if n else None,
             p_value=2.0 ** (1 - n) if n else None,
         )
         for code, n in zip(pairs.tolist(), n_prompts.astype(int).tolist(), strict=True)
     )
 
 
-def bound(n_prompts: int) -> float:
+def unbeaten_lower_bound(n_prompts: int) -> float:
     """Return the lower 95 % end for a model that took every point on n prompts.
 
     The mean mu at which all n are won with probability .025 is s = .025^(1/n) [1]_; as a difference of
@@ -106,14 +108,14 @@ def bound(n_prompts: int) -> float:
 
     Examples
     --------
-    >>> round(bound(60))
+    >>> round(unbeaten_lower_bound(60))
     479
     """
     log_s = math.log(_ALPHA_PER_TAIL) / n_prompts
     return _POINTS_PER_LOG_ODDS * (log_s - math.log(-math.expm1(log_s)))
 
 
-def closure(links: Mask) -> Mask:
+def transitive_closure(links: Mask) -> Mask:
     """Return where a chain of links leads.
 
     Parameters
@@ -136,7 +138,7 @@ def closure(links: Mask) -> Mask:
         is_reached = is_reached_further
 
 
-def rate_all(
+def rate_with_unbeaten(
     method: RatingMethod, battles: Mapping[str, Battles], *, only: Collection[str] = ()
 ) -> dict[str, Leaderboard]:
     """Rate the battles of each dimension, and rank models that took every point, or none, too.
@@ -163,16 +165,16 @@ def rate_all(
         dimension_battles = battles[dimension]
         tested_board = board
         if is_plain:
-            tested_board = with_bounded_tests(
+            tested_board = add_bounded_tests(
                 board, dimension_battles, orders=orders, baseline=baseline, only=only
             )
-        boards[dimension] = with_one_sided(
+        boards[dimension] = rank_unbeaten(
             tested_board, dimension_battles, orders=orders
         )
     return boards
 
 
-def with_one_sided(
+def rank_unbeaten(
     board: Leaderboard, battles: Battles, *, orders: Orders
 ) -> Leaderboard:
     """Rank the models that took every point, or none, among those that have a rating.
@@ -198,11 +200,11 @@ def with_one_sided(
         one-sided pairs, and where wins and ties link models of which its method rates none (ties that
         never contradict wins).
     """
-    pairs = one_sided(battles, orders=orders)
+    pairs = find_one_sided_pairs(battles, orders=orders)
     if not pairs:
         return board
     is_rated = np.isfinite(board.rating)
-    is_reached = closure(games(battles, orders=orders).wins() > 0)
+    is_reached = transitive_closure(make_games(battles, orders=orders).wins() > 0)
     if not is_rated.any() and (is_reached & is_reached.T).any():
         return board
     is_above = is_reached & ~is_reached.T

@@ -17,20 +17,20 @@ import scipy
 
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.missing_answers import (
+    compute_influence,
     count_against,
-    influence_of,
-    lacking_order,
+    find_missing_orders,
 )
-from elo_exp.arrays import Array, records
-from elo_exp.data.battles import UNNAMED, Battles
+from elo_exp.arrays import Array, make_records
+from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
 from elo_exp.ratings.covariates import fit_columns
-from elo_exp.ratings.fit import POINTS, bread, residuals
-from elo_exp.ratings.games import games, numbered
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, inverse_information, residuals
+from elo_exp.ratings.games import make_games, number_codes
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import MissingBattle, Record
 from elo_exp.types import Orders
 
-_UNNAMED = f"cluster {UNNAMED}"  # as of `Battles.unit_names`
+_UNNAMED = f"cluster {UNNAMED_CLUSTER}"  # as of `Battles.unit_names`
 # A smaller standard error is rounding
 _MIN_ERROR_IN_POINTS = 1e-3
 
@@ -52,7 +52,7 @@ class Shift(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Influence:
+class PromptInfluence:
     """A Bradley-Terry fit with the part of each prompt in it, in rating points around the mean.
 
     unnamed  (k, m) the parts of battles that name no question, among others that do; they are one prompt in `parts`
@@ -87,11 +87,11 @@ class RatedRun:
             return True
         is_planned = self.orders == "both"
         return is_planned and bool(
-            lacking_order(self.battles, everybody=everybody).any()
+            find_missing_orders(self.battles, everybody=everybody).any()
         )
 
 
-def influence(battles: Battles, *, orders: str) -> Influence | None:
+def split_fit_by_prompt(battles: Battles, *, orders: str) -> PromptInfluence | None:
     """Split a Bradley-Terry fit by prompt.
 
     Parameters
@@ -106,7 +106,7 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
     Influence or None
         None where a battle names no prompt, nobody is rated, or there is one prompt.
     """
-    fit = fit_columns(games(battles, orders=orders))
+    fit = fit_columns(make_games(battles, orders=orders))
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or battles.n_unnamed():
         return None
@@ -114,24 +114,27 @@ def influence(battles: Battles, *, orders: str) -> Influence | None:
     prompts = tuple(names[q] for q in played.prompts.tolist())
     unnamed = np.zeros((0, len(fit.theta)))
     if parts is None:
-        slopes, inverse = residuals(fit.theta, played), bread(fit.theta, played)
+        slopes, inverse = (
+            residuals(fit.theta, played),
+            inverse_information(fit.theta, played),
+        )
         parts = np.asarray(played.by_cluster(slopes) @ inverse)
         if _UNNAMED in prompts:
             is_unnamed = played.cluster == prompts.index(_UNNAMED)
             unnamed_games = played.select(is_unnamed)
-            battles_in_games, number = numbered(unnamed_games.battle)
+            battles_in_games, number = number_codes(unnamed_games.battle)
             games_by_battle = replace(
                 unnamed_games, cluster=number, prompts=battles_in_games
             )
             unnamed = np.asarray(
                 games_by_battle.by_cluster(slopes[is_unnamed]) @ inverse
             )
-    return Influence(
+    return PromptInfluence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
-        ratings=POINTS * fit.theta,
+        ratings=POINTS_PER_LOG_ODDS * fit.theta,
         prompts=prompts,
-        parts=POINTS * math.sqrt(n / (n - 1)) * parts,
-        unnamed=POINTS * unnamed,
+        parts=POINTS_PER_LOG_ODDS * math.sqrt(n / (n - 1)) * parts,
+        unnamed=POINTS_PER_LOG_ODDS * unnamed,
     )
 
 
@@ -139,7 +142,7 @@ Verdict = tuple[str | float | None, ...]  # as of `verdicts`
 Verdicts = Counter[Verdict]
 
 
-def verdicts(battles: Battles) -> Verdicts:
+def count_verdicts(battles: Battles) -> Verdicts:
     """Count the battles by all that they say, to compare those of two runs.
 
     Where one run's are among the other's, nothing but the choice of prompts can have moved a
@@ -217,10 +220,10 @@ def _known_cells(row: Verdict) -> tuple[int, ...]:
     return tuple(n for n, cell in enumerate(row) if cell is not None)
 
 
-def shifts(
+def compute_shifts(
     before: Mapping[str, float],
     after: Mapping[str, float],
-    fits: tuple[Influence, Influence] | None = None,
+    fits: tuple[PromptInfluence, PromptInfluence] | None = None,
 ) -> list[Shift]:
     """Compare the ratings of two runs, by model.
 
@@ -253,7 +256,7 @@ def shifts(
         std_error[std_error < _MIN_ERROR_IN_POINTS] = np.nan
         half_width = t_quantile(df) * std_error
         p_value = 2.0 * scipy.special.stdtr(df, -np.abs(changes / std_error))
-    return records(
+    return make_records(
         Shift,
         model=shared_models,
         shift=changes,
@@ -264,7 +267,7 @@ def shifts(
     )
 
 
-def count_missing(
+def retest_with_missing(
     tested: Sequence[Shift], before: RatedRun, after: RatedRun
 ) -> list[Shift]:
     """Test shifts once more, with what is missing in either run counted against each of them.
@@ -305,21 +308,21 @@ def count_missing(
 
 def _fit_filled(
     run: RatedRun, models: Sequence[str], model: str, sign: float, *, everybody: bool
-) -> Influence | None:
+) -> PromptInfluence | None:
     """Fit a run with its missing results counted against a rating that is high (1) or low (-1)."""
     contrast = {name: sign * ((name == model) - 1.0 / len(models)) for name in models}
     battles = count_against(
         run.battles,
         run.missing,
-        influence_of(run.battles, contrast),
+        compute_influence(run.battles, contrast),
         in_both_orders=run.orders == "both",
         everybody=everybody,
     )
-    return influence(battles, orders=run.orders)
+    return split_fit_by_prompt(battles, orders=run.orders)
 
 
 def _retest(
-    shift: Shift, models: Sequence[str], fits: Sequence[Influence | None]
+    shift: Shift, models: Sequence[str], fits: Sequence[PromptInfluence | None]
 ) -> float:
     """Return the p value of a shift by other fits; 1 if it goes the other way or if a fit lacks one of the models."""
     before, after = fits
@@ -331,7 +334,7 @@ def _retest(
         {name: fit.ratings[fit.models.index(name)] for name in models}
         for fit in (before, after)
     ]
-    new_shifts = shifts(ratings[0], ratings[1], (before, after))
+    new_shifts = compute_shifts(ratings[0], ratings[1], (before, after))
     (same_shift,) = (
         new_shift for new_shift in new_shifts if new_shift.model == shift.model
     )
@@ -340,7 +343,7 @@ def _retest(
     return same_shift.p_value
 
 
-def _error_of_unnamed(models: Sequence[str], *fits: Influence) -> Array:
+def _error_of_unnamed(models: Sequence[str], *fits: PromptInfluence) -> Array:
     """Bound what battles that name no question add to the errors (m,) of shifts.
 
     Any of them may be on any prompt of the other run. The error is a norm, so that of all battles is at most the sum of
@@ -359,7 +362,9 @@ def _error_of_unnamed(models: Sequence[str], *fits: Influence) -> Array:
     return total
 
 
-def _moving_parts(models: Sequence[str], before: Influence, after: Influence) -> Array:
+def _moving_parts(
+    models: Sequence[str], before: PromptInfluence, after: PromptInfluence
+) -> Array:
     """Return how far each prompt of either run (n,) moves these models (m,), against their mean."""
     prompts = dict.fromkeys([*before.prompts, *after.prompts])
     index = {prompt: q for q, prompt in enumerate(prompts)}

@@ -14,11 +14,13 @@ import math
 import numpy as np
 import scipy
 
-from elo_exp.analysis.comparisons import Rated, rated
+from elo_exp.analysis.comparisons import RatedModels, rank_rated_models
 from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
 
-PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
+PRIOR_SCALE_IN_POINTS = (
+    50.0  # rating points: of the half-Cauchy prior on the models' spread
+)
 _SPREADS_IN_POINTS = np.geomspace(1.0, 1000.0, 60)
 _N_DRAWS = 20_000
 _N_DRAWS_WITH_MANY_MODELS = 5_000
@@ -27,7 +29,7 @@ _DRAWS_SEED = 20260425
 _MIN_DISTANCE_IN_POINTS = 1e-3
 
 
-def with_p_best(board: Leaderboard) -> Leaderboard:
+def add_p_best(board: Leaderboard) -> Leaderboard:
     """Add each model's probability of being best. It is 0 if the model's rank set excludes rank 1.
 
     Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
@@ -55,14 +57,14 @@ def with_p_best(board: Leaderboard) -> Leaderboard:
     elif not np.isfinite(board.rating[may_be_best]).all():
         p_best[may_be_best] = np.nan
     else:
-        models = rated(board, may_be_best)
+        models = rank_rated_models(board, may_be_best)
         if (chances := _estimate_chances(models)) is None:
             return board
         p_best[models.place] = chances
     return dataclasses.replace(board, p_best=p_best)
 
 
-def _estimate_chances(models: Rated) -> Array | None:
+def _estimate_chances(models: RatedModels) -> Array | None:
     """Estimate each model's probability (m,) of being best; None if errors are not known."""
     m = len(models.names)
     n_draws = _N_DRAWS if m <= 100 else _N_DRAWS_WITH_MANY_MODELS
@@ -74,7 +76,7 @@ def _estimate_chances(models: Rated) -> Array | None:
     n = models.df_of_all + 1.0  # prompts
     contrasts = scipy.linalg.helmert(m).T  # (m, m - 1) of sum zero
     variance, axes = np.linalg.eigh(
-        contrasts.T @ steadied(models.covariance, n) @ contrasts
+        contrasts.T @ shrink_covariance(models.covariance, n) @ contrasts
     )
     variance = np.maximum(variance, 0.0)
     to_ratings = contrasts @ axes
@@ -83,7 +85,9 @@ def _estimate_chances(models: Rated) -> Array | None:
     total = variance + _SPREADS_IN_POINTS[:, None] ** 2
     log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
     # on a logarithmic grid
-    prior = _SPREADS_IN_POINTS / (1.0 + (_SPREADS_IN_POINTS / PRIOR_SCALE) ** 2)
+    prior = _SPREADS_IN_POINTS / (
+        1.0 + (_SPREADS_IN_POINTS / PRIOR_SCALE_IN_POINTS) ** 2
+    )
     weight = prior * np.exp(log_weight - log_weight.max())
     scale = rng.choice(_SPREADS_IN_POINTS, size=n_draws, p=weight / weight.sum())[
         :, None
@@ -99,7 +103,7 @@ def _estimate_chances(models: Rated) -> Array | None:
     return np.asarray(np.bincount(draws.argmax(axis=1), minlength=m) / n_draws)
 
 
-def steadied(covariance: Array, n_prompts: float) -> Array:
+def shrink_covariance(covariance: Array, n_prompts: float) -> Array:
     """Mix a covariance with that of equally uncertain, exchangeable ratings.
 
     A covariance estimated from few prompts has eigenvalues that are much too small. The share of the

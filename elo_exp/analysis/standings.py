@@ -11,48 +11,48 @@ import scipy
 
 from elo_exp.analysis import bounded_scores, missing_answers
 from elo_exp.analysis.agreement import (
+    correlate_judge_ratings,
     pairwise_kappa,
-    ranks_between_judges,
     repeat_agreement,
 )
-from elo_exp.analysis.bounded_scores import Scale, scale_of
-from elo_exp.analysis.checks import Check, checks
+from elo_exp.analysis.bounded_scores import Scale, find_scale
+from elo_exp.analysis.checks import Check, check_judge
 from elo_exp.analysis.comparisons import (
     ALPHA,
     Difference,
+    add_ranks,
+    adjust_by_holm,
     differences,
-    first_of,
-    holm,
-    with_ranks,
+    find_leader,
 )
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.analysis.fitted import Fitted
+from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.goodness_of_fit import (
-    by_stratum,
-    cycles,
+    count_cycles,
+    find_most_varied_gap,
     heterogeneity,
-    most_varied_gap,
+    split_by_stratum,
     transitivity,
 )
 from elo_exp.analysis.judge_bias import length_control, position_effect
-from elo_exp.analysis.judge_quality import bounds, invalid_shares
+from elo_exp.analysis.judge_quality import bound_rating, invalid_shares
 from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.missing_answers import WorstCase
-from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.power import Precision, estimate_precision
 from elo_exp.analysis.reversals import rivals_ahead
-from elo_exp.analysis.separated import rate_all
-from elo_exp.analysis.shrinkage import with_p_best
-from elo_exp.analysis.variance import Variance, of_battles
+from elo_exp.analysis.separated import rate_with_unbeaten
+from elo_exp.analysis.shrinkage import add_p_best
+from elo_exp.analysis.variance import Variance, estimate_variance
 from elo_exp.analysis.win_rates import WinRate, win_rates
-from elo_exp.arrays import rows
+from elo_exp.arrays import make_rows
 from elo_exp.data import equal_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
-from elo_exp.data.writing_style import Feature, with_style
+from elo_exp.data.writing_style import Feature, add_style
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
-from elo_exp.ratings.leaderboard import Leaderboard, running_means
+from elo_exp.ratings.leaderboard import Leaderboard, compute_running_means
 from elo_exp.records import (
     Comparison,
     Judgment,
@@ -92,7 +92,7 @@ class Standings:
     # by method
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)
     # by dimension, what the diagnoses of the judge read
-    fitted: Mapping[str, Fitted] = field(default_factory=dict)
+    fitted: Mapping[str, DimensionFit] = field(default_factory=dict)
     # by dimension, JSON
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # by dimension, of those with several draws
@@ -184,7 +184,7 @@ def rate(
     method = primary_method(ratings)
     boards = leaderboards(battles, ratings, one_sided_of=method)
     fitted = {
-        dimension: Fitted.of(dimension_battles)
+        dimension: DimensionFit.of(dimension_battles)
         for dimension, dimension_battles in battles.items()
     }
     raw, controlled = (
@@ -214,14 +214,15 @@ def rate(
             name: differences(method_boards) for name, method_boards in boards.items()
         },
         precision={
-            name: precision(method_boards) for name, method_boards in boards.items()
+            name: estimate_precision(method_boards)
+            for name, method_boards in boards.items()
         },
         fitted=fitted,
         diagnoses={name: _diagnose_judge(fit, name) for name, fit in fitted.items()},
         variance={
             name: components
             for name, dimension_battles in battles.items()
-            if (components := of_battles(dimension_battles)) is not None
+            if (components := estimate_variance(dimension_battles)) is not None
         },
         agreement=pairwise_kappa(battles),
     )
@@ -235,10 +236,12 @@ def _rate_without_control(
     if not features:
         return {}, ()
     plain: Any = method
-    return rate_all(dataclasses.replace(plain, style=()), battles), (*features,)
+    return rate_with_unbeaten(dataclasses.replace(plain, style=()), battles), (
+        *features,
+    )
 
 
-def of_scores(
+def rate_scores(
     rows: Sequence[Score],
     *,
     allow_missing: bool,
@@ -275,7 +278,7 @@ def of_scores(
     scales = dict[str, Scale | None]()
     for name in dict.fromkeys(row.dimension for row in rows):
         dimension_rows = [row for row in rows if row.dimension == name]
-        scales[name] = scale_of(dimension_rows, scale)
+        scales[name] = find_scale(dimension_rows, scale)
         boards = {
             _SCORE_METHOD: mean_scores(
                 name, dimension_rows, allow_missing, scale=scales[name]
@@ -283,7 +286,7 @@ def of_scores(
         }
         boards |= pass_rates(name, dimension_rows, allow_missing, at=at, hat=hat)
         for method, board in boards.items():
-            ranked = with_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
+            ranked = add_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
             by_method.setdefault(method, {})[name] = ranked
     score_boards = by_method[_SCORE_METHOD]
     standings = Standings(
@@ -310,9 +313,11 @@ def _test_with_missing_scores(
             continue
         dimension_rows = [row for row in rows if row.dimension == name]
         pairs = standings.pairs(name)
-        if (leader := first_of(board, pairs)) is None:
+        if (leader := find_leader(board, pairs)) is None:
             continue
-        for higher, lower in missing_answers.claims(leader.model, leader.below, pairs):
+        for higher, lower in missing_answers.list_claims(
+            leader.model, leader.below, pairs
+        ):
             case = bounded_scores.worst_case(
                 dimension_rows, higher, lower, scales[name]
             )
@@ -385,31 +390,34 @@ def leaderboards(
     boards = {}
     for name, method in ratings.items():
         is_primary = name == one_sided_of
-        rated = rate_all(method, battles) if is_primary else method.rate(battles)
+        rated = (
+            rate_with_unbeaten(method, battles) if is_primary else method.rate(battles)
+        )
         boards[name] = {
-            dimension: with_p_best(
-                with_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
+            dimension: add_p_best(
+                add_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
             )
             for dimension, board in rated.items()
         }
     return boards
 
 
-def _diagnose_judge(fitted: Fitted, dimension: str) -> dict[str, Any]:
+def _diagnose_judge(fitted: DimensionFit, dimension: str) -> dict[str, Any]:
     """Diagnose the judge by its battles; both orders count, whatever the ratings use."""
     test, residuals = transitivity(fitted, dimension=dimension)
     return {
         "position": position_effect(fitted, dimension=dimension),
         "transitivity": test,
         "pair_residuals": residuals,
-        "cycles": cycles(fitted.battles, dimension=dimension),
+        "cycles": count_cycles(fitted.battles, dimension=dimension),
         "equal_answers": [
-            pair.to_dict() for pair in equal_answers.of_battles(fitted.battles)
+            pair.to_dict()
+            for pair in equal_answers.count_equal_in_battles(fitted.battles)
         ],
     }
 
 
-def with_diagnoses(
+def add_diagnoses(
     standings: Standings, *additions: Mapping[str, Mapping[str, Any]], **changes: Any
 ) -> Standings:
     """Add diagnoses to those of a dimension.
@@ -434,7 +442,7 @@ def with_diagnoses(
     return dataclasses.replace(standings, diagnoses=diagnoses, **changes)
 
 
-def of_texts(
+def diagnose_texts(
     standings: Standings,
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
@@ -469,12 +477,12 @@ def of_texts(
         for row in invalid:
             row |= {"bound_low": None, "bound_high": None}
             if row["differs"]:
-                row["bound_low"], row["bound_high"] = bounds(
+                row["bound_low"], row["bound_high"] = bound_rating(
                     rows, own_judgments, comparisons[dimension], row["model"], rate
                 )
         diagnoses[dimension] = {
             "length": length_control(
-                Battles.from_rows(with_style(rows, comparisons[dimension])),
+                Battles.from_rows(add_style(rows, comparisons[dimension])),
                 dimension=dimension,
                 initial_rating=initial_rating,
             ),
@@ -482,13 +490,15 @@ def of_texts(
             "invalid": invalid,
             "equal_answers": [
                 pair.to_dict()
-                for pair in equal_answers.of_comparisons(comparisons[dimension])
+                for pair in equal_answers.count_equal_in_comparisons(
+                    comparisons[dimension]
+                )
             ],
         }
     return diagnoses
 
 
-def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
+def add_checks(standings: Standings, quality: Rows = ()) -> Standings:
     """Add the checks of the judge.
 
     Parameters
@@ -506,9 +516,9 @@ def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
     quality_rows, dimension_checks = {row["dimension"]: row for row in quality}, {}
     for name, battles in standings.battles.items():
         board = standings.board(name)
-        leader = first_of(board, standings.pairs(name)) if board else None
+        leader = find_leader(board, standings.pairs(name)) if board else None
         is_ahead = leader is not None and leader.lead and leader.lead.significant
-        dimension_checks[name] = checks(
+        dimension_checks[name] = check_judge(
             battles,
             standings.diagnoses.get(name, {}),
             quality_rows.get(name),
@@ -518,7 +528,7 @@ def with_checks(standings: Standings, quality: Rows = ()) -> Standings:
     return dataclasses.replace(standings, checks=dimension_checks)
 
 
-def with_looks(standings: Standings, wave: Wave) -> Standings:
+def apply_looks(standings: Standings, wave: Wave) -> Standings:
     """Put what planned looks have resolved in place of tests that know of no looks.
 
     A rank counts the entrants that are significantly better.
@@ -547,7 +557,7 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
         n_better = [[r.lower for r in resolved].count(name) for name in board.models]
         n_worse = [[r.higher for r in resolved].count(name) for name in board.models]
         ranks = np.where(board.ranks() > 0, 1.0, np.nan)
-        boards[dimension] = with_p_best(
+        boards[dimension] = add_p_best(
             dataclasses.replace(
                 board,
                 rank_low=ranks + n_better,
@@ -557,7 +567,7 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
         )
         rows = [row for row in wave.looks if row["dimension"] == dimension]
         looks[dimension] = {"looks": rows}
-    return with_diagnoses(
+    return add_diagnoses(
         standings,
         looks,
         companions={**standings.companions, method: boards},
@@ -565,7 +575,7 @@ def with_looks(standings: Standings, wave: Wave) -> Standings:
     )
 
 
-def with_missing(
+def add_missing(
     standings: Standings,
     missing: Mapping[str, Sequence[MissingBattle]],
     method: RatingMethod | EloMethod,
@@ -593,7 +603,7 @@ def with_missing(
     in_both = missing_answers.plans_both_orders(method)
     is_incomplete = {
         dimension: bool(missing.get(dimension))
-        or (in_both and bool(missing_answers.lacking_order(battles).any()))
+        or (in_both and bool(missing_answers.find_missing_orders(battles).any()))
         for dimension, battles in standings.battles.items()
     }
     if name is None or not any(is_incomplete.values()):
@@ -603,22 +613,22 @@ def with_missing(
     for dimension, battles in standings.battles.items():
         board, pairs = standings.board(dimension), standings.pairs(dimension)
         missing_battles = missing.get(dimension, ())
-        leader = first_of(board, pairs) if board else None
+        leader = find_leader(board, pairs) if board else None
         if not leader or not is_incomplete[dimension]:
             continue
-        for higher, lower in missing_answers.claims(
+        for higher, lower in missing_answers.list_claims(
             leader.model, leader.below, pairs, len(battles)
         ):
-            pair = missing_answers.worst_case(
+            pair = missing_answers.rate_worst_case(
                 battles, missing_battles, higher, lower, method
             )
-            counts = missing_answers.counted(
+            counts = missing_answers.count_missing(
                 battles, missing_battles, higher, lower, in_both_orders=in_both
             )
-            cases.append((dimension, missing_answers.with_test(counts, pair)))
+            cases.append((dimension, missing_answers.add_test(counts, pair)))
         if len(leader.level) == 1:
             level_model = leader.level[0]
-            level_ends[dimension] = missing_answers.ends_of_level(
+            level_ends[dimension] = missing_answers.level_interval(
                 battles, missing_battles, (leader.model, level_model), method
             )
     with_level_ends = dataclasses.replace(
@@ -643,7 +653,7 @@ def _add_worst_cases(
     )
     cases_by_dimension: dict[str, list[WorstCase]] = {}
     for d, case, adjusted in zip(
-        pairs, pair_cases, holm(p_values).tolist(), strict=True
+        pairs, pair_cases, adjust_by_holm(p_values).tolist(), strict=True
     ):
         if case is None:
             continue
@@ -680,12 +690,12 @@ def leaders(standings: Standings) -> dict[str, str]:
         name: leader.model
         for name in standings.dimensions
         if (board := standings.board(name))
-        and (leader := first_of(board, standings.pairs(name)))
+        and (leader := find_leader(board, standings.pairs(name)))
     }
 
 
-def of_strata(
-    fitted: Mapping[str, Fitted],
+def rate_strata(
+    fitted: Mapping[str, DimensionFit],
     strata: Mapping[str, str],
     rate: Rate,
     leaders: Mapping[str, str] | None = None,
@@ -711,7 +721,7 @@ def of_strata(
     """
     diagnoses = {}
     for dimension, fit in fitted.items():
-        battles_by_stratum = by_stratum(fit.battles, strata)
+        battles_by_stratum = split_by_stratum(fit.battles, strata)
         boards = rate(battles_by_stratum) if len(battles_by_stratum) > 1 else {}
         leader = (
             _highest_rated_model(fit) if leaders is None else leaders.get(dimension)
@@ -725,7 +735,7 @@ def of_strata(
                     for stratum, board in boards.items()
                     for row in board.ratings
                 ],
-                "most_varied_gap": most_varied_gap(boards),
+                "most_varied_gap": find_most_varied_gap(boards),
                 "leader": leader,
                 "ahead": rivals_ahead(battles_by_stratum, boards, leader)
                 if leader
@@ -735,7 +745,7 @@ def of_strata(
     return diagnoses
 
 
-def _highest_rated_model(fitted: Fitted) -> str | None:
+def _highest_rated_model(fitted: DimensionFit) -> str | None:
     """Return the model with the highest rating; None if none has a rating."""
     fit = fitted.fit
     if not fit.rated.any():
@@ -744,7 +754,7 @@ def _highest_rated_model(fitted: Fitted) -> str | None:
     return str(names[fit.theta.argmax()])
 
 
-def of_known_order(
+def count_recovered_pairs(
     tested: Sequence[Difference], ranks: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, Any]]:
     """Count how often ratings recover the order of entrants of known quality.
@@ -786,7 +796,7 @@ def of_known_order(
     return diagnoses
 
 
-def with_judges(
+def add_judge_agreement(
     standings: Standings,
     judge: str,
     other_judges: Mapping[str, Mapping[str, Battles]],
@@ -820,7 +830,7 @@ def with_judges(
             if len(battles[dimension])
         }
         kappas += pairwise_kappa(by_judge, dimension=dimension)
-        ranks += ranks_between_judges(by_judge, rate, dimension=dimension)
+        ranks += correlate_judge_ratings(by_judge, rate, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
 
 
@@ -841,8 +851,8 @@ def trace_rows(standings: Standings) -> list[dict[str, Any]]:
     for dimension in standings.dimensions:
         board = standings.primary(dimension)
         if board is not None and board.samples is not None:
-            counts, means, errors = running_means(board.samples)
-            trace += rows(
+            counts, means, errors = compute_running_means(board.samples)
+            trace += make_rows(
                 dimension=dimension,
                 n_perms=np.repeat(counts, len(board.models)),
                 model=board.models * len(counts),

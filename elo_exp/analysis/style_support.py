@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from elo_exp.analysis.comparisons import First, differences
+from elo_exp.analysis.comparisons import Leader, differences
 from elo_exp.analysis.conclusions import Adjustment, Effect, Reason
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES, Feature
@@ -15,8 +15,8 @@ from elo_exp.ratings.leaderboard import Leaderboard
 MIN_SUPPORT = 0.05
 
 
-def adjustment(
-    raw: Leaderboard, leader: First, features: Sequence[Feature], unit: str
+def find_adjustment(
+    raw: Leaderboard, leader: Leader, features: Sequence[Feature], unit: str
 ) -> Adjustment:
     """Return what a lead is adjusted for, and the lead of the same two entrants without the control.
 
@@ -78,8 +78,8 @@ def shares_with_more(battles: Battles, feature: Feature) -> Mapping[str, float]:
     return dict(zip(battles.models, shares.tolist(), strict=True))
 
 
-def of_support(
-    battles: Battles, leader: First, features: Sequence[Feature]
+def style_support_reasons(
+    battles: Battles, leader: Leader, features: Sequence[Feature]
 ) -> Iterator[Reason]:
     """Yield that one of the two entrants nearly always has more, or less, of a feature that the fit holds equal.
 

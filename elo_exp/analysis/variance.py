@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
+from elo_exp.analysis.win_rates import pairs_that_met, sort_sides_by_name
 from elo_exp.arrays import Array
 from elo_exp.data.battles import SCORES, Battles
 from elo_exp.records import Record
@@ -82,7 +82,7 @@ class Variance(Record):
         return math.sqrt(max(self.prompts, 0.0) / self.n / current_variance)
 
 
-def split(outcomes: Array) -> Variance:
+def split_variance(outcomes: Array) -> Variance:
     """Split the variance of a pair's outcomes into prompts, draws and the judge.
 
     With y the outcome of prompt p, draw i and order o, m its mean over the orders, in two orders
@@ -113,7 +113,7 @@ def split(outcomes: Array) -> Variance:
     does not vary, draws do on the second.
 
     >>> outcomes = np.array([[[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.0, 0.0]]])
-    >>> components = split(outcomes)
+    >>> components = split_variance(outcomes)
     >>> components.prompts, components.draws, components.judge
     (0.0, 0.25, 0.0)
     """
@@ -138,7 +138,7 @@ def split(outcomes: Array) -> Variance:
     )
 
 
-def of_battles(battles: Battles) -> Variance | None:
+def estimate_variance(battles: Battles) -> Variance | None:
     """Split the variance of battles on several draws, the mean over the pairs.
 
     Of each pair the prompts with all draws, in both orders or all in one. Equal answers, about which the
@@ -155,7 +155,7 @@ def of_battles(battles: Battles) -> Variance | None:
         None where no pair has several draws of two prompts. `n` counts the prompts of the pair with the
         fewest.
     """
-    named_battles = in_name_order(
+    named_battles = sort_sides_by_name(
         battles.select(battles.question < len(battles.questions))
     )
     if (
@@ -183,7 +183,7 @@ def of_battles(battles: Battles) -> Variance | None:
         outcomes[named_battles.question[rows], draw[rows]] = y[rows]
         complete_outcomes = outcomes[np.isfinite(outcomes).all(axis=(1, 2))]
         if len(complete_outcomes) > 1 and k > 1:
-            components.append(split(complete_outcomes))
+            components.append(split_variance(complete_outcomes))
     return _average(components) if components else None
 
 

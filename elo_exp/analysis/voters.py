@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from elo_exp.analysis.checks import MIN_PROMPTS
+from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
 from elo_exp.arrays import Index, Mask
 from elo_exp.data.battles import Battles, Codes
 
@@ -25,7 +25,7 @@ _PEOPLE, _VOTERS, _UNNAMED = "people", "voters", "unnamed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Party:
+class VerdictSource:
     """Verdicts that are rated together.
 
     names          of whoever gave them; () where nobody is named
@@ -38,7 +38,7 @@ class Party:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeats:
+class RepeatedComparisons:
     """Comparisons that one judge has judged more than once.
 
     judges  the names of those who have
@@ -78,7 +78,7 @@ def are_judges(rater: Index, prompt: Index, comparison: Index, n_names: int) -> 
     n_compared = _count_distinct(rater, comparison, n_names)
     is_judge = n_compared >= _MIN_SHARE_OF_COMPARISONS * len(np.unique(comparison))
     if n_names <= _MAX_FEW_NAMES:
-        is_judge |= _count_distinct(rater, prompt, n_names) >= MIN_PROMPTS
+        is_judge |= _count_distinct(rater, prompt, n_names) >= MIN_PROMPTS_FOR_LEAD
     return np.asarray(is_judge & (n_compared > 0))
 
 
@@ -89,7 +89,7 @@ def _count_distinct(rater: Index, codes: Index, n_names: int) -> Index:
     return np.bincount(pairs // len(codes), minlength=n_names)
 
 
-def parties(battles: Battles, *, says_votes: bool) -> dict[str, Party]:
+def split_by_source(battles: Battles, *, says_votes: bool) -> dict[str, VerdictSource]:
     """Split battles by whose verdicts they are.
 
     Parameters
@@ -111,11 +111,11 @@ def parties(battles: Battles, *, says_votes: bool) -> dict[str, Party]:
     is_vote = is_people_source[battles.source]
     is_named = (battles.judge >= 0) & ~is_vote
     is_judge = is_named & _is_by_judge(battles, is_named)
-    party_by_name = dict[str, Party]()
+    party_by_name = dict[str, VerdictSource]()
     for code in _sort_by_appearance(battles.judge[is_judge]):
         party_battles = battles.select(is_judge & (battles.judge == code))
         name = battles.judges[code]
-        party_by_name[name] = Party(
+        party_by_name[name] = VerdictSource(
             battles=party_battles, names=(name,), is_population=False
         )
     groups = {
@@ -133,13 +133,13 @@ def parties(battles: Battles, *, says_votes: bool) -> dict[str, Party]:
             name = names[0] if len(names) == 1 else label
             name = f"{name} (votes)" if name in party_by_name else name
             is_single = label == _VOTERS and len(names) == 1
-            party_by_name[name] = Party(
+            party_by_name[name] = VerdictSource(
                 battles=party_battles, names=names, is_population=not is_single
             )
     return party_by_name
 
 
-def are_apart(party_by_name: Mapping[str, Party]) -> bool:
+def must_rate_separately(party_by_name: Mapping[str, VerdictSource]) -> bool:
     """Return whether two parties have judged one dimension, a judge among them: verdicts that are no one sample.
 
     Whoever is unnamed may be one of the others.
@@ -164,7 +164,7 @@ def are_apart(party_by_name: Mapping[str, Party]) -> bool:
     )
 
 
-def repeats(battles: Battles) -> Repeats | None:
+def find_repeats(battles: Battles) -> RepeatedComparisons | None:
     """Find comparisons that one judge has judged more than once: repeated verdicts, or those of two judges with one name.
 
     Parameters
@@ -183,8 +183,8 @@ def repeats(battles: Battles) -> Repeats | None:
     >>> from elo_exp.records import Battle
     >>> row = Battle(model_a="a", model_b="b", winner="tie", source="llm-judge", judge_model="gpt-4", question_id="1")
     >>> other = replace(row, question_id="2")
-    >>> repeats(Battles.from_rows([row, other, row]))
-    Repeats(judges=('gpt-4',), n=1, of=2)
+    >>> find_repeats(Battles.from_rows([row, other, row]))
+    RepeatedComparisons(judges=('gpt-4',), n=1, of=2)
     """
     is_people_source = np.array(
         [name == _VOTE_SOURCE for name in battles.sources], dtype=np.bool_
@@ -219,14 +219,14 @@ def repeats(battles: Battles) -> Repeats | None:
     if not n_repeated.any():
         return None
     judges = np.flatnonzero(n_repeated)
-    return Repeats(
+    return RepeatedComparisons(
         judges=tuple(judge_battles.judges[i] for i in judges.tolist()),
         n=int(n_repeated.sum()),
         of=int(np.isin(judge, judges).sum()),
     )
 
 
-def have_met(battles: Battles) -> bool:
+def share_a_dimension(battles: Battles) -> bool:
     """Return whether two who are named have judged one dimension.
 
     Parameters

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, records, tally
+from elo_exp.arrays import Array, Index, count_codes, make_records
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import games, numbered
+from elo_exp.ratings.games import make_games, number_codes
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
@@ -34,7 +34,7 @@ class WinRate(Record):
     inconsistent: int | None
 
 
-def in_name_order(battles: Battles) -> Battles:
+def sort_sides_by_name(battles: Battles) -> Battles:
     """Turn battles round so that model_a is the first of the two by name.
 
     Parameters
@@ -84,18 +84,18 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     list of WinRate
         Of p pairs, sorted by name.
     """
-    battles = in_name_order(battles)
+    battles = sort_sides_by_name(battles)
     first, second, pair = pairs_that_met(battles.model_a, battles.model_b)
     result = np.minimum(battles.winner, 2)
     n, count = len(first), battles.count
-    counts = tally(3 * pair + result, count, 3 * n).reshape(-1, 3)
+    counts = count_codes(3 * pair + result, count, 3 * n).reshape(-1, 3)
     is_inconsistent = battles.is_tie() & battles.is_inconsistent()
     n_inconsistent = None if count is None else count[is_inconsistent]
-    inconsistent_counts = tally(pair[is_inconsistent], n_inconsistent, n)
+    inconsistent_counts = count_codes(pair[is_inconsistent], n_inconsistent, n)
     inconsistent: NDArray[Any] = inconsistent_counts.astype(object)
     inconsistent[pair[battles.one_order()]] = None
     names = np.array(battles.models, dtype=object)
-    return records(
+    return make_records(
         WinRate,
         dimension=dimension,
         entrant_a=names[first],
@@ -125,12 +125,12 @@ def pairs_that_met(
         The number of each row's pair.
     """
     m = int(second.max(initial=0)) + 1
-    pair_codes, pair = numbered(first.astype(np.intp) * m + second)
+    pair_codes, pair = number_codes(first.astype(np.intp) * m + second)
     return pair_codes // m, pair_codes % m, pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class PairShare:
     """How often the first of a pair, by name, wins."""
 
     n_prompts: int
@@ -139,7 +139,7 @@ class Share:
     std_error: float | None  # clustered by prompt; None where the prompts do not differ
 
 
-def shares(battles: Battles) -> dict[tuple[str, str], Share]:
+def pair_shares(battles: Battles) -> dict[tuple[str, str], PairShare]:
     """Return the share of wins of every pair that met; a tie is half a win.
 
     Both orders count, where both were judged.
@@ -154,20 +154,20 @@ def shares(battles: Battles) -> dict[tuple[str, str], Share]:
     dict of (str, str) to Share
         By the names of the pair, sorted.
     """
-    played = games(in_name_order(battles), orders="both")
+    played = make_games(sort_sides_by_name(battles), orders="both")
     score, cluster = played.score, played.cluster
     first, second, pair = pairs_that_met(played.first, played.second)
-    n_games = tally(pair, played.count)
+    n_games = count_codes(pair, played.count)
     share = np.bincount(pair, played.counted(score)) / n_games
     codes, code = np.unique(pair * played.n_rows + cluster, return_inverse=True)
     # of each pair on each prompt
     residual = np.bincount(code, played.squared(score - share[pair]))
     pair_of_code, prompt = np.divmod(codes, max(played.n_rows, 1))
     alike = None if played.alike is None else played.alike[prompt]
-    n_prompts = tally(pair_of_code, alike, len(n_games))
+    n_prompts = count_codes(pair_of_code, alike, len(n_games))
     squares = np.bincount(pair_of_code, residual**2, len(n_games))
     return {
-        (battles.models[first[p]], battles.models[second[p]]): Share(
+        (battles.models[first[p]], battles.models[second[p]]): PairShare(
             n_prompts=int(n_prompts[p]),
             n_games=int(n_games[p]),
             share=float(share[p]),
@@ -179,7 +179,7 @@ def shares(battles: Battles) -> dict[tuple[str, str], Share]:
     }
 
 
-def mean_error(residual: Array, cluster: Index) -> float | None:
+def clustered_error_of_mean(residual: Array, cluster: Index) -> float | None:
     """Return the clustered standard error of a mean.
 
     Parameters
@@ -202,7 +202,7 @@ def mean_error(residual: Array, cluster: Index) -> float | None:
 
     Examples
     --------
-    >>> mean_error(np.array([0.5, 0.5, -0.5, -0.5]), np.array([0, 0, 1, 1]))  # sqrt(2 (1 + 1)) / 4
+    >>> clustered_error_of_mean(np.array([0.5, 0.5, -0.5, -0.5]), np.array([0, 0, 1, 1]))  # sqrt(2 (1 + 1)) / 4
     0.5
     """
     clusters, number = np.unique(cluster, return_inverse=True)
@@ -210,7 +210,9 @@ def mean_error(residual: Array, cluster: Index) -> float | None:
     return _clustered_error(squares, len(clusters), len(residual))
 
 
-def mean_error_and_worth(residual: Array, cluster: Index) -> tuple[float | None, float]:
+def clustered_error_and_n_effective(
+    residual: Array, cluster: Index
+) -> tuple[float | None, float]:
     """Return the clustered standard error of a mean, and how many clusters of equal size would tell as much.
 
     If clusters differ in size, each cluster's part is taken as if the mean had left it out, as `Games.balance` takes
@@ -233,14 +235,14 @@ def mean_error_and_worth(residual: Array, cluster: Index) -> tuple[float | None,
 
     Examples
     --------
-    >>> error, worth = mean_error_and_worth(np.array([1.0, 1, -1, -1]), np.array([0, 0, 0, 1]))
+    >>> error, worth = clustered_error_and_n_effective(np.array([1.0, 1, -1, -1]), np.array([0, 0, 0, 1]))
     >>> round(error, 3), round(worth, 3)
     (0.745, 1.6)
     """
     _, number, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     n, k = len(residual), len(sizes)
     if k < 2 or (sizes == sizes[0]).all():
-        return mean_error(residual, cluster), float(k)
+        return clustered_error_of_mean(residual, cluster), float(k)
     cluster_sums = np.bincount(number, residual)
     if float((cluster_sums**2).sum()) <= _MIN_SQUARES_PER_GAME * n:
         return None, float(n**2 / (sizes**2).sum())
@@ -259,7 +261,7 @@ def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | No
 # Intervals
 
 
-def share_interval(
+def wilson_interval(
     share: float, n: float, *, half_width: float = 1.96
 ) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share.
@@ -285,7 +287,7 @@ def share_interval(
 
     Examples
     --------
-    >>> low, high = share_interval(0.5, 100)
+    >>> low, high = wilson_interval(0.5, 100)
     >>> round(low, 3), round(high, 3)
     (0.404, 0.596)
     """
@@ -327,14 +329,14 @@ def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
     Of three pairs on each of two prompts, whose accuracy differs by chance, less is known than of six prompts.
 
     >>> low, high = interval_by_prompt(np.array([1.0, 1, 1, 1, 0, 0]), np.array([0, 0, 0, 1, 1, 1]))
-    >>> low < share_interval(4 / 6, 6)[0]
+    >>> low < wilson_interval(4 / 6, 6)[0]
     True
     """
     n, share = len(values), float(values.mean())
     _, number, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     k = len(sizes)
     if k == n:
-        return share_interval(share, n)
+        return wilson_interval(share, n)
     if k == 1:
         return 0.0, 1.0
     n_effective = float(n**2 / (sizes**2).sum())
@@ -345,7 +347,7 @@ def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
         variance = k / (k - 1) * squares / n**2
         n_independent = min(share * (1 - share) / variance, n)
     half_width = float(t_quantile(degrees_of_freedom(n_effective)))
-    return share_interval(share, n_independent, half_width=half_width)
+    return wilson_interval(share, n_independent, half_width=half_width)
 
 
 def clustered_interval(
@@ -379,4 +381,4 @@ def clustered_interval(
         return None
     n = share * (1 - share) / std_error**2
     half_width = float(t_quantile(degrees_of_freedom(n_prompts)))
-    return share_interval(share, n, half_width=half_width)
+    return wilson_interval(share, n, half_width=half_width)

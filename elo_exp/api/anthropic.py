@@ -16,26 +16,26 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
-from elo_exp.api.costs import n_tokens
+from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.costs import read_token_count
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
-    HINTS,
-    REFUSALS,
-    DoubtfulError,
-    OddAnswerError,
+    HINT_BY_STATUS,
+    REFUSAL_STATUSES,
+    UnexpectedResponseError,
+    UnknownOutcomeError,
     UnreachableError,
     WebPageError,
-    brief,
+    call_with_deadline,
     check_base_url,
+    classify_submission_errors,
+    convert_status_error,
     describe,
-    json_of,
+    describe_briefly,
+    join_text_blocks,
     read_key,
-    submitting,
-    whole_text,
-    with_status,
-    within,
+    read_raw_json,
 )
 from elo_exp.records import UserError
 
@@ -57,7 +57,7 @@ def api_key() -> str | None:
     return read_key(KEY_VARIABLE)
 
 
-def no_key() -> str:
+def missing_key_message() -> str:
     return (
         f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into "
         "a file .env here; plan=true shows what a run would cost without one."
@@ -94,14 +94,14 @@ class AnthropicApi:
     def login(self) -> Login:
         key = api_key()
         if not key:
-            raise UserError(no_key())
+            raise UserError(missing_key_message())
         return Login(key, self._organization)
 
     def _read_answer(self, raw: Any) -> Any:
         """Return the JSON of an answer, and note the organization that it names."""
         organization = raw.headers.get("anthropic-organization-id")
         self._organization = organization or self._organization
-        return json_of(raw)
+        return read_raw_json(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -116,10 +116,12 @@ class AnthropicApi:
         ]
         with self._classify_submission_errors():
             try:
-                raw = within(
+                raw = call_with_deadline(
                     _UPLOAD_TIMEOUT_SECONDS, lambda: batches.create(requests=body)
                 )
-            except DoubtfulError:  # it must not go on arriving while it is looked for
+            except (
+                UnknownOutcomeError
+            ):  # it must not go on arriving while it is looked for
                 self._client.close()
                 del self._client
                 raise
@@ -130,14 +132,16 @@ class AnthropicApi:
         client = self._client.with_options(max_retries=0)
         create = client.messages.with_raw_response.create
         with self._classify_submission_errors():
-            message = within(_TIMEOUT_SECONDS, lambda: json_of(create(**params)))
+            message = call_with_deadline(
+                _TIMEOUT_SECONDS, lambda: read_raw_json(create(**params))
+            )
             return message_in(message)
 
     @contextmanager
     def _classify_submission_errors(self) -> Iterator[None]:
         import anthropic
 
-        with submitting(anthropic, self._describe):
+        with classify_submission_errors(anthropic, self._describe):
             yield
 
     # ---- questions, which are free: UnreachableError, or UserError where refused
@@ -205,7 +209,7 @@ class AnthropicApi:
         )
         return batch
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+    def results(self, batch: RemoteBatch) -> Iterator[ResultRow | UnreadablePart]:
         """Yield the rows of a batch that has ended, perhaps cut short."""
         data, error = download(3 * _TIMEOUT_SECONDS, lambda: self._open_results(batch))
         yield from parse_lines(data, row_in)
@@ -224,12 +228,12 @@ class AnthropicApi:
                     start += chunk
                     whole_lines = start[: start.rfind(b"\n") + 1]
                     for row in parse_lines(whole_lines, row_in):
-                        if isinstance(row, Row) and row.outcome is not None:
+                        if isinstance(row, ResultRow) and row.outcome is not None:
                             return row.custom_id
             return None
 
         with self._classify_question_errors():
-            return within(_TIMEOUT_SECONDS, read_start)
+            return call_with_deadline(_TIMEOUT_SECONDS, read_start)
 
     @contextmanager
     def _open_results(self, batch: RemoteBatch) -> Iterator[Iterator[bytes]]:
@@ -245,7 +249,7 @@ class AnthropicApi:
             # it looks at the batch once more, and takes what it sees for one
             decoder = self._client.messages.batches.results(batch.batch_id)
         except (AttributeError, TypeError):
-            raise OddAnswerError(None, "a batch") from None
+            raise UnexpectedResponseError(None, "a batch") from None
         with closing(decoder.http_response) as response:
             yield response.iter_bytes()
 
@@ -262,7 +266,9 @@ class AnthropicApi:
         with self._classify_question_errors():
             try:
                 return parse(
-                    within(_TIMEOUT_SECONDS, lambda: self._read_answer(call()))
+                    call_with_deadline(
+                        _TIMEOUT_SECONDS, lambda: self._read_answer(call())
+                    )
                 )
             except anthropic.APIStatusError as error:
                 if is_absent(error):
@@ -278,25 +284,25 @@ class AnthropicApi:
             yield
         except anthropic.APIStatusError as error:
             words = self._describe(error)
-            if error.status_code in REFUSALS - {429}:
+            if error.status_code in REFUSAL_STATUSES - {429}:
                 server = f"the {self._part.replace('.', ' ')}'s API"
                 raise UserError(
                     f"{server} refuses ({error.status_code}): {words}."
                 ) from None
-            raise with_status(UnreachableError, error, words) from None
+            raise convert_status_error(UnreachableError, error, words) from None
         except (
             anthropic.AnthropicError,
             httpx2.HTTPError,
             ValueError,  # a line cut short
             MemoryError,
-            DoubtfulError,
+            UnknownOutcomeError,
         ) as error:
             is_page = isinstance(error, WebPageError)
-            raise UnreachableError(brief(error), is_page=is_page) from None
+            raise UnreachableError(describe_briefly(error), is_page=is_page) from None
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""
-        hint = HINTS.get(error.status_code, "")
+        hint = HINT_BY_STATUS.get(error.status_code, "")
         return describe(error, hint.format(part=self._part, key=KEY_VARIABLE))
 
 
@@ -304,7 +310,7 @@ class AnthropicApi:
 
 
 @cache
-def check_lifetime(model: Model, part: str = "judge") -> None:
+def check_lifetime(model: ListedModel, part: str = "judge") -> None:
     """Raise UserError for a retired model; warn, once, of one that is about to be."""
     if model.is_retired:
         raise UserError(f"{part}.model: {model.name} was retired. Choose another.")
@@ -325,18 +331,18 @@ def message_in(answer: Any) -> dict[str, Any]:
     match answer:
         case {"type": "message", "content": list(), "stop_reason": str()}:
             return dict(answer)
-    raise OddAnswerError(answer, "a message")
+    raise UnexpectedResponseError(answer, "a message")
 
 
 def count_in(answer: Any) -> int:
     match answer:
         case {"input_tokens": int(n)} if n >= 0:
             return n
-    raise OddAnswerError(answer, "a count of tokens")
+    raise UnexpectedResponseError(answer, "a count of tokens")
 
 
 @dataclass(frozen=True)
-class Model:
+class ListedModel:
     """What the server knows of a model; gateways and older servers know its name alone.
 
     retires  the day for which its end is planned, as the server writes it; "" where none is
@@ -347,15 +353,15 @@ class Model:
     retires: str
 
 
-def model_in(answer: Any) -> Model:
+def model_in(answer: Any) -> ListedModel:
     match answer:
         case {"id": str(name)}:
             retirement = answer.get("retires_at")
             retires = (
                 retirement.partition("T")[0] if isinstance(retirement, str) else ""
             )
-            return Model(name, answer.get("lifecycle") == "retired", retires)
-    raise OddAnswerError(answer, "a model")
+            return ListedModel(name, answer.get("lifecycle") == "retired", retires)
+    raise UnexpectedResponseError(answer, "a model")
 
 
 def batch_in(answer: Any) -> RemoteBatch:
@@ -386,7 +392,7 @@ def batch_in(answer: Any) -> RemoteBatch:
                 results_url=str(answer.get("results_url") or "") or None,
                 lifetime_seconds=end.timestamp() - start.timestamp(),
             )
-    raise OddAnswerError(answer, "a batch")
+    raise UnexpectedResponseError(answer, "a batch")
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
@@ -397,42 +403,42 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
             batches = [batch_in(row) for row in rows]
             has_more = batches and answer.get("has_more")
             return batches, batches[-1].batch_id if has_more else None
-    raise OddAnswerError(answer, "a list of batches")
+    raise UnexpectedResponseError(answer, "a list of batches")
 
 
-def row_in(line: Any) -> Row:
+def row_in(line: Any) -> ResultRow:
     """A line of a batch's results. What is no message did not succeed, whatever the line says."""
     row = line if isinstance(line, Mapping) else {}
     custom_id = str(row.get("custom_id"))
     match row.get("result"):
         case {"type": "succeeded", "message": answer} if _is_damaged(answer):
-            return Row(custom_id=custom_id, outcome=None)
+            return ResultRow(custom_id=custom_id, outcome=None)
         case {"type": "succeeded", "message": answer}:
             try:
                 message = message_in(answer)
-            except OddAnswerError as error:
+            except UnexpectedResponseError as error:
                 error_body = (
                     answer.get("error") if isinstance(answer, Mapping) else None
                 )
                 kind = (
                     error_body.get("type") if isinstance(error_body, Mapping) else None
                 )
-                return Row(
+                return ResultRow(
                     custom_id=custom_id,
                     outcome=str(kind or "api_error"),
                     detail=str(error),
                     possibly_billed=True,
                 )
-            return Row(custom_id=custom_id, outcome="succeeded", message=message)
+            return ResultRow(custom_id=custom_id, outcome="succeeded", message=message)
         case {
             "type": "errored",
             "error": {"error": {"type": str(kind), **error_fields}},
         }:
             detail = str(error_fields.get("message", ""))
-            return Row(custom_id=custom_id, outcome=kind, detail=detail)
+            return ResultRow(custom_id=custom_id, outcome=kind, detail=detail)
         case {"type": "expired" | "canceled" as outcome}:
-            return Row(custom_id=custom_id, outcome=outcome)
-    return Row(custom_id=custom_id, outcome=None)
+            return ResultRow(custom_id=custom_id, outcome=outcome)
+    return ResultRow(custom_id=custom_id, outcome=None)
 
 
 def _is_damaged(answer: Any) -> bool:
@@ -453,31 +459,33 @@ def _is_damaged(answer: Any) -> bool:
 def parse_message(message: Mapping[str, Any]) -> Completion:
     """Parse a message; its model is named as the server names it."""
     return Completion(
-        text=text_of(message),
+        text=read_text(message),
         stop_reason=str(message.get("stop_reason")),
-        usage=usage_of(message),
+        usage=read_usage(message),
         model=message.get("model"),
     )
 
 
-def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
+def read_usage(message: Mapping[str, Any]) -> dict[str, int]:
     """Tokens by class; the writes of a server that does not tell them apart are 5-minute ones."""
-    n_written = n_tokens(message, "usage", "cache_creation_input_tokens")
+    n_written = read_token_count(message, "usage", "cache_creation_input_tokens")
     creation = ("usage", "cache_creation")
-    one_hour = n_tokens(message, *creation, "ephemeral_1h_input_tokens")
-    five_minutes = n_tokens(message, *creation, "ephemeral_5m_input_tokens")
+    one_hour = read_token_count(message, *creation, "ephemeral_1h_input_tokens")
+    five_minutes = read_token_count(message, *creation, "ephemeral_5m_input_tokens")
     return {  # in the order in which the store gives it back
-        "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
+        "cache_read_tokens": read_token_count(
+            message, "usage", "cache_read_input_tokens"
+        ),
         "cache_write_1h_tokens": one_hour,
         "cache_write_5m_tokens": max(five_minutes, n_written - one_hour),
-        "input_tokens": n_tokens(message, "usage", "input_tokens"),
-        "output_tokens": n_tokens(message, "usage", "output_tokens"),
+        "input_tokens": read_token_count(message, "usage", "input_tokens"),
+        "output_tokens": read_token_count(message, "usage", "output_tokens"),
     }
 
 
-def text_of(message: Mapping[str, Any]) -> str:
+def read_text(message: Mapping[str, Any]) -> str:
     """Text blocks, joined. Others, such as thinking, may come before them."""
-    return whole_text(message.get("content"))
+    return join_text_blocks(message.get("content"))
 
 
 @dataclass(kw_only=True)
@@ -490,7 +498,7 @@ class ClaudeSettings(ApiSettings):
 
     def _check_server(self) -> None:
         if api_key() is None:
-            raise UserError(no_key())
+            raise UserError(missing_key_message())
         self.api.check_model(self.model)
 
     def parse(self, message: Mapping[str, Any]) -> Completion:

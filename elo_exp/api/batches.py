@@ -18,28 +18,28 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp import interrupts, progress
-from elo_exp.api.costs import NOT_COUNTED, fitting, is_counted
+from elo_exp.api.costs import UNCOUNTED_COST_NOTE, count_fitting, has_token_counts
 from elo_exp.api.jobs import (
-    GO_ON,
+    RESUME_HINT,
     Api,
     Completion,
     Job,
     Message,
     Model,
     Recorder,
-    over_budget,
-    over_cap,
-    stop_if_many,
-    worst_dollars,
+    check_failures,
+    make_budget_error,
+    make_cap_error,
+    max_cost,
 )
-from elo_exp.api.outages import N_SILENT, out_of_patience
+from elo_exp.api.outages import MIN_UNANSWERED_FOR_OUTAGE, make_outage_error
 from elo_exp.api.transport import (
-    BUSY,
-    NO_CONNECTION,
+    BUSY_STATUSES,
+    NO_CONNECTION_STATUS,
     CallError,
     Clock,
-    DoubtfulError,
     RefusedError,
+    UnknownOutcomeError,
     UnreachableError,
     fatal_reason,
     out_of_credit,
@@ -47,8 +47,8 @@ from elo_exp.api.transport import (
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import (
-    CANCELLED,
-    CONFIRMED,
+    CANCELLED_NOTE,
+    CONFIRMED_ACCOUNT,
     Batch,
     Ledger,
     same_account,
@@ -57,7 +57,7 @@ from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
 
-MAX_RETRIES = 3
+MAX_RETRIES_PER_REQUEST = 3
 # Failures that may pass
 _TRANSIENT_OUTCOMES = {
     "expired",
@@ -119,7 +119,7 @@ class RemoteBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ResultRow:
     """The result of one request.
 
     outcome          succeeded, expired, canceled, the type of an error, or None: not understood
@@ -134,7 +134,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class UnreadablePart:
     """A part of the results that is no result of a request.
 
     place  such as "line 17"
@@ -174,7 +174,7 @@ class BatchApi(Api, Protocol):
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+    def results(self, batch: RemoteBatch) -> Iterator[ResultRow | UnreadablePart]:
         """Yield the results in any order, and what stands among them that is none. Raises UnreachableError behind those
         that came if some that the server has are missing."""
 
@@ -238,7 +238,7 @@ class _OpenBatch:
 class _Result(Generic[R]):
     """A row, and the record of its answer with what it has cost; None if it has no answer."""
 
-    row: Row
+    row: ResultRow
     answer: R | None = None
     dollars: float = 0.0
 
@@ -309,7 +309,7 @@ class Batcher(Generic[R]):
         """Until the end of the context, a request to end the run waits until a submission is answered and the rows that
         came are stored."""
         self._interrupt_section = ExitStack()
-        self._interrupt_section.enter_context(interrupts.finishing())
+        self._interrupt_section.enter_context(interrupts.finish_first())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -392,9 +392,7 @@ class Batcher(Generic[R]):
         check_lifeline()
         jobs = list(islice(self._queue, self._chunk_size))
         bodies = [self._model.params(job.request, ttl) for job in jobs]
-        max_costs = [
-            worst_dollars(self._model, body, ttl, batched=True) for body in bodies
-        ]
+        max_costs = [max_cost(self._model, body, ttl, batched=True) for body in bodies]
         n = self._n_affordable(max_costs)
         if n < len(jobs) and self._open_batches:
             return False  # what is under way makes room when it is settled
@@ -432,9 +430,9 @@ class Batcher(Generic[R]):
             self._adapt_to_refusal(refusal, batch.size)
             self._note_refused(refusal)
             return False
-        except DoubtfulError as doubt:
+        except UnknownOutcomeError as doubt:
             if doubt.is_page:
-                raise UserError(f"{doubt}. {GO_ON}") from None
+                raise UserError(f"{doubt}. {RESUME_HINT}") from None
             logger.warning(
                 "warning: no answer to a submission of %d requests (%s): looking for it",
                 batch.size,
@@ -456,13 +454,13 @@ class Batcher(Generic[R]):
         n_within_caps = (
             len(max_costs)
             if fullest_cap is None
-            else fitting(max_costs, fullest_cap.room)
+            else count_fitting(max_costs, fullest_cap.room)
         )
         if self._open_batches or min(n, n_within_caps):
             return min(n, n_within_caps)
         if fullest_cap is not None and n:
-            raise over_cap(fullest_cap, max_costs[0])
-        raise over_budget(self._model, max_costs[0], self._last_error)
+            raise make_cap_error(fullest_cap, max_costs[0])
+        raise make_budget_error(self._model, max_costs[0], self._last_error)
 
     def _requeue_refused(self, opened: _OpenBatch, refusal: RefusedError) -> None:
         """Queue the requests of a batch again that the server has accepted and then not begun, or raise UserError.
@@ -493,18 +491,18 @@ class Batcher(Generic[R]):
             self._adapt_to_refusal(retry_refusal, size)
         else:
             raise UserError(
-                f"{self._model.server} has no room for a single request: {refusal}. {GO_ON}"
+                f"{self._model.server} has no room for a single request: {refusal}. {RESUME_HINT}"
             )
 
     def _adapt_to_refusal(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
         if why := fatal_reason(self._model.server, refusal):
-            raise UserError(f"{why} {GO_ON}")
+            raise UserError(f"{why} {RESUME_HINT}")
         if refusal.status == _TOO_LARGE and size > 1:
             self._chunk_size = size // 2
             text = "the server takes no batch of %d requests; going on with %d"
             logger.info(text, size, self._chunk_size)
-        elif refusal.status == NO_CONNECTION:
+        elif refusal.status == NO_CONNECTION_STATUS:
             self._note_unreachable(refusal)
         elif refusal.status == _RATE_LIMIT:
             wait = refusal.retry_after or self._settings.poll_initial_seconds
@@ -512,20 +510,22 @@ class Batcher(Generic[R]):
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise UserError(
-                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {GO_ON}"
+                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {RESUME_HINT}"
             )
 
     def _note_unreachable(self, error: CallError) -> None:
         """Raise UserError once the server has given no answer for too long, or where it will give none."""
         if why := fatal_reason(self._model.server, error):
-            raise UserError(f"{why} {GO_ON}")
+            raise UserError(f"{why} {RESUME_HINT}")
         now = self._clock.elapsed()
         since = self._silent_since = (
             now if self._silent_since is None else self._silent_since
         )
         self._stop_after_waiting(since, error)
         self._wait_seconds = max(self._wait_seconds, error.retry_after or 0.0)
-        progress.note(f"{self._api.endpoint} cannot be reached ({error}); trying again")
+        progress.show_note(
+            f"{self._api.endpoint} cannot be reached ({error}); trying again"
+        )
 
     def _note_answer(self) -> None:
         self._silent_since, self._wait_seconds = None, 0.0
@@ -545,7 +545,7 @@ class Batcher(Generic[R]):
         limit = 60.0 * self._model.wait_minutes
         seconds_left = since + limit - self._clock.elapsed()
         if seconds_left <= 0.0 or (error.retry_after or 0.0) > seconds_left:
-            raise out_of_patience(self._api.endpoint, error, limit, seconds_left)
+            raise make_outage_error(self._api.endpoint, error, limit, seconds_left)
 
     def _track(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
         opened = self._open_batches[batch.nonce] = _OpenBatch(
@@ -586,15 +586,15 @@ class Batcher(Generic[R]):
         if credit_error:  # only now, when every result has been stored
             server = self._model.server
             raise UserError(
-                f"the account at {server} has run dry ({credit_error}). {GO_ON}"
+                f"the account at {server} has run dry ({credit_error}). {RESUME_HINT}"
             )
         if self._n_lost >= _MAX_CONSECUTIVE_LOST_SUBMISSIONS:
             raise UserError(
                 f"{self._n_lost} submissions in a row to {self._api.endpoint} got no answer and "
                 f"did not arrive; the last error: {self._last_doubt}. Is a login page or a proxy "
-                f"in between? {GO_ON}"
+                f"in between? {RESUME_HINT}"
             )
-        stop_if_many(self.failed, len(self._jobs))
+        check_failures(self.failed, len(self._jobs))
         try:
             self._check_answers()
         except UserError:
@@ -605,7 +605,7 @@ class Batcher(Generic[R]):
                 opened.batch.size for opened in self._open_batches.values()
             )
             minutes = (self._clock.elapsed() - self._started_at) / 60
-            progress.note(
+            progress.show_note(
                 f"{n_requests:,} requests under way in {len(self._open_batches)} "
                 f"batch{'es' * (len(self._open_batches) != 1)}, {len(self._queue):,} to submit; "
                 f"{minutes:.0f} min, {self._budget.spent_of_cap} spent"
@@ -616,7 +616,7 @@ class Batcher(Generic[R]):
                 end = self._silent_since + 60.0 * self._model.wait_minutes
                 seconds = max(0.0, min(seconds, end - self._clock.elapsed()))
             self._clock.sleep(seconds)
-            interrupts.check()
+            interrupts.check_interrupt()
             self._poll_seconds = min(
                 self._poll_seconds * 1.5, self._settings.poll_max_seconds
             )
@@ -632,12 +632,12 @@ class Batcher(Generic[R]):
         """
         credit_error, n_silent = "", 0
         for opened in list(self._open_batches.values()):
-            interrupts.check()
+            interrupts.check_interrupt()
             is_known = opened.batch.batch_id is not None
             results = self._collect(opened) if is_known else self._recover(opened)
             try:
                 for key, result in results:
-                    if isinstance(result, Row):
+                    if isinstance(result, ResultRow):
                         credit_error = (
                             self._retry_or_fail(opened, key, result) or credit_error
                         )
@@ -648,7 +648,11 @@ class Batcher(Generic[R]):
                 self._note_answer()
                 n_silent = 0
             except UnreachableError as error:
-                n_silent = N_SILENT if error.status in BUSY else n_silent + 1
+                n_silent = (
+                    MIN_UNANSWERED_FOR_OUTAGE
+                    if error.status in BUSY_STATUSES
+                    else n_silent + 1
+                )
                 if (nonce := opened.batch.nonce) in self._open_batches:
                     # the next look begins with another, lest this one keeps it from being asked
                     self._open_batches[nonce] = self._open_batches.pop(nonce)
@@ -657,18 +661,18 @@ class Batcher(Generic[R]):
                 except UserError as stop_error:
                     stop_errors.append(stop_error)
                     break
-                if n_silent >= N_SILENT:
+                if n_silent >= MIN_UNANSWERED_FOR_OUTAGE:
                     break
             except UserError as error:
                 stop_errors.append(error)
         return credit_error
 
-    def _retry_or_fail(self, opened: _OpenBatch, key: str, row: Row) -> str:
+    def _retry_or_fail(self, opened: _OpenBatch, key: str, row: ResultRow) -> str:
         """Queue a request again, or count it as failed. Return the error where it says that the
         account has no money left."""
         if (job := self._jobs.get(key)) is None:
             return ""
-        is_from_other_process = not opened.is_own and row.outcome != CANCELLED
+        is_from_other_process = not opened.is_own and row.outcome != CANCELLED_NOTE
         if row.outcome is None or is_from_other_process:  # not tried yet in this run
             self._queue.append(job)
             return ""
@@ -676,7 +680,10 @@ class Batcher(Generic[R]):
         if row.possibly_billed:
             self._last_error = cause
         self._n_attempts[key] += 1
-        if row.outcome in _TRANSIENT_OUTCOMES and self._n_attempts[key] <= MAX_RETRIES:
+        if (
+            row.outcome in _TRANSIENT_OUTCOMES
+            and self._n_attempts[key] <= MAX_RETRIES_PER_REQUEST
+        ):
             self._queue.append(job)
         else:
             self.failed[key] = cause
@@ -684,7 +691,7 @@ class Batcher(Generic[R]):
 
     # ---- a submission without an answer
 
-    def _recover(self, opened: _OpenBatch) -> Iterator[tuple[str, Row]]:
+    def _recover(self, opened: _OpenBatch) -> Iterator[tuple[str, ResultRow]]:
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
         # before the search, which takes time
         seconds_waited = self._clock.elapsed() - opened.since
@@ -707,7 +714,7 @@ class Batcher(Generic[R]):
             if opened.is_own:
                 self._n_lost, self._last_doubt = self._n_lost + 1, opened.doubt
             for key in opened.names:
-                yield key, Row(custom_id=key, outcome=None)
+                yield key, ResultRow(custom_id=key, outcome=None)
 
     def _account_problem(self, account: str | None) -> str:
         """Why the list of batches that this key sees cannot deny a submission; empty if it can."""
@@ -715,7 +722,7 @@ class Batcher(Generic[R]):
             return (
                 "it was noted by an older version, without the account that it went to"
             )
-        if account == CONFIRMED or same_account(account, self._account_hash()):
+        if account == CONFIRMED_ACCOUNT or same_account(account, self._account_hash()):
             return ""
         return "it was submitted with another key, whose batches this key may not see"
 
@@ -789,7 +796,7 @@ class Batcher(Generic[R]):
         foreign_ids: set[str] = set()
         n_unreadable = 0
         for row in self._api.results(remote):
-            if isinstance(row, Unreadable):
+            if isinstance(row, UnreadablePart):
                 n_unreadable += 1
                 continue
             if row.custom_id.startswith(batch.custom_id("")):
@@ -813,7 +820,7 @@ class Batcher(Generic[R]):
     def _report_duplicate(self, batch: Batch, remote: RemoteBatch) -> None:
         """Report a submission that the server has accepted twice: keep the first, and count the loss."""
         self._foreign_batches.add((batch.nonce, remote.batch_id))
-        rows = [row for row in self._api.results(remote) if isinstance(row, Row)]
+        rows = [row for row in self._api.results(remote) if isinstance(row, ResultRow)]
         messages = [row.message for row in rows if row.message is not None]
         lost_dollars = sum(
             self._price_completion(batch, self._model.parse(message))
@@ -850,12 +857,12 @@ class Batcher(Generic[R]):
             is_certain = any(remote.nonce for remote in running)
             if not running or not (is_asked or is_certain or has_gone_back):
                 break
-            progress.note(
+            progress.show_note(
                 f"{len(running)} batches are under way at {self._api.endpoint} that may be ours, and that this store does "
                 "not know: waiting until they have ended"
             )
             self._clock.sleep(self._poll_seconds)
-            interrupts.check()
+            interrupts.check_interrupt()
         if running:
             logger.warning(
                 "warning: %s has %d batches under way that this store does not know. If it was brought back from a copy, "
@@ -930,7 +937,7 @@ class Batcher(Generic[R]):
         keys: dict[str, Message | None] = {}
         try:
             for row in self._api.results(remote):
-                if isinstance(row, Row) and row.custom_id.startswith(f"{nonce}-"):
+                if isinstance(row, ResultRow) and row.custom_id.startswith(f"{nonce}-"):
                     key = row.custom_id.partition("-")[2]
                     keys[key] = keys.get(key) or row.message
         except UnreachableError:
@@ -980,7 +987,7 @@ class Batcher(Generic[R]):
 
     # ---- a batch with an id
 
-    def _collect(self, opened: _OpenBatch) -> Iterator[tuple[str, R | Row]]:
+    def _collect(self, opened: _OpenBatch) -> Iterator[tuple[str, R | ResultRow]]:
         """Every result of a batch, if it has ended. A file that is cut short is read again, and
         never made up for."""
         remote = self._check_batch(opened)
@@ -992,7 +999,7 @@ class Batcher(Generic[R]):
         read_keys: set[str] = set()
         for _ in range(_MAX_RESULT_READS):
             problem = ""
-            unreadable: list[Unreadable] = []
+            unreadable: list[UnreadablePart] = []
             try:
                 yield from self._read_results(opened, remote, read_keys, unreadable)
             except UnreachableError as error:
@@ -1004,7 +1011,7 @@ class Batcher(Generic[R]):
             is_whole = not problem and len(read_keys) >= remote.n_rows
             if not missing or (is_whole and remote.rest is not None):
                 if missing:
-                    row = Row(custom_id="", outcome=remote.rest)
+                    row = ResultRow(custom_id="", outcome=remote.rest)
                     missing_result: _Result[R] = _Result(row=row)
                     yield from self._commit_results(
                         opened, dict.fromkeys(missing, missing_result)
@@ -1055,8 +1062,8 @@ class Batcher(Generic[R]):
         opened: _OpenBatch,
         remote: RemoteBatch,
         read_keys: set[str],
-        unreadable: list[Unreadable],
-    ) -> Iterator[tuple[str, R | Row]]:
+        unreadable: list[UnreadablePart],
+    ) -> Iterator[tuple[str, R | ResultRow]]:
         """Commit and pass on the rows that are ours, each once. `read_keys` grows by their keys, and `unreadable` by the
         rows that cannot be read.
 
@@ -1068,12 +1075,12 @@ class Batcher(Generic[R]):
         n_contradictions = 0
         is_at_end = False
         while not is_at_end:
-            own_rows: dict[str, Row] = {}
+            own_rows: dict[str, ResultRow] = {}
             n_rows = 0
             try:
                 for row in islice(rows, _ROWS_PER_TRANSACTION):
                     n_rows += 1
-                    if isinstance(row, Unreadable):
+                    if isinstance(row, UnreadablePart):
                         unreadable.append(row)
                         continue
                     nonce, _, key = row.custom_id.partition("-")
@@ -1081,7 +1088,7 @@ class Batcher(Generic[R]):
                     if not is_ours or row.outcome is None:
                         why = "is of no known kind" if is_ours else "is of no request"
                         location = f"the row of {row.custom_id!r:.60}"
-                        unreadable.append(Unreadable(place=location, why=why))
+                        unreadable.append(UnreadablePart(place=location, why=why))
                         continue
                     row_hash = hash(repr(row))
                     n_contradictions += row_hashes.setdefault(key, row_hash) != row_hash
@@ -1106,8 +1113,8 @@ class Batcher(Generic[R]):
     def _parse(
         self,
         opened: _OpenBatch,
-        rows: Mapping[str, Row],
-        unreadable: list[Unreadable],
+        rows: Mapping[str, ResultRow],
+        unreadable: list[UnreadablePart],
     ) -> "dict[str, _Result[R]]":
         """The results by key; `unreadable` grows by the rows whose answers cannot be parsed or stored."""
         results: dict[str, _Result[R]] = {}
@@ -1124,7 +1131,7 @@ class Batcher(Generic[R]):
                 storable_json(answer.to_dict())
             except _PARSE_ERRORS as error:
                 why = f"cannot be parsed ({type(error).__name__}: {error})"
-                unreadable.append(Unreadable(place=f"the answer to {key}", why=why))
+                unreadable.append(UnreadablePart(place=f"the answer to {key}", why=why))
                 continue
             self.hits[key] = completion.usage.get("cache_read_tokens", 0) > 0
             results[key] = _Result(row=row, answer=answer, dollars=dollars)
@@ -1132,7 +1139,7 @@ class Batcher(Generic[R]):
 
     def _commit_results(
         self, opened: _OpenBatch, results: "Mapping[str, _Result[R]]"
-    ) -> Iterator[tuple[str, R | Row]]:
+    ) -> Iterator[tuple[str, R | ResultRow]]:
         """Commit results by key; yield the answers, and the rows that hold none."""
         batch = opened.batch
         rows = {key: result.row for key, result in results.items()}
@@ -1146,7 +1153,7 @@ class Batcher(Generic[R]):
         uncounted_keys = {
             key
             for key, row in rows.items()
-            if row.message is not None and not is_counted(row.message)
+            if row.message is not None and not has_token_counts(row.message)
         }
         max_costs = {  # what the rows that do not say it may have cost
             key: self._max_cost(batch, key)
@@ -1163,19 +1170,19 @@ class Batcher(Generic[R]):
                 self._usage.dollars_at_most += max_costs[key]
         if uncounted_keys & new_keys and not self._has_warned:
             self._has_warned = True
-            logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
+            logger.warning("warning: %s %s", self._model.server, UNCOUNTED_COST_NOTE)
         yield from stored.items()
-        is_cancelled_by_user = self._ledger.find(batch.nonce).note == CANCELLED
+        is_cancelled_by_user = self._ledger.find(batch.nonce).note == CANCELLED_NOTE
         for key, row in rows.items():
             if key in new_keys and row.message is None:
                 is_cancelled = is_cancelled_by_user and row.outcome == "canceled"
-                yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
+                yield key, replace(row, outcome=CANCELLED_NOTE) if is_cancelled else row
 
     def _max_cost(self, batch: Batch, key: str) -> float:
         """Return the most that a row may have cost."""
         if job := self._jobs.get(key):
             body = self._model.params(job.request, batch.ttl)
-            return worst_dollars(self._model, body, batch.ttl, batched=True)
+            return max_cost(self._model, body, batch.ttl, batched=True)
         return batch.reserve / batch.size
 
 
@@ -1184,7 +1191,7 @@ def _is_given_up(batch: Batch) -> bool:
     return batch.state == "abandoned" and batch.batch_id is None
 
 
-def _summarize_unreadable(unreadable: Sequence[Unreadable]) -> str:
+def _summarize_unreadable(unreadable: Sequence[UnreadablePart]) -> str:
     """Describe which parts of a results file cannot be read; empty if all can."""
     if not unreadable:
         return ""

@@ -15,30 +15,30 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, Self, TypeVar
 
 from elo_exp import interrupts, progress
-from elo_exp.api.costs import NOT_COUNTED, is_counted
+from elo_exp.api.costs import UNCOUNTED_COST_NOTE, has_token_counts
 from elo_exp.api.jobs import (
-    GO_ON,
+    RESUME_HINT,
     Job,
     Message,
     Model,
     Recorder,
-    over_budget,
-    over_cap,
-    say_spent,
-    stop_if_many,
-    worst_dollars,
+    check_failures,
+    describe_spending,
+    make_budget_error,
+    make_cap_error,
+    max_cost,
 )
-from elo_exp.api.outages import Next, Outages
+from elo_exp.api.outages import RetryDecision, ServerWatch
 from elo_exp.api.transport import (
-    BUSY,
-    NO_CONNECTION,
-    DoubtfulError,
+    BUSY_STATUSES,
+    NO_CONNECTION_STATUS,
     RefusedError,
+    UnknownOutcomeError,
     fatal_reason,
 )
 from elo_exp.records import Record, UserError
 from elo_exp.store.caps import OverCapError
-from elo_exp.store.claims import PAUSE_SECONDS, Claims
+from elo_exp.store.claims import CLAIM_POLL_SECONDS, Claims
 from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class RequestPool(Generic[R]):
         self._running: dict[Future[Message], Job] = {}
         self._n_sent: Counter[str] = Counter()  # in vain
         self._n_attempts: Counter[str] = Counter()  # of these, the ones that count
-        self._outages = Outages(model, _FIRST_BACK_OFF_SECONDS)
+        self._outages = ServerWatch(model, _FIRST_BACK_OFF_SECONDS)
         self._n_calls_since_answer = 0
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
@@ -112,10 +112,10 @@ class RequestPool(Generic[R]):
         for job in jobs:
             self._enqueue(job)
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency)
-        with interrupts.finishing():
+        with interrupts.finish_first():
             try:
                 yield from self._yield_answers(pool, ttl)
-                interrupts.check()
+                interrupts.check_interrupt()
             except BaseException as error:
                 self._stop.set()
                 last_answers = [] if interrupts.has_given_up() else self._finish_all()
@@ -144,7 +144,7 @@ class RequestPool(Generic[R]):
                 answers = self._finish(future)
                 yield from answers
                 if answers and 0 < self._budget.cap < float("inf"):
-                    progress.note(f"{self._budget.spent_of_cap} spent")
+                    progress.show_note(f"{self._budget.spent_of_cap} spent")
 
     def _enqueue(self, job: Job, *, is_first: bool = False) -> None:
         if job.key in self._taken_keys:
@@ -166,11 +166,11 @@ class RequestPool(Generic[R]):
         while (index := self._next_index()) is not None:
             job, _ = self._waiting[index]
             body = self._model.params(job.request, ttl)
-            reserve = worst_dollars(self._model, body, ttl, batched=False)
+            reserve = max_cost(self._model, body, ttl, batched=False)
             if not self._budget.fits([reserve]):
                 if self._running:
                     return  # what is under way makes room when it is answered
-                raise over_budget(self._model, reserve, self._last_error)
+                raise make_budget_error(self._model, reserve, self._last_error)
             try:
                 # else this process slept, and another took over
                 is_sent = self._claims.send(job.key, reserve)
@@ -229,13 +229,13 @@ class RequestPool(Generic[R]):
         if fullest_cap.dollars != last_dollars:
             self._full_cap = fullest_cap.dollars, now
         elif now - since > _MAX_FULL_CAP_SECONDS:
-            raise over_cap(fullest_cap, error.dollars)
+            raise make_cap_error(fullest_cap, error.dollars)
         if fullest_cap.held < 1e-9:
-            raise over_cap(fullest_cap, error.dollars)
-        progress.note(
-            f"{fullest_cap.setting}: {say_spent(fullest_cap)}; waiting for room"
+            raise make_cap_error(fullest_cap, error.dollars)
+        progress.show_note(
+            f"{fullest_cap.setting}: {describe_spending(fullest_cap)}; waiting for room"
         )
-        self._stop.wait(PAUSE_SECONDS)
+        self._stop.wait(CLAIM_POLL_SECONDS)
 
     def _send(self, body: Mapping[str, Any]) -> Message:
         """In a thread of its own, with no access to the store."""
@@ -251,7 +251,7 @@ class RequestPool(Generic[R]):
         del self._running[future]  # not before it is kept
         if error is not None:
             self._retry_or_fail(job, error)
-        stop_if_many(self.failed, self._n_wanted)
+        check_failures(self.failed, self._n_wanted)
         return answers
 
     def _finish_all(self) -> list[R]:
@@ -289,17 +289,19 @@ class RequestPool(Generic[R]):
             return []
         # None: no price is known, or no tokens were counted
         answer = self._claims.keep(
-            key, answer, dollars if is_counted(message) else None
+            key, answer, dollars if has_token_counts(message) else None
         )
         self._n_calls_since_answer = 0
         self._budget.spent += dollars or 0.0
-        if is_counted(message):
+        if has_token_counts(message):
             self._budget.release(key)
         elif self._reserves[key]:
             self._usage.dollars_at_most += self._reserves[key]
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
+                logger.warning(
+                    "warning: %s %s", self._model.server, UNCOUNTED_COST_NOTE
+                )
         return [answer]
 
     def _retry_or_fail(self, job: Job, error: BaseException) -> None:
@@ -312,23 +314,25 @@ class RequestPool(Generic[R]):
         if isinstance(error, _NotSentError):
             self._waiting.append((job, 0.0))
             return
-        if not isinstance(error, RefusedError | DoubtfulError):
+        if not isinstance(error, RefusedError | UnknownOutcomeError):
             raise error
         if isinstance(error, RefusedError) and error.status in _FATAL_STATUSES:
-            raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
+            raise UserError(
+                f"{server} refuses ({error.status}): {error}. {RESUME_HINT}"
+            )
         if why := fatal_reason(server, error):
-            raise UserError(f"{why} {GO_ON}")
+            raise UserError(f"{why} {RESUME_HINT}")
         is_alone = not (self._waiting or self._running or self._has_expected_jobs())
         next_step = self._outages.wait_for(
             job.key, error, is_alone=is_alone, is_single=not self._running
         )
-        self._n_attempts[job.key] += next_step is Next.COUNTED
+        self._n_attempts[job.key] += next_step is RetryDecision.COUNTED
         n_attempts = self._n_attempts[job.key]
-        is_transient = isinstance(error, DoubtfulError) or error.status in {
-            NO_CONNECTION,
-            *BUSY,
+        is_transient = isinstance(error, UnknownOutcomeError) or error.status in {
+            NO_CONNECTION_STATUS,
+            *BUSY_STATUSES,
         }
-        is_given_up = next_step is Next.GIVEN_UP or n_attempts >= MAX_ATTEMPTS
+        is_given_up = next_step is RetryDecision.GIVEN_UP or n_attempts >= MAX_ATTEMPTS
         if is_given_up or not is_transient:
             self.failed[job.key] = str(error)
             return
@@ -340,11 +344,11 @@ class RequestPool(Generic[R]):
             )
         self._waiting.append((job, time.monotonic() + seconds))
         next_attempt = "one request asks again" if self._outages.is_on else "again"
-        progress.note(
+        progress.show_note(
             f"{self._no_answer_message(error)}; {next_attempt} in {seconds:.0f} s"
         )
 
-    def _no_answer_message(self, error: RefusedError | DoubtfulError) -> str:
+    def _no_answer_message(self, error: RefusedError | UnknownOutcomeError) -> str:
         times = (
             "once"
             if self._n_calls_since_answer == 1
@@ -357,7 +361,8 @@ class RequestPool(Generic[R]):
     def _release_call(self, job: Job, error: BaseException | None = None) -> None:
         """End a call that has come to nothing. If it may have been billed, its cost stays counted."""
         is_lost = (
-            isinstance(error, DoubtfulError) and error.status not in _UNBILLED_STATUSES
+            isinstance(error, UnknownOutcomeError)
+            and error.status not in _UNBILLED_STATUSES
         )
         if is_lost:
             self._last_error = str(error).rstrip(".")

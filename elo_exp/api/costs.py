@@ -12,7 +12,7 @@ from elo_exp.records import JudgeRequest, UserError
 from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
-NOT_COUNTED = (
+UNCOUNTED_COST_NOTE = (
     "does not say how many tokens it took: its cost is not counted, and the most that it may have "
     "been is held in the budget"
 )
@@ -119,7 +119,7 @@ def _n_bytes(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def token_prices(
+def make_token_prices(
     tokens_in: float, tokens_out: float, cached: float, *, batch_factor: float = 1.0
 ) -> Prices:
     """Prices in dollars per million tokens of a model whose prompt cache is never asked for; what
@@ -135,7 +135,7 @@ def token_prices(
     )
 
 
-def n_tokens(message: Any, *path: str) -> int:
+def read_token_count(message: Any, *path: str) -> int:
     """The count to which these names lead in an answer; 0 where there is none. It may say
     anything."""
     value = message
@@ -144,7 +144,7 @@ def n_tokens(message: Any, *path: str) -> int:
     return int(value) if _is_count(value) else 0
 
 
-def is_counted(message: Mapping[str, Any]) -> bool:
+def has_token_counts(message: Mapping[str, Any]) -> bool:
     """Whether an answer counts what it took in and gave out; else its cost is not known."""
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
@@ -164,7 +164,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value <= _MAX_PLAUSIBLE_TOKENS
 
 
-def money(dollars: float, *, beside: float | None = None) -> str:
+def format_dollars(dollars: float, *, beside: float | None = None) -> str:
     """Dollars and cents, with as many digits more as the amount has, to a millionth: $0.005 is not
     $0.01.
 
@@ -210,14 +210,14 @@ class Budget:
 
     @property
     def spent_of_cap(self) -> str:
-        return f"{money(self.spent, beside=self.cap)} of {money(self.cap)}"
+        return f"{format_dollars(self.spent, beside=self.cap)} of {format_dollars(self.cap)}"
 
     def state(self, error: str) -> str:
         """What has become of the cap while nothing is under way; error: the last that left a cost
         open, if any."""
         spent_dollars, held_dollars = (
             f"{self.spent_of_cap} are spent",
-            money(self.reserved, beside=self.cap),
+            format_dollars(self.reserved, beside=self.cap),
         )
         if not self.reserved:
             return spent_dollars
@@ -235,10 +235,10 @@ class Budget:
 
     def fits(self, reserves: Sequence[float]) -> int:
         """How many of these, from the first, there is room for."""
-        return fitting(reserves, self.cap - self.spent - self.reserved)
+        return count_fitting(reserves, self.cap - self.spent - self.reserved)
 
 
-def fitting(reserves: Sequence[float], room: float) -> int:
+def count_fitting(reserves: Sequence[float], room: float) -> int:
     """How many of these, from the first, there is room for."""
     for count, dollars in enumerate(reserves):
         room -= dollars

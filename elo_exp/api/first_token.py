@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.api.costs import n_tokens
+from elo_exp.api.costs import read_token_count
 
-TOP = 20  # likeliest tokens, as many as servers give
+N_TOP_LOGPROBS = 20  # likeliest tokens, as many as servers give
 # Below it, no name is meant.
 _MIN_NAMES_MASS = 0.5
 # Vocabularies have signs of their own for the space before a word.
@@ -14,24 +14,26 @@ _SPACES = " \t\n\u2581\u0120"
 _THINKING_MARKERS = ("<think", "<|channel", "[THINK")
 
 
-def is_weighed(message: Mapping[str, Any]) -> bool:
+def has_logprobs(message: Mapping[str, Any]) -> bool:
     """Return whether an answer comes with the log-probabilities of its first token."""
     return bool(_first_token_chances(message))
 
 
-def thinks(message: Mapping[str, Any]) -> bool:
+def is_thinking(message: Mapping[str, Any]) -> bool:
     """Return whether an answer is a thought, or begins one."""
     reply, chances = message["choices"][0]["message"], _first_token_chances(message)
     likeliest_token = max(chances, key=chances.__getitem__, default="")
     return bool(
         reply.get("reasoning")
         or reply.get("reasoning_content")
-        or n_tokens(message, "usage", "completion_tokens_details", "reasoning_tokens")
+        or read_token_count(
+            message, "usage", "completion_tokens_details", "reasoning_tokens"
+        )
         or likeliest_token.strip().startswith(_THINKING_MARKERS)
     )
 
 
-def probabilities(
+def name_probabilities(
     message: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, float] | None:
     """Return how likely each name is among them; None where they have less than half of all together.
@@ -45,7 +47,7 @@ def probabilities(
             if beginning and name.startswith(beginning):
                 mass[name] += chance
     total = sum(mass.values())
-    if total < _MIN_NAMES_MASS or thinks(message):
+    if total < _MIN_NAMES_MASS or is_thinking(message):
         return None
     return {name: chance / total for name, chance in mass.items()}
 

@@ -18,27 +18,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
-from elo_exp.api.costs import n_tokens
+from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.costs import read_token_count
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_row, split_rows
 from elo_exp.api.transport import (
-    HINTS,
-    REFUSALS,
-    DoubtfulError,
-    OddAnswerError,
+    HINT_BY_STATUS,
+    REFUSAL_STATUSES,
     RefusedError,
+    UnexpectedResponseError,
+    UnknownOutcomeError,
     UnreachableError,
     WebPageError,
-    brief,
+    call_with_deadline,
     check_base_url,
     check_variable,
+    classify_submission_errors,
+    convert_status_error,
     describe,
-    json_in,
+    describe_briefly,
+    read_json,
     read_key,
-    submitting,
-    with_status,
-    within,
 )
 from elo_exp.records import UserError
 from elo_exp.types import Positive
@@ -194,7 +194,7 @@ class GeminiApi:
         except (ValueError, TypeError, AttributeError, LookupError):
             if self._last_call.response is None:  # it was never sent
                 raise
-        return json_in(self._last_call.response)
+        return read_json(self._last_call.response)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -217,16 +217,18 @@ class GeminiApi:
             )
         create = self._client.batches.create
         model = next(iter(requests.values()))["model"]
-        with submitting(_SdkErrors, self._describe):
+        with classify_submission_errors(_SdkErrors, self._describe):
             try:
-                answer = within(
+                answer = call_with_deadline(
                     self.timeout_seconds,
                     self._call_for_json,
                     lambda: create(
                         model=model, src=rows, config={"display_name": nonce}
                     ),
                 )
-            except DoubtfulError:  # it must not go on arriving while it is looked for
+            except (
+                UnknownOutcomeError
+            ):  # it must not go on arriving while it is looked for
                 self._client.close()
                 del self._client
                 raise
@@ -235,8 +237,8 @@ class GeminiApi:
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return one answer."""
         generate = self._client.models.generate_content
-        with submitting(_SdkErrors, self._describe):
-            answer = within(
+        with classify_submission_errors(_SdkErrors, self._describe):
+            answer = call_with_deadline(
                 self.timeout_seconds,
                 self._call_for_json,
                 lambda: generate(
@@ -279,7 +281,7 @@ class GeminiApi:
                 return batch_in(answer)
             if getattr(error, "status_code", None) == 404:
                 return None
-            raise error or OddAnswerError(None, "a batch")
+            raise error or UnexpectedResponseError(None, "a batch")
 
     def cancel(self, batch_id: str) -> bool:
         """Request a batch's end; False where it had ended, or is unknown."""
@@ -289,11 +291,11 @@ class GeminiApi:
             self._ask(lambda answer: True, lambda: cancel(name=batch_id), absent)
         )
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+    def results(self, batch: RemoteBatch) -> Iterator[ResultRow | UnreadablePart]:
         """Yield the rows of a batch that has ended, which come inside it."""
         answer, error = self._download_batch(batch.batch_id)
         if answer is not None:
-            yield from rows_in(answer)
+            yield from parse_result_rows(answer)
         if getattr(error, "status_code", None) == 404:
             raise UnreachableError(f"batch {batch.batch_id} is unknown for now")
         if error is not None:
@@ -301,7 +303,7 @@ class GeminiApi:
                 raise error
 
     def first_id(self, batch: RemoteBatch) -> str | None:
-        rows = (row for row in self.results(batch) if isinstance(row, Row))
+        rows = (row for row in self.results(batch) if isinstance(row, ResultRow))
         return next((row.custom_id for row in rows if row.outcome is not None), None)
 
     def _download_batch(self, batch_id: str) -> tuple[Any, Exception | None]:
@@ -322,7 +324,7 @@ class GeminiApi:
                 yield response.iter_bytes()
 
         data, error = download(self.timeout_seconds, open_chunks)
-        return document_in(batch_id, data), error
+        return parse_document(batch_id, data), error
 
     @cached_property
     def _http_client(self) -> Any:
@@ -342,7 +344,9 @@ class GeminiApi:
         """The parsed answer to a question; None where its status says that there is no such thing."""
         with self._classify_question_errors():
             try:
-                return parse(within(self.timeout_seconds, self._call_for_json, call))
+                return parse(
+                    call_with_deadline(self.timeout_seconds, self._call_for_json, call)
+                )
             except _StatusError as error:
                 if error.status_code in absent:
                     return None
@@ -356,18 +360,23 @@ class GeminiApi:
             yield
         except _StatusError as error:
             words = self._describe(error)
-            if error.status_code in REFUSALS - {429}:
+            if error.status_code in REFUSAL_STATUSES - {429}:
                 raise UserError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
-            raise with_status(UnreachableError, error, words) from None
-        except (httpx2.HTTPError, ValueError, MemoryError, DoubtfulError) as error:
+            raise convert_status_error(UnreachableError, error, words) from None
+        except (
+            httpx2.HTTPError,
+            ValueError,
+            MemoryError,
+            UnknownOutcomeError,
+        ) as error:
             is_page = isinstance(error, WebPageError)
-            raise UnreachableError(brief(error), is_page=is_page) from None
+            raise UnreachableError(describe_briefly(error), is_page=is_page) from None
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""
-        hint = HINTS.get(error.status_code, "")
+        hint = HINT_BY_STATUS.get(error.status_code, "")
         return describe(error, hint.format(part=self.part, key=self.key_variable))
 
 
@@ -380,7 +389,7 @@ def batch_in(answer: Any) -> RemoteBatch:
         case {"name": str(batch_id), "metadata": {"state": str(state), **metadata}}:
             pass
         case _:
-            raise OddAnswerError(answer, "a batch")
+            raise UnexpectedResponseError(answer, "a batch")
     end_state = state.rpartition("STATE_")[2]
     rows = _list_rows(answer)
     size = _parse_count(metadata.get("batchStats"), "requestCount")
@@ -439,7 +448,7 @@ def _list_rows(answer: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def rows_in(answer: Any) -> list[Row | Unreadable]:
+def parse_result_rows(answer: Any) -> list[ResultRow | UnreadablePart]:
     batch_in(answer)
     return [
         parse_row(f"row {number}", row, row_in)
@@ -447,7 +456,7 @@ def rows_in(answer: Any) -> list[Row | Unreadable]:
     ]
 
 
-def document_in(batch_id: str, data: bytes) -> Any:
+def parse_document(batch_id: str, data: bytes) -> Any:
     """Return a batch with its rows. In a spoilt one a row that cannot be read is None, and more may be missing; None
     if nothing in it is of a batch."""
     try:
@@ -479,10 +488,10 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
             return [batch_in(row) for row in rows], answer.get("nextPageToken")
         case {**answer_fields} if not answer_fields:  # no batch
             return [], None
-    raise OddAnswerError(answer, "a list of batches")
+    raise UnexpectedResponseError(answer, "a list of batches")
 
 
-def row_in(line: Any) -> Row:
+def row_in(line: Any) -> ResultRow:
     """The result of one request. What is no answer of a model did not succeed, whatever the row says."""
     row = line if isinstance(line, Mapping) else {}
     metadata = row.get("metadata")
@@ -491,21 +500,21 @@ def row_in(line: Any) -> Row:
         case {"error": {"code": int(code), **error_fields}}:
             kind = _TRANSIENT_ERROR_CODES.get(code, f"error {code}")
             detail = str(error_fields.get("message") or "")
-            return Row(custom_id=custom_id, outcome=kind, detail=detail)
+            return ResultRow(custom_id=custom_id, outcome=kind, detail=detail)
         case {"response": answer} if _is_damaged(answer):
-            return Row(custom_id=custom_id, outcome=None)
+            return ResultRow(custom_id=custom_id, outcome=None)
         case {"response": answer}:
             try:
                 message = message_in(answer)
-            except OddAnswerError as error:
-                return Row(
+            except UnexpectedResponseError as error:
+                return ResultRow(
                     custom_id=custom_id,
                     outcome="api_error",
                     detail=str(error),
                     possibly_billed=True,
                 )
-            return Row(custom_id=custom_id, outcome="succeeded", message=message)
-    return Row(custom_id=custom_id, outcome=None)
+            return ResultRow(custom_id=custom_id, outcome="succeeded", message=message)
+    return ResultRow(custom_id=custom_id, outcome=None)
 
 
 def _is_damaged(answer: Any) -> bool:
@@ -538,7 +547,7 @@ def message_in(answer: Any) -> dict[str, Any]:
         case {"candidates": [dict(), *_]} | {"promptFeedback": {"blockReason": str()}}:
             pass
         case _:
-            raise OddAnswerError(answer, "an answer of a model")
+            raise UnexpectedResponseError(answer, "an answer of a model")
     message = dict(answer)
     usage = answer.get("usageMetadata")
     if isinstance(usage, Mapping) and "promptTokenCount" in usage:
@@ -548,7 +557,7 @@ def message_in(answer: Any) -> dict[str, Any]:
             "prompt_tokens": usage["promptTokenCount"],
             "cached_tokens": n_cached,
             "completion_tokens": sum(
-                n_tokens(answer, "usageMetadata", name) for name in names
+                read_token_count(answer, "usageMetadata", name) for name in names
             ),
         }
     return message
@@ -571,12 +580,12 @@ def parse_message(message: Mapping[str, Any]) -> Completion:
         if not content_part.get("thought")
     ]
     reason = str(candidate.get("finishReason") or "STOP")
-    n_prompt = n_tokens(message, "usage", "prompt_tokens")
-    n_cached = min(n_prompt, n_tokens(message, "usage", "cached_tokens"))
+    n_prompt = read_token_count(message, "usage", "prompt_tokens")
+    n_cached = min(n_prompt, read_token_count(message, "usage", "cached_tokens"))
     usage = {
         "cache_read_tokens": n_cached,
         "input_tokens": n_prompt - n_cached,
-        "output_tokens": n_tokens(message, "usage", "completion_tokens"),
+        "output_tokens": read_token_count(message, "usage", "completion_tokens"),
     }
     return Completion(
         text="".join(texts).encode(errors="replace").decode(),

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from elo_exp.api.costs import Budget, Prices, money
+from elo_exp.api.costs import Budget, Prices, format_dollars
 from elo_exp.records import Record, UserError
-from elo_exp.store.caps import Spent
+from elo_exp.store.caps import Spending
 from elo_exp.types import Count, NonNegative
 
-GO_ON = "Every answer so far is stored; the same command goes on."
+RESUME_HINT = "Every answer so far is stored; the same command goes on."
 _MIN_FAILED_TO_STOP = 20
 _MAX_FAILED_SHARE = 0.05
 
@@ -135,7 +135,7 @@ class ApiSettings:
 Recorder = Callable[[str, Mapping[str, Any], Completion, float | None, Message], R]
 
 
-def worst_dollars(
+def max_cost(
     model: Model, params: Mapping[str, Any], ttl: str | None, *, batched: bool
 ) -> float:
     """The most that one request may cost; 0 where its prices are not known."""
@@ -145,7 +145,7 @@ def worst_dollars(
     )
 
 
-def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
+def make_budget_error(model: Model, dollars: float, last_error: str) -> UserError:
     """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
     return UserError(
         f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may "
@@ -154,36 +154,36 @@ def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
     )
 
 
-def over_cap(cap: Spent, dollars: float) -> UserError:
+def make_cap_error(cap: Spending, dollars: float) -> UserError:
     """The error of a cap of the store that leaves no room for the next request, which may cost `dollars`."""
     return UserError(
-        f"{cap.setting}: {say_spent(cap)}, and the next request may cost ${dollars:.4f}. Every answer so far "
+        f"{cap.setting}: {describe_spending(cap)}, and the next request may cost ${dollars:.4f}. Every answer so far "
         "is stored; the same command with a higher cap goes on."
     )
 
 
-def say_spent(spent: Spent) -> str:
+def describe_spending(spent: Spending) -> str:
     """Such as "$3.20 of $5.00 are spent in 2026-11, $0.40 of it held for calls under way"."""
     kind, _, name = spent.scope.partition(" ")
     scope = {"month": name, "sweep": "this sweep", "folder": "this run folder"}[kind]
-    amount = f"{money(spent.dollars, beside=spent.cap)} of {money(spent.cap)} are spent in {scope}"
+    amount = f"{format_dollars(spent.dollars, beside=spent.cap)} of {format_dollars(spent.cap)} are spent in {scope}"
     if spent.held < 1e-9:
         return amount
-    held_dollars = money(spent.held, beside=spent.cap)
+    held_dollars = format_dollars(spent.held, beside=spent.cap)
     return f"{amount}, {held_dollars} of it held for calls under way"
 
 
-def stop_if_many(failed: Mapping[str, str], n_wanted: int) -> None:
+def check_failures(failed: Mapping[str, str], n_wanted: int) -> None:
     """Raise UserError where so many requests have failed for good that something is wrong with all
     of them."""
     if (
         len(failed) >= _MIN_FAILED_TO_STOP
         and len(failed) > _MAX_FAILED_SHARE * n_wanted
     ):
-        raise UserError(f"{summary(failed)}. {GO_ON}")
+        raise UserError(f"{summarize_failures(failed)}. {RESUME_HINT}")
 
 
-def summary(failed: Mapping[str, str]) -> str:
+def summarize_failures(failed: Mapping[str, str]) -> str:
     """How many requests have no answer, and the most common cause."""
     [(cause, count)] = Counter(failed.values()).most_common(1)
     return f"{len(failed)} queries have failed for good; {count} of them: {cause}"

@@ -14,23 +14,23 @@ from functools import cache, cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from elo_exp.api.costs import is_counted, n_tokens
-from elo_exp.api.jobs import GO_ON, ApiSettings, Completion
+from elo_exp.api.costs import has_token_counts, read_token_count
+from elo_exp.api.jobs import RESUME_HINT, ApiSettings, Completion
 from elo_exp.api.transport import (
-    HINTS,
-    DoubtfulError,
-    OddAnswerError,
+    HINT_BY_STATUS,
     RefusedError,
-    brief,
+    UnexpectedResponseError,
+    UnknownOutcomeError,
+    call_with_deadline,
     check_base_url,
     check_variable,
-    error_in,
-    error_words,
-    json_of,
+    classify_submission_errors,
+    describe_briefly,
+    find_error_message,
+    format_embedded_error,
+    join_text_blocks,
     read_key,
-    submitting,
-    whole_text,
-    within,
+    read_raw_json,
 )
 from elo_exp.records import UserError
 from elo_exp.types import MaxTokensName, NonNegative, Positive
@@ -95,7 +95,7 @@ class OpenAiApi:
 
     @cached_property
     def _client(self) -> OpenAI:
-        sdk, key = openai_sdk(), self._read_key()
+        sdk, key = import_openai(), self._read_key()
         client: OpenAI = sdk.OpenAI(
             api_key=key,
             base_url=self.endpoint,
@@ -123,13 +123,15 @@ class OpenAiApi:
         """Return one chat completion, as the JSON that came. Raises RefusedError or
         DoubtfulError."""
         create = self._client.chat.completions.with_raw_response.create
-        with submitting(openai_sdk(), self._describe):
-            message = within(self.timeout_seconds, lambda: json_of(create(**params)))
+        with classify_submission_errors(import_openai(), self._describe):
+            message = call_with_deadline(
+                self.timeout_seconds, lambda: read_raw_json(create(**params))
+            )
         try:
-            return completion_in(message)
-        except OddAnswerError as error:
+            return parse_completion_answer(message)
+        except UnexpectedResponseError as error:
             words = str(error).removeprefix("it ")
-            raise DoubtfulError(f"{self.endpoint} {words}") from None
+            raise UnknownOutcomeError(f"{self.endpoint} {words}") from None
 
     def post(
         self, url: str, body: Mapping[str, Any], read: Callable[[Any], Any]
@@ -138,10 +140,10 @@ class OpenAiApi:
         nothing. Raises UserError."""
         client = self._client.with_options(max_retries=_MAX_SDK_RETRIES)
         try:
-            with submitting(openai_sdk(), self._describe):
+            with classify_submission_errors(import_openai(), self._describe):
                 return read(client.post(url, body=body, cast_to=object))
-        except (RefusedError, DoubtfulError) as error:
-            raise UserError(f"{url}: {error}. {GO_ON}") from None
+        except (RefusedError, UnknownOutcomeError) as error:
+            raise UserError(f"{url}: {error}. {RESUME_HINT}") from None
         except (LookupError, TypeError):
             raise UserError(
                 f"{url}: answers otherwise than vLLM's server, which logprobs=true is for."
@@ -155,7 +157,10 @@ class OpenAiApi:
         """
         import httpx2
 
-        sdk, seconds = openai_sdk(), min(_LISTING_TIMEOUT_SECONDS, self.timeout_seconds)
+        sdk, seconds = (
+            import_openai(),
+            min(_LISTING_TIMEOUT_SECONDS, self.timeout_seconds),
+        )
         problem, names = "", []
         client = self._client.with_options(timeout=seconds, max_retries=2)
         try:
@@ -175,7 +180,7 @@ class OpenAiApi:
                 )
         except (sdk.APIError, httpx2.HTTPError) as error:
             problem = (
-                f"cannot be reached ({brief(error)}). Check that the server runs, and "
+                f"cannot be reached ({describe_briefly(error)}). Check that the server runs, and "
                 f"{self.part}.base_url; nothing"
             )
         except (ValueError, TypeError, LookupError, AttributeError):
@@ -197,8 +202,12 @@ class OpenAiApi:
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do. A server may quote the key that it refuses."""
         status, code = error.status_code, error.code
-        words = error_words(error.body).replace(self._client.api_key, "[the key]")
-        hint = HINTS.get(status, "").format(part=self.part, key=self.key_variable)
+        words = find_error_message(error.body).replace(
+            self._client.api_key, "[the key]"
+        )
+        hint = HINT_BY_STATUS.get(status, "").format(
+            part=self.part, key=self.key_variable
+        )
         if status == 401:
             words = "the key is not accepted"
             if self.key_variable is None:
@@ -220,7 +229,7 @@ def _log_once(level: int, text: str) -> None:
     logger.log(level, "%s", text)
 
 
-def openai_sdk() -> ModuleType:
+def import_openai() -> ModuleType:
     try:
         import openai
     except ModuleNotFoundError:
@@ -230,17 +239,17 @@ def openai_sdk() -> ModuleType:
     return openai
 
 
-def completion_in(answer: Any) -> dict[str, Any]:
+def parse_completion_answer(answer: Any) -> dict[str, Any]:
     """A chat completion. Raises OddAnswerError for anything else, such as the error of a gateway."""
     match answer:
         case {"choices": [{"message": dict()} as choice, *_]}:
             pass
         case _:
-            raise OddAnswerError(answer, "a chat completion")
+            raise UnexpectedResponseError(answer, "a chat completion")
     is_error = choice.get("finish_reason") == "error"
     if answer.get("error") or choice.get("error") or is_error:
-        error_source = answer if error_in(answer) else choice
-        raise OddAnswerError(error_source, "a text: an error in its place")
+        error_source = answer if format_embedded_error(answer) else choice
+        raise UnexpectedResponseError(error_source, "a text: an error in its place")
     return dict(answer)
 
 
@@ -254,17 +263,17 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
     """
     choice = message["choices"][0]
     reply, reason = choice["message"], choice.get("finish_reason")
-    text = whole_text(reply.get("content"))
-    thought = whole_text(reply.get("reasoning") or reply.get("reasoning_content"))
+    text = join_text_blocks(reply.get("content"))
+    thought = join_text_blocks(reply.get("reasoning") or reply.get("reasoning_content"))
     if thought:
         text = f"<think>{thought}{'</think>' if text else ''}{text}"
     details = ("usage", "prompt_tokens_details")
-    n_prompt = n_tokens(message, "usage", "prompt_tokens")
-    n_cached = n_tokens(message, *details, "cached_tokens")
-    n_written = n_tokens(message, *details, "cache_write_tokens")
+    n_prompt = read_token_count(message, "usage", "prompt_tokens")
+    n_cached = read_token_count(message, *details, "cached_tokens")
+    n_written = read_token_count(message, *details, "cache_write_tokens")
     if n_cached + n_written > n_prompt:  # they were counted apart
         n_prompt += n_cached + n_written
-    n_out = n_tokens(message, "usage", "completion_tokens")
+    n_out = read_token_count(message, "usage", "completion_tokens")
     if reply.get("refusal"):
         reason = "content_filter"
     elif reason is None:
@@ -278,7 +287,7 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
     return Completion(
         text=text,
         stop_reason=_STOP_REASONS.get(str(reason), str(reason)),
-        usage=usage if is_counted(message) else {},
+        usage=usage if has_token_counts(message) else {},
         model=str(message["model"]) if message.get("model") else None,
     )
 

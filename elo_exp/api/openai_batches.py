@@ -12,22 +12,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from elo_exp.api.batches import Login, RemoteBatch, Row, Unreadable
-from elo_exp.api.openai import OpenAiApi, completion_in, openai_sdk
+from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.openai import OpenAiApi, import_openai, parse_completion_answer
 from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
-    NO_CONNECTION,
-    REFUSALS,
-    DoubtfulError,
-    OddAnswerError,
+    NO_CONNECTION_STATUS,
+    REFUSAL_STATUSES,
     RefusedError,
+    UnexpectedResponseError,
+    UnknownOutcomeError,
     UnreachableError,
     WebPageError,
-    brief,
-    json_of,
-    submitting,
-    with_status,
-    within,
+    call_with_deadline,
+    classify_submission_errors,
+    convert_status_error,
+    describe_briefly,
+    read_raw_json,
 )
 from elo_exp.records import UserError
 
@@ -70,7 +70,7 @@ class OpenAiBatches(OpenAiApi):
         names = ("openai-organization", "openai-project")
         organization = [raw.headers[name] for name in names if raw.headers.get(name)]
         self._organization = "/".join(organization) or self._organization
-        return json_of(raw)
+        return read_raw_json(raw)
 
     # ---- what is paid for: RefusedError or DoubtfulError
 
@@ -78,9 +78,9 @@ class OpenAiBatches(OpenAiApi):
         """Submit a batch; return its id."""
         batches = self._client.batches.with_raw_response
         file_id = self._upload(nonce, requests)
-        with submitting(openai_sdk(), self._describe):
+        with classify_submission_errors(import_openai(), self._describe):
             try:
-                raw = within(
+                raw = call_with_deadline(
                     self.timeout_seconds,
                     lambda: batches.create(
                         input_file_id=file_id,
@@ -89,7 +89,9 @@ class OpenAiBatches(OpenAiApi):
                         metadata={"nonce": nonce},
                     ),
                 )
-            except DoubtfulError:  # it must not go on arriving while it is looked for
+            except (
+                UnknownOutcomeError
+            ):  # it must not go on arriving while it is looked for
                 self._client.close()
                 del self._client
                 raise
@@ -115,21 +117,23 @@ class OpenAiBatches(OpenAiApi):
         ]
         data = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
         try:
-            with submitting(openai_sdk(), self._describe):
+            with classify_submission_errors(import_openai(), self._describe):
                 file = (f"{nonce}.jsonl", data.encode())
                 create = self._client.files.with_raw_response.create
-                answer = within(
+                answer = call_with_deadline(
                     3 * self.timeout_seconds,
-                    lambda: json_of(create(file=file, purpose="batch")),
+                    lambda: read_raw_json(create(file=file, purpose="batch")),
                 )
                 match answer:
                     case {"id": str(file_id)}:
                         return file_id
-                raise OddAnswerError(answer, "a file")
-        except DoubtfulError as error:
+                raise UnexpectedResponseError(answer, "a file")
+        except UnknownOutcomeError as error:
             message = f"the upload of its requests: {error}"
             is_page = error.is_page
-            raise RefusedError(message, status=NO_CONNECTION, is_page=is_page) from None
+            raise RefusedError(
+                message, status=NO_CONNECTION_STATUS, is_page=is_page
+            ) from None
 
     # ---- questions, which are free: UnreachableError, or UserError where refused
 
@@ -171,7 +175,7 @@ class OpenAiBatches(OpenAiApi):
         call = self._batches.cancel
         return self._ask(batch_in, lambda: call(batch_id), absent) is not None
 
-    def results(self, batch: RemoteBatch) -> Iterator[Row | Unreadable]:
+    def results(self, batch: RemoteBatch) -> Iterator[ResultRow | UnreadablePart]:
         """Yield the rows of the output file, then those of the error file; either may be absent.
 
         Raises UnreachableError behind those that came if a file is cut short, or has fewer lines than the server has
@@ -188,7 +192,7 @@ class OpenAiBatches(OpenAiApi):
             problem = problem or cut_reason
             row_ids: set[str] = set()
             for row in parse_lines(data, row_in):
-                row_ids.add(row.custom_id if isinstance(row, Row) else row.place)
+                row_ids.add(row.custom_id if isinstance(row, ResultRow) else row.place)
                 yield row
             if name == "output_file_id":
                 n_lines = len(row_ids)
@@ -197,7 +201,7 @@ class OpenAiBatches(OpenAiApi):
 
     def first_id(self, batch: RemoteBatch) -> str | None:
         """A server that drops the metadata is asked for all of its results."""
-        rows = (row for row in self.results(batch) if isinstance(row, Row))
+        rows = (row for row in self.results(batch) if isinstance(row, ResultRow))
         return next((row.custom_id for row in rows if row.outcome is not None), None)
 
     def _download_file(self, file_id: str) -> tuple[bytes, str]:
@@ -246,8 +250,10 @@ class OpenAiBatches(OpenAiApi):
         """The parsed answer to a question; None where its status says that there is no such thing."""
         with self._classify_question_errors():
             try:
-                return parse(self._read_answer(within(self.timeout_seconds, call)))
-            except openai_sdk().APIStatusError as error:
+                return parse(
+                    self._read_answer(call_with_deadline(self.timeout_seconds, call))
+                )
+            except import_openai().APIStatusError as error:
                 if error.status_code in absent:
                     return None
                 raise
@@ -256,25 +262,25 @@ class OpenAiBatches(OpenAiApi):
     def _classify_question_errors(self) -> Iterator[None]:
         import httpx2
 
-        sdk = openai_sdk()
+        sdk = import_openai()
         try:
             yield
         except sdk.APIStatusError as error:
             words = self._describe(error)
-            if error.status_code in REFUSALS - {429}:
+            if error.status_code in REFUSAL_STATUSES - {429}:
                 raise UserError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
-            raise with_status(UnreachableError, error, words) from None
+            raise convert_status_error(UnreachableError, error, words) from None
         except (
             sdk.APIError,
             httpx2.HTTPError,
             ValueError,
             MemoryError,
-            DoubtfulError,
+            UnknownOutcomeError,
         ) as error:
             is_page = isinstance(error, WebPageError)
-            raise UnreachableError(brief(error), is_page=is_page) from None
+            raise UnreachableError(describe_briefly(error), is_page=is_page) from None
 
 
 def _request_body(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,7 +303,7 @@ def batch_in(answer: Any) -> RemoteBatch:
         case {"id": str(batch_id), "status": str(status), "created_at": int(created)}:
             pass
         case _:
-            raise OddAnswerError(answer, "a batch")
+            raise UnexpectedResponseError(answer, "a batch")
     counts, metadata = _read_counts(answer), answer.get("metadata")
     expires = answer.get("expires_at")
     nonce = metadata.get("nonce") if isinstance(metadata, Mapping) else None
@@ -344,10 +350,10 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
             batches = [batch_in(row) for row in rows]
             has_more = batches and answer.get("has_more")
             return batches, batches[-1].batch_id if has_more else None
-    raise OddAnswerError(answer, "a list of batches")
+    raise UnexpectedResponseError(answer, "a list of batches")
 
 
-def row_in(line: Any) -> Row:
+def row_in(line: Any) -> ResultRow:
     """A line of the output or the error file. What is no chat completion did not succeed, whatever the line says."""
     row = line if isinstance(line, Mapping) else {}
     custom_id = str(row.get("custom_id"))
@@ -359,25 +365,25 @@ def row_in(line: Any) -> Row:
         case {"body": {"error": dict() as error}}, other_error if not other_error:
             return _parse_failure(custom_id, error)
         case {"status_code": int(), "body": dict() | str() | None}, _:
-            return Row(custom_id=custom_id, outcome="api_error")
+            return ResultRow(custom_id=custom_id, outcome="api_error")
     is_empty = "response" in row and row["response"] is None
-    return Row(custom_id=custom_id, outcome="api_error" if is_empty else None)
+    return ResultRow(custom_id=custom_id, outcome="api_error" if is_empty else None)
 
 
-def _parse_success(custom_id: str, body: Any) -> Row:
+def _parse_success(custom_id: str, body: Any) -> ResultRow:
     """Return the row of a line with status 200."""
     if _is_damaged(body):
-        return Row(custom_id=custom_id, outcome=None)
+        return ResultRow(custom_id=custom_id, outcome=None)
     try:
-        message = completion_in(body)
-    except OddAnswerError as error:
-        return Row(
+        message = parse_completion_answer(body)
+    except UnexpectedResponseError as error:
+        return ResultRow(
             custom_id=custom_id,
             outcome="api_error",
             detail=str(error),
             possibly_billed=True,
         )
-    return Row(custom_id=custom_id, outcome="succeeded", message=message)
+    return ResultRow(custom_id=custom_id, outcome="succeeded", message=message)
 
 
 def _is_damaged(body: Any) -> bool:
@@ -393,9 +399,9 @@ def _is_damaged(body: Any) -> bool:
     return not isinstance(body, Mapping) or "choices" in body
 
 
-def _parse_failure(custom_id: str, error: Mapping[str, Any]) -> Row:
+def _parse_failure(custom_id: str, error: Mapping[str, Any]) -> ResultRow:
     code = str(error.get("code") or error.get("type") or "api_error")
-    return Row(
+    return ResultRow(
         custom_id=custom_id,
         outcome=_OUTCOME_BY_ERROR_CODE.get(code, code),
         detail=str(error.get("message") or ""),

@@ -12,31 +12,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from elo_exp.api.jobs import GO_ON, Message, Model
+from elo_exp.api.jobs import RESUME_HINT, Message, Model
 from elo_exp.api.transport import (
-    BUSY,
-    NO_CONNECTION,
+    BUSY_STATUSES,
+    NO_CONNECTION_STATUS,
     CallError,
-    DoubtfulError,
     RefusedError,
-    duration,
+    UnknownOutcomeError,
+    format_duration,
 )
 from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
-MAX_PAUSE_SECONDS = 30.0  # between two requests to a server that does not answer
-N_SILENT = 3  # requests in a row without an answer, by which a server has failed
+MAX_PROBE_PAUSE_SECONDS = 30.0  # between two requests to a server that does not answer
+MIN_UNANSWERED_FOR_OUTAGE = (
+    3  # requests in a row without an answer, by which a server has failed
+)
 _BAD_GATEWAY, _UNAVAILABLE = 502, 503
 # More requests at a time are not limited.
 _MAX_REQUESTS_LIMIT = 64
 
 
-class _ServerAwayError(DoubtfulError):
+class _ServerAwayError(UnknownOutcomeError):
     """A request was lost, and the server does not answer what is free either."""
 
 
-class Next(enum.Enum):
+class RetryDecision(enum.Enum):
     """What is to be done with a request that got no answer."""
 
     AGAIN = "the server is waited for"
@@ -84,7 +86,7 @@ class _Server:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-class Outages:
+class ServerWatch:
     """Whether the server of a model answers. To be closed.
 
     pause  seconds between the first two requests to a server that does not, which double
@@ -149,7 +151,7 @@ class Outages:
         """Return the answer to a request. Raises RefusedError or DoubtfulError; in a thread of its own."""
         try:
             return self._model.api.send(body)
-        except DoubtfulError as error:
+        except UnknownOutcomeError as error:
             # by the server that goes, or by this request alone
             is_open = error.is_cut or error.status == _BAD_GATEWAY
             if self._max_seconds and is_open and not self._is_reachable():
@@ -179,18 +181,18 @@ class Outages:
             elif outage.asking == key:
                 server.outage, server.limit = None, 2
                 if outage.is_logged:
-                    time_away = duration(time.monotonic() - outage.since)
+                    time_away = format_duration(time.monotonic() - outage.since)
                     message_format = "%s is back after %s: going on"
                     logger.info(message_format, self._model.api.endpoint, time_away)
 
     def wait_for(
         self,
         key: str,
-        error: RefusedError | DoubtfulError,
+        error: RefusedError | UnknownOutcomeError,
         *,
         is_alone: bool,
         is_single: bool = False,
-    ) -> Next:
+    ) -> RetryDecision:
         """Note that a request got no answer; return what is to be done with it.
 
         The first refusal for all (429, 529), the first sign that nobody is there, and the third request in a row without an
@@ -203,8 +205,10 @@ class Outages:
         Raises UserError once the server has not answered for too long, or says that it will not.
         """
         status = error.status
-        has_no_connection = isinstance(error, RefusedError) and status == NO_CONNECTION
-        is_busy = status in BUSY
+        has_no_connection = (
+            isinstance(error, RefusedError) and status == NO_CONNECTION_STATUS
+        )
+        is_busy = status in BUSY_STATUSES
         is_away = (
             has_no_connection
             or status == _UNAVAILABLE
@@ -212,15 +216,18 @@ class Outages:
         )
         if isinstance(error, RefusedError) and not (is_busy or has_no_connection):
             self.end(key)
-            return Next.COUNTED
+            return RetryDecision.COUNTED
         server = self._server
         with server.lock:
             self._number_by_key.pop(key, None)
             n_when_failed = self._n_when_failed.setdefault(key, server.n_sent)
             server.silent.add(key)
-            is_isolated = not (is_busy or is_away) and len(server.silent) < N_SILENT
+            is_isolated = (
+                not (is_busy or is_away)
+                and len(server.silent) < MIN_UNANSWERED_FOR_OUTAGE
+            )
             if server.outage is None and is_isolated:
-                return Next.COUNTED
+                return RetryDecision.COUNTED
             now = time.monotonic()
             if server.outage is None:
                 pause = min(self._pause, self._max_seconds)
@@ -230,7 +237,9 @@ class Outages:
             has_asked = outage.asking == key
             if has_asked:
                 outage.asking = None
-                outage.pause = min(2.0 * outage.pause, MAX_PAUSE_SECONDS, max(left, 0))
+                outage.pause = min(
+                    2.0 * outage.pause, MAX_PROBE_PAUSE_SECONDS, max(left, 0)
+                )
                 self._log_outage(outage, error)
             has_failed_before = key in outage.failed
             outage.failed.add(key)
@@ -240,44 +249,46 @@ class Outages:
             outage.not_before = max(outage.not_before, not_before)
         if left <= 0 or (wait or 0.0) > left:
             if left <= 0 and is_alone and self._is_reachable():
-                return Next.GIVEN_UP
+                return RetryDecision.GIVEN_UP
             endpoint = self._model.api.endpoint
-            raise out_of_patience(endpoint, error, self._max_seconds, left)
+            raise make_outage_error(endpoint, error, self._max_seconds, left)
         is_sole_request = has_asked or is_single
         is_overtaken = is_sole_request and server.answered > n_when_failed
         if is_busy:
-            return Next.COUNTED if is_overtaken else Next.AGAIN
+            return RetryDecision.COUNTED if is_overtaken else RetryDecision.AGAIN
         is_first = not has_no_connection and not has_failed_before
         is_counted = is_first or (is_overtaken and not is_away)
-        return Next.COUNTED if is_counted else Next.AGAIN
+        return RetryDecision.COUNTED if is_counted else RetryDecision.AGAIN
 
-    def _log_outage(self, outage: _Outage, error: RefusedError | DoubtfulError) -> None:
+    def _log_outage(
+        self, outage: _Outage, error: RefusedError | UnknownOutcomeError
+    ) -> None:
         if not outage.is_logged:
             outage.is_logged = True
             logger.info(
                 "%s does not answer (%s): waiting up to %s",
                 self._model.api.endpoint,
                 _describe_error(error),
-                duration(self._max_seconds),
+                format_duration(self._max_seconds),
             )
 
 
-def out_of_patience(
+def make_outage_error(
     endpoint: str, error: CallError, seconds: float, left: float
 ) -> UserError:
     """The error of a server that has given no answer for `seconds`, or asks to wait for longer than the `left` of them."""
-    limit = duration(seconds)
+    limit = format_duration(seconds)
     if left <= 0:
         why = f" and was waited for {limit}" * bool(seconds)
     else:
-        wait = duration(error.retry_after or 0.0)
+        wait = format_duration(error.retry_after or 0.0)
         why = f" and asks to wait for {wait}; wait_minutes allows {limit}"
     advice = ". Try again later, or with a lower concurrency"
     return UserError(
-        f"{endpoint} does not answer ({_describe_error(error)}){why}{advice * (error.status in BUSY)}. {GO_ON}"
+        f"{endpoint} does not answer ({_describe_error(error)}){why}{advice * (error.status in BUSY_STATUSES)}. {RESUME_HINT}"
     )
 
 
 def _describe_error(error: CallError) -> str:
-    status = f"{error.status}: " if error.status in BUSY else ""
+    status = f"{error.status}: " if error.status in BUSY_STATUSES else ""
     return status + str(error).rstrip(".")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from elo_exp.api.batches import Row, Unreadable
-from elo_exp.api.transport import within
+from elo_exp.api.batches import ResultRow, UnreadablePart
+from elo_exp.api.transport import call_with_deadline
 
 _PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 # Of a row of Gemini's
@@ -33,13 +33,15 @@ def download(
                 data.extend(chunk)
 
     try:
-        within(seconds, receive)
+        call_with_deadline(seconds, receive)
     except Exception as error:
         return bytes(data), error
     return bytes(data), None
 
 
-def parse_lines(data: bytes, parse: Callable[[Any], Row]) -> Iterator[Row | Unreadable]:
+def parse_lines(
+    data: bytes, parse: Callable[[Any], ResultRow]
+) -> Iterator[ResultRow | UnreadablePart]:
     """Yield a row or an `Unreadable` for each line that is not blank.
 
     parse  makes a row of the JSON of a line
@@ -54,15 +56,15 @@ def parse_lines(data: bytes, parse: Callable[[Any], Row]) -> Iterator[Row | Unre
 
 
 def parse_row(
-    location: str, content: Any, parse: Callable[[Any], Row]
-) -> Row | Unreadable:
+    location: str, content: Any, parse: Callable[[Any], ResultRow]
+) -> ResultRow | UnreadablePart:
     """Return the row that some JSON holds; None stands for what is no JSON."""
     if content is None:
-        return Unreadable(place=location, why="is no JSON")
+        return UnreadablePart(place=location, why="is no JSON")
     try:
         return parse(content)
     except _PARSE_ERRORS:
-        return Unreadable(place=location, why="is not the result of a request")
+        return UnreadablePart(place=location, why="is not the result of a request")
 
 
 def split_rows(data: bytes) -> tuple[list[Any], str]:

@@ -16,24 +16,24 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp import interrupts
-from elo_exp.masking import keep_secret, masked
+from elo_exp.masking import mask_text, register_secret
 from elo_exp.records import UserError
 
-NO_CONNECTION = 0  # the status of a request for which there was no connection
+NO_CONNECTION_STATUS = 0  # the status of a request for which there was no connection
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines
 # in between, too.
-REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
+REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 # What to do about some of them; `part` asks, in the words of the configuration.
-HINTS = {
+HINT_BY_STATUS = {
     401: "Check {key}",
     402: "Check the account's balance",
     403: "The key in {key} may not do this",
     404: "Check {part}.model and {part}.base_url",
 }
-BUSY = frozenset({429, 529})  # the server refuses everybody for now
+BUSY_STATUSES = frozenset({429, 529})  # the server refuses everybody for now
 # How providers say that an account is exhausted: types or codes of errors, and words of messages. Others speak as OpenAI
 # does, or have words of their own.
-EXHAUSTED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+OUT_OF_CREDIT_SIGNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Anthropic": (
         ("billing_error",),
         ("credit balance", "reached your specified api usage limits"),
@@ -103,7 +103,7 @@ class RefusedError(CallError):
     """The server has certainly not accepted the request."""
 
 
-class DoubtfulError(CallError):
+class UnknownOutcomeError(CallError):
     """The server may or may not have accepted the request."""
 
 
@@ -135,7 +135,7 @@ def out_of_credit(kind: str | None, words: str, body: Any = None) -> bool:
         kind in kinds
         or any(name in text_lower or f'"{name}"' in body_text for name in kinds)
         or any(sign in text_lower for sign in signs)
-        for kinds, signs in EXHAUSTED.values()
+        for kinds, signs in OUT_OF_CREDIT_SIGNS.values()
     )
 
 
@@ -172,7 +172,7 @@ def read_key(variable: str) -> str | None:
             "it anew."
         )
     if key:
-        keep_secret(variable, key)
+        register_secret(variable, key)
     return key
 
 
@@ -212,7 +212,9 @@ def check_base_url(base_url: str) -> None:
 
 
 @contextmanager
-def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
+def classify_submission_errors(
+    sdk: Any, describe: Callable[[Any], str]
+) -> Iterator[None]:
     """Raise the errors of a call that costs money as either certainly not accepted, or doubtful.
 
     sdk       anthropic or openai, which name their errors alike, or what has these names
@@ -223,29 +225,31 @@ def submitting(sdk: Any, describe: Callable[[Any], str]) -> Iterator[None]:
     try:
         yield
     except sdk.APIStatusError as error:
-        is_refused = error.status_code in REFUSALS
-        kind = RefusedError if is_refused else DoubtfulError
-        raise with_status(kind, error, describe(error)) from None
+        is_refused = error.status_code in REFUSAL_STATUSES
+        kind = RefusedError if is_refused else UnknownOutcomeError
+        raise convert_status_error(kind, error, describe(error)) from None
     except WebPageError as page_error:
-        raise DoubtfulError(str(page_error), is_page=True) from None
+        raise UnknownOutcomeError(str(page_error), is_page=True) from None
     except UnicodeEncodeError as error:
         raise RefusedError(
             f"its text cannot be sent ({error.reason})", status=400
         ) from None
     except MemoryError:
-        raise DoubtfulError("its answer is too large to be read") from None
+        raise UnknownOutcomeError("its answer is too large to be read") from None
     except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
         connection_errors = httpx2.ConnectError | httpx2.ConnectTimeout
         if isinstance(error, connection_errors) or isinstance(
             error.__cause__, connection_errors
         ):
-            raise RefusedError(brief(error), status=NO_CONNECTION) from None
+            raise RefusedError(
+                describe_briefly(error), status=NO_CONNECTION_STATUS
+            ) from None
         cause = error if isinstance(error, httpx2.HTTPError) else error.__cause__
         is_cut = isinstance(cause, httpx2.NetworkError | httpx2.RemoteProtocolError)
-        raise DoubtfulError(brief(error), is_cut=is_cut) from None
+        raise UnknownOutcomeError(describe_briefly(error), is_cut=is_cut) from None
 
 
-def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
+def call_with_deadline(seconds: float, call: Callable[..., R], *args: Any) -> R:
     """`call(*args)`, given up after `seconds` in all: a timeout of the SDK allows as much for each
     byte of an answer.
 
@@ -263,7 +267,7 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
     try:
         answer, error = outcome.get(timeout=seconds)
     except queue.Empty:
-        raise DoubtfulError(f"no whole answer within {seconds:g} s") from None
+        raise UnknownOutcomeError(f"no whole answer within {seconds:g} s") from None
     if error is not None:
         raise error
     return answer  # type: ignore[return-value]
@@ -272,22 +276,22 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
 C = TypeVar("C", bound=CallError)
 
 
-def with_status(kind: type[C], error: Any, words: str) -> C:
+def convert_status_error(kind: type[C], error: Any, words: str) -> C:
     """Return an SDK's error with a status as one of ours.
 
     words  that describe it
     """
     body, headers = error.body, getattr(error.response, "headers", {})
-    wait = retry_after(headers)
+    wait = read_retry_after(headers)
     return kind(
         words,
         status=error.status_code,
         retry_after=_find_delay(body) if wait is None else wait,
-        is_out_of_credit=out_of_credit(None, error_words(body), body),
+        is_out_of_credit=out_of_credit(None, find_error_message(body), body),
     )
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait, in seconds or until a date; None where it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
@@ -321,13 +325,13 @@ def _find_delay(body: Any) -> float | None:
     return float(match[1]) if match else None
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     unit, n = ("minute", 60.0) if seconds >= 60.0 else ("second", 1.0)
     number = round(seconds / n)
     return f"{number} {unit}{'s' * (number != 1)}"
 
 
-def brief(error: BaseException) -> str:
+def describe_briefly(error: BaseException) -> str:
     """Describe what went wrong on the way in a few words; where there was no connection, why
     not."""
     import httpx2
@@ -337,12 +341,12 @@ def brief(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-def json_of(response: Any) -> Any:
+def read_raw_json(response: Any) -> Any:
     """The JSON of an SDK's raw response; None for what is none. Raises WebPageError for a page."""
-    return json_in(response.http_response)
+    return read_json(response.http_response)
 
 
-def json_in(response: Any) -> Any:
+def read_json(response: Any) -> Any:
     """The same of a response of HTTP."""
     try:
         return response.json()
@@ -352,7 +356,7 @@ def json_in(response: Any) -> Any:
         return None
 
 
-def whole_text(content: Any) -> str:
+def join_text_blocks(content: Any) -> str:
     """A text, or the text blocks of a list joined; a lone surrogate is no text."""
     if isinstance(content, list):
         blocks = [block for block in content if isinstance(block, Mapping)]
@@ -363,27 +367,28 @@ def whole_text(content: Any) -> str:
 
 def describe(error: Any, hint: str = "") -> str:
     """What an error with a status says, and what to do; never what was sent."""
-    words = error_words(error.body) or f"status {error.status_code}"
+    words = find_error_message(error.body) or f"status {error.status_code}"
     return f"{words}. {hint}" if hint else words
 
 
-def error_words(body: Any) -> str:
+def find_error_message(body: Any) -> str:
     """The message in an error, in whichever shape; nothing of a web page."""
     if isinstance(body, Mapping):
         candidates = (
-            error_words(body.get(name)) for name in ("message", "error", "detail")
+            find_error_message(body.get(name))
+            for name in ("message", "error", "detail")
         )
         return next(filter(None, candidates), "")
-    text = " ".join(masked(str(body or "")).split())  # before it is cut
+    text = " ".join(mask_text(str(body or "")).split())  # before it is cut
     return "" if text.startswith("<") else text[:_MAX_ERROR_CHARACTERS].rstrip(".")
 
 
-class OddAnswerError(ValueError):
+class UnexpectedResponseError(ValueError):
     """What came back with status 200 is not what was asked for."""
 
     def __init__(self, answer: Any, wanted: str) -> None:
         super().__init__(
-            f"it answered with something else than {wanted}{error_in(answer)}"
+            f"it answered with something else than {wanted}{format_embedded_error(answer)}"
         )
 
 
@@ -397,7 +402,9 @@ class WebPageError(ValueError):
         )
 
 
-def error_in(answer: Any) -> str:
+def format_embedded_error(answer: Any) -> str:
     """The error in an answer with status 200, in brackets; empty where there is none."""
-    words = error_words(answer.get("error")) if isinstance(answer, Mapping) else ""
+    words = (
+        find_error_message(answer.get("error")) if isinstance(answer, Mapping) else ""
+    )
     return f" ({words})" if words else ""

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from elo_exp.analysis.comparisons import N_DRAWS, with_ranks
+from elo_exp.analysis.comparisons import N_RANK_DRAWS, add_ranks
 from elo_exp.analysis.conclusions import Reason
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.fit import POINTS, logistic
-from elo_exp.ratings.games import games
-from elo_exp.ratings.leaderboard import Z95, Leaderboard, t_quantile, with_intervals
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_logistic
+from elo_exp.ratings.games import make_games
+from elo_exp.ratings.leaderboard import Z95, Leaderboard, add_intervals, t_quantile
 
 _PLACED_PRIOR_SD_LOG_ODDS = 10.0
 # Keeps the separate fits finite if a model won or lost everything
@@ -40,8 +40,10 @@ _MIN_Z = (-6.0, math.log(0.03), math.log(0.05))
 _MAX_Z = (10.0, math.log(4.0), math.log(4.0))
 _DERIVATIVE_STEPS = np.array([0.05, 0.1, 0.1])
 _RANK_DRAWS_SEED = 20260425
-MIN_ANCHORS = 4  # needed to calibrate a judge
-MIN_PROMPTS = 20  # from here on intervals cover the truth as often as they should
+MIN_ANCHORS_TO_CALIBRATE = 4  # needed to calibrate a judge
+MIN_PROMPTS_FOR_COVERAGE = (
+    20  # from here on intervals cover the truth as often as they should
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +99,7 @@ class JointFit:
     @property
     def taste(self) -> float | None:
         """The judge's taste in rating points of the humans."""
-        return POINTS * self.tau / self.s if self.s > 0.0 else None
+        return POINTS_PER_LOG_ODDS * self.tau / self.s if self.s > 0.0 else None
 
     @property
     def refusal(self) -> Reason | None:
@@ -105,8 +107,8 @@ class JointFit:
 
         Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5 %.
         """
-        if self.n_anchors < MIN_ANCHORS:
-            about: dict[str, float] = {"needed": MIN_ANCHORS}
+        if self.n_anchors < MIN_ANCHORS_TO_CALIBRATE:
+            about: dict[str, float] = {"needed": MIN_ANCHORS_TO_CALIBRATE}
             return Reason(name="few_anchors", value=self.n_anchors, about=about)
         z = self.s / self.s_std_error
         # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
@@ -128,9 +130,9 @@ class JointFit:
         is_kin = bool(self.is_kin[index])
         checks = {
             "no_kin_anchor": (is_kin and not self.n_kin_anchors, 0),
-            "wide": (half_width >= 1.96 * self.omega, POINTS * half_width),
-            "beyond": (not is_within, POINTS * self.theta[index]),
-            "few_prompts": (n_prompts < MIN_PROMPTS, n_prompts),
+            "wide": (half_width >= 1.96 * self.omega, POINTS_PER_LOG_ODDS * half_width),
+            "beyond": (not is_within, POINTS_PER_LOG_ODDS * self.theta[index]),
+            "few_prompts": (n_prompts < MIN_PROMPTS_FOR_COVERAGE, n_prompts),
         }
         return [
             Reason(name=name, value=float(value))
@@ -139,7 +141,7 @@ class JointFit:
         ]
 
 
-def fit(
+def fit_jointly(
     votes: Battles,
     calibrating: Battles,
     judged: Battles,
@@ -165,7 +167,7 @@ def fit(
     kind = np.repeat([0, 1, 2], [len(votes), len(calibrating), len(judged)])
     for number, name in enumerate(placed, start=2):
         kind[(kind >= 2) & (models[all_battles.model_a] == name)] = number
-    played = games(all_battles, orders="both")
+    played = make_games(all_battles, orders="both")
     kind = kind[played.battle]
 
     # A row is 1 at theta, or phi, of the first, -1 at that of the second, and x at b.
@@ -181,7 +183,7 @@ def fit(
     ) -> tuple[Array, Array, float]:
         count = np.bincount(row, weight).astype(np.float64)
         wins = np.bincount(row, weight * played.score).astype(np.float64)
-        return logistic(indices, entry, count, wins, precision, start)
+        return fit_logistic(indices, entry, count, wins, precision, start)
 
     separate, _, _ = mode(
         np.ones(len(row)), _RIDGE * np.eye(n_parameters), np.zeros(n_parameters)
@@ -258,7 +260,7 @@ def fit(
     )
 
 
-def leaderboard(
+def make_leaderboard(
     joint_fit: JointFit,
     n_battles: Index,
     *,
@@ -273,7 +275,9 @@ def leaderboard(
     unrated    by index, why a model has no rating
     """
     m = len(joint_fit.models)
-    change = POINTS * (np.eye(m) - (np.array(joint_fit.models) == baseline))
+    change = POINTS_PER_LOG_ODDS * (
+        np.eye(m) - (np.array(joint_fit.models) == baseline)
+    )
     rating = level + change @ joint_fit.theta
     covariance = change @ joint_fit.covariance @ change.T
     scaled = covariance * (joint_fit.t / Z95) ** 2  # draws are as wide as the intervals
@@ -281,8 +285,8 @@ def leaderboard(
     rng = np.random.default_rng(_RANK_DRAWS_SEED)
     values, vectors = np.linalg.eigh(scaled)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T  # has no sign
-    draws = rating + rng.standard_normal((N_DRAWS, m)) @ root
-    p_best = np.bincount(draws.argmax(axis=1), minlength=m) / N_DRAWS
+    draws = rating + rng.standard_normal((N_RANK_DRAWS, m)) @ root
+    p_best = np.bincount(draws.argmax(axis=1), minlength=m) / N_RANK_DRAWS
     rating[list(unrated)] = p_best[list(unrated)] = np.nan
     board = Leaderboard(
         label="Calibrated",
@@ -295,8 +299,8 @@ def leaderboard(
         p_best=p_best,
     )
     std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    board = with_intervals(board, std_error, np.full(m, joint_fit.df + 1.0))
-    return with_ranks(board, rng)
+    board = add_intervals(board, std_error, np.full(m, joint_fit.df + 1.0))
+    return add_ranks(board, rng)
 
 
 def _estimate_covariance(value: Callable[[Array], float], z: Array) -> Array:

@@ -16,15 +16,15 @@ import scipy
 
 from elo_exp.analysis.agreement import comparison_codes
 from elo_exp.analysis.conclusions import Reason
-from elo_exp.analysis.families import Kin
-from elo_exp.analysis.win_rates import in_name_order, shares
+from elo_exp.analysis.families import JudgeFamily
+from elo_exp.analysis.win_rates import pair_shares, sort_sides_by_name
 from elo_exp.arena.joint_fit import JointFit
-from elo_exp.arena.sources import Arena, At
+from elo_exp.arena.sources import Arena, RowLocation
 from elo_exp.arena.style_distance import StyleDistance
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
-from elo_exp.ratings.fit import POINTS, Fit, leaderboard
-from elo_exp.ratings.games import games
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit, make_leaderboard
+from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Judgment, Record, UserError
 
@@ -37,10 +37,10 @@ _MAX_TEMPERATURE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class DrawnBattle:
     """A human battle that placed models enter, and which of its two models, 0 or 1, they meet."""
 
-    at: At
+    at: RowLocation
     question_id: str
     models: tuple[str, str]
     side: int
@@ -113,7 +113,7 @@ class Placement:
     human: Battles  # between anchors
     board: Leaderboard
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
-    kin: Kin = field(default_factory=Kin)
+    kin: JudgeFamily = field(default_factory=JudgeFamily)
     by_judge: Leaderboard | None = None
     soft: Leaderboard | None = None  # by the judge's scores
     refusal: Reason | None = None
@@ -154,7 +154,7 @@ class Placement:
         return "evaluated" if model in self.placed else "human"
 
 
-def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
+def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
     """List the models with so many human battles, sorted. Raises UserError for too few."""
     models, counts = np.array(arena.battles.models), arena.battles.n_battles()
     names: list[str] = models[counts >= min_battles].tolist()
@@ -169,14 +169,14 @@ def anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
     return names
 
 
-def draws(
+def draw_battles(
     arena: Arena,
     anchors: Collection[str],
     *,
     seed: int,
     sides: int = 1,
     max_per_language: int | None = None,
-) -> list[Draw]:
+) -> list[DrawnBattle]:
     """Draw human battles between anchors in a random order, with one side as opponent or with both.
 
     max_per_language  battles; the first of each language in the random order
@@ -189,7 +189,7 @@ def draws(
     coin = rng.integers(2, size=len(battles)).tolist()
     is_anchor = np.isin(battles.models, list(anchors))
     eligible = is_anchor[battles.model_a] & is_anchor[battles.model_b]
-    unique_draws: dict[tuple[str, str], Draw] = {}
+    unique_draws: dict[tuple[str, str], DrawnBattle] = {}
     n_drawn: Counter[str | None] = Counter()
     for i in order[eligible[order]].tolist():
         if max_per_language is not None:
@@ -198,7 +198,7 @@ def draws(
                 continue
         a, b = battles.model_a[i], battles.model_b[i]
         for side in (coin[i], 1 - coin[i])[:sides]:
-            draw = Draw(
+            draw = DrawnBattle(
                 at=arena.at[i],
                 question_id=battles.questions[battles.question[i]],
                 models=(battles.models[a], battles.models[b]),
@@ -208,48 +208,48 @@ def draws(
     return list(unique_draws.values())
 
 
-def first(
-    candidates: Sequence[Draw], n: int, previous: Collection[Draw] = ()
-) -> list[Draw]:
+def take_first(
+    candidates: Sequence[DrawnBattle], n: int, previous: Collection[DrawnBattle] = ()
+) -> list[DrawnBattle]:
     """Return the first n, one of each human battle, of battles that are not taken yet."""
     used = {draw.at for draw in previous}
-    draw_by_location: dict[At, Draw] = {}
+    draw_by_location: dict[RowLocation, DrawnBattle] = {}
     for draw in candidates:
         if len(draw_by_location) < n and draw.at not in used:
             draw_by_location.setdefault(draw.at, draw)
     return list(draw_by_location.values())
 
 
-def adaptive(
-    candidates: Sequence[Draw],
+def draw_near_rating(
+    candidates: Sequence[DrawnBattle],
     n: int,
-    previous: Collection[Draw],
+    previous: Collection[DrawnBattle],
     battles: Battles,
     model: str,
-) -> list[Draw]:
+) -> list[DrawnBattle]:
     """Return the next n at random among opponents near the model's rating by its battles so far.
 
     Where these are too few, then the nearest; opponents without a rating are not met. A model
     without one is beyond the best, or the worst.
     """
-    fit = Fit.of(games(battles, orders="both"))
+    fit = Fit.of(make_games(battles, orders="both"))
     names: list[str] = np.array(battles.models)[fit.rated].tolist()
-    points: list[float] = (POINTS * fit.theta).tolist()
+    points: list[float] = (POINTS_PER_LOG_ODDS * fit.theta).tolist()
     rating = dict(zip(names, points, strict=True))
     if not rating:
-        return first(candidates, n, previous)
+        return take_first(candidates, n, previous)
     is_winless = not fit.wins[battles.models.index(model)].any()
     end = min(rating.values()) if is_winless else max(rating.values())
     model_rating = rating.get(model, end)
 
-    def distance(draw: Draw) -> float:
+    def distance(draw: DrawnBattle) -> float:
         return max(_NEARBY_POINTS, abs(rating[draw.opponent] - model_rating))
 
     rated_candidates = [draw for draw in candidates if draw.opponent in rating]
-    return first(sorted(rated_candidates, key=distance), n, previous)
+    return take_first(sorted(rated_candidates, key=distance), n, previous)
 
 
-def opponents(
+def compare_with_opponents(
     judged_battles: Battles, placed: Collection[str], board: Leaderboard
 ) -> list[dict[str, Any]]:
     """Compare each placed model with each opponent, over both orders; a tie is half a win.
@@ -258,11 +258,13 @@ def opponents(
     """
     rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     rows = []
-    for pair, win_rate in shares(judged_battles).items():
+    for pair, win_rate in pair_shares(judged_battles).items():
         is_first = pair[0] in placed
         model, opponent = pair if is_first else pair[::-1]
         predicted = float(
-            scipy.special.expit((rating[model] - rating[opponent]) / POINTS)
+            scipy.special.expit(
+                (rating[model] - rating[opponent]) / POINTS_PER_LOG_ODDS
+            )
         )
         row = {
             "model": model,
@@ -280,15 +282,18 @@ def opponents(
 # Judge and humans on the same battles
 
 
-def temperature(human: Battles, judged_battles: Battles) -> float | None:
+def fit_temperature(human: Battles, judged_battles: Battles) -> float | None:
     """Estimate T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)).
 
     By maximum likelihood, from battles with a winner by both; None for too few. 0 where the judge's
     verdicts say nothing of what humans prefer, or the contrary. The margin is 1 where both orders of
     the judge name model_a, -1 where both name the other: 2 score - 1, the mean over the orders.
     """
-    human, judged_battles = in_name_order(human), in_name_order(judged_battles)
-    played = games(judged_battles, orders="both")
+    human, judged_battles = (
+        sort_sides_by_name(human),
+        sort_sides_by_name(judged_battles),
+    )
+    played = make_games(judged_battles, orders="both")
     score = np.bincount(played.battle, played.score) / np.bincount(played.battle)
     (vote_codes, verdict_codes), _ = comparison_codes([human, judged_battles])
     vote, verdict = np.nonzero(vote_codes[:, None] == verdict_codes)
@@ -304,7 +309,7 @@ def temperature(human: Battles, judged_battles: Battles) -> float | None:
     return round(float(optimum.x), 6)  # to the ends of the range, which are not tried
 
 
-def soft_elo(
+def rate_by_scores(
     judgments: Sequence[Judgment],
     human: Battles,
     placed: Collection[str],
@@ -326,13 +331,13 @@ def soft_elo(
         )
         for is_placed in (True, False)
     )
-    t = temperature(human, recalibration) if isinstance(soft, str) else soft
+    t = fit_temperature(human, recalibration) if isinstance(soft, str) else soft
     if t is None or not len(judged_battles):
         return None
     share = scipy.special.expit(t * (2.0 * judged_battles.score - 1.0))
     all_battles = replace(judged_battles, score=share).concatenate(human)
-    fit = Fit.of(games(all_battles, orders="reconciled"))
-    return leaderboard(
+    fit = Fit.of(make_games(all_battles, orders="reconciled"))
+    return make_leaderboard(
         replace(fit, parameters={"temperature": t}),
         all_battles,
         label="Soft Elo",

@@ -18,8 +18,8 @@ import scipy
 from elo_exp.arrays import Array
 from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe, Style
-from elo_exp.judges.lexical import content_words, is_hedged, without_hedges
-from elo_exp.ratings.fit import POINTS, abilities
+from elo_exp.judges.lexical import content_words, is_hedged, remove_hedges
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_abilities
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Prompt
 from elo_exp.types import Count, Natural
@@ -42,7 +42,7 @@ _N_QUADRATURE_NODES = 21
 
 
 @dataclass(kw_only=True)
-class Simulated:
+class SimulatedVotes:
     """Votes between graded probes on the prompts of a bank that have a reference."""
 
     n_votes: Count
@@ -51,7 +51,7 @@ class Simulated:
 
     @cached_property
     def _prompts(self) -> list[Prompt]:
-        return bank.texts(Path(self.bank_path), "arena")
+        return bank.load_referenced_texts(Path(self.bank_path), "arena")
 
     @cached_property
     def _anchors(self) -> list[GradedProbe]:
@@ -108,7 +108,9 @@ class Simulated:
         level  that of the baseline, or the mean of the anchors
         """
         probes = sorted([*self._anchors, *placed], key=lambda probe: probe.entrant_id)
-        points = POINTS * true_abilities(self._measure_worth(probes))
+        points = POINTS_PER_LOG_ODDS * compute_true_abilities(
+            self._measure_worth(probes)
+        )
         names = [probe.entrant_id for probe in probes]
         fixed = [baseline] if baseline else [a.entrant_id for a in self._anchors]
         return Leaderboard(
@@ -125,7 +127,7 @@ class Simulated:
         for prompt in self._prompts:
             reference_words = content_words(prompt.gold_answer or "")
             answers = [probe.answer(prompt) for probe in probes]
-            answer_words = [content_words(without_hedges(answer)) for answer in answers]
+            answer_words = [content_words(remove_hedges(answer)) for answer in answers]
             shares = [
                 len(reference_words & words) / len(reference_words)
                 for words in answer_words
@@ -137,7 +139,7 @@ class Simulated:
 
 
 @dataclass(kw_only=True)
-class Assumed(Simulated):
+class AssumedVotes(SimulatedVotes):
     """Battles of assumed lengths, in place of a data set that is not here: enough to count what a placement asks.
 
     n_models  that meet each other in turn
@@ -174,7 +176,7 @@ def _make_filler(name: str, n_chars: int) -> str:
     return (sentence * (n_chars // len(sentence) + 1))[:n_chars]
 
 
-def true_abilities(worth: Array) -> Array:
+def compute_true_abilities(worth: Array) -> Array:
     """Return Bradley-Terry abilities (models,) on the expected scores of all pairs and prompts.
 
     worth  (models, prompts)
@@ -187,4 +189,4 @@ def true_abilities(worth: Array) -> Array:
     expected = scipy.special.expit(gap[..., None] + liking) @ (weight / weight.sum())
     wins = expected.mean(axis=2)
     np.fill_diagonal(wins, 0.0)
-    return abilities(wins)
+    return fit_abilities(wins)

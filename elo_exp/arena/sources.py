@@ -18,20 +18,20 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from elo_exp.arena.simulated import Assumed, Simulated
+from elo_exp.arena.simulated import AssumedVotes, SimulatedVotes
 from elo_exp.data import tables
 from elo_exp.data.battles import Battles
-from elo_exp.data.formats import WORDS, MalformedError
-from elo_exp.data.formats.votes import flagged
-from elo_exp.data.writing_style import counts
-from elo_exp.files import foreign
+from elo_exp.data.formats import WINNER_WORDS, MalformedError
+from elo_exp.data.formats.votes import read_flags
+from elo_exp.data.writing_style import count_style
+from elo_exp.files import report_read_errors
 from elo_exp.models import checkpoints
-from elo_exp.records import Battle, UserError, fingerprint
+from elo_exp.records import Battle, UserError, make_fingerprint
 from elo_exp.types import Count, Natural, Positive
 
 logger = logging.getLogger(__name__)
 
-At = tuple[int, int]  # number of the file, and of the row in it, from 0
+RowLocation = tuple[int, int]  # number of the file, and of the row in it, from 0
 Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
 _PATH_BY_CONDITION = {"hard": "category_tag.criteria_v0.1"}
@@ -80,7 +80,7 @@ class ArenaSource:
     """Settings in conf/arena: files or a data set of human battles, and which of them are read."""
 
     name: str
-    simulated: Simulated | None  # in place of a path
+    simulated: SimulatedVotes | None  # in place of a path
     path: str | None
     dataset: str | None
     revision: str | None
@@ -134,7 +134,7 @@ class Arena:
 
     name: str
     battles: Battles
-    at: list[At]  # where in the source each battle stands
+    at: list[RowLocation]  # where in the source each battle stands
     held_out: Battles  # those of the models that are left out
     n_rows: int  # of the source
     dropped: Mapping[str, int]  # rows left out, by the reason
@@ -168,17 +168,17 @@ _COLUMNS_OF_SIMULATED_VOTES = ArenaColumns(
 
 
 class _Row(NamedTuple):
-    at: At
+    at: RowLocation
     location: str  # file and line, or file and row: for messages
     values: Mapping[Any, Any]
     arena: ArenaSource  # one of a union
 
     def text(self, column: str) -> str | None:
         """What the row has in the column that the settings name so."""
-        return tables.text(self.values.get(getattr(self.arena.columns, column)))
+        return tables.to_text(self.values.get(getattr(self.arena.columns, column)))
 
 
-def check(arena: ArenaSource) -> None:
+def check_source(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or missing files."""
     for setting, member in arena.members.items():
         has_source = member.path is not None or member.dataset is not None
@@ -201,7 +201,7 @@ def check(arena: ArenaSource) -> None:
         _list_files(member)
 
 
-def input_paths(arena: ArenaSource) -> dict[str, Path]:
+def list_input_paths(arena: ArenaSource) -> dict[str, Path]:
     """Return the files of an arena and their folder; none of a data set, which has a revision."""
     paths = {}
     for setting, member in arena.members.items():
@@ -213,8 +213,8 @@ def input_paths(arena: ArenaSource) -> dict[str, Path]:
     return paths
 
 
-@foreign
-def read(
+@report_read_errors
+def read_arena(
     arena: ArenaSource, *, with_languages: bool = False, with_style: bool = False
 ) -> Arena:
     """Read the battles of one turn, in the chosen languages, that name two models and a winner.
@@ -229,7 +229,7 @@ def read(
         with_languages |= member.languages is not None
         hold_out |= {*member.hold_out}
     battles, held_out = list[Battle](), list[Battle]()
-    locations, languages = list[At](), list[str | None]()
+    locations, languages = list[RowLocation](), list[str | None]()
     dropped, language_counts = Counter[str](), Counter[str]()
     arena_by_content: dict[str, ArenaSource] = {}  # by the content of a battle
     for row in _read_rows(arena):
@@ -274,7 +274,7 @@ def read(
         )
     left_out = f"; left out: {reasons}" if reasons else ""
     n, text = len(battles), "arena %s: %d battles of %d rows%s"
-    if not isinstance(arena.simulated, Assumed):
+    if not isinstance(arena.simulated, AssumedVotes):
         logger.info(text, arena.title, n, n_rows, left_out)
     if unknown_models := hold_out.difference(*(battle.models for battle in held_out)):
         raise UserError(
@@ -291,7 +291,7 @@ def read(
     )
 
 
-def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
+def assume_battles(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
     """Return battles of assumed lengths where a data set cannot be loaded; None where all are here.
 
     n_models  of the anchors that are assumed
@@ -307,7 +307,7 @@ def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
                 raise
             chars = asdict(member.assumed_chars)
             n_votes = arena.n_battles + arena.n_calibration
-            stand_in = Assumed(
+            stand_in = AssumedVotes(
                 n_votes=n_votes, seed=0, bank_path="", n_models=n_models, **chars
             )
             logger.warning(
@@ -333,11 +333,11 @@ def assumed(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
     return None
 
 
-def texts(
-    arena: ArenaSource, at: Collection[At]
-) -> tuple[dict[At, Texts], dict[At, str]]:
+def read_texts(
+    arena: ArenaSource, at: Collection[RowLocation]
+) -> tuple[dict[RowLocation, Texts], dict[RowLocation, str]]:
     """Return what was asked and answered in battles; and of the others why none can be judged."""
-    usable, unusable = dict[At, Texts](), dict[At, str]()
+    usable, unusable = dict[RowLocation, Texts](), dict[RowLocation, str]()
     for row in _read_rows(arena, at):
         texts = _read_texts(row)
         if not _has_context(row):
@@ -351,7 +351,7 @@ def texts(
     return usable, unusable
 
 
-def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
+def read_questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
     """Yield language and first words of the user where a row has them and meets arena.where."""
     for row in _read_rows(arena):
         if _meets_conditions(row) and _has_context(row):
@@ -402,7 +402,9 @@ def _download(
     return sorted(files)
 
 
-def _read_rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator[_Row]:
+def _read_rows(
+    arena: ArenaSource, at: Collection[RowLocation] | None = None
+) -> Iterator[_Row]:
     """Yield the rows of all arenas in a union, in the order of the sources.
 
     at  those to read; None: all
@@ -432,14 +434,14 @@ def _read_rows(arena: ArenaSource, at: Collection[At] | None = None) -> Iterator
                     column_by_setting[f"where.{path}"] = _PATH_BY_CONDITION.get(
                         path, path
                     ).partition(".")[0]
-            location, first_row = next(tables.rows(source), ("", {}))
+            location, first_row = next(tables.read_rows(source), ("", {}))
             for name, column in column_by_setting.items():
                 if first_row and column not in (None, *first_row):
                     raise UserError(
                         f"{location}: has no column {column!r} (found {', '.join(first_row)}). Name it "
                         f"with {setting}.{name}, or set that to null where there is none."
                     )
-            rows = tables.rows(source, {*column_by_setting.values()})
+            rows = tables.read_rows(source, {*column_by_setting.values()})
         else:
             rows = (("simulated", vote) for vote in source.votes)
         for i, (location, values) in enumerate(rows):
@@ -462,15 +464,20 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
     c = row.arena.columns
     try:
         flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
-        winner = flagged(row.values, flags)
+        winner = read_flags(row.values, flags)
     except MalformedError as error:
         raise UserError(f"{row.location}: {error}") from None
     word = row.text("winner")
     if winner is None and word is not None:
-        winner_by_word = {a: "model_a", b: "model_b", **WORDS, **row.arena.winners}
+        winner_by_word = {
+            a: "model_a",
+            b: "model_b",
+            **WINNER_WORDS,
+            **row.arena.winners,
+        }
         if word not in winner_by_word:
             raise UserError(
-                f"{row.location}: {c.winner} is {word!r}. Expected {', '.join(WORDS)}, {a!r} or {b!r}. "
+                f"{row.location}: {c.winner} is {word!r}. Expected {', '.join(WINNER_WORDS)}, {a!r} or {b!r}. "
                 f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such "
                 "rows out."
             )
@@ -482,7 +489,7 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
         return "of several turns" if n_turns else "without a message of the user"
     row_id = "row-{}-{}".format(*row.at)
     answers = _read_texts(row)[1:] if with_style else (None, None)
-    style_a, style_b = (None if text is None else counts(text) for text in answers)
+    style_a, style_b = (None if text is None else count_style(text) for text in answers)
     return Battle(
         model_a=a,
         model_b=b,
@@ -554,8 +561,8 @@ def _fingerprint_content(row: _Row, battle: Battle) -> str:
     """Return a fingerprint of models and texts, or of the row's location if a text is missing."""
     prompt, *answers = [text and text.strip() for text in _read_texts(row)]
     if prompt is None or None in answers:
-        return fingerprint(list(row.at))
-    return fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
+        return make_fingerprint(list(row.at))
+    return make_fingerprint([prompt, sorted(zip(battle.models, answers, strict=True))])
 
 
 def _read_texts(row: _Row) -> list[str | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from elo_exp.analysis.conclusions import Reason
 from elo_exp.arrays import Array
 from elo_exp.data.conversations import own_words
-from elo_exp.data.writing_style import FEATURES, counts
+from elo_exp.data.writing_style import FEATURES, count_style
 from elo_exp.records import Comparison, Record
 
 # In standard deviations between anchors. At 1.5 intervals still cover the truth in 95% of draws if the judge likes the
@@ -66,14 +66,14 @@ class StyleDistance(Record):
         return [Reason(name="style", value=self.distance[self.farthest], about=about)]
 
 
-def styles_of(comparisons: Iterable[Comparison]) -> Styles:
+def count_styles(comparisons: Iterable[Comparison]) -> Styles:
     """Count the style of each answer that a judge compared, once, by model."""
     texts = defaultdict[str, dict[tuple[str, int], str]](dict)
     for c in comparisons:
         texts[c.entrant_a][c.prompt_id, c.draw_a] = own_words(c, c.response_a)
         texts[c.entrant_b][c.prompt_id, c.draw_b] = own_words(c, c.response_b)
     return {
-        model: [counts(text) for text in answers.values()]
+        model: [count_style(text) for text in answers.values()]
         for model, answers in texts.items()
     }
 

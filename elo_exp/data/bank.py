@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
 
 from elo_exp.data import bank_formats, fields, inspect_log, tables
-from elo_exp.data.answers import reference_of
+from elo_exp.data.answers import parse_reference
 from elo_exp.data.tables import Row
-from elo_exp.files import checked, foreign, read_texts, sendable
-from elo_exp.records import Prompt, UserError, canonical_json, fingerprint
+from elo_exp.files import check_sendable, read_texts, report_read_errors, validate
+from elo_exp.records import Prompt, UserError, canonical_json, make_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _FIELDS_HINT = (
 )
 # A row of a bank of ours has these, and text or messages
 _NATIVE_FIELDS = {"prompt_id", "source", "subject"}
-OWN = "own"  # source and subject of a prompt that has none
+DEFAULT_SOURCE = "own"  # source and subject of a prompt that has none
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -48,7 +48,7 @@ class _ConversationRow(_PromptRow):
     gold_answer: _Text | list[Any] | None = None
 
 
-def load(path: Path, *, history: bool = False) -> list[Prompt]:
+def load_bank(path: Path, *, history: bool = False) -> list[Prompt]:
     """Load every prompt of a bank, in file order.
 
     A row with prompt_id, source, subject, and text or messages, is read by these names. Others are in a form of
@@ -60,13 +60,13 @@ def load(path: Path, *, history: bool = False) -> list[Prompt]:
     return [prompt for prompt, _ in _load_rows(path, history=history)]
 
 
-def texts(path: Path, purpose: str) -> list[Prompt]:
+def load_referenced_texts(path: Path, purpose: str) -> list[Prompt]:
     """Load the prompts that have a reference, for a simulation.
 
     purpose  the simulation, as an error names it
     Raises UserError for a conversation.
     """
-    prompts = [prompt for prompt in load(path) if prompt.gold_answer]
+    prompts = [prompt for prompt in load_bank(path) if prompt.gold_answer]
     for prompt in prompts:
         if prompt.messages:
             raise UserError(
@@ -76,7 +76,7 @@ def texts(path: Path, purpose: str) -> list[Prompt]:
     return prompts
 
 
-@foreign
+@report_read_errors
 def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
     """Return every prompt with its row."""
     prompt_rows: list[tuple[Prompt, Row]] = []
@@ -86,7 +86,7 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
     for location, row in _read_rows(path):
         prompt = _parse_prompt(row, location, history=history)
         if (earlier := locations.setdefault(prompt.prompt_id, location)) != location:
-            has_no_id = fields.first(row, (*fields.ID, "custom_id")) is None
+            has_no_id = fields.first_value(row, (*fields.ID, "custom_id")) is None
             raise UserError(
                 f"{location}: the prompt of {earlier} again. Remove one of them, or give each a "
                 "prompt_id."
@@ -113,46 +113,46 @@ def _parse_prompt(row: Row, location: str, *, history: bool) -> Prompt:
         raise UserError(f"{location}: has text and messages. Give one.")
     native_row = dict(row)
     if not row.keys() >= _NATIVE_FIELDS or not row.keys() & {"text", "messages"}:
-        recognised_row = bank_formats.fields_of(row, location, history=history)
+        recognised_row = bank_formats.parse_row(row, location, history=history)
         native_row = recognised_row or _translate_row(row, location)
     if "messages" not in native_row:
-        checked(_TextRow, native_row, location, _FIELDS_HINT)
+        validate(_TextRow, native_row, location, _FIELDS_HINT)
         return Prompt.from_dict(native_row)
     if "prompt_id" not in native_row:
         native_row["prompt_id"] = _hash_messages(native_row["messages"])
-    native_row = {"source": OWN, "subject": OWN, **native_row}
-    checked(_ConversationRow, native_row, location, _FIELDS_HINT)
-    return bank_formats.conversation(native_row, location)
+    native_row = {"source": DEFAULT_SOURCE, "subject": DEFAULT_SOURCE, **native_row}
+    validate(_ConversationRow, native_row, location, _FIELDS_HINT)
+    return bank_formats.parse_conversation(native_row, location)
 
 
 def _hash_messages(messages: Sequence[Any]) -> str:
     """Return an id for messages that have none; one text has the same id with and without messages."""
     match messages:
         case [{"role": "user", "content": str(text)}]:
-            return hashed(text)
-    return bank_formats.hashed(messages)
+            return hash_text(text)
+    return bank_formats.hash_messages(messages)
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the rows of a bank: JSON lines or, if its name does not end so, any table or the samples of a log."""
     if ".jsonl" in path.suffixes:
         return read_texts(path)
-    if inspect_log.is_one(path):
-        return sendable(_read_samples(path))
-    if tables.shape(path) in ("lines", "object"):
+    if inspect_log.is_inspect_log(path):
+        return check_sendable(_read_samples(path))
+    if tables.detect_shape(path) in ("lines", "object"):
         return read_texts(path)
-    return sendable(
+    return check_sendable(
         (
             location,
             {name: value for name, value in row.items() if value not in (None, "")},
         )
-        for location, row in tables.rows(path)
+        for location, row in tables.read_rows(path)
     )
 
 
 def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the questions of a log of Inspect; metadata are columns, unless they are lists or objects."""
-    log = inspect_log.read(path)
+    log = inspect_log.read_log(path)
     seen_ids = set[str]()
     for sample in log.samples():
         key = str(sample.row.get("id"))
@@ -163,14 +163,14 @@ def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
         scalars = {
             k: x for k, x in metadata.items() if isinstance(x, str | int | float)
         }
-        reference = reference_of(sample.row.get("target"))
+        reference = parse_reference(sample.row.get("target"))
         yield (
             sample.place,
             {
                 **{k: x for k, x in scalars.items() if k not in ("text", "tags")},
                 "prompt_id": key,
                 "source": str(log.task),
-                "subject": OWN,
+                "subject": DEFAULT_SOURCE,
                 "messages": [message.to_dict() for message in sample.question],
                 "expected_behavior": None,
                 "gold_answer": reference,
@@ -180,20 +180,20 @@ def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _translate_row(row: Row, location: str) -> dict[str, Any]:
     """Return a row written for another program under the names of our banks."""
-    text = row["text"] if "text" in row else fields.prompt_of(row)
+    text = row["text"] if "text" in row else fields.find_prompt(row)
     if text is None:
         tables.refuse_trace(location, row.keys())
         raise UserError(
             f"{location}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
             "text."
         )
-    key = fields.first(row, fields.ID)
+    key = fields.first_value(row, fields.ID)
     if key is None:
-        key = hashed(text) if isinstance(text, str) else None
+        key = hash_text(text) if isinstance(text, str) else None
     native_row = {
         "prompt_id": str(key) if isinstance(key, int) else key,
-        "source": fields.first(row, fields.SOURCE) or OWN,
-        "subject": fields.first(row, ("subject",)) or OWN,
+        "source": fields.first_value(row, fields.SOURCE) or DEFAULT_SOURCE,
+        "subject": fields.first_value(row, ("subject",)) or DEFAULT_SOURCE,
         "text": text,
         "gold_answer": _find_reference(row),
         "expected_behavior": row.get("expected_behavior"),
@@ -204,7 +204,7 @@ def _translate_row(row: Row, location: str) -> dict[str, Any]:
 
 def _find_reference(row: Row) -> Any:
     """Return the reference of a row: of several turns that of the first; a number as text."""
-    reference = fields.first(row, fields.REFERENCE)
+    reference = fields.first_value(row, fields.REFERENCE)
     if isinstance(reference, list):
         reference = (
             reference[0] or None if len(reference) == 1 or "turns" in row else None
@@ -212,9 +212,9 @@ def _find_reference(row: Row) -> Any:
     return str(reference) if isinstance(reference, int | float) else reference
 
 
-def hashed(text: str) -> str:
+def hash_text(text: str) -> str:
     """Return the id of a prompt that has none: of its text, whatever the white space."""
-    return hashlib.sha256(fields.folded(text).encode()).hexdigest()[:12]
+    return hashlib.sha256(fields.fold_spaces(text).encode()).hexdigest()[:12]
 
 
 @cache
@@ -223,7 +223,7 @@ def _warn_once(line: str) -> None:
     logger.warning("warning: %s", line)
 
 
-def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, str]:
+def read_column(path: Path, column: str, *, setting: str = "stratum") -> dict[str, str]:
     """Return each prompt's value of a column, by prompt_id.
 
     setting  that names it, in a message
@@ -232,7 +232,7 @@ def strata(path: Path, column: str, *, setting: str = "stratum") -> dict[str, st
     """
     rows = _load_rows(path)
     if not any(column in row for _, row in rows):
-        if (setting, column) == ("prompts.cluster", fields.CLUSTER):
+        if (setting, column) == ("prompts.cluster", fields.CLUSTER_FIELD):
             return {}
         column_names = ", ".join(sorted({name for _, row in rows for name in row}))
         raise UserError(
@@ -250,7 +250,7 @@ def has_column(path: Path, column: str) -> bool:
     return any(column in row for _, row in _load_rows(path))
 
 
-def clusters(
+def merge_clusters(
     prompts: Sequence[Prompt], named_clusters: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the cluster of each prompt that belongs with others, by prompt_id: a named one, or that of its text.
@@ -261,9 +261,9 @@ def clusters(
     """
     ids_by_text = defaultdict[str, list[str]](list)
     for prompt in prompts:
-        key = fields.folded(canonical_json(prompt.content))
+        key = fields.fold_spaces(canonical_json(prompt.content))
         if not prompt.messages:
-            key = fields.folded(prompt.text)
+            key = fields.fold_spaces(prompt.text)
         if prompt.prompt_id not in ids_by_text[key]:
             ids_by_text[key].append(prompt.prompt_id)
     cluster_of = {name: str(group) for name, group in named_clusters.items()}
@@ -285,7 +285,7 @@ def clusters(
     return cluster_of
 
 
-def select(
+def sample_strata(
     prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed: int
 ) -> list[Prompt]:
     """Sample so many prompts of each source, in bank order; the whole bank without strata.
@@ -310,7 +310,7 @@ def select(
     return [prompt for i, prompt in enumerate(prompts) if i in chosen_indices]
 
 
-def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
+def sample_prompts(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
     """Take so many prompts, drawn by a hash of their ids, in their order; all where n is None.
 
     Of a larger n those of a smaller one are part: more later pay for the new ones only.
@@ -320,6 +320,6 @@ def draw(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
         raise UserError(
             f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
         )
-    sample = sorted(prompts, key=lambda prompt: fingerprint(prompt.prompt_id))[:n]
+    sample = sorted(prompts, key=lambda prompt: make_fingerprint(prompt.prompt_id))[:n]
     chosen_ids = {prompt.prompt_id for prompt in sample}
     return [prompt for prompt in prompts if prompt.prompt_id in chosen_ids]

@@ -11,12 +11,12 @@ from elo_exp.data.tables import Row
 from elo_exp.records import Message, Prompt, UserError, canonical_json
 
 _ID_FIELDS = (*fields.ID, "custom_id")
-Found = dict[
+BankFields = dict[
     str, Any
 ]  # the fields of a bank's row, prompt_id among them where there is one
 
 
-def fields_of(row: Row, location: str, *, history: bool) -> Found | None:
+def parse_row(row: Row, location: str, *, history: bool) -> BankFields | None:
     """Return the fields of a bank's row from one in a public form; None for one in another.
 
     history  of an arena's conversation, keep what model_a said, and ask the last turn
@@ -42,7 +42,7 @@ def fields_of(row: Row, location: str, *, history: bool) -> Found | None:
     if isinstance(prompt, list) and prompt:
         return _parse_messages(row, prompt, location)
     if isinstance(messages := _parse_list(row.get("messages")), list) and messages:
-        is_text = isinstance(fields.prompt_of(row), str)
+        is_text = isinstance(fields.find_prompt(row), str)
         return None if is_text else _parse_messages(row, messages, location)
     return None
 
@@ -56,7 +56,7 @@ def _is_text_list(value: Any) -> TypeGuard[list[str]]:
     )
 
 
-def _parse_mt_bench(row: Row, turns: Sequence[str]) -> Found:
+def _parse_mt_bench(row: Row, turns: Sequence[str]) -> BankFields:
     """github.com/lm-sys/FastChat, fastchat/llm_judge/data/mt_bench/question.jsonl.
 
     The id is that of the file, under which answers to first turns are stored, and FastChat's own answers stand.
@@ -71,7 +71,7 @@ def _parse_mt_bench(row: Row, turns: Sequence[str]) -> Found:
     }
 
 
-def _parse_arena(row: Row, turns: Any, location: str, *, history: bool) -> Found:
+def _parse_arena(row: Row, turns: Any, location: str, *, history: bool) -> BankFields:
     """huggingface.co/datasets/lmarena-ai/arena-human-preference-140k and those before it.
 
     Later turns of a user answer another model's words, so the first alone is asked, but with `history`.
@@ -97,13 +97,13 @@ def _parse_arena(row: Row, turns: Any, location: str, *, history: bool) -> Found
     }
 
 
-def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> Found:
+def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> BankFields:
     """Messages of OpenAI's Chat Completions; a last one of the assistant is the reference."""
     *question_messages, last = messages
     is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
     if not is_answered or last.get("tool_calls") or not question_messages:
         return {**_read_metadata(row, messages), "messages": messages}
-    if fields.first(row, fields.REFERENCE) is not None:
+    if fields.first_value(row, fields.REFERENCE) is not None:
         raise UserError(
             f"{location}: has a reference, and messages that end with an assistant's. Give one."
         )
@@ -114,14 +114,14 @@ def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> Found:
     return {**bank_fields, "gold_answer": last.get("content")}
 
 
-def _read_metadata(row: Row, messages: Sequence[Any]) -> Found:
+def _read_metadata(row: Row, messages: Sequence[Any]) -> BankFields:
     """Return the fields of a row under the names in common use."""
-    key = fields.first(row, _ID_FIELDS)
+    key = fields.first_value(row, _ID_FIELDS)
     metadata = {
         "prompt_id": None if key is None else str(key),
-        "source": fields.first(row, fields.SOURCE),
+        "source": fields.first_value(row, fields.SOURCE),
         "subject": row.get("subject"),
-        "gold_answer": fields.first(row, fields.REFERENCE),
+        "gold_answer": fields.first_value(row, fields.REFERENCE),
         "expected_behavior": row.get("expected_behavior"),
         "tags": row.get("tags"),
     }
@@ -141,17 +141,17 @@ def _parse_list(value: Any) -> list[Any] | None:
 # Messages of a row
 
 
-def conversation(row: Mapping[str, Any], location: str) -> Prompt:
+def parse_conversation(row: Mapping[str, Any], location: str) -> Prompt:
     """Return the prompt of a row with `messages`.
 
     Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
     """
-    messages = trajectories.messages(row["messages"], location)
+    messages = trajectories.parse_messages(row["messages"], location)
     fault = _find_fault(messages)
     gold = row.get("gold_answer")
     texts = gold if isinstance(gold, list) else [gold]
     turns = [text or "" for text in texts] if any(texts) else []
-    n = len(conversations.asked(messages))
+    n = len(conversations.question_indices(messages))
     if not fault and turns and len(turns) != n:
         s = "s" if turns[1:] else ""
         fault = f"gold_answer has {len(turns)} text{s} for {n} turns."
@@ -169,10 +169,10 @@ def conversation(row: Mapping[str, Any], location: str) -> Prompt:
         tags=tuple(row.get("tags") or ()),
         messages=messages,
     )
-    return conversations.with_reference(prompt)
+    return conversations.add_reference(prompt)
 
 
-def hashed(messages: Sequence[Any]) -> str:
+def hash_messages(messages: Sequence[Any]) -> str:
     """Return the id of messages that have none: 12 digits of their content."""
     return hashlib.sha256(canonical_json(messages).encode()).hexdigest()[:12]
 

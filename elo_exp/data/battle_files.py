@@ -15,15 +15,15 @@ import numpy as np
 
 from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, tables
-from elo_exp.data.bank import hashed
-from elo_exp.data.battles import UNNAMED, Battles
-from elo_exp.data.fields import look_alike
-from elo_exp.data.formats import WORDS, Format, MalformedError, Rows
+from elo_exp.data.bank import hash_text
+from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.fields import describe_alike
+from elo_exp.data.formats import WINNER_WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.data.tables import (
-    BLANKS,
+    BLANK_FIELDS,
     Cell,
-    Coded,
+    CodedBattles,
     Codes,
     Frame,
     Nested,
@@ -31,15 +31,15 @@ from elo_exp.data.tables import (
     Source,
 )
 from elo_exp.data.writing_style import FEATURES
-from elo_exp.files import foreign
+from elo_exp.files import report_read_errors
 from elo_exp.records import Battle, MissingBattle, UserError
 
 logger = logging.getLogger(__name__)
 
 REQUIRED = ("model_a", "model_b", "winner")
-IDS = ("model_a", "model_b", "question_id")  # columns of names
-OF_WINNERS = ("winner", "verdict_ab", "verdict_ba")  # columns that hold words
-NAMES = (
+ID_COLUMNS = ("model_a", "model_b", "question_id")  # columns of names
+WINNER_COLUMNS = ("winner", "verdict_ab", "verdict_ba")  # columns that hold words
+FIELDS = (
     *REQUIRED,
     "source",
     "question_id",
@@ -52,7 +52,13 @@ NAMES = (
     "cluster",
 )
 # columns that hold the text of a question; of a conversation, its first message
-TEXTS = ("prompt", "question", "instruction", "conversation_a", "conversation")
+QUESTION_TEXT_COLUMNS = (
+    "prompt",
+    "question",
+    "instruction",
+    "conversation_a",
+    "conversation",
+)
 _OPTIONAL_COLUMNS = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")
 # Not a column of the file: why a row is malformed
 _MALFORMED_COLUMN = "\0malformed"
@@ -61,7 +67,7 @@ _USED, _FILTERED, _INVALID, _DROPPED, _REFUSED = range(len(_ROW_STATUSES))
 # No model is named by one of the private characters from here on
 _FIRST_PRIVATE_CHARACTER = 0xE000
 # Bytes of a file, were it text, from which on importing DuckDB takes less time than rows
-LARGE = 1_000_000
+MIN_DUCKDB_BYTES = 1_000_000
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_NAME_CHARS = 200
 _METADATA_FIELDS = ("dimension", "judge_model", "source")
@@ -94,7 +100,7 @@ def recognise(
     return formats.recognise(path, name)
 
 
-@foreign
+@report_read_errors
 def read(
     path: Source,
     *,
@@ -118,7 +124,7 @@ def read(
     return battles, facts
 
 
-@foreign
+@report_read_errors
 def read_with_missing(
     path: Source,
     *,
@@ -204,7 +210,7 @@ def read_with_missing(
     missing = [battle for file in files for battle in file.missing]
     if n_blank := sum(len(battle.lacking) for battle in missing):
         notes["blank answers"] = f"{n_blank:,}"
-    return battles, formats.facts(path, file_format, rows, notes=notes), missing
+    return battles, formats.log_facts(path, file_format, rows, notes=notes), missing
 
 
 class _BattleFile:
@@ -235,8 +241,8 @@ class _BattleFile:
         )
         self.pooled, self.fields = set[str | None](), dict[str, str]()
         self.missing: list[MissingBattle] = []
-        self.present = present = tables.keys(path)
-        for name in NAMES:
+        self.present = present = tables.read_keys(path)
+        for name in FIELDS:
             requested, default = columns.get(name), None if name == "score" else name
             if name == requested == "count" and file_format.fields:
                 continue
@@ -255,16 +261,17 @@ class _BattleFile:
                     f"battles_columns.{name}=COLUMN."
                 )
         sides = {self.fields["model_a"]: "model_a", self.fields["model_b"]: "model_b"}
-        self.words: dict[str, str | None] = {**WORDS, **sides}
+        self.words: dict[str, str | None] = {**WINNER_WORDS, **sides}
         if not file_format.fields:
             self.words |= {
-                word: meaning and WORDS[meaning] for word, meaning in values.items()
+                word: meaning and WINNER_WORDS[meaning]
+                for word, meaning in values.items()
             }
 
         self.columns = {name: name for name in _OPTIONAL_COLUMNS} | self.fields
         texts = [
             name
-            for name in TEXTS
+            for name in QUESTION_TEXT_COLUMNS
             if name in present and name not in self.fields.values()
         ]
         if texts:
@@ -274,7 +281,7 @@ class _BattleFile:
         if file_format.fields:
             self.columns["malformed"] = _MALFORMED_COLUMN
         if present.issuperset(file_format.answer_columns):
-            self.columns |= zip(BLANKS, file_format.answer_columns, strict=True)
+            self.columns |= zip(BLANK_FIELDS, file_format.answer_columns, strict=True)
 
     def has(self, field: str) -> bool:
         """Whether there is a column of this field."""
@@ -284,24 +291,24 @@ class _BattleFile:
         """Yield the completed rows with their locations. Raises UserError for a row that cannot be read."""
         file_format = self.format
         needed_columns = None if file_format.fields else set(self.columns.values())
-        rows: Rows = tables.rows(self.path, needed_columns)
+        rows: Rows = tables.read_rows(self.path, needed_columns)
         for location, row in file_format.join(rows) if file_format.join else rows:
             try:
                 yield location, file_format.complete(row) if file_format.fields else row
             except MalformedError as error:
                 yield location, {_MALFORMED_COLUMN: str(error)}
 
-    def read_coded(self) -> tuple[Coded, UserError | None]:
+    def read_coded(self) -> tuple[CodedBattles, UserError | None]:
         """Return all rows; or those before the first unreadable one, and its error."""
         is_plain = not (self.format.fields or self.format.join)
         if isinstance(self.path, Frame):
             source = self.path if is_plain else self.rows()
-            return tables.coded_rows(source, self.columns)
-        if is_plain and tables.weight(self.path) >= LARGE:
-            coded = tables.coded(self.path, self.columns)
+            return tables.encode_rows(source, self.columns)
+        if is_plain and tables.estimate_text_bytes(self.path) >= MIN_DUCKDB_BYTES:
+            coded = tables.read_by_columns(self.path, self.columns)
             if coded is not None:
                 return coded, None
-        return tables.coded_rows(self.rows(), self.columns)
+        return tables.encode_rows(self.rows(), self.columns)
 
     def read_battles(self, on_error: str) -> Battles:
         """Return the battles in file order. Raises UserError for the first row that stops the reading."""
@@ -340,7 +347,7 @@ class _BattleFile:
             coded, rows, kind_of, names, questions, is_missing, status == _USED
         )
         used = np.flatnonzero(status == _USED)
-        self.kinds, kind = tables.by_appearance(outcomes, kind_of[used])
+        self.kinds, kind = tables.renumber_by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
             Battles.from_rows(self.kinds).select(kind),
             models=tuple(names),
@@ -377,7 +384,7 @@ class _BattleFile:
 
     def find_missing(
         self,
-        coded: Coded,
+        coded: CodedBattles,
         rows: Sequence[Row],
         kind_of: Codes,
         names: Sequence[str],
@@ -398,7 +405,7 @@ class _BattleFile:
         clusters, cluster = coded.prompts.get("cluster", no_cells)
         _, number = _intern_names(map(_to_model_name, coded.names))
         is_blank_of = np.array(
-            [[bool(row.get(name)) for name in BLANKS] for row in rows], dtype=bool
+            [[bool(row.get(name)) for name in BLANK_FIELDS] for row in rows], dtype=bool
         ).reshape(-1, 2)
         is_blank = is_blank_of[kind_of]
         is_blank &= not is_blank.all()  # such a file keeps no answers
@@ -427,7 +434,7 @@ class _BattleFile:
             missing.append(battle)
         return missing
 
-    def add_units(self, battles: Battles, coded: Coded, used: Index) -> Battles:
+    def add_units(self, battles: Battles, coded: CodedBattles, used: Index) -> Battles:
         """Add what prompts have in common: a named cluster, or the text of the question.
 
         A battle that names no question is on that of its text. If neither names one, all such battles of a file that
@@ -436,7 +443,7 @@ class _BattleFile:
         texts = coded.prompts.get("question_text")
         if texts is not None:
             text_hashes, number = _intern_names(
-                None if (text := _to_text(cell)) is None else hashed(text)
+                None if (text := _to_text(cell)) is None else hash_text(text)
                 for cell in texts[0]
             )
             text_code = number[texts[1][used]]
@@ -461,10 +468,10 @@ class _BattleFile:
         if 0 < n_lacking < battles.total() and battles.count is None:
             is_unnamed = battles.units() >= battles.n_named_units
             code = np.where(is_unnamed, 0, -1).astype(np.int32)
-            battles = battles.with_cluster_codes([UNNAMED], code)
+            battles = battles.with_cluster_codes([UNNAMED_CLUSTER], code)
         return battles
 
-    def expand_kinds(self, coded: Coded) -> tuple[list[Row], Codes]:
+    def expand_kinds(self, coded: CodedBattles) -> tuple[list[Row], Codes]:
         """Return the distinct rows up to the names of their models, and the code (n,) of each row.
 
         A row whose winner may be a word or a name keeps its own names.
@@ -545,7 +552,7 @@ class _BattleFile:
     def parse_battle(self, row: Row) -> Battle | None:
         """Return a battle without its question; None if the judge gave no verdict."""
         _check_cells(row)
-        text = {name: _to_text(row.get(name)) for name in NAMES}
+        text = {name: _to_text(row.get(name)) for name in FIELDS}
         n, words = text["count"], self.words
         if n is None and self.has("count"):
             raise MalformedError(f"{self.fields['count']} is empty. {_EXPECTED_COUNT}")
@@ -578,7 +585,7 @@ class _BattleFile:
                 f"{self.path}: winner is {result!r}, which is the name of one model and the word "
                 "for another result. Rename the model."
             )
-        verdict_words = filter(None, (text[name] for name in OF_WINNERS))
+        verdict_words = filter(None, (text[name] for name in WINNER_COLUMNS))
         if any(words.get(word, "") is None for word in verdict_words):
             return None
         if winner is None:
@@ -634,11 +641,13 @@ class _BattleFile:
         sides = [self.fields["model_a"], self.fields["model_b"]]
         unknown = dict[str, None]()
         with suppress(UserError):  # the file may be damaged further down
-            rows = tables.rows(self.path, {column, *sides})
+            rows = tables.read_rows(self.path, {column, *sides})
             for _, row in itertools.islice(rows, _MAX_ROWS_SEARCHED_FOR_WORDS):
-                word = tables.text(row.get(column))
+                word = tables.to_text(row.get(column))
                 names = sides if field == "winner" else ()
-                if word and word not in (tables.text(row.get(name)) for name in names):
+                if word and word not in (
+                    tables.to_text(row.get(name)) for name in names
+                ):
                     unknown |= {word: None} if word not in self.words else {}
                 counts.update([word] if word else [])
         words = [word for word, _ in counts.most_common(_MAX_LISTED_WORDS)]
@@ -672,7 +681,7 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
             "with battles_columns.dimension=COLUMN, or pool them with "
             "battles_columns.dimension=null."
         )
-    warnings = look_alike(models)
+    warnings = describe_alike(models)
     rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMES_IN_WARNING]
     if len(rare) and battles.total() >= _MIN_BATTLES_FOR_RARE_NAMES:
         slips = _quote_names(models[i] for i in rare)
@@ -683,8 +692,8 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
             f"{n_unnamed} of {battles.total()} battles name no question, so that nobody knows how many prompts there are. "
             f"{setting}"
         )
-    if UNNAMED in battles.clusters:
-        is_unnamed = battles.units() == battles.clusters.index(UNNAMED)
+    if UNNAMED_CLUSTER in battles.clusters:
+        is_unnamed = battles.units() == battles.clusters.index(UNNAMED_CLUSTER)
         warnings.append(
             f"{battles.total_of(is_unnamed)} of {battles.total()} battles name no question, and count together as one "
             f"prompt. {setting}"
@@ -708,7 +717,7 @@ def _check_columns(files: Sequence[_BattleFile]) -> None:
             with_column, without_column = (
                 (first, file) if first.has(name) else (file, first)
             )
-            shapes = map(tables.shape, (first.path, file.path))
+            shapes = map(tables.detect_shape, (first.path, file.path))
             if name == "count" or "lines" not in shapes:
                 raise UserError(
                     f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
@@ -816,11 +825,11 @@ def _cluster_equal_texts(
     return battles.with_cluster_codes(names, np.where(is_shared, text_code, -1))
 
 
-def _hash_question(coded: Coded, n: int) -> str | None:
+def _hash_question(coded: CodedBattles, n: int) -> str | None:
     """Return the id of a row's question from its text, as `add_units` does; None if it has no text."""
     cells, codes = coded.prompts.get("question_text", ([None], np.zeros(n + 1, int)))
     text = _to_text(cells[codes[n]])
-    return None if text is None else hashed(text)
+    return None if text is None else hash_text(text)
 
 
 def _to_mask(values: Iterable[bool]) -> Mask:
@@ -831,13 +840,13 @@ def _to_text(value: Any) -> str | None:
     """Return a value of a file, or a cell of it, as text; a list or an object as JSON."""
     if isinstance(value, str):
         return value or None
-    value = tables.cell(value)
-    return value.text if isinstance(value, Nested) else tables.text(value)
+    value = tables.to_cell(value)
+    return value.text if isinstance(value, Nested) else tables.to_text(value)
 
 
 def _to_model_name(value: Cell) -> str | None:
     """Return the name of a model; None if the cell holds no name."""
-    text = None if isinstance(value, Nested) else tables.text(value)
+    text = None if isinstance(value, Nested) else tables.to_text(value)
     return text if text is not None and _is_name(text) else None
 
 
@@ -847,7 +856,7 @@ def _is_name(text: str) -> bool:
 
 def _intern_names(names: Iterable[str | None]) -> tuple[list[str], Codes]:
     """Return the distinct names, and the code of each name; -1 for None."""
-    distinct = tables.Distinct()
+    distinct = tables.CodeTable()
     codes = [-1 if name is None else distinct[name] for name in names]
     return list(distinct), np.array(codes, dtype=np.int32)
 

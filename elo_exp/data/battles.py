@@ -14,16 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, Mask, known, tally
-from elo_exp.data.pairing import outcome
-from elo_exp.data.writing_style import FEATURES, with_style
+from elo_exp.arrays import Array, Index, Mask, count_codes, none_if_nan
+from elo_exp.data.pairing import unswap_verdict
+from elo_exp.data.writing_style import FEATURES, add_style
 from elo_exp.records import WINNERS, Battle, Comparison, Judgment
 
 Codes = NDArray[np.int32]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
-OVERALL = "overall"  # the dimension of battles that name none
-UNNAMED = "no question named"  # the cluster of battles without a question among others
+OVERALL_DIMENSION = "overall"  # the dimension of battles that name none
+UNNAMED_CLUSTER = (
+    "no question named"  # the cluster of battles without a question among others
+)
 # Judge names that do not identify a person
 _ANONYMOUS_JUDGES = {
     "human",
@@ -285,7 +287,7 @@ class Battles:
         A name without battles has an empty value; battles without a dimension are `overall`.
         All share their codes of questions, so that prompts can be resampled jointly.
         """
-        labels = (*self.dimensions, OVERALL)
+        labels = (*self.dimensions, OVERALL_DIMENSION)
         codes, first_index = np.unique(self.dimension, return_index=True)
         code_of_label = {
             labels[code]: code for code in codes[np.argsort(first_index)].tolist()
@@ -350,7 +352,7 @@ class Battles:
         """Count the battles (m,) of each model."""
         sides = np.append(self.model_a, self.model_b)
         count = None if self.count is None else np.tile(self.count, 2)
-        return tally(sides, count, len(self.models))
+        return count_codes(sides, count, len(self.models))
 
     def style(self) -> Array:
         """Return the counts of style of both sides (n, 2, features); NaN where they are not known."""
@@ -393,7 +395,7 @@ class Battles:
         columns["equal_answers"] = (False, True), self.equal_answers.view("i1")
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)
-            columns["score"] = tuple(map(known, shares.tolist())), share
+            columns["score"] = tuple(map(none_if_nan, shares.tolist())), share
         for optional in _OPTIONAL_DEFAULTS:
             if (column := getattr(self, optional)) is not None:
                 values, codes = np.unique(column, return_inverse=True)
@@ -443,7 +445,7 @@ def _intern(
     return tuple(number), np.array(codes, dtype=np.int32)
 
 
-def from_judgments(
+def battles_from_judgments(
     judgments: Iterable[Judgment], comparisons: Sequence[Comparison] = ()
 ) -> list[Battle]:
     """Make one battle of each valid judgment, with the style of answers that are compared.
@@ -451,14 +453,14 @@ def from_judgments(
     A mirrored verdict is no second observation: it stands for the order that was judged.
     """
     battles = [_to_battle(judgment) for judgment in judgments if not judgment.invalid]
-    return with_style(battles, comparisons) if comparisons else battles
+    return add_style(battles, comparisons) if comparisons else battles
 
 
 def _to_battle(judgment: Judgment) -> Battle:
     winners = {"a": "model_a", "b": "model_b"}
     verdicts = {  # by whether model_b was shown first
         verdict.position_swap != verdict.mirrored: winners.get(
-            str(outcome(verdict)), "tie"
+            str(unswap_verdict(verdict)), "tie"
         )
         for verdict in reversed(judgment.orders)
     }

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from elo_exp.data.fields import folded
+from elo_exp.data.fields import fold_spaces
 from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 
@@ -25,7 +25,7 @@ _CALL_BLOCK = re.compile(r"^<call>.*?</call>$\n?", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class ViewSettings:
     """How much of an answer a judge is shown; conf/judged.yaml describes the fields."""
 
     view: View
@@ -35,7 +35,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes:
+class ViewOverrides:
     """What a rubric shows otherwise than judging.shown; None: as it says there."""
 
     view: View | None = None
@@ -43,7 +43,7 @@ class Changes:
     tool_chars: Count | None = None
     answer_chars: Count | None = None
 
-    def to(self, settings: Shown) -> Shown:
+    def to(self, settings: ViewSettings) -> ViewSettings:
         changes = {name: x for name, x in vars(self).items() if x is not None}
         return replace(settings, **changes)
 
@@ -51,7 +51,7 @@ class Changes:
 # What is asked
 
 
-def asked(messages: Sequence[Message]) -> list[int]:
+def question_indices(messages: Sequence[Message]) -> list[int]:
     """Return the places of the turns that are asked: user messages that no assistant message follows."""
     next_messages = [*messages[1:], None]
     return [
@@ -66,14 +66,14 @@ def asked(messages: Sequence[Message]) -> list[int]:
 
 def n_turns(prompt: Prompt) -> int:
     """Return how many turns of a prompt are asked."""
-    return len(asked(prompt.messages)) if prompt.messages else 1
+    return len(question_indices(prompt.messages)) if prompt.messages else 1
 
 
-def put(
+def insert_answers(
     messages: Sequence[Message], answers: Sequence[Sequence[Message]]
 ) -> tuple[Message, ...]:
     """Return what an entrant is sent for its next turn: all up to it, its own answers so far put in."""
-    places, sent_messages = asked(messages), list[Message]()
+    places, sent_messages = question_indices(messages), list[Message]()
     for i, message in enumerate(messages[: places[len(answers)] + 1]):
         sent_messages.append(message)
         if i in places[: len(answers)]:
@@ -81,9 +81,11 @@ def put(
     return tuple(sent_messages)
 
 
-def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
+def build_turn_prompt(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
     """Return the next turn of a conversation as a prompt of its own, after the answers to those before it."""
-    sent_messages = put(prompt.messages, [said(response) for response in answers])
+    sent_messages = insert_answers(
+        prompt.messages, [answer_messages(response) for response in answers]
+    )
     gold = prompt.gold_answer
     if prompt.gold_turns:
         gold = prompt.gold_turns[len(answers)] or None
@@ -96,13 +98,13 @@ def turn(prompt: Prompt, answers: Sequence[Response]) -> Prompt:
     )
 
 
-def said(response: Response) -> tuple[Message, ...]:
+def answer_messages(response: Response) -> tuple[Message, ...]:
     """Return what an entrant said, and what it was told meanwhile, as messages."""
     words = Message(role="assistant", content=response.response_text)
     return response.messages or (words,)
 
 
-def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
+def join_turns(prompt: Prompt, answers: Sequence[Response]) -> Response:
     """Put the answers to all turns of a conversation together.
 
     The last one has the final answer. A turn that did not end by itself gives the reason; what is recorded of the turns
@@ -110,10 +112,13 @@ def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
     """
     if len(answers) == 1:
         return answers[0]
-    places = pairwise(asked(prompt.messages))
-    messages = list(said(answers[0]))
+    places = pairwise(question_indices(prompt.messages))
+    messages = list(answer_messages(answers[0]))
     for (previous, current), response in zip(places, answers[1:], strict=True):
-        messages += [*prompt.messages[previous + 1 : current + 1], *said(response)]
+        messages += [
+            *prompt.messages[previous + 1 : current + 1],
+            *answer_messages(response),
+        ]
     reasons = [response.finish_reason for response in answers]
     unusual_reasons = [reason for reason in reasons if reason not in ("stop", None)]
     dollars = [response.diagnostics.get("dollars") for response in answers]
@@ -133,16 +138,16 @@ def joined(prompt: Prompt, answers: Sequence[Response]) -> Response:
     )
 
 
-def to_prompt(prompt: Prompt, response: Response) -> Response:
+def trim_to_prompt(prompt: Prompt, response: Response) -> Response:
     """Return a response whose messages are those after the first question of a prompt.
 
     Raises ValueError for messages that answer other turns than the prompt asks.
     """
-    turns = asked(prompt.messages)
+    turns = question_indices(prompt.messages)
     first_question = prompt.messages[: turns[0] + 1] if turns else ()
     texts = [m.content for m in first_question if m.role == "user"] or [prompt.text]
     later = [prompt.messages[i].content for i in turns[1:]]
-    messages = said(response)
+    messages = answer_messages(response)
     repeated_texts = [] if messages[0].role == "assistant" else texts
     questions = [m.content for m in messages if m.role == "user"]
     expected_questions = [*repeated_texts, *later]
@@ -152,7 +157,7 @@ def to_prompt(prompt: Prompt, response: Response) -> Response:
             f"has {n} turn{'s' * (n != 1)}. Expected {len(later) + 1}, which the prompt asks."
         )
     for n, pair in enumerate(zip(questions, expected_questions, strict=True), start=1):
-        if folded(pair[0]) != folded(pair[1]):
+        if fold_spaces(pair[0]) != fold_spaces(pair[1]):
             raise ValueError(
                 f"has {pair[0]!r:.80} as message {n} of the user. Expected {pair[1]!r:.80}, as in the bank."
             )
@@ -161,7 +166,7 @@ def to_prompt(prompt: Prompt, response: Response) -> Response:
     return replace(response, messages=messages[start:])
 
 
-def final(messages: Sequence[Message]) -> str:
+def final_answer(messages: Sequence[Message]) -> str:
     """Return the final answer: the words that the last turn ends with; empty where it ends otherwise."""
     last = messages[-1] if messages else None
     is_words = last is not None and last.role == "assistant" and not last.tool_calls
@@ -172,14 +177,14 @@ def final(messages: Sequence[Message]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AnswerView:
     """An answer as a judge may be shown it.
 
     messages  what of it is shown, before anything is left out
     """
 
     messages: tuple[Message, ...]
-    shown: Shown
+    shown: ViewSettings
 
     @property
     def words(self) -> str | None:
@@ -226,48 +231,48 @@ class Answer:
         return lines, is_cut or bool(left_out)
 
 
-def answer(response: Response, settings: Shown) -> Answer:
+def view_answer(response: Response, settings: ViewSettings) -> AnswerView:
     """Return an answer as a judge may be shown it."""
     messages = response.messages
     later = [i for i, message in enumerate(messages) if message.role == "user"]
     if settings.turns is not None and len(later) >= settings.turns:
         messages = messages[: later[settings.turns - 1]]
     if not response.messages:
-        messages = said(response)
+        messages = answer_messages(response)
     elif settings.view == "final":
-        messages = (Message(role="assistant", content=final(messages)),)
-    return Answer(messages=messages, shown=settings)
+        messages = (Message(role="assistant", content=final_answer(messages)),)
+    return AnswerView(messages=messages, shown=settings)
 
 
 def is_question(prompt: Prompt) -> bool:
     """Whether a text is all that is given before the first answer."""
-    return not prompt.messages or asked(prompt.messages)[0] == 0
+    return not prompt.messages or question_indices(prompt.messages)[0] == 0
 
 
-def as_shown(prompt: Prompt, settings: Shown, *, in_turns: bool) -> Prompt:
+def view_prompt(prompt: Prompt, settings: ViewSettings, *, in_turns: bool) -> Prompt:
     """Return a prompt whose texts are what a judge is shown of it: all up to the first turn that is asked.
 
     The reference has as many turns as the answers have.
     """
     text, gold = prompt.text, prompt.gold_answer
     if prompt.messages:
-        question = prompt.messages[: asked(prompt.messages)[0] + 1]
+        question = prompt.messages[: question_indices(prompt.messages)[0] + 1]
         text = question[0].content if is_question(prompt) else transcript(question)
     if prompt.gold_turns:
-        gold = reference(prompt, settings.turns)
+        gold = reference_transcript(prompt, settings.turns)
     elif in_turns and gold is not None:
-        gold = inert(gold)
+        gold = escape_tags(gold)
     if in_turns and is_question(prompt):
-        text = inert(text)
+        text = escape_tags(text)
     return replace(prompt, text=text, gold_answer=gold, messages=(), gold_turns=())
 
 
-def reference(prompt: Prompt, turns: int | None = None) -> str | None:
+def reference_transcript(prompt: Prompt, turns: int | None = None) -> str | None:
     """Return the references of the first turns, with the user's turns between; of the first turn alone its text.
 
     A turn without one is left out. None where none of them has one.
     """
-    users = [prompt.messages[i] for i in asked(prompt.messages)]
+    users = [prompt.messages[i] for i in question_indices(prompt.messages)]
     turn_references = [
         (i, text) for i, text in enumerate(prompt.gold_turns[:turns]) if text
     ]
@@ -297,17 +302,17 @@ class Extent:
     mean_chars: float
 
 
-def extent(
+def count_extent(
     prompts: Sequence[Prompt],
     responses: Sequence[Response],
-    all_settings: Sequence[Shown],
+    all_settings: Sequence[ViewSettings],
 ) -> Extent | None:
     """Count conversations; None where there are none."""
     if not any(p.messages for p in prompts) and not any(r.messages for r in responses):
         return None
     turns = [n_turns(prompt) for prompt in prompts]
     answers = [
-        answer(response, settings)
+        view_answer(response, settings)
         for settings in all_settings
         for response in responses
     ]
@@ -325,11 +330,11 @@ def extent(
     )
 
 
-def with_reference(prompt: Prompt) -> Prompt:
+def add_reference(prompt: Prompt) -> Prompt:
     """Return a prompt with the transcript of its references as gold_answer, where it has one for each turn."""
     if not prompt.gold_turns:
         return prompt
-    return replace(prompt, gold_answer=reference(prompt))
+    return replace(prompt, gold_answer=reference_transcript(prompt))
 
 
 def transcript(messages: Sequence[Message]) -> str:
@@ -355,18 +360,20 @@ def change_own_words(
     def change_turn(turn: re.Match[str]) -> str:
         calls = "".join(call[0] for call in _CALL_BLOCK.finditer(turn[1] + "\n"))
         words = change(_CALL_BLOCK.sub("", turn[1]).replace("\\<", "<").strip())
-        lines = "".join(f"{line.rstrip()}\n" for line in (inert(words), calls) if line)
+        lines = "".join(
+            f"{line.rstrip()}\n" for line in (escape_tags(words), calls) if line
+        )
         return f'<turn role="assistant">\n{lines}</turn>'
 
     return _ASSISTANT_TURN.sub(change_turn, text)
 
 
-def inert(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Put a backslash before every tag with which a text could open or close a turn or a call."""
     return _RESERVED_TAG.sub(r"\\<", text)
 
 
-def middle_out(text: str, limit: int | None) -> str:
+def elide_middle(text: str, limit: int | None) -> str:
     """Leave out the middle of a text that is longer than `limit`, and say how much it was."""
     if limit is None or len(text) <= limit:
         return text
@@ -382,15 +389,15 @@ def _is_long(message: Message, limit: int) -> bool:
 
 def _format_block(message: Message, limit: int | None) -> str:
     words = message.content
-    words = middle_out(words, limit) if message.role == "tool" else words
+    words = elide_middle(words, limit) if message.role == "tool" else words
     calls = (
-        f"<call>{inert(f'{call.name}({middle_out(call.arguments, limit)})')}</call>"
+        f"<call>{escape_tags(f'{call.name}({elide_middle(call.arguments, limit)})')}</call>"
         for call in message.tool_calls
     )
     name_attribute = (
         f' of="{_NON_NAME_CHARACTER.sub("_", message.name)}"' if message.name else ""
     )
-    lines = "".join(f"{line}\n" for line in (inert(words), *calls) if line)
+    lines = "".join(f"{line}\n" for line in (escape_tags(words), *calls) if line)
     return f'<turn role="{message.role}"{name_attribute}>\n{lines}</turn>'
 
 

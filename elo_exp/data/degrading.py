@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import cycle, islice
 
 from elo_exp.data.conversations import change_own_words, own_words
-from elo_exp.records import Comparison, fingerprint
+from elo_exp.records import Comparison, make_fingerprint
 
 DEGRADED_COPY = "degraded_copy"  # its name as an entrant
 CONTROL_PROMPTS = 10
@@ -40,7 +40,7 @@ def degrade(text: str) -> str:
         units, between = list(text.strip()), ""
         if len(units) < _MIN_CHARACTERS:
             return ""
-    draws = {i: fingerprint([_SEED, i, unit]) for i, unit in enumerate(units)}
+    draws = {i: make_fingerprint([_SEED, i, unit]) for i, unit in enumerate(units)}
     sampled_units = [units[i] for i in sorted(draws, key=draws.__getitem__)]
     sampled_units = sampled_units[: len(units) // _WORDS_PER_KEPT_WORD]
     return between.join(islice(cycle(sampled_units), len(units)))
@@ -78,7 +78,7 @@ def control_comparisons(comparisons: Iterable[Comparison]) -> list[Comparison]:
             is_control=True,
         )
         is_empty = not own_words(control, copy).strip()
-        draw = fingerprint([_SEED, comparison.prompt_id])
+        draw = make_fingerprint([_SEED, comparison.prompt_id])
         copies[comparison.prompt_id] = is_empty, draw, control
     sample = sorted(copies.values(), key=lambda row: row[:2])[:CONTROL_PROMPTS]
     return (

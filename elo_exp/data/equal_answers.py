@@ -14,7 +14,7 @@ from elo_exp.data.pairing import Responses
 from elo_exp.records import Comparison, Record, Response, Slot
 
 # Two entrants, and the prompt on which they meet
-Meeting = tuple[tuple[str, str], str | int]
+PairOnPrompt = tuple[tuple[str, str], str | int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class EqualAnswers(Record):
         return 2 * self.n_equal >= self.n_prompts
 
 
-def of_comparisons(comparisons: Sequence[Comparison]) -> list[EqualAnswers]:
+def count_equal_in_comparisons(comparisons: Sequence[Comparison]) -> list[EqualAnswers]:
     """Return the pairs whose answers are equal on half of their prompts or more, the most equal first.
 
     Comparisons may be of several dimensions and draws: a prompt counts once for each pair, as equal where all are.
@@ -58,7 +58,7 @@ def _pair(comparison: Comparison) -> tuple[str, str]:
     return comparison.entrant_a, comparison.entrant_b
 
 
-def of_responses(responses: Responses) -> list[EqualAnswers]:
+def count_equal_in_responses(responses: Responses) -> list[EqualAnswers]:
     """Return the same of entrants that need not meet, on the prompts that both have answered.
 
     Equal are those whose answers to a prompt are so draw by draw; a single answer is that of each draw.
@@ -93,7 +93,7 @@ def _group_texts(answers: Mapping[Slot, Response]) -> dict[str, tuple[Any, ...]]
     }
 
 
-def of_battles(battles: Battles) -> list[EqualAnswers]:
+def count_equal_in_battles(battles: Battles) -> list[EqualAnswers]:
     """Return the same of battles, which tell equal answers by their mark `equal_answers`."""
     equal = battles.select(battles.equal_answers)
     pairs = {pair for pair, _ in _iterate_meetings(equal)}
@@ -115,14 +115,14 @@ def of_battles(battles: Battles) -> list[EqualAnswers]:
     )
 
 
-def _iterate_meetings(battles: Battles) -> Iterator[Meeting]:
+def _iterate_meetings(battles: Battles) -> Iterator[PairOnPrompt]:
     ends = np.sort([battles.model_a, battles.model_b], axis=0).tolist()
     for i, j, question in zip(*ends, battles.question.tolist(), strict=True):
         yield (battles.models[i], battles.models[j]), question
 
 
 def _count_prompts(
-    marked_meetings: Iterable[tuple[Meeting, bool]],
+    marked_meetings: Iterable[tuple[PairOnPrompt, bool]],
     n_alike: Mapping[str | int, int] = MappingProxyType({}),
 ) -> list[EqualAnswers]:
     """Count each prompt of a pair once: on which they met, and on which their answers were equal whenever they met.
@@ -130,7 +130,7 @@ def _count_prompts(
     marked_meetings  meetings, and whether the answers were equal
     n_alike          how many prompts a question stands for, if more than one
     """
-    is_equal: dict[Meeting, bool] = {}
+    is_equal: dict[PairOnPrompt, bool] = {}
     for meeting, equal in marked_meetings:
         is_equal[meeting] = equal and is_equal.get(meeting, True)
     n_equal, n_prompts = Counter[tuple[str, str]](), Counter[tuple[str, str]]()

@@ -8,7 +8,7 @@ from typing import Any
 
 PROMPT = ("prompt", "question", "input", "instruction", "text")
 ID = ("prompt_id", "question_id", "uid", "id")
-CLUSTER = "cluster"  # a column that is read without being named
+CLUSTER_FIELD = "cluster"  # a column that is read without being named
 REFERENCE = ("gold_answer", "reference", "target")
 SOURCE = ("source", "category", "dataset")
 ANSWER = (
@@ -18,12 +18,12 @@ ANSWER = (
 ENTRANT = ("entrant_id", "model", "model_id", "generator")
 
 
-def folded(text: str) -> str:
+def fold_spaces(text: str) -> str:
     """Return a text by which it is found: white space of any kind and length is one space."""
     return " ".join(text.split())
 
 
-def alike(names: Iterable[str]) -> list[list[str]]:
+def group_alike(names: Iterable[str]) -> list[list[str]]:
     """Return groups of different names that look alike: but for case, white space, dashes and what is not seen."""
     groups = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
@@ -36,45 +36,45 @@ def alike(names: Iterable[str]) -> list[list[str]]:
             for character, category in categories
             if category != "Cf"
         )
-        groups[folded("".join(visible))].append(name)
+        groups[fold_spaces("".join(visible))].append(name)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def look_alike(names: Iterable[str], noun: str = "models") -> list[str]:
+def describe_alike(names: Iterable[str], noun: str = "models") -> list[str]:
     """Say which of these look alike, a sentence for each group."""
     return [
         f"the {noun} {', '.join(map(repr, group))} look alike and are taken for different ones."
-        for group in alike(names)
+        for group in group_alike(names)
     ]
 
 
-def first(row: Mapping[Any, Any], names: Sequence[str]) -> Any:
+def first_value(row: Mapping[Any, Any], names: Sequence[str]) -> Any:
     """Return the value under the first of these names that is not missing or empty, else None."""
     return next((row[name] for name in names if row.get(name) not in (None, "")), None)
 
 
-def prompt_of(row: Mapping[Any, Any]) -> Any:
+def find_prompt(row: Mapping[Any, Any]) -> Any:
     """Return the prompt of a row: of several turns the first, of an instruction also its input."""
     turns = row.get("turns")
     if isinstance(turns, list) and turns:
         return turns[0]
     instruction = row.get("instruction")
     if isinstance(instruction, str) and instruction:
-        return with_input(instruction, row.get("input"))
-    return first(row, PROMPT)
+        return join_input(instruction, row.get("input"))
+    return first_value(row, PROMPT)
 
 
-def with_input(instruction: str, input_text: Any) -> str:
+def join_input(instruction: str, input_text: Any) -> str:
     """Return an instruction and the text that it is about, as alpaca_eval puts them."""
     return f"{instruction}\n\n{input_text}" if input_text else instruction
 
 
-def only(value: Any) -> Any:
+def unwrap_singleton(value: Any) -> Any:
     """Return what a list of one holds, and anything else as it is."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts q2 before q10."""
     parts = re.split(r"(\d+)", name)
     return [(1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts]

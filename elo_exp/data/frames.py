@@ -21,13 +21,13 @@ from elo_exp.records import UserError
 logger = logging.getLogger(__name__)
 
 # Rows from which on a table is written as parquet; of fewer, importing DuckDB takes longer
-LARGE = 20_000
+MIN_PARQUET_ROWS = 20_000
 _MAX_INTEGER = 2**63 - 1
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _JSON_TYPES = frozenset({str, int, bool, type(None)})
 
 
-def battles(
+def read_battles(
     frame: Any,
     *,
     columns: Mapping[str, str | None] | None = None,
@@ -41,14 +41,18 @@ def battles(
 
     Raises UserError, which calls a row "frame: row 17", for one that is no battle.
     """
-    usual = {name: name for name in battle_files.NAMES if name != "score"}
+    usual = {name: name for name in battle_files.FIELDS if name != "score"}
     column_of = {"score": None, **usual, **(columns or {})}
-    table = of(frame, "frame", ids=[column_of[name] for name in battle_files.IDS])
+    table = to_frame(
+        frame, "frame", ids=[column_of[name] for name in battle_files.ID_COLUMNS]
+    )
     rows_read, _ = battle_files.read(table, columns=column_of, filters=filters or {})
     return rows_read
 
 
-def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) -> Frame:
+def to_frame(
+    table: Any, name: str, ids: Collection[str | None] = battle_files.ID_COLUMNS
+) -> Frame:
     """Return a table as columns of plain values, what other libraries call missing as None.
 
     ids  columns that name something, which pandas turns into floats where one of them is missing:
@@ -72,7 +76,7 @@ def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) ->
     elif isinstance(table, Mapping):
         columns = {key: _to_list(values) for key, values in table.items()}
     else:
-        row_list = rows(table, name)
+        row_list = to_rows(table, name)
         keys = dict.fromkeys(key for row in row_list for key in row)
         columns = {key: [row.get(key) for row in row_list] for key in keys}
     sizes = {len(values) for values in columns.values()}
@@ -88,7 +92,7 @@ def of(table: Any, name: str, ids: Collection[str | None] = battle_files.IDS) ->
     )
 
 
-def rows(table: Any, name: str) -> list[dict[str, Any]]:
+def to_rows(table: Any, name: str) -> list[dict[str, Any]]:
     """Return rows with plain values. Raises UserError for what is none, and where there are none."""
     row_list = list(table) if isinstance(table, Iterable) else [table]
     for number, row in enumerate(row_list, start=1):
@@ -99,17 +103,17 @@ def rows(table: Any, name: str) -> list[dict[str, Any]]:
             )
     if not row_list:
         raise UserError(f"{name}: found a table without rows.")
-    return [plain(row) for row in row_list]
+    return [to_plain(row) for row in row_list]
 
 
-def write(table: Any, name: str, path: Path) -> Path:
+def write_table(table: Any, name: str, path: Path) -> Path:
     """Write a table beside `path`, as parquet where it is large and plain, else as JSON lines; return the file."""
     if isinstance(table, list | tuple) or not hasattr(table, "__len__"):
         file = path.with_name(f"{path.name}.jsonl")
-        return write_jsonl(file, rows(table, name), keeps_secrets=True)
-    frame = of(table, name)
+        return write_jsonl(file, to_rows(table, name), keeps_secrets=True)
+    frame = to_frame(table, name)
     target = path.with_name(f"{path.name}.parquet")
-    if len(frame) >= LARGE:
+    if len(frame) >= MIN_PARQUET_ROWS:
         columns = {
             name: _encode_column(values) for name, values in frame.columns.items()
         }
@@ -119,20 +123,20 @@ def write(table: Any, name: str, path: Path) -> Path:
         if len({name.casefold() for name in typed_columns if '"' not in name}) == len(
             columns
         ):
-            return parquet.write(target, typed_columns)
-    all_rows = (row for _, row in tables.rows(frame))
+            return parquet.write_parquet(target, typed_columns)
+    all_rows = (row for _, row in tables.read_rows(frame))
     file = path.with_name(f"{path.name}.jsonl")
     return write_jsonl(file, all_rows, keeps_secrets=True)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a value as JSON has it: NaN and what other libraries call missing as None, arrays as lists."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if hasattr(value, "tolist"):  # an array or a number of NumPy's
-        return plain(value.tolist())
+        return to_plain(value.tolist())
     return _to_plain_scalar(value)
 
 
@@ -151,14 +155,14 @@ def _to_plain_list(values: list[Any]) -> list[Any]:
     return (
         values
         if _JSON_TYPES.issuperset(map(type, values))
-        else list(map(plain, values))
+        else list(map(to_plain, values))
     )
 
 
 def _encode_column(values: Sequence[Any]) -> parquet.Column | None:
     """Return distinct values and codes; None for a column that parquet would not return unchanged."""
     types = {*map(type, values)} - {type(None)}
-    number = tables.Distinct()
+    number = tables.CodeTable()
     if len(types) > 1 or not types <= {str, int, float, bool}:
         return None
     codes = np.array([-1 if value is None else number[value] for value in values])

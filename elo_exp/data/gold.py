@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data import tables
-from elo_exp.data.fields import folded
-from elo_exp.files import foreign, one_of
-from elo_exp.records import Record, UserError, fingerprint
+from elo_exp.data.fields import fold_spaces
+from elo_exp.files import check_choice, report_read_errors
+from elo_exp.records import Record, UserError, make_fingerprint
 
 # Columns of LLMBar and JudgeBench -> our names
 _FOREIGN_COLUMNS = {
@@ -42,19 +42,20 @@ class GoldPair(Record):
         """The unit of observation: pairs of one cluster or, without one, of one prompt."""
         if self.cluster is not None:
             return f"cluster {self.cluster}"
-        return f"prompt {folded(self.prompt)}"
+        return f"prompt {fold_spaces(self.prompt)}"
 
 
-@foreign
-def read(path: Path) -> list[GoldPair]:
+@report_read_errors
+def read_pairs(path: Path) -> list[GoldPair]:
     """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
     pairs = {}
-    for location, row in tables.rows(path):
+    for location, row in tables.read_rows(path):
         names = sorted(
             row, key=_FOREIGN_COLUMNS.__contains__, reverse=True
         )  # ours hold
         cells = {
-            _FOREIGN_COLUMNS.get(name, name): tables.text(row[name]) for name in names
+            _FOREIGN_COLUMNS.get(name, name): tables.to_text(row[name])
+            for name in names
         }
         texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
@@ -63,10 +64,10 @@ def read(path: Path) -> list[GoldPair]:
                 "and label (a, b or tie), or the columns of LLMBar or JudgeBench."
             )
         label = str(cells.get("label"))
-        label = one_of(
+        label = check_choice(
             f"{location}: label", _LABELS.get(label, label), ("a", "b", "tie")
         )
-        key = fingerprint(texts)[:16]
+        key = make_fingerprint(texts)[:16]
         pairs[key] = GoldPair.from_dict({**cells, "label": label, "pair_id": key})
     if not pairs:
         raise UserError(f"{path}: has no pair.")

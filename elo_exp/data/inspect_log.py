@@ -18,7 +18,7 @@ from backports.zstd.zipfile import BadZipFile, ZipFile
 
 from elo_exp import files
 from elo_exp.data import tables, trajectories
-from elo_exp.data.fields import natural
+from elo_exp.data.fields import natural_key
 from elo_exp.data.trajectories import Messages
 from elo_exp.records import UserError
 
@@ -81,7 +81,7 @@ class Sample:
             input_messages = self.row["input"]
             if isinstance(input_messages, str):
                 input_messages = [{"role": "user", "content": input_messages}]
-            messages = trajectories.messages(
+            messages = trajectories.parse_messages(
                 map(self.whole, input_messages), self.place
             )
         if not any(message.role == "user" for message in messages):
@@ -95,8 +95,8 @@ class Sample:
             rows = map(
                 _insert_tool_error, map(self.whole, self.row.get("messages") or ())
             )
-            messages = trajectories.messages(rows, self.place)
-        return trajectories.parted(messages, self.question)[1]
+            messages = trajectories.parse_messages(rows, self.place)
+        return trajectories.split_question(messages, self.question)[1]
 
     @property
     def reason(self) -> str:
@@ -106,14 +106,14 @@ class Sample:
             is_cut = choices[0].get("stop_reason") in _CUT_STOP_REASONS
         if is_cut or self.row.get("limit"):
             return "length"
-        return trajectories.reason(self.answer)
+        return trajectories.finish_reason(self.answer)
 
     def effort(self, model: str) -> dict[str, Any]:
         """What the answer took, as far as the log says it, and the log's own scores.
 
         model  whose tokens are counted: a model that scores the answer takes some, too
         """
-        counts: dict[str, Any] = {**trajectories.effort(self.answer)}
+        counts: dict[str, Any] = {**trajectories.count_effort(self.answer)}
         with _convert_errors(self.place):
             usage = self.row.get("model_usage") or {}
             if n := (usage.get(model) or {}).get("total_tokens"):
@@ -171,7 +171,7 @@ class Log:
                     f"{self.path}: has its samples in pieces, which are not read. {_suggest_conversion(self.path)}"
                 )
             unpacked_bytes = 0
-            for name in sorted(names, key=natural):
+            for name in sorted(names, key=natural_key):
                 if not name.endswith("/"):
                     row = _read_part(archive, self.path, name)
                     unpacked_bytes += archive.getinfo(name).file_size
@@ -179,16 +179,16 @@ class Log:
                     yield _parse_sample(f"{self.path}: {name}", row)
 
 
-def is_one(path: Path) -> bool:
+def is_inspect_log(path: Path) -> bool:
     """Whether a file is a log, by its keys. Raises UserError for one that cannot be read."""
-    kind, keys = tables.shape(path), tables.keys(path)
+    kind, keys = tables.detect_shape(path), tables.read_keys(path)
     return "samples" in keys and (kind == "zip" or "eval" in keys)
 
 
-def read(path: Path) -> Log:
+def read_log(path: Path) -> Log:
     """Read a log's head. Raises UserError for a file that is no log."""
     document = None
-    if tables.shape(path) == "zip":
+    if tables.detect_shape(path) == "zip":
         with _open_archive(path) as archive:
             part_names = archive.namelist()
             name = next((name for name in _HEADER_FILES if name in part_names), None)
@@ -235,7 +235,7 @@ def _read_part(archive: ZipFile, path: Path, name: str) -> Any:
     except RuntimeError as error:  # a password, for one
         raise UserError(f"{path}: cannot be read as zip ({error}).") from None
     with _convert_errors(f"{path}: {name}"):
-        return json.loads(content, object_pairs_hook=files.unique_keys)
+        return json.loads(content, object_pairs_hook=files.make_unique_object)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from elo_exp.data import answers, bank, conversations
 from elo_exp.data.answers import Answer
-from elo_exp.data.fields import folded, natural
+from elo_exp.data.fields import fold_spaces, natural_key
 from elo_exp.records import Prompt, Response, UserError
 
 _MAX_UNANSWERED_SHARE = 0.1
@@ -18,14 +18,14 @@ _MAX_NAMED_ENTRANTS = 3
 _CUT_FINISH_REASON = "length"
 
 # A name and its file. No name: the file's own; no file: the entrant of this name is left out
-Given = tuple[str | None, Path | None]
+NamedFile = tuple[str | None, Path | None]
 _AnswerFile = tuple[
     answers.Format, Sequence[Answer], Mapping[str | None, Sequence[Answer]]
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class AnswerSet:
     """The answers of one entrant, of one file.
 
     given   whether the command named the entrant
@@ -44,7 +44,7 @@ class Answers:
         rows_by_text = defaultdict(list)
         for row in self.rows:
             if row.prompt is not None:
-                rows_by_text[folded(row.prompt)].append(row)
+                rows_by_text[fold_spaces(row.prompt)].append(row)
         return rows_by_text
 
     @functools.cached_property
@@ -64,7 +64,7 @@ class Answers:
 
         They are found by its text, and of equal texts by its id; else by its id.
         """
-        same_text = self._rows_by_text.get(folded(prompt.text), ())
+        same_text = self._rows_by_text.get(fold_spaces(prompt.text), ())
         same_text_and_id = [row for row in same_text if row.id == prompt.prompt_id]
         return same_text_and_id or same_text or self.rows_of(prompt.prompt_id)
 
@@ -122,7 +122,7 @@ class Answers:
             for text in row.later[: n_turns - 1]
             if text is not None
         ]
-        return conversations.joined(prompt, [response, *later])
+        return conversations.join_turns(prompt, [response, *later])
 
     def has_failed(self, prompt: Prompt) -> bool:
         """Whether the file records that the request failed, so that nobody has to guess why an answer is missing."""
@@ -133,14 +133,14 @@ class Answers:
     def n_answers(self) -> int:
         """How many prompts it answers: a program may write a row for each of its filters."""
         rows = [row for row in self.rows if row.text is not None]
-        return len({(row.id, folded(row.prompt or "")) for row in rows})
+        return len({(row.id, fold_spaces(row.prompt or "")) for row in rows})
 
     @functools.cached_property
     def n_draws(self) -> int:
         """How many answers there are to each prompt, at least; those that failed are among them."""
         last_draw = dict[Any, int]()
         for row in self.rows:
-            key = row.id or folded(row.prompt or "")
+            key = row.id or fold_spaces(row.prompt or "")
             last_draw[key] = max(last_draw.get(key, 0), row.draw_idx)
         return 1 + min(last_draw.values(), default=0)
 
@@ -173,7 +173,7 @@ class Answers:
             f"{facts['failed']} failed" if facts["failed"] else "",
             f"{facts['later_draws']:,} later draws" if "later_draws" in facts else "",
         ]
-        is_plain = self.entrant in (stem(self.path), _folder_name(self.path))
+        is_plain = self.entrant in (entrant_stem(self.path), _folder_name(self.path))
         if not (self.given or self.inside or is_plain):
             counts.append("call it otherwise: 'answers={NAME:FILE,...}'")
         text = (
@@ -183,7 +183,7 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedAnswers:
     """Prompts, and who answered them.
 
     prompts  of the bank or, without one, of the files; in an order that is not that of the files
@@ -193,7 +193,7 @@ class Joined:
     """
 
     prompts: Sequence[Prompt]
-    files: Mapping[str, Answers]
+    files: Mapping[str, AnswerSet]
     bank: Path | None
     draws: int = 1
 
@@ -355,14 +355,14 @@ class Joined:
             f"draws: {self.draws} of the {n} answers to each prompt; draws={n} compares all"
         ]
 
-    def _warn_of_oddities(self, answer_set: Answers) -> Iterator[str]:
+    def _warn_of_oddities(self, answer_set: AnswerSet) -> Iterator[str]:
         """Warn of answers that join no prompt, or one of another text."""
         joined_rows, other_text_ids = set[int](), list[str]()
         for prompt in self.prompts:
             rows = answer_set.rows_to(prompt)
             joined_rows |= set(map(id, rows))
             texts = [row.prompt for row in rows if row.prompt is not None]
-            if any(folded(text) != folded(prompt.text) for text in texts):
+            if any(fold_spaces(text) != fold_spaces(prompt.text) for text in texts):
                 other_text_ids.append(prompt.prompt_id)
         if n_cut := sum(
             len(row.later) > 0 for row in self._find_single_turn_rows(answer_set)
@@ -374,7 +374,7 @@ class Joined:
             if r.text is not None and id(r) not in joined_rows
         ]
         if strays:
-            example = strays[0].id or repr(folded(strays[0].prompt or "")[:40])
+            example = strays[0].id or repr(fold_spaces(strays[0].prompt or "")[:40])
             yield (
                 f"warning: {answer_set.entrant}: {len(strays):,} answers are to no prompt of the bank "
                 f"({example}), and left out."
@@ -385,7 +385,7 @@ class Joined:
                 f"file has another text for the prompt ({other_text_ids[0]})."
             )
 
-    def _find_single_turn_rows(self, answer_set: Answers) -> Iterator[Answer]:
+    def _find_single_turn_rows(self, answer_set: AnswerSet) -> Iterator[Answer]:
         """Yield the rows that answer prompts of one turn."""
         for prompt in self.prompts:
             if conversations.n_turns(prompt) == 1:
@@ -414,7 +414,7 @@ class Joined:
         return lines
 
 
-def stem(path: Path) -> str:
+def entrant_stem(path: Path) -> str:
     """Return a file's name without its endings and without "responses_"."""
     name = Path(path.name.removesuffix(".gz")).stem
     return name.removeprefix("responses_") or name
@@ -424,7 +424,7 @@ def _folder_name(path: Path) -> str:
     return path.absolute().parent.name
 
 
-def given(value: Any) -> list[Given]:
+def parse_answers_setting(value: Any) -> list[NamedFile]:
     """Return the files that the setting `answers` names, those in a folder one by one.
 
     value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE. With null in place of
@@ -434,7 +434,7 @@ def given(value: Any) -> list[Given]:
     items = [] if value is None else value if isinstance(value, list) else [value]
     if isinstance(value, Mapping):
         items = [{"name": name, "file": file} for name, file in value.items()]
-    named_files: list[Given] = []
+    named_files: list[NamedFile] = []
     for item in items:
         name, file = None, item
         if isinstance(item, Mapping) and set(item) == {"name", "file"}:
@@ -458,7 +458,7 @@ def given(value: Any) -> list[Given]:
     return named_files
 
 
-def entrants(files: Sequence[Given]) -> dict[str, Answers]:
+def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
     """Read files, and return the answers of each entrant by name.
 
     An entrant is called what the command says, else what the file says, else as the file, else as
@@ -466,11 +466,11 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
     is left out and not there.
     """
     paths = [(name, path) for name, path in files if path is not None]
-    stems = Counter(stem(path) for path in {path for _, path in paths})
-    answer_sets: dict[str, Answers] = {}
+    stems = Counter(entrant_stem(path) for path in {path for _, path in paths})
+    answer_sets: dict[str, AnswerSet] = {}
     for name, path in paths:
         for answer_set in _split_by_entrant(
-            path, name, is_alone=stems[stem(path)] == 1
+            path, name, is_alone=stems[entrant_stem(path)] == 1
         ):
             if not answer_set.entrant.isprintable():
                 raise UserError(
@@ -495,10 +495,10 @@ def entrants(files: Sequence[Given]) -> dict[str, Answers]:
     return answer_sets
 
 
-def _explain_second_file(answer_set: Answers, first_path: Path) -> str:
+def _explain_second_file(answer_set: AnswerSet, first_path: Path) -> str:
     paths = [first_path, answer_set.path]
     distinct_names = next(
-        (names for names in (list(map(stem, paths)), list(map(_folder_name, paths))) if len(set(names)) > 1),
+        (names for names in (list(map(entrant_stem, paths)), list(map(_folder_name, paths))) if len(set(names)) > 1),
         ["one", "two"],
     )  # fmt: skip
     suggestion = ",".join(
@@ -512,7 +512,7 @@ def _explain_second_file(answer_set: Answers, first_path: Path) -> str:
 
 def _split_by_entrant(
     path: Path, name: str | None, *, is_alone: bool
-) -> Iterable[Answers]:
+) -> Iterable[AnswerSet]:
     file_format, rows, by_entrant = _read_file(path)
     inner_names = [name for name in by_entrant if name is not None]
     shared_fields: dict[str, Any] = {
@@ -530,7 +530,9 @@ def _split_by_entrant(
                 f"Choose one of {choices}."
             )
         entrant_rows = by_entrant[name]
-        return [Answers(entrant=name, inside=name, rows=entrant_rows, **shared_fields)]
+        return [
+            AnswerSet(entrant=name, inside=name, rows=entrant_rows, **shared_fields)
+        ]
     unnamed_rows = [row for row in by_entrant.get(None, ()) if row.text is not None]
     if inner_names and unnamed_rows:
         raise UserError(
@@ -538,7 +540,7 @@ def _split_by_entrant(
         )
     if len(inner_names) > 1:
         return [
-            Answers(
+            AnswerSet(
                 entrant=entrant,
                 inside=entrant,
                 rows=by_entrant[entrant],
@@ -547,40 +549,42 @@ def _split_by_entrant(
             for entrant in inner_names
         ]
     default_name = (
-        stem(path) if is_alone and not file_format.in_folder else _folder_name(path)
+        entrant_stem(path)
+        if is_alone and not file_format.in_folder
+        else _folder_name(path)
     )
     entrant_name = name or next(iter(inner_names), None) or default_name
-    return [Answers(entrant=entrant_name, inside=None, rows=rows, **shared_fields)]
+    return [AnswerSet(entrant=entrant_name, inside=None, rows=rows, **shared_fields)]
 
 
-def one(path: Path, entrant: str, inside: str | None) -> Answers:
+def read_answer_set(path: Path, entrant: str, inside: str | None) -> AnswerSet:
     """Return the answers of one entrant of a file, as `entrants` has found them."""
     (answer_set,) = _split_by_entrant(path, inside or entrant, is_alone=True)
-    return Answers(**{**vars(answer_set), "entrant": entrant, "inside": inside})
+    return AnswerSet(**{**vars(answer_set), "entrant": entrant, "inside": inside})
 
 
 def join(
-    files: Mapping[str, Answers], bank_path: Path | None, *, draws: int = 1
-) -> Joined:
+    files: Mapping[str, AnswerSet], bank_path: Path | None, *, draws: int = 1
+) -> JoinedAnswers:
     """Join answers to the prompts of a bank or, without one, to those that the files hold.
 
     A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
     no file holds a prompt, for an id that stands for two, and for two references.
     """
-    prompts = bank.load(bank_path) if bank_path else _collect_prompts(files)
-    return Joined(prompts=prompts, files=files, bank=bank_path, draws=draws)
+    prompts = bank.load_bank(bank_path) if bank_path else _collect_prompts(files)
+    return JoinedAnswers(prompts=prompts, files=files, bank=bank_path, draws=draws)
 
 
-def _collect_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
+def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
     """Return the prompts of files, in an order that does not depend on the order of the files."""
     rows = [row for answer_set in files.values() for row in answer_set.rows]
     by_text: dict[str, list[Answer]] = defaultdict(list)
     texts_of: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.prompt is not None:
-            by_text[folded(row.prompt)].append(row)
+            by_text[fold_spaces(row.prompt)].append(row)
             if row.id is not None:
-                texts_of[row.id].add(folded(row.prompt))
+                texts_of[row.id].add(fold_spaces(row.prompt))
     if not by_text:
         raise UserError(
             "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."
@@ -601,11 +605,11 @@ def _collect_prompts(files: Mapping[str, Answers]) -> list[Prompt]:
     for text, prompt_rows in by_text.items():
         ids = [key for key in {row.id for row in prompt_rows} if key is not None]
         is_known = len(ids) == 1 and len(texts_of[ids[0]]) == 1
-        key = ids[0] if is_known else bank.hashed(text)
+        key = ids[0] if is_known else bank.hash_text(text)
         prompts.append(
             _build_prompt(key, min(str(row.prompt) for row in prompt_rows), prompt_rows)
         )
-    return sorted(prompts, key=lambda prompt: natural(prompt.prompt_id))
+    return sorted(prompts, key=lambda prompt: natural_key(prompt.prompt_id))
 
 
 def _find_shared_question(key: str, rows: Sequence[Answer]) -> str | None:
@@ -620,8 +624,8 @@ def _build_prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
     return Prompt(
         prompt_id=key,
         text=text,
-        source=str(*sources) if len(sources) == 1 else bank.OWN,
-        subject=bank.OWN,
+        source=str(*sources) if len(sources) == 1 else bank.DEFAULT_SOURCE,
+        subject=bank.DEFAULT_SOURCE,
         gold_answer=_find_reference(rows),
         messages=next((row.asked for row in rows if row.asked), ()),
     )
@@ -630,7 +634,9 @@ def _build_prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
 def _find_reference(rows: Sequence[Answer]) -> str | None:
     referenced_rows = [row for row in rows if row.reference is not None]
     for row in referenced_rows[1:]:
-        if folded(str(row.reference)) != folded(str(referenced_rows[0].reference)):
+        if fold_spaces(str(row.reference)) != fold_spaces(
+            str(referenced_rows[0].reference)
+        ):
             raise UserError(
                 f"{row.place}: another reference than at {referenced_rows[0].place}, to one prompt. Add "
                 "prompts=FILE, whose references count."
@@ -655,7 +661,7 @@ def _read_file(path: Path) -> _AnswerFile:
 
 @functools.lru_cache(maxsize=256)
 def _read_version(_: Path, path: Path, __: tuple[int, int, int]) -> _AnswerFile:
-    file_format, rows = answers.read(path)
+    file_format, rows = answers.read_answers(path)
     by_entrant: dict[str | None, list[Answer]] = defaultdict(list)
     for row in rows:
         by_entrant[row.entrant].append(row)

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import answers, fields, formats, tables
-from elo_exp.files import FOREIGN
+from elo_exp.files import FOREIGN_FILE_ERRORS
 from elo_exp.records import UserError
 
 Kind = Literal["battles", "scores", "answers", "prompts"]
 
 # No file ends a command before it is known what it is
-_READ_ERRORS = (UserError, OSError, *FOREIGN)
+_READ_ERRORS = (UserError, OSError, *FOREIGN_FILE_ERRORS)
 
 
-def kinds(path: Path) -> tuple[Kind, ...]:
+def recognise_kinds(path: Path) -> tuple[Kind, ...]:
     """Return what a file can be read as, what it is meant for first; nothing for a file of no kind.
 
     A log with scores and answers is ("scores", "answers"), a table of questions and answers
@@ -22,7 +22,7 @@ def kinds(path: Path) -> tuple[Kind, ...]:
     try:
         if not path.is_file():
             return ()
-        shape, keys = tables.shape(path), tables.keys(path)
+        shape, keys = tables.detect_shape(path), tables.read_keys(path)
         return tuple(kind for kind in _KINDS if _is_kind(kind, shape, keys))
     except _READ_ERRORS:
         return ()
@@ -40,7 +40,7 @@ def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
     if kind == "prompts":
         names = {str(key).strip().casefold() for key in keys}
         prompt_keys = {*fields.PROMPT, "turns", "messages", "conversation_a"}
-        return shape in tables.SHAPES and bool(names & prompt_keys)
+        return shape in tables.TABLE_SHAPES and bool(names & prompt_keys)
     return any(
         bool(file_format.scores) == (kind == "scores")
         and keys.issuperset(file_format.required)

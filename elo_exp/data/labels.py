@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from elo_exp.files import checked, read_json, read_jsonl, write_json
+from elo_exp.files import read_json, read_jsonl, validate, write_json
 from elo_exp.records import (
     Battle,
     Comparison,
@@ -69,7 +69,7 @@ class Key(Record):
     @classmethod
     def read(cls, path: Path) -> "Key":
         """Read it from a file. Raises UserError for a file that this program has not written."""
-        key: Key = checked(cls, read_json(path), path)
+        key: Key = validate(cls, read_json(path), path)
         try:
             bytes.fromhex(key.key)
         except ValueError:
@@ -120,7 +120,9 @@ class Key(Record):
 # What people see
 
 
-def drawn(comparisons: Sequence[Comparison], n: int, *, seed: int) -> list[Comparison]:
+def draw_comparisons(
+    comparisons: Sequence[Comparison], n: int, *, seed: int
+) -> list[Comparison]:
     """Draw comparisons in the order in which they are to be labelled; entrant_a is shown as 1.
 
     Uniformly: every prompt once before any twice, each time with a pair that was drawn least so far; which answer is
@@ -148,7 +150,7 @@ def drawn(comparisons: Sequence[Comparison], n: int, *, seed: int) -> list[Compa
     return sample[:n]
 
 
-def dealt(
+def assign_to_annotators(
     comparisons: Sequence[Comparison], annotators: int, overlap: float
 ) -> list[list[Comparison]]:
     """Deal comparisons to annotators: to each new ones of its own, and then second opinions.
@@ -168,7 +170,7 @@ def dealt(
 # What they said
 
 
-def read(
+def read_labels(
     paths: Sequence[Path], key: Key, comparison_by_id: Mapping[str, Comparison]
 ) -> list[tuple[str, Label, Comparison]]:
     """Read the files of annotators: of each label its annotator, whom the file is called after, and what was shown.
@@ -189,7 +191,7 @@ def read(
         names[name] = path
         locations = dict[str, str]()
         for location, row in read_jsonl(path):
-            label = checked(
+            label = validate(
                 Label, row, location, " Expected a row that a page exported."
             )
             if label.page != key.page:
@@ -218,7 +220,7 @@ def read(
     return rows
 
 
-def clusters(
+def merge_clusters(
     rows: Iterable[tuple[str, Label, Comparison]], run_clusters: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the cluster of each prompt by its id, as the run and the labels say.
@@ -239,7 +241,7 @@ def clusters(
     return cluster_of
 
 
-def votes(
+def votes_from_labels(
     rows: Iterable[tuple[str, Label, Comparison]],
     cluster_of: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Battle]:
@@ -264,7 +266,7 @@ def votes(
     ]
 
 
-def skipped(
+def skipped_comparisons(
     rows: Iterable[tuple[str, Label, Comparison]],
 ) -> list[MissingBattle]:
     """Make a comparison without a result of each that an annotator skipped."""
@@ -283,7 +285,7 @@ def skipped(
     ]
 
 
-def joined(votes: Iterable[Battle]) -> list[Battle]:
+def average_votes(votes: Iterable[Battle]) -> list[Battle]:
     """Make one battle of each comparison, however many have labelled it: of the mean of their labels."""
     votes_by_comparison = defaultdict[tuple[str | int | None, ...], list[Battle]](list)
     for vote in votes:

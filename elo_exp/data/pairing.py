@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 from elo_exp.data import conversations
-from elo_exp.data.conversations import Shown
+from elo_exp.data.conversations import ViewSettings
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import (
     Comparison,
@@ -15,7 +15,7 @@ from elo_exp.records import (
     Response,
     Slot,
     Verdict,
-    fingerprint,
+    make_fingerprint,
 )
 
 _PAIRING_SEED = 20260425
@@ -29,7 +29,7 @@ def pair_up(
     responses: Responses,
     rubric: Rubric,
     *,
-    settings: Shown | None = None,
+    settings: ViewSettings | None = None,
     limit: int | None = None,
     opponents: int | None = None,
 ) -> list[Comparison]:
@@ -65,7 +65,7 @@ def pair_up(
     return list(islice(comparisons, limit))
 
 
-def unanswered(
+def list_unanswered(
     prompts: Sequence[Prompt],
     responses: Responses,
     rubric: Rubric,
@@ -93,7 +93,7 @@ def unanswered(
             name: by_slot.get((prompt.prompt_id, draws[name]))
             for name, by_slot in responses.items()
         }
-        for a, b in meetings(list(answers), prompt.slot, opponents):
+        for a, b in choose_pairs(list(answers), prompt.slot, opponents):
             if prompt.draw_idx not in (draws[a], draws[b]):
                 continue
             pair = [(name, answers[name]) for name in (a, b)]
@@ -148,7 +148,7 @@ def n_drawn(responses: Mapping[Slot, Response]) -> int:
     return 1 + max((draw for _, draw in responses), default=0)
 
 
-def answered(responses: Mapping[Slot, Response]) -> set[str]:
+def answered_prompts(responses: Mapping[Slot, Response]) -> set[str]:
     """Return the prompts of which an entrant has every answer."""
     n = n_drawn(responses)
     counts = Counter(prompt_id for prompt_id, _ in responses)
@@ -160,7 +160,7 @@ def _compare_on_prompt(
     answers_of: Mapping[str, Response | None],
     draws: Mapping[str, int],
     rubric: Rubric,
-    settings: Shown | None,
+    settings: ViewSettings | None,
     opponents: int | None,
 ) -> Iterator[Comparison]:
     """Yield the comparisons on one prompt and draw, in the texts that the judge is shown.
@@ -176,7 +176,7 @@ def _compare_on_prompt(
     }
     pairs = [
         (a, b)
-        for a, b in meetings(list(answers_of), prompt.slot, opponents)
+        for a, b in choose_pairs(list(answers_of), prompt.slot, opponents)
         if a in responses and b in responses and prompt.draw_idx in (draws[a], draws[b])
     ]
     if not prompt.messages and not any(
@@ -196,11 +196,11 @@ def _compare_on_prompt(
     assert settings is not None
     rubric_settings = rubric.showing(settings)
     answers = {
-        name: conversations.answer(response, rubric_settings)
+        name: conversations.view_answer(response, rubric_settings)
         for name, response in responses.items()
     }
     shown_prompts = {
-        in_turns: conversations.as_shown(prompt, rubric_settings, in_turns=in_turns)
+        in_turns: conversations.view_prompt(prompt, rubric_settings, in_turns=in_turns)
         for in_turns in (False, True)
     }
     is_question = conversations.is_question(prompt)
@@ -224,7 +224,7 @@ def _compare_on_prompt(
         )
 
 
-def meetings(
+def choose_pairs(
     names: Sequence[str], slot: Slot, opponents: int | None
 ) -> Iterator[tuple[str, str]]:
     """Yield who meets whom: neighbours on a ring of all, drawn by a hash of the prompt, and of the draw above 0.
@@ -235,7 +235,7 @@ def meetings(
     m, (prompt_id, draw) = len(names), slot
     hashed_parts = [prompt_id] + [str(draw)] * (draw > 0)
     ring = sorted(
-        names, key=lambda name: fingerprint([_PAIRING_SEED, *hashed_parts, name])
+        names, key=lambda name: make_fingerprint([_PAIRING_SEED, *hashed_parts, name])
     )
     for a, b in combinations(names, 2):
         steps = abs(ring.index(a) - ring.index(b))
@@ -244,7 +244,7 @@ def meetings(
             yield a, b
 
 
-def on_whole_prompts(
+def keep_complete_prompts(
     judgments: Sequence[Judgment], comparisons: Sequence[Comparison]
 ) -> list[Judgment]:
     """Keep the prompts on which every comparison has a judgment: the same for all entrants."""
@@ -253,7 +253,7 @@ def on_whole_prompts(
     return [j for j in judgments if not n_unjudged[j.prompt_id]]
 
 
-def unjudged(
+def list_unjudged(
     comparisons: Sequence[Comparison], judgments: Sequence[Judgment]
 ) -> list[MissingBattle]:
     """Return the comparisons without a valid verdict: nobody knows who would have won."""
@@ -276,7 +276,7 @@ def _pair_key(pair: Comparison | Judgment) -> tuple[str, str, str, int, int]:
     return pair.prompt_id, pair.entrant_a, pair.entrant_b, pair.draw_a, pair.draw_b
 
 
-def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
+def choose_orders(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     """List the orders in which a comparison is judged: whether entrant_b is shown first.
 
     Who is shown first, and whether both are, is drawn by a hash of the prompt and the two names,
@@ -286,7 +286,7 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     both_orders  the share of comparisons that is judged in both
     """
     pair = sorted(comparison.entrants)
-    digest = fingerprint([_PAIRING_SEED, comparison.prompt_id, pair])
+    digest = make_fingerprint([_PAIRING_SEED, comparison.prompt_id, pair])
     is_both = int(digest[8:16], 16) < both_orders * 16**8
     is_equal = comparison.response_a == comparison.response_b
     if is_both or is_equal or comparison.is_control:
@@ -295,7 +295,7 @@ def swaps(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     return (comparison.entrant_b == pair[position % 2],)
 
 
-def outcome(verdict: Verdict) -> str | None:
+def unswap_verdict(verdict: Verdict) -> str | None:
     """Return the side that a verdict names once the swap is undone: a, b or tie; None: invalid."""
     sides = ("b", "a") if verdict.position_swap else ("a", "b")
     return {"A": sides[0], "B": sides[1], "TIE": "tie"}.get(verdict.verdict)
@@ -310,7 +310,7 @@ def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
     are kept and decide nothing.
     """
     equal = comparison.response_a == comparison.response_b
-    outcomes = [outcome(verdict) for verdict in verdicts if not verdict.repeat]
+    outcomes = [unswap_verdict(verdict) for verdict in verdicts if not verdict.repeat]
     invalid = None in outcomes
     differ = len(set(outcomes)) > 1
     entrants = {"a": comparison.entrant_a, "b": comparison.entrant_b}
@@ -329,7 +329,7 @@ def reconcile(comparison: Comparison, verdicts: Sequence[Verdict]) -> Judgment:
     )
 
 
-def tie(comparison: Comparison) -> Judgment:
+def tie_judgment(comparison: Comparison) -> Judgment:
     """Return the judgment of two equal answers that no judge was asked about."""
     return Judgment(
         prompt_id=comparison.prompt_id,
@@ -346,7 +346,7 @@ def tie(comparison: Comparison) -> Judgment:
     )
 
 
-def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
+def pair_repeats(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
     """Yield each repeated verdict after the first one of its order, both valid.
 
     A mirrored verdict is no observation, nor is the second order of equal answers.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.data.tables import database
+from elo_exp.data.tables import open_database
 from elo_exp.files import write_whole
 from elo_exp.records import UserError
 
@@ -19,7 +19,7 @@ Column = tuple[Sequence[Any], NDArray[Any]]
 _SQL_TYPES = {bool: "boolean", int: "bigint", float: "double", tuple: "integer[]"}
 
 
-def write(path: Path, columns: Mapping[str, Column]) -> Path:
+def write_parquet(path: Path, columns: Mapping[str, Column]) -> Path:
     """Write n rows in their order, whole or not at all; columns without a name are text.
 
     Each name is a text to DuckDB, and the empty one null, so that no type is guessed from the first rows.
@@ -40,7 +40,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> Path:
         kind = _SQL_TYPES.get(type(next(iter(names), "")), "varchar")
         select_list.append(f"nullif({text}, '')::{kind} as \"{name}\"")
     with (
-        closing(database()) as connection,
+        closing(open_database()) as connection,
         tempfile.TemporaryDirectory() as folder,
     ):
         connection.execute("set threads = 1")  # each holds a part of the rows
@@ -66,7 +66,7 @@ def _to_cell_text(value: Any) -> str:
     return str(value).encode(errors="backslashreplace").decode()
 
 
-def joined(tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
+def concat_columns(tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
     """Put columns of several tables below each other; what a table lacks is null there."""
     if len(tables) == 1:
         return dict(tables[0])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import files
-from elo_exp.data.conversations import Changes, Shown
+from elo_exp.data.conversations import ViewOverrides, ViewSettings
 from elo_exp.data.thoughts import split_thought
 from elo_exp.records import (
     Comparison,
@@ -22,10 +22,10 @@ from elo_exp.records import (
     Prompt,
     UserError,
     Verdict,
-    fingerprint,
+    make_fingerprint,
 )
 
-_DECODER = json.JSONDecoder(object_pairs_hook=files.unique_keys)
+_DECODER = json.JSONDecoder(object_pairs_hook=files.make_unique_object)
 # A brace with nothing in it, or with a key behind it: no other brace begins an object
 _OBJECT_START = re.compile(r'\{(?=\s*+(?:\}|"(?:[^"\\]|\\.)*+"\s*+:))', re.DOTALL)
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
@@ -48,7 +48,7 @@ class Instructions:
     template_path: str
     needs_reference: bool = False
     shows_expected_behavior: bool = False
-    shown: Changes = field(default_factory=Changes)
+    shown: ViewOverrides = field(default_factory=ViewOverrides)
 
     # The placeholder and tag of each response in the template, and its field of the subject
     responses: ClassVar[Mapping[str, str]]
@@ -56,7 +56,7 @@ class Instructions:
     scale: ClassVar[Any] = None  # of a JudgeRequest
 
     def __post_init__(self) -> None:
-        usable = files.safe_name(self.dimension).strip(". ")
+        usable = files.escape_name(self.dimension).strip(". ")
         if not usable or self.dimension != usable:
             raise UserError(
                 f"dimension: found {self.dimension!r}. Expected a name that files can have, such "
@@ -117,7 +117,7 @@ class Instructions:
     @property
     def role(self) -> str:
         """What the judge is told that it is."""
-        return role_in(self.system)
+        return extract_role(self.system)
 
     @cached_property
     def _prefix(self) -> str:
@@ -127,7 +127,7 @@ class Instructions:
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
 
-    def showing(self, settings: Shown) -> Shown:
+    def showing(self, settings: ViewSettings) -> ViewSettings:
         """Return how much of a conversation this rubric shows."""
         return self.shown.to(settings)
 
@@ -161,7 +161,7 @@ class Instructions:
         user = self._render_user_text(ordered_subject)
         key_values = [getattr(ordered_subject, name) for name in key_fields]
         return JudgeRequest(
-            key=fingerprint([judge, self._prefix, user, repeat, key_values]),
+            key=make_fingerprint([judge, self._prefix, user, repeat, key_values]),
             system=self.system,
             render=self._render_user_text,
             n_chars=len(self.system) + len(user),
@@ -177,7 +177,7 @@ class Instructions:
             name: getattr(subject, field) for name, field in self.responses.items()
         }
         # No text can contain it, and equal queries give equal bytes.
-        nonce = fingerprint([subject.prompt_text, *texts.values()])[:16]
+        nonce = make_fingerprint([subject.prompt_text, *texts.values()])[:16]
         blocks = [
             f"<{tag}>\n{self._escape_tags(text)}\n</{tag}>\n\n"
             if text is not None
@@ -206,7 +206,7 @@ class Instructions:
         return re.compile(rf"<(?=\s*+/?\s*+(?:{'|'.join(names)})\b)", re.IGNORECASE)
 
 
-def role_in(system: str) -> str:
+def extract_role(system: str) -> str:
     """Return what a header tells a judge that it is: its first sentence, without headings and "You are"."""
     lines = [line.strip() for line in system.splitlines()]
     words = " ".join(line for line in lines if line and not line.startswith("#"))
@@ -219,7 +219,7 @@ def role_in(system: str) -> str:
     )
 
 
-def line_of(name: str, value: str) -> re.Pattern[str]:
+def compile_line_pattern(name: str, value: str) -> re.Pattern[str]:
     """Match a line such as 'VERDICT: A', in markdown or not; the groups are in `value`."""
     pattern = rf"^[ \t>#*_`]*{name}:[\s*_`\"]*{value}[\s*_`\".]*$"
     return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
@@ -258,7 +258,7 @@ def _convert_line(line: re.Match[str]) -> str:
 
 # Of pairs
 
-_VERDICT_LINE = line_of("VERDICT", "(?P<verdict>A|B|TIE)")
+_VERDICT_LINE = compile_line_pattern("VERDICT", "(?P<verdict>A|B|TIE)")
 
 
 @dataclass(kw_only=True)
@@ -279,7 +279,7 @@ class Rubric(Instructions):
     @property
     def key(self) -> str:
         """A fingerprint of every byte of system text, rubric, template and schema."""
-        return fingerprint([self._prefix, self.template])
+        return make_fingerprint([self._prefix, self.template])
 
     @cached_property
     def schema(self) -> str:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from elo_exp.data import answers, formats, tables
-from elo_exp.data.fields import CLUSTER
+from elo_exp.data.fields import CLUSTER_FIELD
 from elo_exp.data.formats import Format
 from elo_exp.records import UserError
 
@@ -27,7 +27,7 @@ class Score:
     cluster: str = ""  # items of one are dependent; of "" they are not
 
 
-def read(
+def read_scores(
     files: Mapping[Path, Format], *, metric: str | None, cluster: str | None
 ) -> tuple[list[Score], list[dict[str, Any]]]:
     """Read files of scores, and return the facts of each for the manifest.
@@ -68,7 +68,7 @@ def read(
             if _has_texts(path, file_format)
             else ""
         )
-        facts.append(formats.facts(path, file_format, rows, hint))
+        facts.append(formats.log_facts(path, file_format, rows, hint))
         scores += file_scores
     return scores, facts
 
@@ -76,7 +76,7 @@ def read(
 def _find_cluster(row: Score, column: str, path: Path) -> str | None:
     """Return the cluster of an item; None if it has none and the column has its usual name, else raise UserError."""
     value = (row.columns or {}).get(column)
-    if value is not None or column == CLUSTER:
+    if value is not None or column == CLUSTER_FIELD:
         return None if value is None else str(value)
     column_names = ", ".join(map(repr, row.columns or {})) or "none"
     raise UserError(
@@ -92,8 +92,8 @@ def _has_texts(path: Path, file_format: Format) -> bool:
     try:
         form = answers.recognise(path)
         if form.answer is not None:
-            form.answer(next(tables.rows(path))[1])
-    except (UserError, answers.MalformedError, *answers.AMONG):
+            form.answer(next(tables.read_rows(path))[1])
+    except (UserError, answers.MalformedError, *answers.ROW_ERRORS):
         return False
     return True
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from elo_exp.data.rubrics import Instructions, line_of, read_reply
+from elo_exp.data.rubrics import Instructions, compile_line_pattern, read_reply
 from elo_exp.records import (
     Item,
     JudgeReply,
@@ -21,7 +21,7 @@ from elo_exp.types import Number
 INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
 UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_SCORE_LINE = line_of(
+_SCORE_LINE = compile_line_pattern(
     "SCORE",
     rf"(?P<score>{_NUMBER})"
     rf"(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?",

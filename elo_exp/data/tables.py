@@ -39,7 +39,7 @@ from elo_exp.records import UserError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SHAPES = ("lines", "array", "csv", "parquet")  # of tables
+TABLE_SHAPES = ("lines", "array", "csv", "parquet")  # of tables
 # Few, because a row may hold whole conversations
 _PARQUET_BATCH_ROWS = 256
 # The codes of one block are Python integers until the block is full
@@ -47,18 +47,18 @@ _BLOCK_ROWS = 65_536
 # Large, because a field may hold a whole conversation
 _MAX_CSV_FIELD_CHARS = 2**24
 _MAX_JSON_LINE_BYTES = 2**24
-MEMORY = 1500  # megabytes that DuckDB may take
+DUCKDB_MEMORY_MB = 1500  # megabytes that DuckDB may take
 _HEAD_BYTES = 4096
 _MODEL_FIELDS = ("model_a", "model_b")
-OF_PROMPTS = (
+PROMPT_FIELDS = (
     "question_id",
     "cluster",
     "question_text",
 )  # which most rows have of their own
-CONVERSATION = "conversation"  # how columns of messages begin
+CONVERSATION_PREFIX = "conversation"  # how columns of messages begin
 # of columns of answers only whether a cell is blank is read: "1" if it is, else None
-BLANKS = ("blank_a", "blank_b")
-_FIELDS_OUTSIDE_KINDS = (*_MODEL_FIELDS, *OF_PROMPTS)
+BLANK_FIELDS = ("blank_a", "blank_b")
+_FIELDS_OUTSIDE_KINDS = (*_MODEL_FIELDS, *PROMPT_FIELDS)
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
 _WINNER_SIDES = (None, "model_a", "model_b")
@@ -107,7 +107,7 @@ Cell = str | None | Nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Coded:
+class CodedBattles:
     """n battles as codes: what is equal is held once, in the order in which it first appears.
 
     A code is a place in the list beside it. A kind has the cells of all fields but models and those of prompts;
@@ -127,7 +127,7 @@ class Coded:
         return len(self.kind)
 
 
-def shape(path: Source) -> str:
+def detect_shape(path: Source) -> str:
     """Return a file's shape: lines, array, csv, parquet, object or zip.
 
     Text that begins with { is lines if its first line is a whole object. Raises UserError for a
@@ -150,7 +150,7 @@ def shape(path: Source) -> str:
     return "lines"
 
 
-def keys(path: Source) -> set[str]:
+def read_keys(path: Source) -> set[str]:
     """Return the keys of the first row; of an object also inner ones as outer.inner.
 
     Of a zip file the first parts of the names in it. Raises UserError, also for a trace of OpenTelemetry.
@@ -172,7 +172,7 @@ def refuse_trace(location: object, keys: Set[Any]) -> None:
 def _read_keys(path: Source) -> set[str]:
     if isinstance(path, Frame):
         return {*path.columns}
-    kind = shape(path)
+    kind = detect_shape(path)
     if kind == "zip":
         try:
             with ZipFile(path) as archive:
@@ -180,19 +180,19 @@ def _read_keys(path: Source) -> set[str]:
         except (BadZipFile, NotImplementedError, OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read as zip ({error}).") from None
     if kind != "object":
-        return set(next(rows(path), ("", {}))[1])
+        return set(next(read_rows(path), ("", {}))[1])
     row = files.read_json(path)
     outer = {name: value for name, value in row.items() if isinstance(value, dict)}
     return {*row, *(f"{name}.{key}" for name in outer for key in outer[name])}
 
 
-def text(value: Any) -> str | None:
+def to_text(value: Any) -> str | None:
     """Return a value as text: 1 and "1" are one name. None where it is missing, or NaN."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return None if value in (None, "") or is_nan else str(value)
 
 
-def rows(
+def read_rows(
     path: Source, columns: Collection[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
     """Iterate over rows with their places ("file:line"). Raises UserError for a malformed one.
@@ -201,13 +201,15 @@ def rows(
     """
     if isinstance(path, Frame):
         return _iterate_frame(path)
-    kind = shape(path)
+    kind = detect_shape(path)
     if kind == "lines":
         return files.read_jsonl(path)
     if kind == "csv":
         return _read_csv_rows(path)
-    if kind not in SHAPES:
-        raise UserError(f"{path}: found {kind}. Expected a table: {', '.join(SHAPES)}.")
+    if kind not in TABLE_SHAPES:
+        raise UserError(
+            f"{path}: found {kind}. Expected a table: {', '.join(TABLE_SHAPES)}."
+        )
     is_array = kind == "array"
     return _iterate_objects(
         path, files.read_json(path) if is_array else _read_parquet_rows(path, columns)
@@ -267,7 +269,7 @@ def _read_parquet_rows(
     import duckdb
 
     try:
-        with _decompress(path) as uncompressed, closing(database()) as connection:
+        with _decompress(path) as uncompressed, closing(open_database()) as connection:
             table = f"read_parquet({_quote_path(uncompressed)})"
             types = _read_column_types(connection, table)
             selected = [name for name in types if columns is None or name in columns]
@@ -287,7 +289,7 @@ def _read_parquet_rows(
 @contextmanager
 def _decompress(path: Path) -> Iterator[Path]:
     """Return the file, or a temporary uncompressed copy of a compressed one."""
-    if not files.packing(path):
+    if not files.detect_compression(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -297,16 +299,16 @@ def _decompress(path: Path) -> Iterator[Path]:
         yield copy
 
 
-def weight(path: Path) -> int:
+def estimate_text_bytes(path: Path) -> int:
     """Return about how many bytes a file has as text that is not compressed. Raises UserError."""
-    is_packed = shape(path) == "parquet" or files.packing(path)
+    is_packed = detect_shape(path) == "parquet" or files.detect_compression(path)
     return path.stat().st_size * (10 if is_packed else 1)
 
 
 # By columns
 
 
-def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
+def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles | None:
     """Read a table of battles by columns; None where it has to be read row by row.
 
     columns  our field -> the file's column, which need not be there
@@ -321,11 +323,11 @@ def coded(path: Path, columns: Mapping[str, Hashable]) -> Coded | None:
         scan = _build_scan(path, list(map(str, dict.fromkeys(columns.values()))))
         if scan is None or not _is_safe_for_duckdb(path):
             return None
-        with closing(database()) as connection:
-            return _read_coded(connection, scan, columns, shape(path) == "lines")
+        with closing(open_database()) as connection:
+            return _read_coded(connection, scan, columns, detect_shape(path) == "lines")
     except duckdb.OutOfMemoryException:
         raise UserError(
-            f"{path}: needs more than {MEMORY:,} MB to be read. Count its battles first: "
+            f"{path}: needs more than {DUCKDB_MEMORY_MB:,} MB to be read. Count its battles first: "
             'docs/formats.md, "count".'
         ) from None
     except (duckdb.Error, ValueError, RecursionError):
@@ -337,8 +339,8 @@ def _is_safe_for_duckdb(path: Path) -> bool:
 
     Raises UserError for a damaged file.
     """
-    is_csv = shape(path) == "csv"
-    if not is_csv and not files.packing(path):
+    is_csv = detect_shape(path) == "csv"
+    if not is_csv and not files.detect_compression(path):
         return True
     previous_end = b""
     with files.open_binary(path) as content:
@@ -349,20 +351,20 @@ def _is_safe_for_duckdb(path: Path) -> bool:
     return True
 
 
-def coded_rows(
+def encode_rows(
     source: Frame | Iterable[tuple[str, Row]], columns: Mapping[str, Hashable]
-) -> tuple[Coded, UserError | None]:
+) -> tuple[CodedBattles, UserError | None]:
     """Read rows into the same columns, up to the one that cannot be read; return also that error."""
     fields = [
         name for name in columns if name not in (*_FIELDS_OUTSIDE_KINDS, "winner")
     ]
-    prompt_fields = [name for name in OF_PROMPTS if name in columns]
+    prompt_fields = [name for name in PROMPT_FIELDS if name in columns]
     read_fields = (*_MODEL_FIELDS, *prompt_fields, "winner", *fields)
     names = [columns.get(name, _ABSENT_COLUMN) for name in read_fields]
-    kinds, models = Distinct(), Distinct()
-    distinct_prompts = [Distinct() for _ in prompt_fields]
+    kinds, models = CodeTable(), CodeTable()
+    distinct_prompts = [CodeTable() for _ in prompt_fields]
     n_prompt_fields, question_index = len(distinct_prompts), None
-    blank_indices = [n for n, name in enumerate(read_fields) if name in BLANKS]
+    blank_indices = [n for n, name in enumerate(read_fields) if name in BLANK_FIELDS]
     if "question_text" in columns:
         question_index = 2 + prompt_fields.index("question_text")
     blocks, error = list[Codes](), None
@@ -379,7 +381,7 @@ def coded_rows(
             for row in itertools.islice(all_rows, _BLOCK_ROWS):
                 values = row
                 if question_index is not None:
-                    question = words_of(
+                    question = question_text(
                         row[question_index], str(columns["question_text"])
                     )
                     values = (
@@ -390,10 +392,10 @@ def coded_rows(
                 if blank_indices:
                     cells = [*values]
                     for n in blank_indices:
-                        cells[n] = blank(cells[n])
+                        cells[n] = mark_blank(cells[n])
                     values = tuple(cells)
                 if not _PLAIN_CELL_TYPES.issuperset(map(type, values)):
-                    values = tuple(map(cell, values))
+                    values = tuple(map(to_cell, values))
                 a, b, *other_values = values
                 prompt_values, (winner, *kind) = (
                     other_values[:n_prompt_fields],
@@ -424,7 +426,7 @@ def coded_rows(
     )
     kind_codes, a_codes, b_codes, *prompt_codes = all_codes.T.copy()
     keys = ["winner", *fields]
-    battles = Coded(
+    battles = CodedBattles(
         kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
         own=[_WINNER_SIDES[winner_side] for winner_side, *_ in kinds],
         names=list(models),
@@ -441,7 +443,7 @@ def coded_rows(
     return battles, error
 
 
-class Distinct(dict[Any, int]):
+class CodeTable(dict[Any, int]):
     """What is new has the next number."""
 
     def __missing__(self, value: Any) -> int:
@@ -449,21 +451,23 @@ class Distinct(dict[Any, int]):
         return number
 
 
-def cell(value: Any) -> Cell:
+def to_cell(value: Any) -> Cell:
     """Return a value as text, or as JSON where it is a list or an object."""
     if isinstance(value, str | Nested):
         return value
     if isinstance(value, list | dict):
         return Nested(json.dumps(value, default=str))
-    return text(value)
+    return to_text(value)
 
 
-def blank(value: Any) -> str | None:
+def mark_blank(value: Any) -> str | None:
     """Return "1" for a cell without text, None for any other one."""
-    return None if (text(value) or "").strip() else "1"
+    return None if (to_text(value) or "").strip() else "1"
 
 
-def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes]:
+def renumber_by_appearance(
+    values: Sequence[Any], codes: Codes
+) -> tuple[list[Any], Codes]:
     """Keep the values that codes (n,) name, in the order in which they first do; and their new codes."""
     first_index = np.full(len(values), len(codes))
     first_index[codes[::-1]] = np.arange(len(codes))[::-1]
@@ -475,13 +479,13 @@ def by_appearance(values: Sequence[Any], codes: Codes) -> tuple[list[Any], Codes
     return [values[i] for i in order.tolist()], new_code[codes]
 
 
-def database() -> DuckDBPyConnection:
+def open_database() -> DuckDBPyConnection:
     """An empty database in memory that reaches no network and loads nothing."""
     import duckdb
 
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": 2,
-        "memory_limit": f"{MEMORY}MB",
+        "memory_limit": f"{DUCKDB_MEMORY_MB}MB",
         "temp_directory": tempfile.gettempdir(),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -494,7 +498,7 @@ def database() -> DuckDBPyConnection:
 
 def _build_scan(path: Path, columns: Sequence[str]) -> str | None:
     """Return the file as a table function in SQL; None if DuckDB may read its rows otherwise than Python."""
-    kind, packing = shape(path), files.packing(path)
+    kind, packing = detect_shape(path), files.detect_compression(path)
     compression = f"compression='{packing or 'none'}'"
     if kind == "parquet" and not packing:
         return f"read_parquet({_quote_path(path)})"
@@ -554,7 +558,7 @@ def _read_coded(
     scan: str,
     columns: Mapping[str, Hashable],
     is_json: bool,
-) -> Coded | None:
+) -> CodedBattles | None:
     """Scan the file once into a table, and join it with its distinct values."""
     types = _read_column_types(connection, scan)
     file_columns = {
@@ -567,7 +571,7 @@ def _read_coded(
         return None
     expressions = {
         name: _build_blank_sql(column, is_json)
-        if name in BLANKS
+        if name in BLANK_FIELDS
         else _quote_identifier(column)
         for name, column in file_columns.items()
     }
@@ -579,7 +583,7 @@ def _read_coded(
         )
         if name == "question_text"
         else expressions[name]
-        for name in OF_PROMPTS
+        for name in PROMPT_FIELDS
         if name in expressions
     }
     winner_has_model_type = types.get(file_columns.get("winner", "")) in side_types
@@ -671,14 +675,14 @@ def _read_coded(
         )
         for winner_side, *_ in kinds
     ]
-    distinct, kind = by_appearance(all_kinds, _to_codes(codes["kind"]))
+    distinct, kind = renumber_by_appearance(all_kinds, _to_codes(codes["kind"]))
     prompts = dict[str, tuple[list[Cell], Codes]]()
     for name, distinct_rows in zip(prompt_expressions, prompt_rows, strict=True):
         values_of_prompt = (value for (value,) in distinct_rows)
         is_text = name == "question_text"
         prompt_cells = [*(_to_cells if is_text else cells)(values_of_prompt), None]
-        prompts[name] = by_appearance(prompt_cells, _to_codes(codes[name]))
-    return Coded(
+        prompts[name] = renumber_by_appearance(prompt_cells, _to_codes(codes[name]))
+    return CodedBattles(
         kinds=[kind for kind, _ in distinct],
         own=[side for _, side in distinct],
         kind=kind,
@@ -704,22 +708,24 @@ def _build_question_sql(kind: str, name: str, is_json: bool) -> str:
         f"json_extract_string({column}, '{path}')" for path in first_message_paths
     )
     if is_json:
-        plain_text = "null" if name.startswith(CONVERSATION) else f"{column} ->> '$'"
+        plain_text = (
+            "null" if name.startswith(CONVERSATION_PREFIX) else f"{column} ->> '$'"
+        )
         return f"case json_type({column}) when 'ARRAY' then coalesce({first_message}) else {plain_text} end"
     if kind.endswith("[]"):
         inner = ".content" if kind.startswith("STRUCT") else ""
         return f"({column}[1]{inner})::varchar"
-    if name.startswith(CONVERSATION):
+    if name.startswith(CONVERSATION_PREFIX):
         return f"case when json_valid({column}) then coalesce({first_message}) end"
     return f"({column})::varchar"
 
 
-def words_of(value: Any, name: str) -> Any:
+def question_text(value: Any, name: str) -> Any:
     """Return the text of a question: of messages or turns the first; None of a conversation that is no list.
 
     name  of its column
     """
-    if isinstance(value, str) and name.startswith(CONVERSATION):
+    if isinstance(value, str) and name.startswith(CONVERSATION_PREFIX):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
@@ -729,7 +735,7 @@ def words_of(value: Any, name: str) -> Any:
         return (
             first_turn.get("content") if isinstance(first_turn, Mapping) else first_turn
         )
-    return None if name.startswith(CONVERSATION) else value
+    return None if name.startswith(CONVERSATION_PREFIX) else value
 
 
 def _to_codes(column: NDArray[Any]) -> Codes:
@@ -741,11 +747,13 @@ def _to_cells(values: Iterable[Any]) -> list[Cell]:
     return (
         all_values
         if _PLAIN_CELL_TYPES.issuperset(map(type, all_values))
-        else list(map(cell, all_values))
+        else list(map(to_cell, all_values))
     )
 
 
 def _parse_json_cells(texts: Iterable[str | None]) -> list[Cell]:
     """Raises ValueError as the reader of rows does."""
     array = ",".join("null" if text is None else text for text in texts)
-    return _to_cells(json.loads(f"[{array}]", object_pairs_hook=files.unique_keys))
+    return _to_cells(
+        json.loads(f"[{array}]", object_pairs_hook=files.make_unique_object)
+    )

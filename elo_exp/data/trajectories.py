@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from elo_exp.data import thoughts
-from elo_exp.data.fields import folded
+from elo_exp.data.fields import fold_spaces
 from elo_exp.records import Message, Prompt, UserError
 
 Messages = tuple[Message, ...]
 
 
-def messages(rows: Iterable[Any], location: str) -> Messages:
+def parse_messages(rows: Iterable[Any], location: str) -> Messages:
     """Read messages as OpenAI or Inspect write them. Raises UserError for the first that is of another make."""
     message_list = []
     for number, row in enumerate(rows, start=1):
@@ -35,7 +35,7 @@ def _drop_thought(message: Message) -> Message:
     return replace(message, content=thoughts.split_thought(message.content)[0])
 
 
-def parted(
+def split_question(
     conversation: Sequence[Message], known_question: Sequence[Message] = ()
 ) -> tuple[Messages, Messages]:
     """Return what was asked and what followed, which begins with the first message of the assistant.
@@ -44,7 +44,7 @@ def parted(
 
     known_question  the question if it is known: an assistant's messages in it are not yet the answer
     """
-    question_messages = question(known_question)
+    question_messages = drop_system(known_question)
     indices = [i for i, message in enumerate(conversation) if message.role != "system"]
     opening = [conversation[i] for i in indices[: len(question_messages)]]
     start = (
@@ -60,17 +60,17 @@ def parted(
         ),
         len(conversation),
     )
-    return question_messages or question(conversation[:answer_start]), tuple(
+    return question_messages or drop_system(conversation[:answer_start]), tuple(
         conversation[answer_start:]
     )
 
 
-def question(conversation: Sequence[Message]) -> Messages:
+def drop_system(conversation: Sequence[Message]) -> Messages:
     """Return what a user asks, without what the system is told."""
     return tuple(message for message in conversation if message.role != "system")
 
 
-def asks(
+def matches_prompt(
     question_messages: Sequence[Message],
     text: str | None,
     answer: Sequence[Message],
@@ -80,15 +80,17 @@ def asks(
 
     question_messages, text  the question, as messages or, where these are none, as text
     """
-    prompt_turns = _turns(prompt.messages) or [folded(prompt.text)]
-    recorded_turns = (_turns(question_messages) or [folded(text or "")]) + _turns(
+    prompt_turns = _turns(prompt.messages) or [fold_spaces(prompt.text)]
+    recorded_turns = (_turns(question_messages) or [fold_spaces(text or "")]) + _turns(
         answer
     )
     return recorded_turns[: len(prompt_turns)] == prompt_turns
 
 
 def _turns(messages: Sequence[Message]) -> list[str]:
-    return [folded(message.content) for message in messages if message.role == "user"]
+    return [
+        fold_spaces(message.content) for message in messages if message.role == "user"
+    ]
 
 
 def is_words(answer: Sequence[Message]) -> bool:
@@ -96,7 +98,7 @@ def is_words(answer: Sequence[Message]) -> bool:
     return not answer or (len(answer) == 1 and answer[0].is_words)
 
 
-def effort(answer: Sequence[Message]) -> Mapping[str, int]:
+def count_effort(answer: Sequence[Message]) -> Mapping[str, int]:
     """Count the steps of an answer, messages of the assistant, and the calls of tools in them."""
     steps = [message for message in answer if message.role == "assistant"]
     return {
@@ -105,7 +107,7 @@ def effort(answer: Sequence[Message]) -> Mapping[str, int]:
     }
 
 
-def reason(answer: Sequence[Message]) -> str:
+def finish_reason(answer: Sequence[Message]) -> str:
     """Return why an answer ended: stop, or tool_calls where nobody has run the last call."""
     return "tool_calls" if answer and answer[-1].tool_calls else "stop"
 

@@ -17,7 +17,7 @@ _MARKDOWN = (
 )
 
 
-def counts(text: str) -> tuple[int, ...]:
+def count_style(text: str) -> tuple[int, ...]:
     """Count the characters, and outside of code blocks headers, list items and bold spans.
 
     What is counted is what the style control of LMArena's leaderboard counts, but for characters in
@@ -30,7 +30,7 @@ def counts(text: str) -> tuple[int, ...]:
     return len(text), *markdown_counts
 
 
-def with_style(
+def add_style(
     battles: Sequence[Battle], comparisons: Iterable[Comparison]
 ) -> list[Battle]:
     """Add the counts of the answers that a judge compared; of conversations, of the entrant's own words."""
@@ -38,7 +38,7 @@ def with_style(
     for c in comparisons:
         texts[c.prompt_id, c.entrant_a, c.draw_a] = own_words(c, c.response_a)
         texts[c.prompt_id, c.entrant_b, c.draw_b] = own_words(c, c.response_b)
-    style = {answer: counts(text) for answer, text in texts.items()}
+    style = {answer: count_style(text) for answer, text in texts.items()}
     return [
         replace(
             battle,

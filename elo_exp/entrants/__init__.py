@@ -11,14 +11,18 @@ from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
 from elo_exp.files import utc_now
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, TemplateSettings
-from elo_exp.models.generation import Answer, prompt_seed, too_small
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.models.generation import (
+    GeneratedAnswer,
+    convert_memory_errors,
+    prompt_seed,
+)
+from elo_exp.records import Prompt, Response, UserError, make_fingerprint
 from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
 FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
 
-Tokenised = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
-Logprobs = Iterator[tuple[str, float | None]]  # by prompt_id
+TokenIdsByPrompt = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
+LogprobsById = Iterator[tuple[str, float | None]]  # by prompt_id
 
 
 class NoRoomError(UserError):
@@ -69,7 +73,7 @@ class ModelEntrant(Entrant, Protocol):
 
 
 @runtime_checkable
-class Varying(Entrant, Protocol):
+class StochasticEntrant(Entrant, Protocol):
     """An entrant that answers a prompt in other words when it is asked again, or may.
 
     One without `varies` has one answer to a prompt, which meets each answer of the others.
@@ -80,7 +84,7 @@ class Varying(Entrant, Protocol):
 
 
 @runtime_checkable
-class RecordedDraws(Varying, Protocol):
+class RecordedDrawsEntrant(StochasticEntrant, Protocol):
     """An entrant that has answers from elsewhere, and no more of them."""
 
     @property
@@ -89,7 +93,7 @@ class RecordedDraws(Varying, Protocol):
 
 
 @runtime_checkable
-class Incomplete(Entrant, Protocol):
+class IncompleteEntrant(Entrant, Protocol):
     """An entrant whose answers are on file, and that need not have one to each prompt."""
 
     def lacks(self, prompt: Prompt) -> bool:
@@ -98,13 +102,17 @@ class Incomplete(Entrant, Protocol):
 
 def draws_of(entrant: Entrant, draws: int) -> int:
     """Return how many answers to a prompt an entrant gives where so many are wanted."""
-    if draws == 1 or not (isinstance(entrant, Varying) and entrant.varies):
+    if draws == 1 or not (isinstance(entrant, StochasticEntrant) and entrant.varies):
         return 1
-    return min(draws, entrant.n_draws) if isinstance(entrant, RecordedDraws) else draws
+    return (
+        min(draws, entrant.n_draws)
+        if isinstance(entrant, RecordedDrawsEntrant)
+        else draws
+    )
 
 
 @runtime_checkable
-class OfKnownQuality(Entrant, Protocol):
+class KnownRankEntrant(Entrant, Protocol):
     """An entrant made to a known quality, to audit a judge."""
 
     def known_rank(self, dimension: str) -> int | None:
@@ -127,7 +135,7 @@ class Policy(ModelEntrant, Protocol):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Logprobs:
+    ) -> LogprobsById:
         """Yield, by prompt_id, the log-probability of each response's recorded tokens after its
         prompt, in nats; None where they are longer than the model's context.
 
@@ -172,7 +180,7 @@ class ApiEntrant(ApiSettings):
         return self.max_tokens
 
 
-def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
+def check_unit_temperature(temperature: float | None, top_p: float | None) -> None:
     """Raise UserError for a policy that vLLM could draw from, and not score."""
     if (temperature, top_p) != (1, 1):
         raise UserError(
@@ -182,7 +190,7 @@ def check_scored_at_one(temperature: float | None, top_p: float | None) -> None:
         )
 
 
-def recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
+def read_recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
     diagnostics = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
@@ -225,8 +233,8 @@ class WeightsEntrant(TemplateSettings):
         raise NotImplementedError
 
     def _generate_answers(
-        self, lm: Any, ids: Tokenised
-    ) -> Iterator[tuple[Prompt, Answer]]:
+        self, lm: Any, ids: TokenIdsByPrompt
+    ) -> Iterator[tuple[Prompt, GeneratedAnswer]]:
         raise NotImplementedError
 
     @property
@@ -265,7 +273,7 @@ class WeightsEntrant(TemplateSettings):
         """Answer prompts. Raises NoRoomError, before any is answered, for those that leave no room for their answers."""
         if not prompts:
             return
-        lm: CausalLM = models.load(self.weights)
+        lm: CausalLM = models.load_weights(self.weights)
         ids = {p: self.chat_ids(lm, p.sent(self.system_prompt)) for p in prompts}
         room = lm.context_length - self.max_new_tokens
         if too_long := [prompt for prompt, row in ids.items() if len(row) > room]:
@@ -315,7 +323,7 @@ class WeightsEntrant(TemplateSettings):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Logprobs:
+    ) -> LogprobsById:
         """Yield the log-probability of each response's recorded tokens after its prompt.
 
         It is the sum over the tokens, added in float64. Each answer goes through a model of
@@ -328,11 +336,11 @@ class WeightsEntrant(TemplateSettings):
         if not responses:
             return
         assert self.temperature is not None
-        lm: CausalLM = models.load(self.weights)
+        lm: CausalLM = models.load_weights(self.weights)
         tokenizer = _fingerprint_tokenizer(lm)
         rows: dict[str, tuple[list[int], list[int]]] = {}
         for r in responses:
-            ids = recorded_ids(r, self.entrant_id, tokenizer)
+            ids = read_recorded_ids(r, self.entrant_id, tokenizer)
             messages = prompts[r.prompt_id].sent(self.system_prompt)
             prompt_ids = self.chat_ids(lm, messages)
             if len(prompt_ids) + len(ids) <= lm.context_length:
@@ -341,7 +349,7 @@ class WeightsEntrant(TemplateSettings):
         for response in responses:
             name, total = response.prompt_id, None
             if name in rows:
-                with too_small(self.entrant_id):
+                with convert_memory_errors(self.entrant_id):
                     total = next(totals)
                 if not math.isfinite(total):
                     raise UserError(
@@ -353,7 +361,7 @@ class WeightsEntrant(TemplateSettings):
 
 def _fingerprint_tokenizer(lm: CausalLM) -> str:
     """Identify a tokenizer: equal where each id is the same text and the same ids end an answer."""
-    return fingerprint([lm.vocabulary, sorted(lm.end_ids)])
+    return make_fingerprint([lm.vocabulary, sorted(lm.end_ids)])
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.api.anthropic import API_VERSION, ClaudeSettings
-from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.entrants import ApiEntrant
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import CacheKey, Dollars, Effort
@@ -40,7 +40,9 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
                 f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
                 "dollars per million tokens."
             )
-        return token_prices(model_prices.input, model_prices.output, model_prices.input)
+        return make_token_prices(
+            model_prices.input, model_prices.output, model_prices.input
+        )
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
         return {

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from elo_exp.entrants import CheckpointEntrant, Tokenised
-from elo_exp.models.checkpoints import CausalLM, refuse_rounding
-from elo_exp.models.generation import Answer, answer, in_batches
+from elo_exp.entrants import CheckpointEntrant, TokenIdsByPrompt
+from elo_exp.models.checkpoints import CausalLM, refuse_quantised_merge
+from elo_exp.models.generation import GeneratedAnswer, generate_answers, run_in_batches
 from elo_exp.records import Prompt
 from elo_exp.types import Count
 
@@ -29,15 +29,15 @@ class HuggingFaceEntrant(CheckpointEntrant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_rounding(self.adapters, self.load_kwargs)
+        refuse_quantised_merge(self.adapters, self.load_kwargs)
 
     def _generate_answers(
-        self, lm: CausalLM, ids: Tokenised
-    ) -> Iterator[tuple[Prompt, Answer]]:
-        return in_batches(
+        self, lm: CausalLM, ids: TokenIdsByPrompt
+    ) -> Iterator[tuple[Prompt, GeneratedAnswer]]:
+        return run_in_batches(
             ids,
             partial(
-                answer,
+                generate_answers,
                 lm,
                 temperature=self.temperature,
                 top_p=self.top_p,

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from elo_exp.entrants import Tokenised, WeightsEntrant
+from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
 from elo_exp.models import (
     TokenRows,
-    check_variables,
+    check_template_variables,
     checkpoints,
     require_packages,
 )
-from elo_exp.models.generation import Answer, prompt_seed
+from elo_exp.models.generation import GeneratedAnswer, prompt_seed
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
@@ -83,7 +83,7 @@ class GgufModel:
         template = template or self._lm.metadata.get("tokenizer.chat_template")
         if not template:
             raise ValueError("the file has none")
-        check_variables(template, variables)
+        check_template_variables(template, variables)
         formatter = Jinja2ChatFormatter(
             template=template, eos_token=self._eos, bos_token=self._bos
         )
@@ -146,7 +146,7 @@ class LlamaCppEntrant(WeightsEntrant):
     def model_key(self) -> CacheKey:
         if not self.weight_files:
             raise UserError(f"{self.path}: no such file. Expected a model as .gguf.")
-        digests = checkpoints.hashes(self.weight_files, Path(self.cache_dir))
+        digests = checkpoints.hash_files(self.weight_files, Path(self.cache_dir))
         return {
             "loader": "llama_cpp",
             "weights": digests[str(self.weights.path)],
@@ -155,8 +155,8 @@ class LlamaCppEntrant(WeightsEntrant):
         }
 
     def _generate_answers(
-        self, lm: GgufModel, ids: Tokenised
-    ) -> Iterator[tuple[Prompt, Answer]]:
+        self, lm: GgufModel, ids: TokenIdsByPrompt
+    ) -> Iterator[tuple[Prompt, GeneratedAnswer]]:
         for prompt, start in ids.items():
             tokens: list[int] = []
             total, has_ended = 0.0, False
@@ -175,4 +175,7 @@ class LlamaCppEntrant(WeightsEntrant):
                 has_ended = tokens[-1] in lm.end_ids
                 if has_ended:
                     break
-            yield prompt, Answer(token_ids=tokens, ended=has_ended, total_logprob=total)
+            yield (
+                prompt,
+                GeneratedAnswer(token_ids=tokens, ended=has_ended, total_logprob=total),
+            )

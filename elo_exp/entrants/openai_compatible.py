@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.jobs import Completion
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.entrants import (
     FORCING_VERSION,
     ApiEntrant,
-    Logprobs,
-    check_scored_at_one,
-    recorded_ids,
+    LogprobsById,
+    check_unit_temperature,
+    read_recorded_ids,
 )
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError, make_fingerprint
 from elo_exp.types import CacheKey, Dollars, Integer, TopP
 
 # A policy sends these against the recommendations of the model's authors, which servers follow.
@@ -48,7 +48,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         super().__post_init__()
         if not self.logprobs:
             return
-        check_scored_at_one(self.temperature, self.top_p)
+        check_unit_temperature(self.temperature, self.top_p)
         if (
             self.input_usd_per_million is not None
             or self.extra_body.keys() & _NO_TRUNCATION.keys()
@@ -68,7 +68,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
                 "input_usd_per_million: set without output_usd_per_million, or the reverse. Set "
                 "both."
             )
-        return token_prices(per_input, per_output, per_input)
+        return make_token_prices(per_input, per_output, per_input)
 
     @property
     def varies(self) -> bool:
@@ -122,7 +122,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
 
     @cached_property
     def _tokenizer(self) -> str:
-        return fingerprint(self._tokenize(prompt=_TOKENIZER_TEST_TEXT)[0])
+        return make_fingerprint(self._tokenize(prompt=_TOKENIZER_TEST_TEXT)[0])
 
     def _tokenize(self, **text: Any) -> tuple[list[int], int]:
         """Return token ids, and the length of the model's context."""
@@ -134,9 +134,9 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Logprobs:
+    ) -> LogprobsById:
         def force(response: Response) -> tuple[str, float | None]:
-            ids = recorded_ids(response, self.entrant_id, self._tokenizer)
+            ids = read_recorded_ids(response, self.entrant_id, self._tokenizer)
             start, context = self._tokenize(
                 messages=self.params(prompts[response.prompt_id], None)["messages"],
                 chat_template_kwargs=self.extra_body.get("chat_template_kwargs"),

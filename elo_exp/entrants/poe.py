@@ -28,26 +28,26 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from elo_exp.data.thoughts import split_thought
-from elo_exp.entrants import Tokenised, WeightsEntrant
-from elo_exp.files import checked, read_json, sha256
-from elo_exp.models import first_line
+from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
+from elo_exp.files import read_json, sha256, validate
+from elo_exp.models import first_error_line
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
-from elo_exp.models.generation import Answer, in_batches, prompt_seed
+from elo_exp.models.generation import GeneratedAnswer, prompt_seed, run_in_batches
 from elo_exp.models.to_safetensors import TORCH_SUFFIXES
-from elo_exp.records import Prompt, UserError, fingerprint
+from elo_exp.records import Prompt, UserError, make_fingerprint
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from elo_exp.models.multihead import Decoded, Geometry, MultiHead, Update
+    from elo_exp.models.multihead import DecodedAnswer, Geometry, MultiHead, Update
 
 # What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _CORRECTNESS_QUESTION = (
     "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 )
 _DIAGNOSTIC_DIGITS = 6
-FINAL = -1  # the last checkpoint of a training run
+FINAL_CHECKPOINT = -1  # the last checkpoint of a training run
 _ADAPTER_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
 _LORA_TENSOR_NAME = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
@@ -160,20 +160,20 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         ]
         return {
             "loader": self.loader,
-            "heads": fingerprint([self.head_files.depth, contents]),
+            "heads": make_fingerprint([self.head_files.depth, contents]),
             "sampling": sampling,
             "needs_uncertainty": self.needs_uncertainty,
         }
 
     def _generate_answers(
-        self, lm: CausalLM, ids: Tokenised
-    ) -> Iterator[tuple[Prompt, Answer]]:
-        from elo_exp.models.multihead import MultiHead, geometry
+        self, lm: CausalLM, ids: TokenIdsByPrompt
+    ) -> Iterator[tuple[Prompt, GeneratedAnswer]]:
+        from elo_exp.models.multihead import MultiHead, measure_geometry
 
-        sizes = geometry(lm.model, self.head_files.depth)
-        updates = [read(files, sizes) for files in self.head_files.groups]
+        sizes = measure_geometry(lm.model, self.head_files.depth)
+        updates = [read_updates(files, sizes) for files in self.head_files.groups]
         model = MultiHead(lm.model, sizes, updates)
-        return in_batches(
+        return run_in_batches(
             ids,
             partial(self._answer_batch, lm, model),
             batch_size=self.batch_size,
@@ -181,8 +181,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         )
 
     def _answer_batch(
-        self, lm: CausalLM, model: MultiHead, ids: Tokenised
-    ) -> list[Answer]:
+        self, lm: CausalLM, model: MultiHead, ids: TokenIdsByPrompt
+    ) -> list[GeneratedAnswer]:
         import torch
 
         from elo_exp.models.multihead import Sampling, decode
@@ -211,7 +211,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             if self.needs_uncertainty:
                 p_correct = self._estimate_p_correct(lm, model, ids, answers)
         return [
-            Answer(
+            GeneratedAnswer(
                 token_ids=answer.tokens,
                 ended=answer.ended,
                 p_correct=p,
@@ -231,7 +231,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         lm: CausalLM,
         model: MultiHead,
         prompts: Iterable[Prompt],
-        answers: Sequence[Decoded],
+        answers: Sequence[DecodedAnswer],
     ) -> list[float]:
         import torch
 
@@ -255,7 +255,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         )
 
 
-def _summarise_diagnostics(answer: Decoded) -> dict[str, Any]:
+def _summarise_diagnostics(answer: DecodedAnswer) -> dict[str, Any]:
     """Return the lists of Decoded.diagnostics and their means, which are None for empty lists."""
     diagnostics: dict[str, Any] = {}
     if answer.accepted:
@@ -271,7 +271,7 @@ def _summarise_diagnostics(answer: Decoded) -> dict[str, Any]:
 # The files of the heads
 
 
-class Manifest(BaseModel):
+class AdapterManifest(BaseModel):
     """What a manifest.json has under `config`.
 
     heads_depth  last layers that each head has to itself
@@ -285,12 +285,12 @@ class Manifest(BaseModel):
 
 
 class _ManifestFile(BaseModel):
-    config: Manifest
+    config: AdapterManifest
 
 
 class AdapterFile(NamedTuple):
     path: Path
-    manifest: Manifest
+    manifest: AdapterManifest
 
 
 class HeadFiles(NamedTuple):
@@ -304,7 +304,7 @@ class HeadFiles(NamedTuple):
     groups: Sequence[Sequence[AdapterFile]]
 
 
-def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
+def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
     """Read the sum of the files' updates, by head layer (0 is the head's first) and projection.
 
     An update of a matrix (size out, size in) is up.T @ down with down (rank, size in) and up
@@ -376,19 +376,21 @@ def _load_updates(path: Path) -> Mapping[str, Tensor]:
         state: Any = load_file(path)
     except Exception as error:
         raise UserError(
-            f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
+            f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
         ) from None
     return {name: state[name].float() for name in state if "lora_" in name}
 
 
-def _find_file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Path:
+def _find_file(
+    setting: str, folder: Path, shard: int, step: int = FINAL_CHECKPOINT
+) -> Path:
     """Return the file of a head's final update, or of a step; of a training run the slim one."""
     final = folder / f"shard_{shard}_lora"
     for suffix in _ADAPTER_SUFFIXES:
-        if step == FINAL and (path := final.with_suffix(suffix)).is_file():
+        if step == FINAL_CHECKPOINT and (path := final.with_suffix(suffix)).is_file():
             return path
     shard_folder = folder / f"shard_{shard}"
-    name = f"checkpoint_{'final' if step == FINAL else f'step_{step}'}"
+    name = f"checkpoint_{'final' if step == FINAL_CHECKPOINT else f'step_{step}'}"
     paths = [
         p
         for p in sorted(shard_folder.rglob("checkpoint_*"))
@@ -400,7 +402,7 @@ def _find_file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Pat
             ", ".join(str(path.relative_to(shard_folder)) for path in paths) or "none"
         )
         expected = f"{name} in one training run"
-        if step == FINAL:
+        if step == FINAL_CHECKPOINT:
             expected = f"{final.name}{{{','.join(_ADAPTER_SUFFIXES)}}}, or {expected}"
         raise UserError(
             f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {shard_folder.name}: "
@@ -409,10 +411,10 @@ def _find_file(setting: str, folder: Path, shard: int, step: int = FINAL) -> Pat
     return by_run.popitem()[1]
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _read_manifest(folder: Path) -> AdapterManifest:
     """Read a folder's manifest.json; an empty manifest where there is none."""
     path = folder / "manifest.json"
     if not path.is_file():
-        return Manifest()
-    file: _ManifestFile = checked(_ManifestFile, read_json(path), path)
+        return AdapterManifest()
+    file: _ManifestFile = validate(_ManifestFile, read_json(path), path)
     return file.config

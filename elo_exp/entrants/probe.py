@@ -15,7 +15,7 @@ from typing import Literal
 
 from elo_exp.data import bank
 from elo_exp.files import utc_now
-from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.records import Prompt, Response, UserError, make_fingerprint
 from elo_exp.types import CacheKey, Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
@@ -31,8 +31,10 @@ _BEHAVIORS: Mapping[Style, tuple[str, str, str]] = {
     "partial": ("hedge", "answer", "hedge"),
     "swapped": ("abstain", "abstain", "answer"),
 }
-Golds = Mapping[str, tuple[str, ...]]  # of each turn, by prompt_id
-VERSION = 1  # part of every cache key: raise it when a style's wording changes
+GoldsByPrompt = Mapping[str, tuple[str, ...]]  # of each turn, by prompt_id
+PROBE_ENTRANT_VERSION = (
+    1  # part of every cache key: raise it when a style's wording changes
+)
 
 
 @dataclass(kw_only=True)
@@ -55,10 +57,10 @@ class ProbeEntrant:
         return order.index(self.style) if order else None
 
     @cached_property
-    def _golds(self) -> tuple[Golds, Golds]:
+    def _golds(self) -> tuple[GoldsByPrompt, GoldsByPrompt]:
         """The bank's gold answers: each prompt's own, and in its place the next one's; the last prompt has
         the first's."""
-        prompts = bank.load(Path(self.bank_path))
+        prompts = bank.load_bank(Path(self.bank_path))
         golds = {
             p.prompt_id: p.gold_turns or (p.gold_answer,)
             for p in prompts
@@ -83,7 +85,11 @@ class ProbeEntrant:
         return {"bank": Path(self.bank_path)}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        return {"loader": "probe", "version": VERSION, "text": self.answer(prompt)}
+        return {
+            "loader": "probe",
+            "version": PROBE_ENTRANT_VERSION,
+            "text": self.answer(prompt),
+        }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         for prompt in prompts:
@@ -101,7 +107,7 @@ class ProbeEntrant:
         return self.style
 
     def _choose_style(self, prompt: Prompt) -> Style:
-        key = fingerprint([self._hash_name, prompt.prompt_id])
+        key = make_fingerprint([self._hash_name, prompt.prompt_id])
         is_lapse = int(key[:8], 16) / 2**32 < self.lapse_rate
         return self.lapse_style if is_lapse else self.style
 

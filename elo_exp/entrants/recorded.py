@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import conversations, joining, trajectories
-from elo_exp.files import checked, foreign, read_jsonl, safe_name
+from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
 from elo_exp.records import Prompt, Response, Slot, UserError, canonical_json
 from elo_exp.types import CacheKey
 
@@ -33,11 +33,11 @@ class RecordedEntrant:
     @property
     def _file(self) -> Path:
         path = Path(self.path)
-        name = f"responses_{safe_name(self.entrant_id)}.jsonl"
+        name = f"responses_{escape_name(self.entrant_id)}.jsonl"
         return path / name if path.is_dir() else path
 
     @cached_property
-    @foreign
+    @report_read_errors
     def _responses(self) -> dict[Slot, Response]:
         """The answers to each prompt, numbered from 0 in the order of their draw_idx."""
         rows = list(read_jsonl(self._file))
@@ -52,9 +52,11 @@ class RecordedEntrant:
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
             if row.get("messages"):
-                row["messages"] = trajectories.messages(row["messages"], location)
-                row.setdefault("response_text", conversations.final(row["messages"]))
-            response = checked(Response, row, location)
+                row["messages"] = trajectories.parse_messages(row["messages"], location)
+                row.setdefault(
+                    "response_text", conversations.final_answer(row["messages"])
+                )
+            response = validate(Response, row, location)
             try:
                 canonical_json(response.to_dict())
             except ValueError:
@@ -115,7 +117,7 @@ class RecordedEntrant:
         if response is None or not (prompt.messages or response.messages):
             return response
         try:
-            return conversations.to_prompt(prompt, response)
+            return conversations.trim_to_prompt(prompt, response)
         except ValueError as error:
             raise UserError(
                 f"{self._file}: the answer of {self.entrant_id} to {prompt.prompt_id!r} {error}"
@@ -136,8 +138,8 @@ class AnswersEntrant:
     inside: str | None
 
     @cached_property
-    def _answer_set(self) -> joining.Answers:
-        return joining.one(Path(self.path), self.entrant_id, self.inside)
+    def _answer_set(self) -> joining.AnswerSet:
+        return joining.read_answer_set(Path(self.path), self.entrant_id, self.inside)
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""

@@ -27,8 +27,8 @@ class TrajectoriesEntrant:
     path: str
 
     @cached_property
-    def _answer_set(self) -> joining.Answers:
-        answer_set = joining.one(Path(self.path), self.entrant_id, None)
+    def _answer_set(self) -> joining.AnswerSet:
+        answer_set = joining.read_answer_set(Path(self.path), self.entrant_id, None)
         if answer_set.format not in _TRAJECTORY_FORMATS:
             raise UserError(
                 f"entrant.{self.entrant_id}: {self.path} is of {answer_set.format}. Expected a log of Inspect or "
@@ -66,7 +66,9 @@ class TrajectoriesEntrant:
     def _find_response(self, prompt: Prompt) -> Response | None:
         """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
         for row in self._answer_set.rows_of(prompt.prompt_id):
-            if not trajectories.asks(row.asked, row.prompt, row.messages, prompt):
+            if not trajectories.matches_prompt(
+                row.asked, row.prompt, row.messages, prompt
+            ):
                 raise UserError(
                     f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
                     f"{prompt.prompt_id} than the bank. Expected logs of one task."

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from elo_exp.entrants import CheckpointEntrant, Tokenised, check_scored_at_one
+from elo_exp.entrants import CheckpointEntrant, TokenIdsByPrompt, check_unit_temperature
 from elo_exp.models import TokenRows
-from elo_exp.models.checkpoints import CausalLM, Checkpoint, library_errors
-from elo_exp.models.generation import Answer, prompt_seed
+from elo_exp.models.checkpoints import CausalLM, Checkpoint, convert_library_errors
+from elo_exp.models.generation import GeneratedAnswer, prompt_seed
 from elo_exp.records import Prompt, UserError
 
 # vLLM batches the prompts of a call as it likes
@@ -38,7 +38,7 @@ class VllmCheckpoint(Checkpoint):
         from huggingface_hub import snapshot_download
 
         lora = None
-        with library_errors(self.model):
+        with convert_library_errors(self.model):
             for adapter, revision in self.adapters:
                 folder = (
                     snapshot_download(adapter, revision=revision)
@@ -116,7 +116,7 @@ class VllmEntrant(CheckpointEntrant):
 
     def __post_init__(self) -> None:
         if self.logprobs:
-            check_scored_at_one(self.temperature, self.top_p)
+            check_unit_temperature(self.temperature, self.top_p)
 
     @cached_property
     def weights(self) -> VllmCheckpoint:
@@ -127,8 +127,8 @@ class VllmEntrant(CheckpointEntrant):
         return self.dtype  # auto is the model's own
 
     def _generate_answers(
-        self, lm: VllmModel, ids: Tokenised
-    ) -> Iterator[tuple[Prompt, Answer]]:
+        self, lm: VllmModel, ids: TokenIdsByPrompt
+    ) -> Iterator[tuple[Prompt, GeneratedAnswer]]:
         from vllm import SamplingParams
 
         sampling = [
@@ -146,7 +146,7 @@ class VllmEntrant(CheckpointEntrant):
             completion = output.outputs[0]
             yield (
                 prompt,
-                Answer(
+                GeneratedAnswer(
                     token_ids=list(completion.token_ids),
                     ended=completion.finish_reason == "stop",
                     total_logprob=completion.cumulative_logprob,

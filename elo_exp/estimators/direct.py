@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.oracle.evidence import FRESH_DRAWS, Estimate, Evidence
-from elo_exp.oracle.gates import MIN_AUDIT
+from elo_exp.oracle.evidence import FRESH_DRAWS, Estimate, PolicyEvidence
+from elo_exp.oracle.gates import MIN_OWN_LABELS
 
 
 @dataclass(kw_only=True)
@@ -21,10 +21,10 @@ class Direct:
 
     requires: ClassVar = (FRESH_DRAWS,)
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
-        if len(np.unique(fresh.prompt[fresh.labelled])) < MIN_AUDIT:
+        if len(np.unique(fresh.prompt[fresh.labelled])) < MIN_OWN_LABELS:
             return evidence.borrowed
         weight = evidence.draw_weights * fresh.label_weights
         weight = np.where(fresh.labelled, weight, 0.0)

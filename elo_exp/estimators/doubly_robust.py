@@ -14,7 +14,7 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.oracle.calibration import (
-    Reading,
+    CurveValues,
     fit_calibration,
     fit_epsilon,
     tmle_update,
@@ -24,11 +24,11 @@ from elo_exp.oracle.evidence import (
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    Evidence,
-    centred_residual,
-    clustered_error,
+    PolicyEvidence,
+    centre_residuals,
+    compute_clustered_error,
 )
-from elo_exp.oracle.weights import effective_sample_size, minimum_variance_mixture
+from elo_exp.oracle.weights import effective_sample_size, find_minimum_variance_mixture
 
 Weights = Literal["raw", "simcal"]
 Omega = Literal["w", "w2", "snips"]  # weight in an outcome model: w, w^2 or (w - 1)^2
@@ -52,14 +52,14 @@ class DrCpo:
         weights = RAW_WEIGHTS if self.weights == "raw" else CALIBRATED_WEIGHTS
         return (weights, FRESH_DRAWS)
 
-    def weight(self, evidence: Evidence) -> Array:
+    def weight(self, evidence: PolicyEvidence) -> Array:
         return evidence.cut if self.weights == "raw" else evidence.calibrated
 
-    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
+    def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         """Return the outcome model's values (n,) of the logged rows and (r,) of the draws."""
         return evidence.at_logged, evidence.at_fresh
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         logged, fresh = self.model(evidence)
         weight = self.weight(evidence)
         residual_weight = evidence.residual_weights(weight)
@@ -68,7 +68,7 @@ class DrCpo:
             # Of estimating the weights: zero on average where the model fits at each score.
             per_label = evidence.logged.label_weights
             scale = weight.sum() / (weight * per_label)[evidence.labelled].sum()
-            residual = centred_residual(logged, residual_weight) * scale * per_label
+            residual = centre_residuals(logged, residual_weight) * scale * per_label
             influence = evidence.weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
@@ -86,7 +86,7 @@ class Mrdr(DrCpo):
 
     omega: Omega
 
-    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
+    def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         labelled, w = evidence.labelled, self.weight(evidence)[evidence.labelled]
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         rows = evidence.logged[labelled]
@@ -103,7 +103,7 @@ class Tmle(DrCpo):
     draws have one too; what remains is corrected by `weights`.
     """
 
-    def model(self, evidence: Evidence) -> tuple[Reading, Reading]:
+    def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         labelled, scale = evidence.labelled, evidence.data.scale
         logged, w = evidence.at_logged, evidence.at_weights
         values, label = (
@@ -112,7 +112,7 @@ class Tmle(DrCpo):
         )
         epsilon = fit_epsilon(values, label, w.value[labelled], edge=_MIN_PROBABILITY)
 
-        def update(reading: Reading, weight: Array) -> Reading:
+        def update(reading: CurveValues, weight: Array) -> CurveValues:
             share = (reading.value - scale.low) / scale.width
             value = tmle_update(share, epsilon * weight, edge=_MIN_PROBABILITY)
             return replace(reading, value=scale.low + scale.width * value)
@@ -127,17 +127,17 @@ class StackedDr(DrCpo):
 
     omega: Omega
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         mrdr = Mrdr(weights=self.weights, omega=self.omega)
         estimators = (DrCpo(weights=self.weights), Tmle(weights=self.weights), mrdr)
         estimates = [evidence.estimate(estimate) for estimate in estimators]
         influences = np.stack([estimate.influence for estimate in estimates])
         covariance = np.cov(influences)
-        mixture = minimum_variance_mixture(
+        mixture = find_minimum_variance_mixture(
             covariance, ridge=_STACKING_RIDGE_PER_TRACE * float(np.trace(covariance))
         )
         influence = mixture @ influences
-        std_error, degrees_of_freedom = clustered_error(
+        std_error, degrees_of_freedom = compute_clustered_error(
             influence, (influences != 0).any(axis=0)
         )
         return replace(

@@ -21,7 +21,7 @@ from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     RAW_WEIGHTS,
     Estimate,
-    Evidence,
+    PolicyEvidence,
 )
 
 
@@ -34,10 +34,10 @@ class Ips:
 
     requires: ClassVar = (RAW_WEIGHTS,)
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         raw = weights.raw_weights(evidence.log_ratio)
         u, low = raw / len(raw), evidence.data.scale.low
-        centred_estimate = weighted_mean(evidence, u, centre=low)
+        centred_estimate = estimate_weighted_mean(evidence, u, centre=low)
         return replace(
             centred_estimate,
             value=centred_estimate.value + low * (1.0 - float(u.sum())),
@@ -54,9 +54,9 @@ class Snips:
     clip_weight: Annotated[float, Field(strict=True, gt=1)]
     requires: ClassVar = (RAW_WEIGHTS,)
 
-    def estimate(self, evidence: Evidence) -> Estimate:
-        clipped_weights = weights.clipped(evidence.hajek, self.clip_weight)
-        return weighted_mean(evidence, clipped_weights / clipped_weights.sum())
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
+        clipped_weights = weights.clip_weights(evidence.hajek, self.clip_weight)
+        return estimate_weighted_mean(evidence, clipped_weights / clipped_weights.sum())
 
 
 @dataclass(kw_only=True)
@@ -65,15 +65,17 @@ class CalibratedIps:
 
     requires: ClassVar = (CALIBRATED_WEIGHTS,)
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         u = evidence.calibrated / evidence.calibrated.sum()
         reading = evidence.at_logged
         outcome = reading.value + reading.residual * evidence.per_label
         influence = evidence.weight_influence(outcome - float(u @ outcome))
-        return weighted_mean(evidence, u, extra_influence=influence)
+        return estimate_weighted_mean(evidence, u, extra_influence=influence)
 
 
-def weighted_mean(evidence: Evidence, u: Array, **options: Any) -> Estimate:
+def estimate_weighted_mean(
+    evidence: PolicyEvidence, u: Array, **options: Any
+) -> Estimate:
     """Estimate sum_i u_i (f(s_i) + residual_i per_label_i) for weights u (n,).
 
     options  of Evidence.linear

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
-from elo_exp.files import safe_name
-from elo_exp.judges import roles
+from elo_exp.files import escape_name
+from elo_exp.judges import roles_by_dimension
 from elo_exp.records import Plot, Rows
 from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker, Value
@@ -40,12 +40,12 @@ class Context:
 
 def judge_folder(run_dir: Path, judge: str) -> Path:
     """Return where the files of one of several judges are."""
-    return run_dir / "judges" / safe_name(judge)
+    return run_dir / "judges" / escape_name(judge)
 
 
-def judge_page(judge: str) -> str:
+def link_to_judge_page(judge: str) -> str:
     """Return where its page is, as a link beside the page of all."""
-    return quote(f"judges/{safe_name(judge)}/report.html")
+    return quote(f"judges/{escape_name(judge)}/report.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +99,13 @@ class Experiment(Protocol):
 
 
 @runtime_checkable
-class Plans(Protocol):
+class HasPlans(Protocol):
     def plans(self, store: Store) -> Sequence[Any]:
         """Return what each judge would be asked, and cost: pipeline.Plan."""
 
 
 @runtime_checkable
-class ReadsFiles(Protocol):
+class HasInputFiles(Protocol):
     @property
     def input_files(self) -> Mapping[str, Path]:
         """Files, and folders of which all files are read, by their role; '' is the main one."""
@@ -119,14 +119,14 @@ class HasWeights(Protocol):
 
 
 @runtime_checkable
-class NamesNumbers(Protocol):
+class DeclaresMetrics(Protocol):
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
         """The kinds of numbers that it logs, by the first part of their names, with the last parts that there are;
         empty: any. A `headline` of another name is refused before anything is begun."""
 
 
-def parts_of(experiment: object) -> dict[str, Any]:
+def list_parts(experiment: object) -> dict[str, Any]:
     """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
     parts: dict[str, Any] = {}
     assert is_dataclass(experiment)
@@ -141,9 +141,11 @@ def parts_of(experiment: object) -> dict[str, Any]:
 
 def input_files(experiment: object) -> dict[str, Path]:
     """All files that decide what the experiment concludes, by part and role: "rubric factuality system"."""
-    files = dict(experiment.input_files) if isinstance(experiment, ReadsFiles) else {}
-    for name, part in parts_of(experiment).items():
-        if isinstance(part, ReadsFiles):
+    files = (
+        dict(experiment.input_files) if isinstance(experiment, HasInputFiles) else {}
+    )
+    for name, part in list_parts(experiment).items():
+        if isinstance(part, HasInputFiles):
             label = name.replace(".", " ", 1)
             files |= {
                 f"{label} {role}".rstrip(): path
@@ -157,7 +159,7 @@ def recorded_answers(experiment: object) -> dict[str, Path]:
     return {
         name: entrant.input_files[""]
         for name, entrant in getattr(experiment, "entrant", {}).items()
-        if isinstance(entrant, ReadsFiles) and "" in entrant.input_files
+        if isinstance(entrant, HasInputFiles) and "" in entrant.input_files
     }
 
 
@@ -165,22 +167,25 @@ def weight_files(experiment: object) -> dict[str, Sequence[Path]]:
     """The files that the models among the parts are loaded from."""
     return {
         name.replace(".", " ", 1): part.weight_files
-        for name, part in parts_of(experiment).items()
+        for name, part in list_parts(experiment).items()
         if isinstance(part, HasWeights)
     }
 
 
-def judged_as(experiment: object) -> dict[str, Any]:
+def describe_judge(experiment: object) -> dict[str, Any]:
     """The study of an experiment with a judge, and what its judge is told that it is, by dimension; for the manifest."""
     judge = getattr(experiment, "judge", None)
     if judge is None:
         return {}
     study = getattr(experiment, "study", None)
     rubrics = getattr(experiment, "rubric", {}).values()
-    return {"study": study and study.name, "judge_roles": roles(judge, rubrics)}
+    return {
+        "study": study and study.name,
+        "judge_roles": roles_by_dimension(judge, rubrics),
+    }
 
 
-def labels(experiment: object) -> dict[str, str]:
+def make_tracker_labels(experiment: object) -> dict[str, str]:
     """By which a tracker groups runs, whatever their parts are made of."""
     judge = getattr(experiment, "judge", None)
     judges_setting = getattr(experiment, "judges", None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from elo_exp import pipeline
 from elo_exp.entrants import ModelEntrant
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Pairwise, preflight, share_of
+from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
 from elo_exp.records import Prompt, UserError
 from elo_exp.store.store import Store
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Answer(Pairwise):
+class Answer(PairwiseExperiment):
     """Judge and rubrics are those of the tournament that will judge the answers, and are not asked."""
 
     @property
@@ -65,7 +65,8 @@ class Answer(Pairwise):
     def _select_shard_prompts(self) -> Sequence[Prompt]:
         """Return the prompts of this shard, each as often as it is answered. Raises UserError for none."""
         ids = {
-            prompt.prompt_id for prompt in share_of(self._select_prompts(), self.shard)
+            prompt.prompt_id
+            for prompt in select_shard(self._select_prompts(), self.shard)
         }
         prompts = [
             prompt for prompt in self._repeat_prompts() if prompt.prompt_id in ids
@@ -78,7 +79,7 @@ class Answer(Pairwise):
         return prompts
 
     def _describe_plan(self, prompts: Sequence[Prompt], store: Store) -> str:
-        known_responses = pipeline.known_responses(prompts, self.entrant, store)
+        known_responses = pipeline.find_known_responses(prompts, self.entrant, store)
         lines = [
             f"  {name}: {len(known_responses[name])} of {len(prompts)} are there"
             for name in self.entrant

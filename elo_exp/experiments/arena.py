@@ -18,44 +18,44 @@ from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.arena import STATUS, conclude
-from elo_exp.analysis.conclusions.tournament import of_checks
-from elo_exp.analysis.fitted import Fitted
+from elo_exp.analysis.conclusions.arena import STATUS_BY_STATE, conclude
+from elo_exp.analysis.conclusions.tournament import failed_check_reasons
+from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.judge_quality import RATES, judge_quality
-from elo_exp.analysis.missing_answers import count_for_one
-from elo_exp.analysis.standings import Standings, with_checks
+from elo_exp.analysis.missing_answers import count_for_model
+from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.arena import joint_fit, sources
-from elo_exp.arena.joint_fit import MIN_ANCHORS
+from elo_exp.arena.joint_fit import MIN_ANCHORS_TO_CALIBRATE
 from elo_exp.arena.placement import (
     MissingResults,
     Placement,
-    soft_elo,
-    temperature,
+    fit_temperature,
+    rate_by_scores,
 )
 from elo_exp.arena.sources import ArenaSettings
-from elo_exp.arena.style_distance import measure_style_distance, styles_of
+from elo_exp.arena.style_distance import count_styles, measure_style_distance
 from elo_exp.data import joining
 from elo_exp.data.battles import Battles
-from elo_exp.data.fields import CLUSTER
+from elo_exp.data.fields import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
-    Pairwise,
-    answer_share,
-    audits,
-    next_audit,
-    refuse_unchosen,
+    PairwiseExperiment,
+    answer_shard,
+    load_stored_audits,
+    require_judge,
+    suggest_audit_command,
 )
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.judges import Judge, PaidJudge, scope_of
+from elo_exp.judges import Judge, PaidJudge, make_scope
 from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import MissingBattle, Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
 from elo_exp.report.words import arena as words
-from elo_exp.report.words.judge import plan_of_equal_answers
+from elo_exp.report.words.judge import describe_equal_answers_plan
 from elo_exp.store.store import Store
 
 _FIT_FIELDS = (
@@ -84,7 +84,7 @@ _CONCLUSION_FIELDS = (
 
 
 @dataclass(kw_only=True)
-class Arena(Pairwise):
+class Arena(PairwiseExperiment):
     elo: EloMethod
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
@@ -106,7 +106,7 @@ class Arena(Pairwise):
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return sources.input_paths(self.arena)
+        return sources.list_input_paths(self.arena)
 
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
@@ -116,12 +116,12 @@ class Arena(Pairwise):
         self._log_answers()
         self.check(context.overrides)
         if not self.shard:
-            refuse_unchosen(
+            require_judge(
                 self.judge, partial(self._plan_placements, store=context.store)
             )
         if not self.plan:
             return None
-        stand_in = sources.assumed(self.arena, n_models=MIN_ANCHORS)
+        stand_in = sources.assume_battles(self.arena, n_models=MIN_ANCHORS_TO_CALIBRATE)
         experiment = replace(self, arena=stand_in) if stand_in else self
         run = experiment.placement(context.store)
         draws = run.random(run.n_battles)
@@ -129,10 +129,10 @@ class Arena(Pairwise):
         return "\n".join(
             [
                 pipeline.plan_table(plan),
-                *words.plan_of_calibration(plan, n),
+                *words.describe_calibration_plan(plan, n),
                 *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
                 *self._plan_kin(run.kin),
-                *plan_of_equal_answers(run.known_equal(draws)),
+                *describe_equal_answers_plan(run.known_equal(draws)),
             ]
         )
 
@@ -149,13 +149,15 @@ class Arena(Pairwise):
         run = self.placement(context.store)
         if self.shard is not None:
             ((prompts, _),) = run.tasks(run.random(run.n_battles))
-            return answer_share(self, prompts, context.store, self.shard)
+            return answer_shard(self, prompts, context.store, self.shard)
         run.run()
-        return report(self, run, place(self, run), context)
+        return report_placement(self, run, place_models(self, run), context)
 
     def _describe_answers(self) -> list[str]:
         """Describe only what was read: the prompts come from the arena."""
-        return [entrant.line() for entrant in joining.entrants(self._files).values()]
+        return [
+            entrant.line() for entrant in joining.read_answer_sets(self._files).values()
+        ]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -163,7 +165,7 @@ class Arena(Pairwise):
         self.refuse_draws(
             "arena", "people compared one answer of a model, and so does the judge."
         )
-        if self.prompts.cluster not in (None, CLUSTER):
+        if self.prompts.cluster not in (None, CLUSTER_FIELD):
             raise UserError(
                 f"prompts.cluster: found {self.prompts.cluster!r}. The prompts are those of the arena, and each counts "
                 "by itself. Leave it out."
@@ -175,7 +177,7 @@ class Arena(Pairwise):
             raise UserError(
                 "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
             )
-        sources.check(arena_settings)
+        sources.check_source(arena_settings)
         rubrics = self._rubrics
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
@@ -248,7 +250,7 @@ class Arena(Pairwise):
         return board
 
 
-def place(experiment: Arena, run: PlacementRun) -> Placement:
+def place_models(experiment: Arena, run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
     human, placed = run.human, tuple(run.drawn)
     arena_settings, judge_model = experiment.arena, experiment.judge.model
@@ -294,8 +296,8 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             names=("humans", judge_model),
             dimension=run.rubric.dimension,
         )
-        placement.temperature = temperature(votes, recalibration)
-        placement.fit = joint_fit.fit(
+        placement.temperature = fit_temperature(votes, recalibration)
+        placement.fit = joint_fit.fit_jointly(
             human,
             recalibration,
             judged_battles,
@@ -315,7 +317,7 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             placement.board = replace(board, flags={**board.flags, **refused_flags})
         else:
             placement.by_judge = replace(board, label="Judge's scale")
-            placement.board = joint_fit.leaderboard(
+            placement.board = joint_fit.make_leaderboard(
                 fit,
                 all_battles.n_battles(),
                 level=level,
@@ -324,7 +326,7 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             )
     if arena_settings.soft is not None and not placement.refusal:
         rated_models = [model for model in placed if not flags[model]]
-        placement.soft = soft_elo(
+        placement.soft = rate_by_scores(
             run.judgments,
             human,
             rated_models,
@@ -344,7 +346,7 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
             experiment, rating={name: replace(untyped_method, style=())}
         )
         placement.uncontrolled = uncontrolled_experiment.rate(all_battles)
-    styles = styles_of(run.comparisons)
+    styles = count_styles(run.comparisons)
     placement.style = {
         model: measure_style_distance(styles, model, run.anchors) for model in placed
     }
@@ -386,14 +388,14 @@ def _rate_missing_results(
     for wins in (False, True):
         judged_battles = placement.judged
         for model, missing_battles in missing.items():
-            judged_battles = count_for_one(
+            judged_battles = count_for_model(
                 judged_battles, missing_battles, model, wins=wins
             )
         all_battles = judged_battles.concatenate(placement.human)
         board: Leaderboard | None = experiment.rate(all_battles)
         if placement.by_judge and board:
             flags = {model: board.row(model).flag for model in placement.placed}
-            fit = joint_fit.fit(
+            fit = joint_fit.fit_jointly(
                 placement.human,
                 recalibration,
                 judged_battles,
@@ -403,7 +405,7 @@ def _rate_missing_results(
             )
             board = None
             if not fit.refusal:
-                board = joint_fit.leaderboard(
+                board = joint_fit.make_leaderboard(
                     fit,
                     all_battles.n_battles(),
                     level=level,
@@ -478,7 +480,7 @@ def _conclude_placements(
             n_prompts=model_battles.n_prompts(),
             source=placement.arena,
         )
-        reasons = [*placement.reasons[model], *of_checks(checks, model)]
+        reasons = [*placement.reasons[model], *failed_check_reasons(checks, model)]
         conclusion = conclude(placement.board.row(model), reasons, scope)
         conclusions[model] = replace(
             conclusion, adjustment=_describe_adjustment(placement, model)
@@ -495,7 +497,7 @@ def _describe_adjustment(placement: Placement, model: str) -> Adjustment | None:
     return Adjustment(features=placement.adjusted_for, raw=raw)
 
 
-def report(
+def report_placement(
     experiment: Arena, run: PlacementRun, placement: Placement, context: Context
 ) -> Report:
     """Write the artifacts of a placement, and report it."""
@@ -519,20 +521,20 @@ def report(
         battles={dimension: placement.judged},
         companions={key: {dimension: b} for key, b in boards.items() if b},
         judges_agreement=[placement.agreement] if placement.agreement else [],
-        diagnoses=audits(experiment.judge, [run.rubric], context.store),
+        diagnoses=load_stored_audits(experiment.judge, [run.rubric], context.store),
     )
     if arena_settings.union:
         arena_by_question = {q: q.partition(":")[0] for q in placement.human.questions}
-        votes = {dimension: Fitted.of(placement.human)}
-        strata = standings.of_strata(votes, arena_by_question, method.rate)
-        rated_standings = standings.with_diagnoses(rated_standings, strata)
-    rated_standings = with_checks(rated_standings, [quality])
-    kind = scope_of(experiment.judge).kind
+        votes = {dimension: DimensionFit.of(placement.human)}
+        strata = standings.rate_strata(votes, arena_by_question, method.rate)
+        rated_standings = standings.add_diagnoses(rated_standings, strata)
+    rated_standings = add_checks(rated_standings, [quality])
+    kind = make_scope(experiment.judge).kind
     conclusions = _conclude_placements(
         placement, rated_standings.checks[dimension], kind
     )
     conclusion_rows = {
-        model: words.as_row(conclusion, placement)
+        model: words.conclusion_to_row(conclusion, placement)
         for model, conclusion in conclusions.items()
     }
     all_boards = artifacts.ratings_json(rated_standings) | {
@@ -540,7 +542,9 @@ def report(
     }
     dimension_boards = all_boards["dimensions"][dimension]
     settings = {"method": name, **vars(method)}
-    ratings = elo_ratings(placement, dimension_boards, settings, conclusion_rows)
+    ratings = make_elo_ratings_file(
+        placement, dimension_boards, settings, conclusion_rows
+    )
     written_paths = [
         *artifacts.write_judging(
             run_dir,
@@ -570,11 +574,11 @@ def report(
     texts = (comparisons, judgments) if context.with_texts else ()
     first_conclusion = conclusions[placement.placed[0]]
     refusal_reason = (
-        words.because(placement.refusal, first_conclusion)
+        words.explain_reason(placement.refusal, first_conclusion)
         if placement.refusal
         else None
     )
-    sections = tournament_page.sections(
+    sections = tournament_page.build_sections(
         rated_standings,
         *texts,
         max_rows=len(placement.board.models),
@@ -591,28 +595,28 @@ def report(
     return Report(
         headline=math.nan if headline is None else headline,
         headline_is=f"{placement.placed[0]}/rating",
-        text=arena_page.text(
+        text=arena_page.format_console(
             placement, conclusions, quality, rated_standings.diagnoses
         ),
-        follow_up=next_audit(experiment.judge, experiment.rubric, context),
+        follow_up=suggest_audit_command(experiment.judge, experiment.rubric, context),
         facts=facts,
         artifacts=written_paths,
-        metrics=metrics(placement, ratings, quality),
+        metrics=make_metrics(placement, ratings, quality),
         tables={
             "judge": facts["judge_quality"],
             "verdicts": artifacts.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=page.maker(
+        page=page.page_renderer(
             "arena",
-            shown=arena_page.shown(placement, conclusions),
-            made=arena_page.made,
+            shown=arena_page.arena_page(placement, conclusions),
+            made=arena_page.list_arena_facts,
             **sections,
         ),
     )
 
 
-def elo_ratings(
+def make_elo_ratings_file(
     placement: Placement,
     boards: Mapping[str, Any],
     settings: Mapping[str, Any],
@@ -664,10 +668,13 @@ def _describe_status(conclusion: Mapping[str, Any] | None) -> dict[str, str | No
     if conclusion is None:
         return {}
     reasons = [reason["words"] for reason in conclusion["reasons"]]
-    return {"status": STATUS[conclusion["state"]], "reason": "; ".join(reasons) or None}
+    return {
+        "status": STATUS_BY_STATE[conclusion["state"]],
+        "reason": "; ".join(reasons) or None,
+    }
 
 
-def metrics(
+def make_metrics(
     placement: Placement, ratings: Mapping[str, Any], quality: Mapping[str, Any]
 ) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ... and arena_mean/error,

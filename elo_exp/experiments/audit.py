@@ -14,29 +14,33 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.agreement import gold_errors, gold_results, pairwise_kappa
-from elo_exp.analysis.audit_decisions import Asked, Judged, measures
-from elo_exp.analysis.conclusions.audit import audit_conclusion, of_several
+from elo_exp.analysis.audit_decisions import (
+    AskedQuestion,
+    JudgedQuestions,
+    measure_probes,
+)
+from elo_exp.analysis.conclusions.audit import conclude_judge, conclude_judges
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
-from elo_exp.analysis.families import family
+from elo_exp.analysis.families import find_family
 from elo_exp.data import bank, conversations, gold
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.gold import GoldPair
-from elo_exp.data.pairing import reconcile, swaps
+from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
-from elo_exp.experiments import Context, Report, judge_page, several
+from elo_exp.experiments import Context, Report, link_to_judge_page, several
 from elo_exp.experiments.judged import (
-    Prompts,
+    BankSettings,
     Study,
-    opening_of,
+    describe_opening,
     refuse_no_prompts,
-    refuse_unchosen,
-    warn_of_bank,
+    require_judge,
+    warn_of_foreign_bank,
 )
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import Plan
-from elo_exp.probes import VERSION, Case, Probe, Question
+from elo_exp.probes import PROBE_TEXTS_VERSION, Case, Probe, Question
 from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
@@ -47,11 +51,11 @@ from elo_exp.records import (
     Rows,
     ToolCall,
     UserError,
-    fingerprint,
+    make_fingerprint,
 )
 from elo_exp.report import audit_page, audits_page, page
-from elo_exp.report.audit_page import Audited, ReachRow
-from elo_exp.report.audits_page import SideBySide
+from elo_exp.report.audit_page import AuditResult, ReachRow
+from elo_exp.report.audits_page import JudgeAudits
 from elo_exp.report.words import audit as words
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, Share
@@ -91,8 +95,8 @@ class AuditJudging:
 class _AuditOutcome:
     """The results of a judge's audit, by dimension."""
 
-    audited: Sequence[Audited]
-    judged: Mapping[str, Judged]
+    audited: Sequence[AuditResult]
+    judged: Mapping[str, JudgedQuestions]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -110,14 +114,14 @@ class _AuditOutcome:
     def battles(self, dimension: str) -> Battles:
         """Return a battle for each question with a valid verdict."""
         judgments = [judgment for _, judgment in self.judged[dimension]]
-        return Battles.from_rows(from_judgments(judgments))
+        return Battles.from_rows(battles_from_judgments(judgments))
 
 
 @dataclass(kw_only=True)
 class AuditJudge:
     plan: bool
     study: Study
-    prompts: Prompts
+    prompts: BankSettings
     judging: AuditJudging
     levels: dict[str, ProbeEntrant]  # best first
     judge: Judge
@@ -128,14 +132,14 @@ class AuditJudge:
     @property
     def opening(self) -> str:
         """The first line of the console: what is judged, by whom, as what, and what it may cost."""
-        return opening_of(self.judge, [*self.rubric.values()], self.study)
+        return describe_opening(self.judge, [*self.rubric.values()], self.study)
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """The configuration as it is, with a bank to ask about; with several judges, an audit of these."""
         refuse_no_prompts(config)
         if config.get("judges"):
-            config["_target_"] = "elo_exp.experiments.audit.AuditPanel"
+            config["_target_"] = "elo_exp.experiments.audit.MultiJudgeAudit"
         return config
 
     @property
@@ -156,15 +160,15 @@ class AuditJudge:
     def _check(self, context: Context) -> None:
         """Raise UserError for what cannot be asked."""
         check_dimensions(list(self.rubric.values()))
-        if turns_note := words.of_turns(*self._turn_counts):
+        if turns_note := words.describe_left_out_turns(*self._turn_counts):
             logger.info("audit: %s", turns_note)
-        refuse_unchosen(self.judge, partial(self._make_plans, store=context.store))
+        require_judge(self.judge, partial(self._make_plans, store=context.store))
         if not self._queries:
             raise UserError(
                 "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
                 "bank, 'rubric=[factuality]', and probes, 'probe=[ladder,formatting]'."
             )
-        warn_of_bank(
+        warn_of_foreign_bank(
             self.study,
             self.prompts.bank_path,
             self.judge,
@@ -182,7 +186,7 @@ class AuditJudge:
         rows = []
         for rubric in self.rubric.values():
             replies = _simulate_replies(self._questions[rubric.dimension], rng)
-            measurements = measures(self._read_judgments(rubric, replies), delta)
+            measurements = measure_probes(self._read_judgments(rubric, replies), delta)
             rows += [
                 ReachRow(
                     dimension=rubric.dimension,
@@ -191,9 +195,11 @@ class AuditJudge:
                     effect=effect,
                     n_needed=n_needed,
                 )
-                for name, n, effect, n_needed in audit_decisions.in_reach(measurements)
+                for name, n, effect, n_needed in audit_decisions.detectable_effects(
+                    measurements
+                )
             ]
-        return audit_page.plan_text(rows)
+        return audit_page.format_plan(rows)
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
@@ -214,11 +220,11 @@ class AuditJudge:
     def _run_audit(self, store: Store) -> _AuditOutcome:
         """Ask the judge, decide on its verdicts, and write the audits where later runs find them."""
         store.usage.flips = None
-        replies = pipeline.ask(
+        replies = pipeline.get_replies(
             self._queries,
             self.judge,
             store,
-            pipeline.Asking(
+            pipeline.JudgingSettings(
                 canary=self.judging.canary, max_invalid=self.judging.max_invalid
             ),
             reads=self._has_verdict,
@@ -237,13 +243,15 @@ class AuditJudge:
                 dimension_audit.audit["judge_key"],
                 dimension_audit.audit["rubric_key"],
             )
-            write_json(audit_decisions.path(store.folder, *keys), dimension_audit.audit)
+            write_json(
+                audit_decisions.audit_path(store.folder, *keys), dimension_audit.audit
+            )
         return _AuditOutcome(audited=dimension_audits, judged=judged_by_dimension)
 
     def _write_report(self, context: Context, outcome: _AuditOutcome) -> Report:
         run_dir = context.run_dir
         sections = [
-            audit_page.section(dimension_audit, self.probe)
+            audit_page.build_section(dimension_audit, self.probe)
             for dimension_audit in outcome.audited
         ]
         audits = {
@@ -255,7 +263,7 @@ class AuditJudge:
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
-            text=audit_page.text(sections),
+            text=audit_page.format_console(sections),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
@@ -282,7 +290,7 @@ class AuditJudge:
             },
             tables={"audit": rows},
             figures=lambda: _draw_figures(rows, self.audit.delta),
-            page=page.maker("audit", sections=sections),
+            page=page.page_renderer("audit", sections=sections),
         )
 
     def _has_verdict(self, request: JudgeRequest, reply: JudgeReply) -> bool:
@@ -295,7 +303,7 @@ class AuditJudge:
     # Questions
 
     @cached_property
-    def _questions(self) -> dict[str, list[Asked]]:
+    def _questions(self) -> dict[str, list[AskedQuestion]]:
         """All questions by dimension."""
         return {
             rubric.dimension: [*self._ask_probes(rubric), *self._ask_gold(rubric)]
@@ -317,7 +325,7 @@ class AuditJudge:
 
     @cached_property
     def _bank(self) -> list[Prompt]:
-        return bank.load(Path(self.prompts.bank_path))
+        return bank.load_bank(Path(self.prompts.bank_path))
 
     @property
     def _turn_counts(self) -> tuple[int, int]:
@@ -327,9 +335,9 @@ class AuditJudge:
 
     @cached_property
     def _gold(self) -> list[GoldPair]:
-        return gold.read(Path(self.audit.gold)) if self.audit.gold else []
+        return gold.read_pairs(Path(self.audit.gold)) if self.audit.gold else []
 
-    def _ask_probes(self, rubric: Rubric) -> Iterator[Asked]:
+    def _ask_probes(self, rubric: Rubric) -> Iterator[AskedQuestion]:
         """Yield the questions of the probes: twice on a share of the prompts, and for a ladder
         also under paraphrases."""
         cases = self._make_cases(rubric)
@@ -354,11 +362,11 @@ class AuditJudge:
                     paraphrases=paths,
                 )
 
-    def _ask_gold(self, rubric: Rubric) -> Iterator[Asked]:
+    def _ask_gold(self, rubric: Rubric) -> Iterator[AskedQuestion]:
         """Yield questions on labelled pairs; equal pairs with one author of the judge's family
         measure whether it prefers its own, which is x."""
         families = self.audit.families
-        own_family = family(families, self.judge.model)
+        own_family = find_family(families, self.judge.model)
         for pair in self._gold:
             subset, probe, name = pair.subset or "all", "", "gold"
             prompt = Prompt(
@@ -372,7 +380,7 @@ class AuditJudge:
                 continue
             x, y = pair.response_a, pair.response_b
             authors = pair.author_a or "", pair.author_b or ""
-            is_own = [own_family == (family(families, a) or "") for a in authors]
+            is_own = [own_family == (find_family(families, a) or "") for a in authors]
             if pair.label == "tie" and sum(is_own) == 1:
                 probe = name = f"self: {subset}"
                 x, y = (y, x) if is_own[1] else (x, y)
@@ -388,7 +396,7 @@ class AuditJudge:
 
     def _make_question(
         self, prompt: Prompt, name: str, wordings: Sequence[Rubric], **about: Any
-    ) -> Asked:
+    ) -> AskedQuestion:
         """Make a question with a query for each wording of the rubric; each wording is one repeat."""
         question: Question = about["question"]
         x, y, in_turns = question.x, question.y, bool(question.x_tool)
@@ -412,9 +420,9 @@ class AuditJudge:
                 key_fields=self._identity.key_fields,
             )
             for repeat, rubric in enumerate(wordings)
-            for swap in swaps(comparison, float(question.both_orders))
+            for swap in choose_orders(comparison, float(question.both_orders))
         ]
-        return Asked(comparison=comparison, queries=queries, **about)
+        return AskedQuestion(comparison=comparison, queries=queries, **about)
 
     def _make_cases(self, rubric: Rubric) -> list[tuple[Prompt, Case]]:
         """Return prompts with answers of three qualities, made of references or of behaviours.
@@ -425,7 +433,9 @@ class AuditJudge:
         seed, cases = self.audit.seed, []
         one_turn = [p for p in self._bank if conversations.n_turns(p) == 1]
         prompts = filter(rubric.applies_to, one_turn)
-        for prompt in sorted(prompts, key=lambda p: fingerprint([seed, p.prompt_id])):
+        for prompt in sorted(
+            prompts, key=lambda p: make_fingerprint([seed, p.prompt_id])
+        ):
             levels = tuple(level.answer(prompt) for level in self.levels.values())
             by_reference = bool(prompt.gold_answer)
             n_ranked = (
@@ -445,7 +455,7 @@ class AuditJudge:
 
     def _read_judgments(
         self, rubric: Rubric, replies: Mapping[str, JudgeReply]
-    ) -> Judged:
+    ) -> JudgedQuestions:
         pairs, model = [], self.judge.model
         for asked_question in self._questions[rubric.dimension]:
             verdicts = [
@@ -458,13 +468,13 @@ class AuditJudge:
         return pairs
 
     def _decide_audit(
-        self, rubric: Rubric, pairs: Judged, replies: Mapping[str, JudgeReply]
-    ) -> Audited:
+        self, rubric: Rubric, pairs: JudgedQuestions, replies: Mapping[str, JudgeReply]
+    ) -> AuditResult:
         """Decide on everything that was measured on one dimension."""
-        measurements = measures(pairs, self.audit.delta)
+        measurements = measure_probes(pairs, self.audit.delta)
         results = audit_decisions.decide(measurements, self.audit.delta)
         n_prompts = len(self._make_cases(rubric))
-        conclusion = audit_conclusion(
+        conclusion = conclude_judge(
             results,
             judge=self.judge.model,
             dimension=rubric.dimension,
@@ -483,7 +493,7 @@ class AuditJudge:
             "rubric_version": rubric.version,
             "rubric_key": rubric.key,
             "bank": sha256(Path(self.prompts.bank_path)),
-            "probes_version": VERSION,
+            "probes_version": PROBE_TEXTS_VERSION,
             "settings": asdict(self.audit),
             "n_prompts": n_prompts,
             "n_of_turns": self._turn_counts[0],
@@ -493,15 +503,15 @@ class AuditJudge:
             "n_invalid": sum(judgment.invalid for judgment in judgments),
             "dollars": sum(replies[key].dollars for key in keys),
             "conclusion": conclusion.to_dict()
-            | {"sentence": words.conclusion(conclusion)},
+            | {"sentence": words.describe_conclusion(conclusion)},
             "results": results,
             "gold": gold_results(self._gold, judgments),
         }
-        return Audited(conclusion=conclusion, audit=audit, measures=measurements)
+        return AuditResult(conclusion=conclusion, audit=audit, measures=measurements)
 
 
 @dataclass(kw_only=True)
-class AuditPanel(AuditJudge):
+class MultiJudgeAudit(AuditJudge):
     """An audit of several judges: each is audited as it would be alone, one after the other, and all pay from one budget.
 
     judges  by name: judge=[one,other]
@@ -519,14 +529,14 @@ class AuditPanel(AuditJudge):
     def _audit_by_judge(self) -> dict[str, AuditJudge]:
         """The audit of each judge."""
         return {
-            name: several.alone(AuditJudge, self, judge)
+            name: several.make_single_judge_experiment(AuditJudge, self, judge)
             for name, judge in self.judges.items()
         }
 
     @property
     def opening(self) -> str:
         rubrics = [*self.rubric.values()]
-        return several.opening(
+        return several.describe_opening(
             self.judges, rubrics, self.study, self.judging.budget_usd
         )
 
@@ -550,13 +560,15 @@ class AuditPanel(AuditJudge):
 
     def plans(self, store: Store) -> list[Plan]:
         plans = self._make_plans([*self.judges.values()], store=store)
-        return several.told_apart(self.judges, plans)
+        return several.require_distinct_judges(self.judges, plans)
 
     def _make_plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         return [
             plan
             for judge in judges
-            for plan in several.alone(AuditJudge, self, judge).plans(store)
+            for plan in several.make_single_judge_experiment(
+                AuditJudge, self, judge
+            ).plans(store)
         ]
 
     def run(self, context: Context) -> Report:
@@ -577,12 +589,12 @@ class AuditPanel(AuditJudge):
             self._compare_judges(rubric.dimension, outcomes, errors)
             for rubric in self.rubric.values()
         ]
-        pages = {name: judge_page(name) for name in outcomes}
+        pages = {name: link_to_judge_page(name) for name in outcomes}
         n_biased = float(sum(outcome.n_biased for outcome in outcomes.values()))
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
-            text=audits_page.text(comparisons),
+            text=audits_page.format_console(comparisons),
             facts={
                 "judge_model": ", ".join(self.judges),
                 "judges": {name: judge.model for name, judge in self.judges.items()},
@@ -596,8 +608,10 @@ class AuditPanel(AuditJudge):
                     },
                 )
             ],
-            metrics={"audit/biased": n_biased} | audits_page.metrics(comparisons),
-            page=page.maker("audits", **audits_page.context(comparisons, pages)),
+            metrics={"audit/biased": n_biased} | audits_page.list_metrics(comparisons),
+            page=page.page_renderer(
+                "audits", **audits_page.build_context(comparisons, pages)
+            ),
             exit_code=2 if errors else 0,
             of_judges=reports,
         )
@@ -607,16 +621,16 @@ class AuditPanel(AuditJudge):
         dimension: str,
         outcomes: Mapping[str, _AuditOutcome],
         errors: Mapping[str, UserError],
-    ) -> SideBySide:
+    ) -> JudgeAudits:
         audit_by_judge = {
             name: dimension_audit
             for name, outcome in outcomes.items()
             for dimension_audit in outcome.audited
             if dimension_audit.audit["dimension"] == dimension
         }
-        return SideBySide(
+        return JudgeAudits(
             dimension=dimension,
-            conclusion=of_several(
+            conclusion=conclude_judges(
                 {
                     name: dimension_audit.conclusion
                     for name, dimension_audit in audit_by_judge.items()
@@ -660,7 +674,7 @@ def _add_tool_call(tool_output: str, answer: str) -> list[Message]:
 
 
 def _simulate_replies(
-    questions: Sequence[Asked], rng: np.random.Generator
+    questions: Sequence[AskedQuestion], rng: np.random.Generator
 ) -> dict[str, JudgeReply]:
     """Judge all answers as equals, without ties: a judge whose audit takes the most prompts.
 

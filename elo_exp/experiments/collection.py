@@ -22,12 +22,12 @@ from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.experiments.judged import Mode, parse_shard
-from elo_exp.files import one_of, utc_now, write_json, write_jsonl
+from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.oracle.data import MIN_LABELS
-from elo_exp.oracle.weights import EXTREME
-from elo_exp.pipeline import Asking, LogprobCheck, Plan
-from elo_exp.records import Item, Prompt, Response, Score, UserError, fingerprint
+from elo_exp.oracle.data import MIN_CALIBRATION_LABELS
+from elo_exp.oracle.weights import EXTREME_WEIGHT
+from elo_exp.pipeline import JudgingSettings, LogprobCheck, Plan
+from elo_exp.records import Item, Prompt, Response, Score, UserError, make_fingerprint
 from elo_exp.report import oracle_page
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share
@@ -67,23 +67,27 @@ class CollectionSettings:
         }
         if logging_policy is None or (logging_policy in candidates and not targets):
             return {}
-        one_of("oracle.logging_policy", logging_policy, entrants)
+        check_choice("oracle.logging_policy", logging_policy, entrants)
         policy_names = [
             logging_policy,
             *(name for name in candidates if name in targets),
         ]
-        return pipeline.as_policies({name: entrants[name] for name in policy_names})
+        return pipeline.require_policies(
+            {name: entrants[name] for name in policy_names}
+        )
 
 
-def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
+def shuffle_by_hash(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
     """Shuffle by a hash, so that the first n of a larger set include those of a smaller one."""
-    return sorted(names, key=lambda name: fingerprint([purpose, seed, name]))
+    return sorted(names, key=lambda name: make_fingerprint([purpose, seed, name]))
 
 
 def sample_bank(prompts: Sequence[Prompt], n: int | None, *, seed: int) -> list[Prompt]:
     """Sample n prompts, or all where there are not more, in their order."""
     sampled_ids = set(
-        shuffled((p.prompt_id for p in prompts), seed=seed, purpose="prompts")[:n]
+        shuffle_by_hash((p.prompt_id for p in prompts), seed=seed, purpose="prompts")[
+            :n
+        ]
     )
     return [prompt for prompt in prompts if prompt.prompt_id in sampled_ids]
 
@@ -96,7 +100,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     """
     texts: dict[str, None] = {}
     dropped: Counter[str] = Counter()
-    for language, question in arenas.questions(arena):
+    for language, question in arenas.read_questions(arena):
         text = (question or "").strip()
         if text in texts:
             dropped["repeated"] += 1
@@ -120,7 +124,9 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
         Prompt(
             prompt_id=f"{arena.name}_{number}", text=text, source=arena.name, subject=""
         )
-        for number, text in enumerate(shuffled(texts, seed=seed, purpose="prompts")[:n])
+        for number, text in enumerate(
+            shuffle_by_hash(texts, seed=seed, purpose="prompts")[:n]
+        )
     ]
 
 
@@ -136,7 +142,9 @@ def draw_prompts(
     if settings.prompts == "arena":
         prompts = sample_arena(arena, settings.n_prompts, seed=settings.seed)
     else:
-        prompts = bank.select(bank.load(bank_path), mode.strata, seed=mode.pilot_seed)
+        prompts = bank.sample_strata(
+            bank.load_bank(bank_path), mode.strata, seed=mode.pilot_seed
+        )
     usable = [p for p in prompts if all(rubric.applies_to(p) for rubric in rubrics)]
     if not usable:
         raise UserError(
@@ -194,7 +202,7 @@ class Collection:
         entrants: Mapping[str, Entrant],
         judge: Scorer,
         oracle: Scorer,
-        asking: Asking,
+        asking: JudgingSettings,
     ) -> None:
         """Draw slices of the prompts. Raises UserError where they would give too few labels."""
         self.chosen, self.store, self.asking = settings, store, asking
@@ -210,12 +218,12 @@ class Collection:
                 settings.validation_fraction if is_target else settings.label_fraction
             )
             purpose = f"labels of {name if logging_names else 'all'}"
-            order = shuffled(ids, seed=settings.seed, purpose=purpose)
+            order = shuffle_by_hash(ids, seed=settings.seed, purpose=purpose)
             labelled_ids[name] = order[: round(share * len(ids))]
-        if (n := len(next(iter(labelled_ids.values())))) < MIN_LABELS:
+        if (n := len(next(iter(labelled_ids.values())))) < MIN_CALIBRATION_LABELS:
             raise UserError(
                 f"oracle.label_fraction: {settings.label_fraction:g} of {len(ids)} answers are {n} "
-                f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
+                f"labels. Expected {MIN_CALIBRATION_LABELS} or more: raise it, or oracle.n_prompts."
             )
         ids_by_policy = dict.fromkeys(names, ids)
         self.raters = (
@@ -230,7 +238,7 @@ class Collection:
         where no answer has a score that the calibration needs. What would stop the oracle is
         checked before the judge is paid, and what would stop either before an entrant is paid.
         """
-        if not pipeline.all_generated(self.prompts, self.entrants, self.store):
+        if not pipeline.has_all_responses(self.prompts, self.entrants, self.store):
             self._preflight(self.raters)  # before models work for hours
         if pipeline.needs_paid_answers(self.prompts, self.entrants, self.store):
             assumed_answers, least_answers = (
@@ -312,7 +320,7 @@ class Collection:
             check_nats=settings.check_nats,
             check_answers=settings.check_answers,
         )
-        check = pipeline.generation_check(
+        check = pipeline.compare_logprobs(
             logged[logging_policy],
             logprobs[logging_policy],
             allowed=settings.check_nats,
@@ -380,14 +388,16 @@ class Collection:
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
         responses = _index_by_prompt(
-            pipeline.stored_responses(self.prompts, self.entrants, self.store)
+            pipeline.read_stored_responses(self.prompts, self.entrants, self.store)
         )
         logged, n = responses[next(iter(self.entrants))], len(self.prompts)
-        n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
+        n_forced = pipeline.count_forced(
+            self.prompts, logged, self.policies, self.store
+        )
         done = {}  # by policy: by step, how many of how many
         for policy, answers in responses.items():
             n_scored, n_labelled = (
-                pipeline.n_scored(*self._make_queries(rater, {policy: answers}))
+                pipeline.count_scored(*self._make_queries(rater, {policy: answers}))
                 for rater in self.raters
             )
             done[policy] = {
@@ -535,7 +545,7 @@ class LoggedData:
                 value == 0 and text != "" for value, _, text in known_logprobs
             ),
             "n_exactly_one": ratios.count(0.0),  # importance weights
-            "n_extreme": sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
+            "n_extreme": sum(abs(ratio) > math.log(EXTREME_WEIGHT) for ratio in ratios),
             "scores": _summarize_scores(self.scores[policy]),
             "labels": _summarize_scores(self.labels[policy]),
         }

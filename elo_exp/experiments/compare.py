@@ -15,37 +15,43 @@ import numpy as np
 import scipy
 
 from elo_exp.analysis import agreement
-from elo_exp.analysis.comparisons import ALPHA, holm
+from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm
 from elo_exp.analysis.shifts import (
-    Influence,
+    PromptInfluence,
     RatedRun,
-    count_missing,
-    influence,
+    compute_shifts,
+    count_verdicts,
     may_be_nested,
-    shifts,
-    verdicts,
+    retest_with_missing,
+    split_fit_by_prompt,
 )
-from elo_exp.arrays import Array, known
+from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
-from elo_exp.data.fields import look_alike
+from elo_exp.data.fields import describe_alike
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.evidence import Estimate, LabelMean, clustered_error
+from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot, UserError
 from elo_exp.report import page
-from elo_exp.report.compare_page import Comparison, Row, compare_page, console, metrics
+from elo_exp.report.compare_page import (
+    Comparison,
+    Row,
+    compare_page,
+    format_console,
+    metrics,
+)
 from elo_exp.report.words import opening
-from elo_exp.runs.fetching import fetched
-from elo_exp.runs.lineage import summary
+from elo_exp.runs.fetching import fetch_entries
+from elo_exp.runs.lineage import summarise_manifest
 from elo_exp.runs.reading import (
     FinishedRun,
     battles_file,
-    differing,
+    find_differences,
     manifest_path,
     read_runs,
 )
-from elo_exp.store.usage import added_up, paid
+from elo_exp.store.usage import sum_usages, total_dollars
 from elo_exp.types import Orders
 
 logger = logging.getLogger(__name__)
@@ -85,7 +91,7 @@ class Compare:
     @functools.cached_property
     def _folders(self) -> list[str]:
         """The folders of the runs, also of those that Weights & Biases keeps."""
-        return fetched(self.runs, Path(self.downloads))
+        return fetch_entries(self.runs, Path(self.downloads))
 
     @functools.cached_property
     def _readable_runs(self) -> tuple[list[FinishedRun], list[str]]:
@@ -100,18 +106,18 @@ class Compare:
         for reason in self._readable_runs[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
         models = [model for r in self._readable_runs[0] for _, model in _list_rated(r)]
-        for line in look_alike(models):
+        for line in describe_alike(models):
             logger.warning("warning: %s", line)
 
     def run(self, context: Context) -> Report:
-        comparison = compare(self._readable_runs[0])
+        comparison = compare_runs(self._readable_runs[0])
         content = compare_page(comparison)
         values = metrics(comparison, content)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]
         rows = comparison["estimates"] or comparison["ratings"]
         return Report(
             headline=max(changes, default=0.0),
-            text=console(content),
+            text=format_console(content),
             facts={"compared": [row["folder"] for row in comparison["runs"]]},
             artifacts=[
                 write_json(
@@ -123,7 +129,7 @@ class Compare:
             metrics=values,
             tables={"compare": rows},
             figures=lambda: _draw_figures(comparison),
-            page=page.maker("compare", compared=content),
+            page=page.page_renderer("compare", compared=content),
         )
 
 
@@ -176,7 +182,7 @@ def _list_rated(r: FinishedRun) -> dict[tuple[str, str], None]:
     )
 
 
-def compare(runs: Sequence[FinishedRun]) -> Comparison:
+def compare_runs(runs: Sequence[FinishedRun]) -> Comparison:
     """Compare runs with the first of them, and return what compare.json holds.
 
     method        the one that leads, with its `label`, `unit` and the kind of its `interval`
@@ -215,13 +221,13 @@ def compare(runs: Sequence[FinishedRun]) -> Comparison:
             for method in r.boards[dimension]:
                 shift_by_model = {}
                 if r is not baseline:
-                    model_shifts = shifts(
+                    model_shifts = compute_shifts(
                         _read_ratings(baseline, method, dimension),
                         _read_ratings(r, method, dimension),
                         fits if method == _REFITTABLE_METHOD else None,
                     )
                     if method == _REFITTABLE_METHOD and fits:
-                        model_shifts = count_missing(
+                        model_shifts = retest_with_missing(
                             model_shifts,
                             *(
                                 _make_rated_run(run, battles, dimension)
@@ -253,7 +259,7 @@ def compare(runs: Sequence[FinishedRun]) -> Comparison:
         "judge": judge,
         "overlaps": overlaps,
         "answers": list(_compare_answers(runs)),
-        "differences": differing(_collect_settings(runs)),
+        "differences": find_differences(_collect_settings(runs)),
     }
 
 
@@ -277,8 +283,8 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
 def _adjust_p_values(rows: Sequence[dict[str, Any]], name: str) -> None:
     """Add `<name>_holm` to the rows, adjusted over all of them that have a `<name>_value`."""
     p_values = np.array([row[f"{name}_value"] for row in rows], dtype=float)
-    for row, p_holm in zip(rows, holm(p_values).tolist(), strict=True):
-        row[f"{name}_holm"] = known(p_holm)
+    for row, p_holm in zip(rows, adjust_by_holm(p_values).tolist(), strict=True):
+        row[f"{name}_holm"] = none_if_nan(p_holm)
 
 
 # Estimates
@@ -321,7 +327,9 @@ def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -
         n_shared = sum(x != 0 and y != 0 for x, y in parts)
         prompt_differences = np.array(parts)[:, 1] - np.array(parts)[:, 0]
         value = b["value"] - a["value"]
-        error, df = clustered_error(prompt_differences, np.ones(len(parts), dtype=bool))
+        error, df = compute_clustered_error(
+            prompt_differences, np.ones(len(parts), dtype=bool)
+        )
         if labels := _subtract_label_means(prompts, a, b):
             uncovered = [_select_uncovered_influence(side, prompts) for side in (b, a)]
             gap = Estimate(
@@ -404,14 +412,14 @@ def _read_orders(r: FinishedRun) -> Orders:
 
 def _measure_overlap(
     *sides: tuple[FinishedRun, Battles], dimension: str
-) -> tuple[Row, tuple[Influence, Influence] | None]:
+) -> tuple[Row, tuple[PromptInfluence, PromptInfluence] | None]:
     """Return what two runs share, and their fits if the shifts can be tested.
 
     verdicts     same, nested (all of one are in the other) or other
     no_interval  why the shifts have none
     """
     before, after = (battles for _, battles in sides)
-    verdicts_before, verdicts_after = verdicts(before), verdicts(after)
+    verdicts_before, verdicts_after = count_verdicts(before), count_verdicts(after)
     relation, reason = "other", None
     if verdicts_before == verdicts_after and len(before):
         relation = "same"
@@ -465,15 +473,15 @@ def _list_prompts(battles: Battles) -> set[str]:
 
 def _refit_ratings(
     r: FinishedRun, battles: Battles, dimension: str
-) -> Influence | None:
+) -> PromptInfluence | None:
     """Split a run's Bradley-Terry ratings by prompt; None if its battles do not reproduce the ratings."""
     stored = _read_ratings(r, _REFITTABLE_METHOD, dimension)
     if not stored or not len(battles):
         return None
-    fit = influence(battles, orders=_read_orders(r))
+    fit = split_fit_by_prompt(battles, orders=_read_orders(r))
     if fit is None or set(fit.models) != set(stored):
         return None
-    refit_shifts = shifts(
+    refit_shifts = compute_shifts(
         stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True))
     )
     return (
@@ -492,7 +500,9 @@ def _make_run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
     }
     bill = None
     if row["usage"] is not None:
-        bill = paid(added_up([r.manifest.get("usage"), r.manifest.get("paid_before")]))
+        bill = total_dollars(
+            sum_usages([r.manifest.get("usage"), r.manifest.get("paid_before")])
+        )
     location = {"run": r.name, "folder": str(r.folder)}
     n = len(prompts) + sum(
         dimension_battles.n_unnamed()
@@ -523,7 +533,7 @@ def _collect_settings(runs: Sequence[FinishedRun]) -> dict[str, dict[str, Any]]:
     for r in runs:
         hashes = r.manifest["input_hashes"].items()
         settings_by_run[r.name] = {
-            **summary(r.manifest)["config"],
+            **summarise_manifest(r.manifest)["config"],
             "input": {name: digest[:12] for name, digest in hashes},
         }
         if is_versioned:

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from elo_exp.analysis.conclusions.sweep import conclude, job_lead, same_ratings
+from elo_exp.analysis.conclusions.sweep import (
+    conclude,
+    find_job_lead,
+    have_same_ratings,
+)
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
-from elo_exp.report.artifacts import means_compared
+from elo_exp.report.artifacts import average_sweep_numbers
 from elo_exp.report.words import sweep as words
-from elo_exp.runs.manifest import OF_NO_RESULT, run_id
-from elo_exp.runs.reading import OF_RATINGS, FinishedRun, read_runs
+from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
+from elo_exp.runs.reading import RATING_EXPERIMENTS, FinishedRun, read_runs
 from elo_exp.trackers import Project
 
 if TYPE_CHECKING:
@@ -38,7 +42,9 @@ _MAX_TITLE_CHARS = 128
 # A smaller difference counts as none
 _MIN_DIFFERENCE = 1e-9
 
-Panels = Mapping[str, tuple[int, Sequence[Any]]]  # by section, with its columns
+PanelsBySection = Mapping[
+    str, tuple[int, Sequence[Any]]
+]  # by section, with its columns
 
 
 @dataclass(kw_only=True)
@@ -147,7 +153,7 @@ class _DashboardLocation:
     columns: Sequence[str]
 
     def workspace(
-        self, panels: Panels, name: str, baseline: str | None
+        self, panels: PanelsBySection, name: str, baseline: str | None
     ) -> workspaces.Workspace:
         from wandb_workspaces import workspaces
         from wandb_workspaces.expr import Metric
@@ -176,7 +182,7 @@ class _DashboardLocation:
             ),
         )
 
-    def report(self, panels: Panels, conclusions: Sequence[str]) -> wr.Report:
+    def report(self, panels: PanelsBySection, conclusions: Sequence[str]) -> wr.Report:
         """`conclusions`: what the runs conclude together; the first line is the title."""
         from wandb_workspaces.expr import Metric
         from wandb_workspaces.reports.v2 import interface as wr
@@ -220,9 +226,9 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     runs, _ = read_runs(folders)
     for r in runs:
         kind = r.manifest.get("experiment")
-        if kind not in OF_RATINGS:
+        if kind not in RATING_EXPERIMENTS:
             raise UserError(
-                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(OF_RATINGS)}."
+                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(RATING_EXPERIMENTS)}."
             )
     if not runs:
         raise UserError(
@@ -325,7 +331,7 @@ def _list_overridden_keys(runs: Sequence[FinishedRun]) -> list[str]:
         key
         for key in dict.fromkeys(key for command in commands for key in command)
         if len({command.get(key) for command in commands}) > 1
-        and key.partition(".")[0] not in (*OF_NO_RESULT, "hydra")
+        and key.partition(".")[0] not in (*SETTINGS_WITHOUT_EFFECT, "hydra")
     ]
     return list(dict.fromkeys(_COLUMN_BY_OPTION.get(key, key) for key in keys))
 
@@ -347,7 +353,7 @@ def _read_numbers(run: FinishedRun) -> dict[str, float]:
     """Read the numbers of a run that a sweep may change, by their tracker names; undefined ones are absent."""
     manifest = run.manifest
     values: Mapping[str, Any] = {
-        **means_compared(
+        **average_sweep_numbers(
             {d: run.stored("elo", d).get("order", {}) for d in run.boards},
             run.results,
             manifest.get("judge_quality", ()),
@@ -386,7 +392,9 @@ def _write_conclusions(
             f"{d}: {words.sentence(conclusion, is_same=is_same, noun=noun)}."
             for d, conclusion in conclusions.items()
         ),
-        *words.whose_of({n: run.conclusions for n, run in run_by_name.items()}, noun),
+        *words.list_scope_lines(
+            {n: run.conclusions for n, run in run_by_name.items()}, noun
+        ),
     ]
 
 
@@ -400,11 +408,11 @@ def _conclude_dimension(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
     first_run = next(iter(runs.values()))
     return conclude(
         [
-            job_lead(name, rows, runs[name].conclusions.get(dimension))
+            find_job_lead(name, rows, runs[name].conclusions.get(dimension))
             for name, rows in boards.items()
         ],
         dimension=dimension,
-        is_same=same_ratings(list(boards.values())),
+        is_same=have_same_ratings(list(boards.values())),
         unit=first_run.stored(first_run.primary(dimension), dimension).get(
             "unit", "points"
         ),

@@ -8,12 +8,12 @@ from statistics import fmean
 
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
-from elo_exp.files import safe_name, write_csv, write_jsonl
+from elo_exp.files import escape_name, write_csv, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.runs.reading import read_runs
 
 # Of evalica's file; ten million rows are about a gigabyte
-MAX_ROWS = 10_000_000
+MAX_EVALICA_ROWS = 10_000_000
 _LEFT_SCORE_BY_WINNER = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
 
@@ -32,20 +32,22 @@ class Export:
         """Write by dimension every verdict, and each entrant's share of those on a prompt."""
         written_paths = []
         for name, battles in read_runs([self.folder])[0][0].battles().items():
-            n = sum(count for _, count in verdicts(battles))
-            if n > MAX_ROWS:
+            n = sum(count for _, count in iterate_verdicts(battles))
+            if n > MAX_EVALICA_ROWS:
                 raise UserError(
                     f"{self.folder}: {name} has {n:,} verdicts, a row each in evalica's file, which has no counts. "
-                    f"Expected at most {MAX_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
+                    f"Expected at most {MAX_EVALICA_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
                 )
-            folder = context.run_dir / safe_name(name)
-            rows = (row for row, count in verdicts(battles) for _ in range(count))
+            folder = context.run_dir / escape_name(name)
+            rows = (
+                row for row, count in iterate_verdicts(battles) for _ in range(count)
+            )
             written_paths.append(
                 write_csv(folder / "evalica.csv", rows, guards_formulas=False)
             )
             for model in battles.models:
                 scores_by_prompt = defaultdict[str, list[tuple[float, int]]](list)
-                for row, count in verdicts(battles):
+                for row, count in iterate_verdicts(battles):
                     if model in (row["left"], row["right"]):
                         left = _LEFT_SCORE_BY_WINNER[row["winner"]]
                         share = left if model == row["left"] else 1.0 - left
@@ -54,13 +56,13 @@ class Export:
                     {"id": prompt, "value": fmean(*zip(*scores, strict=True))}
                     for prompt, scores in scores_by_prompt.items()
                 ]
-                path = folder / f"inspect_{safe_name(model)}.jsonl"
+                path = folder / f"inspect_{escape_name(model)}.jsonl"
                 written_paths.append(write_jsonl(path, shares))
         text = f"{len(written_paths)} files for evalica and inspect_ai"
         return Report(headline=math.nan, text=text, artifacts=written_paths)
 
 
-def verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
+def iterate_verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
     """Yield each valid verdict as evalica's row, the answer shown first on the left, and how often it was given.
 
     A battle without verdicts has its winner.

@@ -18,14 +18,14 @@ from pydantic import Field
 from elo_exp import experiments, pipeline
 from elo_exp.analysis import families
 from elo_exp.analysis.checks import NOT_DONE, PASSED, Check
-from elo_exp.analysis.conclusions.gate import gate_conclusion
-from elo_exp.analysis.families import Kin
+from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate import (
-    MIN_PROMPTS,
+    MIN_PROMPTS_FOR_VERDICT,
+    PointShare,
     PromptPoints,
-    Share,
     SlotPoints,
-    decide,
+    decide_gate,
     order_points,
     pass_probability,
     prompt_points,
@@ -44,7 +44,11 @@ from elo_exp.analysis.gate_checks import (
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.power import assumed_sigma
-from elo_exp.analysis.repeated_gates import EarlierGates, ShownGate, earlier_gates
+from elo_exp.analysis.repeated_gates import (
+    EarlierGateResult,
+    EarlierGates,
+    sum_up_earlier_gates,
+)
 from elo_exp.analysis.responses import check_responses
 from elo_exp.data import joining, pairing
 from elo_exp.data.conversations import own_words
@@ -53,42 +57,42 @@ from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
-    Judged,
-    Pairwise,
-    answers_node,
-    audits,
-    next_audit,
+    JudgedExperiment,
+    PairwiseExperiment,
+    describe_recorded_entrant,
+    load_stored_audits,
+    suggest_audit_command,
 )
-from elo_exp.files import safe_name, write_json, write_whole
-from elo_exp.judges import roles
-from elo_exp.ratings.fit import POINTS
+from elo_exp.files import escape_name, write_json, write_whole
+from elo_exp.judges import roles_by_dimension
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import (
     Comparison,
     Judgment,
     Prompt,
     Slot,
     UserError,
-    fingerprint,
+    make_fingerprint,
 )
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
-from elo_exp.report.gate_page import Gated
+from elo_exp.report.gate_page import GateResult
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import gate as words
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
-from elo_exp.store.store import ShownResult, Store
-from elo_exp.store.usage import paid
+from elo_exp.store.store import Store, StoredResult
+from elo_exp.store.usage import total_dollars
 from elo_exp.trackers import Value
 from elo_exp.types import Positive
 
-BASELINE = "baseline"  # its name in the run, whatever it was called in its own
+BASELINE_NAME = "baseline"  # its name in the run, whatever it was called in its own
 _NOT_ANSWERED = SlotPoints(orders=(None, None), is_lost=True)
 _RESERVED_NAMES = {
-    BASELINE: "the recorded one is",
+    BASELINE_NAME: "the recorded one is",
     DEGRADED_COPY: "copies of the baseline's answers are",
 }
-EXIT_CODES = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
+EXIT_CODE_BY_VERDICT = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
 _SHARE_METRICS = (
     "share",
     "low",
@@ -122,14 +126,14 @@ class GateSettings:
 
 
 @dataclass(kw_only=True)
-class Gate(Pairwise):
+class Gate(PairwiseExperiment):
     gate: GateSettings
     _counts_absent: ClassVar[bool] = False  # a candidate has to say that it failed
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """Add the baseline to the entrants."""
-        config = Judged.prepare(config, overrides)
+        config = JudgedExperiment.prepare(config, overrides)
         baseline = config["gate"]["baseline"]
         if baseline == "???":
             return config
@@ -142,13 +146,13 @@ class Gate(Pairwise):
         path = _find_baseline_file(Path(baseline))
         node = {
             "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
-            "entrant_id": BASELINE,
+            "entrant_id": BASELINE_NAME,
             "path": str(path),
         }
         if _is_joined(path, config["answers"], config["prompts"]["bank_path"]):
-            ((_, answers),) = joining.entrants([(BASELINE, path)]).items()
-            node = answers_node(BASELINE, answers)
-        config["entrant"][BASELINE] = node
+            ((_, answers),) = joining.read_answer_sets([(BASELINE_NAME, path)]).items()
+            node = describe_recorded_entrant(BASELINE_NAME, answers)
+        config["entrant"][BASELINE_NAME] = node
         return config
 
     @property
@@ -156,11 +160,11 @@ class Gate(Pairwise):
         return {"gate": ("passed", *_SHARE_METRICS), "usage": ()}
 
     @property
-    def _files(self) -> list[joining.Given]:
+    def _files(self) -> list[joining.NamedFile]:
         """The candidate's and, unless it is compared as a run of ours has written it, the baseline's."""
         path = _find_baseline_file(Path(self.gate.baseline))
         is_joined = _is_joined(path, self.answers, self.prompts.bank_path)
-        return [*super()._files, *([(BASELINE, path)] if is_joined else [])]
+        return [*super()._files, *([(BASELINE_NAME, path)] if is_joined else [])]
 
     def _describe_answers(self) -> list[str]:
         return self._joined_answers.lines(keeps_all=True)
@@ -169,13 +173,13 @@ class Gate(Pairwise):
         """Load the bank; with files of answers, the prompts to which the baseline has a row, answered or not."""
         if not self._files:
             return super()._load_bank()
-        baseline = self._joined_answers.files[BASELINE]
+        baseline = self._joined_answers.files[BASELINE_NAME]
         return [p for p in self._joined_answers.prompts if baseline.rows_to(p)]
 
     def _format_plan(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha
         sigma = assumed_sigma(2, both_orders=self.judging.both_orders)
-        sd = sigma * (1.0 - _SIMULATED_TIE_RATE) / (4.0 * POINTS)
+        sd = sigma * (1.0 - _SIMULATED_TIE_RATE) / (4.0 * POINTS_PER_LOG_ODDS)
         if not plan.rows:
             return (
                 "plan: the candidate gave the baseline's answers, so no judge is asked"
@@ -210,7 +214,7 @@ class Gate(Pairwise):
             [
                 super()._format_plan(plan),
                 *words.plan(chance, n_needed, margin, both_orders=both_orders),
-                *words.plan_of_control(
+                *words.describe_control_plan(
                     sum(row.queries for row in plan.rows if row.is_control),
                     sum(row.new for row in plan.rows if row.is_control),
                     sum(row.dollars for row in plan.rows if row.is_control)
@@ -236,7 +240,8 @@ class Gate(Pairwise):
         return {
             name: control_comparisons(pairs)
             if self.gate.control
-            and len({comparison.prompt_id for comparison in pairs}) >= MIN_PROMPTS
+            and len({comparison.prompt_id for comparison in pairs})
+            >= MIN_PROMPTS_FOR_VERDICT
             else []
             for name, pairs in comparisons.items()
         }
@@ -254,7 +259,7 @@ class Gate(Pairwise):
         control_judgments: Judgments = {}
         if _are_equal(comparisons):
             judgments: Judgments = {
-                d: list(map(pairing.tie, c)) for d, c in comparisons.items()
+                d: list(map(pairing.tie_judgment, c)) for d, c in comparisons.items()
             }
         else:
             controls = self._make_controls(comparisons)
@@ -279,7 +284,7 @@ class Gate(Pairwise):
         slots = self._score_slots(responses, comparisons, judgments)
         gate = self._measure_gate(
             slots,
-            Evidence(
+            GateEvidence(
                 responses=responses,
                 comparisons=comparisons,
                 judgments=judgments,
@@ -289,8 +294,8 @@ class Gate(Pairwise):
             ),
             context.store,
         )
-        content = gate_page.shown(gate)
-        text, state = gate_page.markdown(content), gate.conclusion.state
+        content = gate_page.gate_page(gate)
+        text, state = gate_page.format_markdown(content), gate.conclusion.state
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), f"{text}\n")
         facts = self._collect_facts(responses, judgments, quality)
@@ -309,8 +314,8 @@ class Gate(Pairwise):
         return Report(
             headline=math.nan,
             text=text,
-            follow_up=next_audit(self.judge, self.rubric, context),
-            exit_code=EXIT_CODES[state],
+            follow_up=suggest_audit_command(self.judge, self.rubric, context),
+            exit_code=EXIT_CODE_BY_VERDICT[state],
             facts=facts | {"entrants": [gate.conclusion.subject]},
             artifacts=[
                 *write_judging(
@@ -329,11 +334,11 @@ class Gate(Pairwise):
             ],
             metrics=metrics,
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
-            page=page.maker(
+            page=page.page_renderer(
                 "gate",
                 gate=content,
-                texts=viewer.texts(comparisons, judgments, {}),
-                color=page.colors(self.entrant),
+                texts=viewer.collect_texts(comparisons, judgments, {}),
+                color=page.number_colors(self.entrant),
             ),
         )
 
@@ -346,8 +351,13 @@ class Gate(Pairwise):
         `stored_only` let pass, may have been lost as well as won: leaving them out would hide failures. An empty
         answer counts as lost whatever the judge says. A prompt that the baseline did not answer is unknown.
         """
-        candidate, baseline = responses[next(iter(self.entrant))], responses[BASELINE]
-        has_candidate, has_baseline = map(pairing.answered, (candidate, baseline))
+        candidate, baseline = (
+            responses[next(iter(self.entrant))],
+            responses[BASELINE_NAME],
+        )
+        has_candidate, has_baseline = map(
+            pairing.answered_prompts, (candidate, baseline)
+        )
         prompts = [
             prompt
             for prompt in self._select_prompts()
@@ -377,12 +387,12 @@ class Gate(Pairwise):
     def _measure_gate(
         self,
         slots: Mapping[str, Mapping[Slot, SlotPoints | None]],
-        evidence: "Evidence",
+        evidence: "GateEvidence",
         store: Store,
-    ) -> Gated:
+    ) -> GateResult:
         """Measure the candidate against the baseline, and conclude."""
         margin, alpha = self.gate.margin, self.gate.alpha
-        known_audits = audits(self.judge, self._rubrics, store)
+        known_audits = load_stored_audits(self.judge, self._rubrics, store)
         points_by_prompt, shares = {}, []
         checks: dict[str, list[Check]] = {}
         checks_of_fail: dict[str, list[Check]] = {}
@@ -444,8 +454,8 @@ class Gate(Pairwise):
             }
             for name, points_by_id in points_by_prompt.items()
         }
-        return Gated(
-            conclusion=gate_conclusion(
+        return GateResult(
+            conclusion=conclude(
                 shares,
                 margin=margin,
                 candidate=next(iter(self.entrant)),
@@ -477,12 +487,12 @@ class Gate(Pairwise):
             margin_elo=self.gate.margin_elo,
             alpha=alpha,
             earlier=earlier,
-            dollars=paid(dataclasses.asdict(store.usage)),
-            roles=[*roles(self.judge, self._rubrics).values()],
+            dollars=total_dollars(dataclasses.asdict(store.usage)),
+            roles=[*roles_by_dimension(self.judge, self._rubrics).values()],
         )
 
     def _read_earlier_gates(
-        self, evidence: "Evidence", store: Store
+        self, evidence: "GateEvidence", store: Store
     ) -> dict[str, EarlierGates]:
         """Read the results that were shown of this candidate before prompts were added, by dimension."""
         gates_by_dimension = {}
@@ -492,7 +502,7 @@ class Gate(Pairwise):
                 self._name_result(name, evidence),
             )
             shown_gates = [
-                ShownGate(
+                EarlierGateResult(
                     verdicts={
                         prompt: {*keys}
                         for prompt, keys in shown_result.evidence["verdicts"].items()
@@ -503,7 +513,7 @@ class Gate(Pairwise):
                 )
                 for shown_result in store.shown_before(self._name_subject(name), result)
             ]
-            gates_by_dimension[name] = earlier_gates(
+            gates_by_dimension[name] = sum_up_earlier_gates(
                 shown_gates, verdicts, margin=self.gate.margin
             )
         return gates_by_dimension
@@ -511,17 +521,17 @@ class Gate(Pairwise):
     def _store_shown_result(
         self,
         dimension: str,
-        share: Share,
+        share: PointShare,
         earlier: EarlierGates,
-        evidence: "Evidence",
+        evidence: "GateEvidence",
         store: Store,
     ) -> None:
         """Store that the result of a dimension is shown, and what its bounds claim at the remaining alpha."""
         alpha, margin = self.gate.alpha, self.gate.margin
-        bounds = decide([share], margin)
+        bounds = decide_gate([share], margin)
         is_claimed = bounds != "cannot tell" and earlier.level(bounds, alpha) > 0.0
         verdicts = _group_verdicts_by_prompt(evidence.judgments[dimension])
-        result = ShownResult(
+        result = StoredResult(
             name=self._name_result(dimension, evidence),
             evidence={
                 "verdicts": {name: sorted(keys) for name, keys in verdicts.items()},
@@ -538,11 +548,11 @@ class Gate(Pairwise):
     def _name_subject(self, dimension: str) -> str:
         return f"gate {self.judge.model} {dimension}"
 
-    def _name_result(self, dimension: str, evidence: "Evidence") -> str:
+    def _name_result(self, dimension: str, evidence: "GateEvidence") -> str:
         """Return the name of a result: the same verdicts, alpha and margin show nothing new."""
         verdicts = _group_verdicts_by_prompt(evidence.judgments[dimension])
         rows = sorted((name, sorted(keys)) for name, keys in verdicts.items())
-        return fingerprint([rows, self.gate.alpha, self.gate.margin])
+        return make_fingerprint([rows, self.gate.alpha, self.gate.margin])
 
     def _assign_clusters(self, prompt_ids: Iterable[str]) -> list[str]:
         """Return the cluster of each prompt: the one that the bank names, else the prompt itself."""
@@ -557,7 +567,7 @@ class Gate(Pairwise):
         quality: Mapping[str, Any],
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
-        evidence: "Evidence",
+        evidence: "GateEvidence",
         audit: Mapping[str, Any],
         *,
         alpha: float,
@@ -584,7 +594,7 @@ class Gate(Pairwise):
             answers_check(
                 *(
                     check_responses(entrant, evidence.responses[entrant])
-                    for entrant in (candidate, BASELINE)
+                    for entrant in (candidate, BASELINE_NAME)
                 )
             ),
             self._check_family(audit),
@@ -595,7 +605,7 @@ class Gate(Pairwise):
         self,
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
-        evidence: "Evidence",
+        evidence: "GateEvidence",
         audit: Mapping[str, Any],
         *,
         dimension: str,
@@ -614,7 +624,7 @@ class Gate(Pairwise):
             answers_check(
                 *(
                     check_responses(name, answers[name])
-                    for name in (BASELINE, next(iter(self.entrant)))
+                    for name in (BASELINE_NAME, next(iter(self.entrant)))
                 )
             ),
             self._check_family(audit, is_of_fail=True),
@@ -658,16 +668,20 @@ class Gate(Pairwise):
     ) -> Check:
         """Check the candidate's family; for a fail, which favours the baseline, check the baseline's family."""
         kin, candidate = self.kin(), next(iter(self.entrant))
-        names = families.names(self.entrant[candidate])
-        is_known = families.family(self.judging.families, *names) is not None
+        names = families.list_family_hints(self.entrant[candidate])
+        is_known = families.find_family(self.judging.families, *names) is not None
         self_verdicts = [
             row["verdict"]
             for row in audit.get("results", ())
             if row["probe"].partition(":")[0] == "self"
         ]
-        favoured, rival = candidate, BASELINE
+        favoured, rival = candidate, BASELINE_NAME
         if is_of_fail:
-            favoured, rival, is_known = BASELINE, candidate, BASELINE in kin.models
+            favoured, rival, is_known = (
+                BASELINE_NAME,
+                candidate,
+                BASELINE_NAME in kin.models,
+            )
         return family_check(
             kin,
             candidate=favoured,
@@ -676,16 +690,19 @@ class Gate(Pairwise):
             is_unbiased=self.allows_kin or set(self_verdicts) == {"ok"},
         )
 
-    def kin(self) -> Kin:
+    def kin(self) -> JudgeFamily:
         """Return which of the two is of the judge's family; the baseline's by the settings of its run, too."""
         names_by_entrant = {
-            name: families.names(entrant) for name, entrant in self.entrant.items()
+            name: families.list_family_hints(entrant)
+            for name, entrant in self.entrant.items()
         }
-        names_by_entrant[BASELINE] = [
+        names_by_entrant[BASELINE_NAME] = [
             *self._baseline_names,
-            *names_by_entrant.get(BASELINE, ()),
+            *names_by_entrant.get(BASELINE_NAME, ()),
         ]
-        return families.kin(self.judging.families, self.judge.model, names_by_entrant)
+        return families.find_judge_family(
+            self.judging.families, self.judge.model, names_by_entrant
+        )
 
     @property
     def _baseline_names(self) -> list[str]:
@@ -699,12 +716,12 @@ class Gate(Pairwise):
         return [
             model_name
             for name, settings in entrants.items()
-            if path.stem == f"responses_{safe_name(name)}"
-            for model_name in families.names(SimpleNamespace(**settings))
+            if path.stem == f"responses_{escape_name(name)}"
+            for model_name in families.list_family_hints(SimpleNamespace(**settings))
         ]
 
     def _make_gate_file(
-        self, gate: Gated, *, sentence: str, whose: str
+        self, gate: GateResult, *, sentence: str, whose: str
     ) -> dict[str, Any]:
         """Make the contents of gate.json."""
         conclusion = gate.conclusion
@@ -745,7 +762,7 @@ class Gate(Pairwise):
 
     def _check(self, store: Store) -> None:
         files = experiments.input_files(self)
-        answers = files[f"entrant {BASELINE}"]
+        answers = files[f"entrant {BASELINE_NAME}"]
         folder = answers.parent.parent
         manifest = read_manifest(folder) if _is_from_run(answers) else None
         inputs = {
@@ -767,7 +784,7 @@ class Gate(Pairwise):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class GateEvidence:
     """What a gate has to go by.
 
     controls           comparisons of degraded copies of the baseline's answers, by dimension
@@ -792,7 +809,7 @@ def _group_verdicts_by_prompt(judgments: Sequence[Judgment]) -> dict[str, set[st
     keys_by_prompt: dict[str, set[str]] = {}
     for judgment in judgments:
         verdicts = keys_by_prompt.setdefault(
-            fingerprint([judgment.prompt_id])[:_PROMPT_KEY_CHARS], set()
+            make_fingerprint([judgment.prompt_id])[:_PROMPT_KEY_CHARS], set()
         )
         if judgment.equal_answers:
             verdicts.add(_EQUAL_ANSWERS_KEY)
@@ -847,4 +864,4 @@ def _find_baseline_file(location: Path) -> Path:
             f"gate.baseline: {location} has the answers of {len(names)} entrants. Name the file of one: "
             f"gate.baseline={location}/responses/responses_NAME.jsonl."
         )
-    return location / "responses" / f"responses_{safe_name(names[0])}.jsonl"
+    return location / "responses" / f"responses_{escape_name(names[0])}.jsonl"

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.effort import effort
-from elo_exp.analysis.families import Kin
+from elo_exp.analysis.effort import average_effort
+from elo_exp.analysis.families import JudgeFamily
 from elo_exp.data import (
     bank,
     conversations,
@@ -23,23 +23,30 @@ from elo_exp.data import (
     joining,
     pairing,
 )
-from elo_exp.data.conversations import Extent, Shown
+from elo_exp.data.conversations import Extent, ViewSettings
 from elo_exp.data.equal_answers import EqualAnswers
-from elo_exp.data.fields import CLUSTER
+from elo_exp.data.fields import CLUSTER_FIELD
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
+    KnownRankEntrant,
     ModelEntrant,
-    OfKnownQuality,
-    RecordedDraws,
+    RecordedDrawsEntrant,
     draws_of,
 )
-from elo_exp.experiments import Context, ReadsFiles, Report
-from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told, roles, scope_of
+from elo_exp.experiments import Context, HasInputFiles, Report
+from elo_exp.judges import (
+    Judge,
+    JudgeNotChosen,
+    PaidJudge,
+    make_scope,
+    receives_instructions,
+    roles_by_dimension,
+)
 from elo_exp.paths import CONF
-from elo_exp.pipeline import Asking, Plan
+from elo_exp.pipeline import JudgingSettings, Plan
 from elo_exp.records import (
     Comparison,
     Judgment,
@@ -49,16 +56,16 @@ from elo_exp.records import (
 )
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import opening
-from elo_exp.report.words.judge import (
-    all_equal,
-    cut_answers,
-    foreign_bank,
-    none_chosen,
-    plan_of_equal_answers,
-    plan_of_kin,
-    references_unused,
-)
 from elo_exp.report.words.judge import conversations as say_conversations
+from elo_exp.report.words.judge import (
+    cut_answers,
+    describe_equal_answers_plan,
+    describe_same_family_plan,
+    foreign_bank,
+    list_judge_choices,
+    references_unused,
+    refuse_equal_answers,
+)
 from elo_exp.report.words.judge import equal_answers as say_equal_answers
 from elo_exp.runs import documents
 from elo_exp.store.store import Store
@@ -68,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Prompts:
+class BankSettings:
     bank_path: str
 
 
@@ -86,7 +93,7 @@ class Study:
 
 
 @dataclass(kw_only=True)
-class Api:
+class EntrantServerSettings:
     """The server of entrants that a word of the command has named, api:NAME; they take its settings themselves."""
 
     base_url: str | None
@@ -126,7 +133,7 @@ class Judging:
     families: Families  # of models, by a part of their names
     self_judging: Literal["warn", "exclude", "allow"]
     allow_equal: bool  # have a paid judge compare entrants whose answers are all equal
-    shown: Shown
+    shown: ViewSettings
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
@@ -151,7 +158,7 @@ class Mode:
 
 
 @dataclass(kw_only=True)
-class Judged:
+class JudgedExperiment:
     plan: bool  # show what judging would cost, and pay nothing
     shard: str | None  # i/n: make what belongs to this share of the prompts, and stop
     allow_missing: bool
@@ -162,7 +169,7 @@ class Judged:
     judging: Judging
     mode: Mode
     entrant: dict[str, Entrant]
-    api: Api
+    api: EntrantServerSettings
     study: Study | None  # None: the experiment has none
 
     def __post_init__(self) -> None:
@@ -176,9 +183,9 @@ class Judged:
                 )
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> JudgingSettings:
         """How the settings have a judge asked."""
-        return Asking(
+        return JudgingSettings(
             both_orders=self.judging.both_orders,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
@@ -209,7 +216,7 @@ class Judged:
         if not self.allow_missing:
             return
         for name, entrant in list(self.entrant.items()):
-            files = entrant.input_files if isinstance(entrant, ReadsFiles) else {}
+            files = entrant.input_files if isinstance(entrant, HasInputFiles) else {}
             absent_paths = [path for path in files.values() if not path.exists()]
             if absent_paths:
                 logger.warning(
@@ -226,7 +233,7 @@ class Judged:
         With recorded_dir, entrants that read their answers from it in place of those chosen.
         """
         folder = config.get("recorded_dir")
-        files = joining.given(config.get("answers"))
+        files = joining.parse_answers_setting(config.get("answers"))
         for name, node in config["entrant"].items():
             if "base_url" in node and node["base_url"] is None:
                 raise UserError(
@@ -239,7 +246,7 @@ class Judged:
             )
         if files:
             chosen_entrants = config["entrant"] if _chooses_entrants(overrides) else {}
-            answers_by_name = joining.entrants(files)
+            answers_by_name = joining.read_answer_sets(files)
             if duplicates := answers_by_name.keys() & chosen_entrants.keys():
                 name = min(duplicates)
                 raise UserError(
@@ -247,7 +254,7 @@ class Judged:
                     "otherwise: 'answers={NAME:FILE,...}'."
                 )
             nodes = {
-                name: answers_node(name, answers)
+                name: describe_recorded_entrant(name, answers)
                 for name, answers in answers_by_name.items()
             }
             config["entrant"] = {**nodes, **chosen_entrants}
@@ -263,7 +270,7 @@ class Judged:
 
 
 @dataclass(kw_only=True)
-class Pairwise(Judged):
+class PairwiseExperiment(JudgedExperiment):
     judge: Judge
     rubric: dict[str, Rubric]
     _counts_absent: ClassVar[bool] = True  # of files of answers: no reason to stop
@@ -277,23 +284,26 @@ class Pairwise(Judged):
     def opening(self) -> str:
         """The first line of the console: what is judged, by whom, as what, and what it may cost."""
         if self._scope.is_baseline:
-            return opening.BASELINE
-        return opening_of(self.judge, self._rubrics, self.study)
+            return opening.BASELINE_LINE
+        return describe_opening(self.judge, self._rubrics, self.study)
 
     @property
     def _scope(self) -> Scope:
         """Whose verdicts those of this run are. Words counted in answers of unknown quality are a baseline: only probes,
         whose order is known, show what counting words is worth."""
-        scope = scope_of(self.judge)
-        is_known = all(isinstance(e, OfKnownQuality) for e in self.entrant.values())
+        scope = make_scope(self.judge)
+        is_known = all(isinstance(e, KnownRankEntrant) for e in self.entrant.values())
         return replace(scope, is_baseline=scope.kind == "words" and not is_known)
 
-    def kin(self) -> Kin:
+    def kin(self) -> JudgeFamily:
         """Return which entrants are of the judge's family."""
         names_by_entrant = {
-            name: families.names(entrant) for name, entrant in self.entrant.items()
+            name: families.list_family_hints(entrant)
+            for name, entrant in self.entrant.items()
         }
-        return families.kin(self.judging.families, self.judge.model, names_by_entrant)
+        return families.find_judge_family(
+            self.judging.families, self.judge.model, names_by_entrant
+        )
 
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
@@ -302,7 +312,7 @@ class Pairwise(Judged):
         self._log_draws()
         self._check(context.store)
         bank_path = self.prompts.bank_path
-        warn_of_bank(self.study, bank_path, self.judge, self._rubrics, context)
+        warn_of_foreign_bank(self.study, bank_path, self.judge, self._rubrics, context)
         self._offer_references()
         if not self.plan:
             return None
@@ -318,7 +328,7 @@ class Pairwise(Judged):
         """Say of prompts of any kind that they have references, where no rubric shows them."""
         is_open = self.study is not None and self.study.bank_path is None
         is_shown = any(rubric.needs_reference for rubric in self._rubrics)
-        if not is_open or is_shown or not is_told(self.judge):
+        if not is_open or is_shown or not receives_instructions(self.judge):
             return
         prompts = self._select_prompts()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):
@@ -336,17 +346,17 @@ class Pairwise(Judged):
         """Whether a judge of the family of an entrant is no reason against what it says."""
         return self.judging.self_judging == "allow"
 
-    def _plan_kin(self, kin: Kin) -> list[str]:
+    def _plan_kin(self, kin: JudgeFamily) -> list[str]:
         """Describe, before money is spent, that the judge is of the family of some entrants."""
         warns = self.judging.self_judging == "warn" and kin.is_unequal
         kin_entrants = [name for name in kin.models if name in self.entrant]
         return (
-            [plan_of_kin(kin_entrants, kin.family)]
+            [describe_same_family_plan(kin_entrants, kin.family)]
             if warns and kin_entrants and kin.family
             else []
         )
 
-    def _refuse_excluded(self, kin: Kin) -> None:
+    def _refuse_excluded(self, kin: JudgeFamily) -> None:
         """Raise UserError where no verdict could link the judge's kin and the others."""
         if self.judging.self_judging == "exclude" and kin.is_unequal:
             raise UserError(
@@ -369,7 +379,7 @@ class Pairwise(Judged):
         extent = self._measure_extent(prompts, responses)
         if extent and (caution := cut_answers(vars(extent))):
             logger.warning("warning: %s", caution)
-        pairs = equal_answers.of_comparisons(
+        pairs = equal_answers.count_equal_in_comparisons(
             [c for s in comparisons.values() for c in s]
         )
         self._refuse_equal(pairs, comparisons, context.store)
@@ -395,7 +405,8 @@ class Pairwise(Judged):
         if self.shard is None:
             return comparisons
         ids = {
-            prompt.prompt_id for prompt in share_of(self._select_prompts(), self.shard)
+            prompt.prompt_id
+            for prompt in select_shard(self._select_prompts(), self.shard)
         }
         return {
             dimension: [c for c in pairs if c.prompt_id in ids]
@@ -410,7 +421,7 @@ class Pairwise(Judged):
         incomplete = [
             name
             for name, entrant in model_entrants.items()
-            if not pipeline.all_generated(prompts, {name: entrant}, store)
+            if not pipeline.has_all_responses(prompts, {name: entrant}, store)
         ]
         if incomplete and not self.allow_missing:
             raise UserError(
@@ -432,7 +443,7 @@ class Pairwise(Judged):
     def _find_known_responses(
         self, prompts: Sequence[Prompt], store: Store
     ) -> Responses:
-        return pipeline.known_responses(prompts, self.entrant, store)
+        return pipeline.find_known_responses(prompts, self.entrant, store)
 
     def _measure_extent(
         self, prompts: Sequence[Prompt], responses: Responses
@@ -442,15 +453,15 @@ class Pairwise(Judged):
             response for by_slot in responses.values() for response in by_slot.values()
         ]
         showings = [rubric.showing(self.judging.shown) for rubric in self._rubrics]
-        return conversations.extent(prompts, answers, showings)
+        return conversations.count_extent(prompts, answers, showings)
 
     def _plan_equal_answers(self, store: Store) -> list[str]:
         """Describe, before money is spent, which entrants gave the same answers, as far as they are known."""
         prompts = self._repeat_prompts()
-        known_responses = pipeline.known_responses(prompts, self.entrant, store)
+        known_responses = pipeline.find_known_responses(prompts, self.entrant, store)
         stops_run = self._find_known_waste(prompts, known_responses, store) is not None
-        return plan_of_equal_answers(
-            equal_answers.of_responses(known_responses), stops=stops_run
+        return describe_equal_answers_plan(
+            equal_answers.count_equal_in_responses(known_responses), stops=stops_run
         )
 
     def _refuse_equal(
@@ -459,7 +470,7 @@ class Pairwise(Judged):
         """Raise UserError before a judge is paid for two entrants that gave the same answers."""
         for pair in pairs:
             if self._pays_for_equal_answers(pair, comparisons, store):
-                raise UserError(all_equal(pair))
+                raise UserError(refuse_equal_answers(pair))
 
     def _pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
@@ -473,7 +484,7 @@ class Pairwise(Judged):
             dimension: [c for c in pairs if {*c.entrants} == pair_names]
             for dimension, pairs in comparisons.items()
         }
-        n_new = pipeline.n_new(
+        n_new = pipeline.count_new_queries(
             pair_comparisons, self._rubrics, self.judge, store, self.asking
         )
         return n_new > 0
@@ -520,7 +531,7 @@ class Pairwise(Judged):
     def _check_judge(self, store: Store) -> None:
         """Raise UserError for a judge that cannot be asked, or not about these entrants."""
         self._refuse_excluded(self.kin())
-        refuse_unchosen(self.judge, partial(self._make_plans, store=store))
+        require_judge(self.judge, partial(self._make_plans, store=store))
         if not self.plan:
             prompts = self._repeat_prompts()
             if self.shard is not None:
@@ -529,8 +540,10 @@ class Pairwise(Judged):
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
-        if not isinstance(self.judge, Unchosen):  # by whose key it looks for the models
-            audits(self.judge, self._rubrics, store)
+        if not isinstance(
+            self.judge, JudgeNotChosen
+        ):  # by whose key it looks for the models
+            load_stored_audits(self.judge, self._rubrics, store)
         stored_only = self.judging.stored_only
         judge = None if stored_only else self.judge
         preflight(prompts, self.entrant, judge, store, stored_only=stored_only)
@@ -540,9 +553,11 @@ class Pairwise(Judged):
                 self._make_plan(store), self._make_plan(store, at_least=True), store
             )
         if is_paid:
-            known_responses = pipeline.known_responses(prompts, self.entrant, store)
+            known_responses = pipeline.find_known_responses(
+                prompts, self.entrant, store
+            )
             if pair := self._find_known_waste(prompts, known_responses, store):
-                raise UserError(all_equal(pair))
+                raise UserError(refuse_equal_answers(pair))
             self._preflight_judge(prompts, known_responses, store)
 
     def _preflight_judge(
@@ -552,7 +567,7 @@ class Pairwise(Judged):
         comparisons = self._select_share(
             self._select_comparisons(self._pair_answers(prompts, responses))
         )
-        if isinstance(self.judge, PaidJudge) and not pipeline.all_judged(
+        if isinstance(self.judge, PaidJudge) and not pipeline.has_all_replies(
             comparisons, self._rubrics, self.judge, store, self.asking
         ):
             self.judge.preflight()
@@ -562,7 +577,7 @@ class Pairwise(Judged):
     ) -> EqualAnswers | None:
         """Return a pair with equal answers that a judge would be paid for, if all its answers are known before the run."""
         n_prompts = len({prompt.prompt_id for prompt in prompts})
-        for pair in equal_answers.of_responses(responses):
+        for pair in equal_answers.count_equal_in_responses(responses):
             pair_responses = {
                 name: responses[name] for name in (pair.first, pair.second)
             }
@@ -611,14 +626,14 @@ class Pairwise(Judged):
         )
 
     @property
-    def _files(self) -> list[joining.Given]:
+    def _files(self) -> list[joining.NamedFile]:
         """The files of answers that are joined."""
-        return joining.given(self.answers)
+        return joining.parse_answers_setting(self.answers)
 
     @cached_property
-    def _joined_answers(self) -> joining.Joined:
+    def _joined_answers(self) -> joining.JoinedAnswers:
         path = self.prompts.bank_path
-        files = joining.entrants(self._files)
+        files = joining.read_answer_sets(self._files)
         bank_path = None if path is None else Path(path)
         return joining.join(files, bank_path, draws=self._n_draws)
 
@@ -637,15 +652,15 @@ class Pairwise(Judged):
         return (
             list(self._joined_answers.planned)
             if self._files
-            else bank.load(self.prompts.path, history=self.prompts.history)
+            else bank.load_bank(self.prompts.path, history=self.prompts.history)
         )
 
     def _select_prompts(self) -> list[Prompt]:
         """Select the prompts that this mode uses from the bank."""
-        prompts = bank.select(
+        prompts = bank.sample_strata(
             self._load_bank(), self.mode.strata, seed=self.mode.pilot_seed
         )
-        return bank.draw(prompts, self.prompts.n)
+        return bank.sample_prompts(prompts, self.prompts.n)
 
     @cached_property
     def _n_draws(self) -> int:
@@ -653,13 +668,13 @@ class Pairwise(Judged):
         recorded_counts = [
             draws_of(entrant, self.draws)
             for entrant in self.entrant.values()
-            if isinstance(entrant, RecordedDraws)
+            if isinstance(entrant, RecordedDrawsEntrant)
         ]
         return min([self.draws, *(n for n in recorded_counts if n > 1)])
 
     def _repeat_prompts(self) -> list[Prompt]:
         """Repeat each prompt as often as entrants that vary answer it."""
-        return pipeline.draws(self._select_prompts(), self._n_draws)
+        return pipeline.repeat_prompts(self._select_prompts(), self._n_draws)
 
     def _log_draws(self) -> None:
         """Log which entrants have one draw although several are wanted, and which have fewer than wanted."""
@@ -677,7 +692,7 @@ class Pairwise(Judged):
         if column == "source":  # which a bank may leave out
             return {prompt.prompt_id: prompt.source for prompt in self._load_bank()}
         if self.prompts.bank_path is not None:
-            return bank.strata(self.prompts.path, column)
+            return bank.read_column(self.prompts.path, column)
         raise UserError(
             f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
             "stratum=source, or stratum=null."
@@ -691,13 +706,13 @@ class Pairwise(Judged):
         """
         column, has_bank = self.prompts.cluster, self.prompts.bank_path is not None
         if column is None:
-            return bank.clusters(self._load_bank(), {})
+            return bank.merge_clusters(self._load_bank(), {})
         in_files = self._joined_answers.clusters(column) if self._files else None
         cluster_by_prompt = in_files or {}
         if has_bank and (
             in_files is None or bank.has_column(self.prompts.path, column)
         ):
-            bank_clusters = bank.strata(
+            bank_clusters = bank.read_column(
                 self.prompts.path, column, setting="prompts.cluster"
             )
             for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
@@ -707,14 +722,14 @@ class Pairwise(Judged):
                         f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
                     )
             cluster_by_prompt = cluster_by_prompt | bank_clusters
-        elif in_files is None and column != CLUSTER:
+        elif in_files is None and column != CLUSTER_FIELD:
             columns = ", ".join(self._joined_answers.columns) if self._files else ""
             columns_note = f" Files of answers have {columns}." if columns else ""
             raise UserError(
                 f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
                 f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
             )
-        return bank.clusters(self._load_bank(), cluster_by_prompt)
+        return bank.merge_clusters(self._load_bank(), cluster_by_prompt)
 
     @property
     def _n_opponents(self) -> int | None:
@@ -743,7 +758,7 @@ class Pairwise(Judged):
         prompts = self._repeat_prompts()
         failed = self._find_failed_prompts(prompts, responses)
         return {
-            rubric.dimension: pairing.unanswered(
+            rubric.dimension: pairing.list_unanswered(
                 prompts,
                 responses,
                 rubric,
@@ -838,16 +853,21 @@ class Pairwise(Judged):
 
     @property
     def _answer_facts(self) -> list[dict[str, Any]]:
-        return [answers.facts() for answers in joining.entrants(self._files).values()]
+        return [
+            answers.facts()
+            for answers in joining.read_answer_sets(self._files).values()
+        ]
 
 
 def _measure_effort(responses: Responses) -> list[dict[str, Any]]:
-    return effort({name: answers.values() for name, answers in responses.items()})
+    return average_effort(
+        {name: answers.values() for name, answers in responses.items()}
+    )
 
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> None:
     """Warn of different names that look alike."""
-    for line in fields.look_alike(names, noun):
+    for line in fields.describe_alike(names, noun):
         logger.warning("warning: %s", line)
 
 
@@ -856,7 +876,7 @@ def _chooses_entrants(overrides: Sequence[str]) -> bool:
     return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
 
 
-def answers_node(name: str, answers: joining.Answers) -> dict[str, Any]:
+def describe_recorded_entrant(name: str, answers: joining.AnswerSet) -> dict[str, Any]:
     """Describe an entrant that answers from a file."""
     return {
         "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
@@ -882,7 +902,7 @@ def _describe_missing_prompts(reason: str) -> str:
     )
 
 
-def warn_of_bank(
+def warn_of_foreign_bank(
     study: Study | None,
     bank_path: str | None,
     judge: Judge,
@@ -894,41 +914,43 @@ def warn_of_bank(
         return
     is_named = any(word.startswith("study=") for word in context.overrides)
     study_path, path = Path(study.bank_path).resolve(), Path(bank_path or "").resolve()
-    judge_roles = roles(judge, rubrics).values()
+    judge_roles = roles_by_dimension(judge, rubrics).values()
     if judge_roles and not is_named and study_path != path:
         source = bank_path or "the prompts of these answers"
         logger.warning("warning: %s", foreign_bank(study.name, judge_roles, source))
 
 
-def opening_of(judge: Judge, rubrics: Sequence[Rubric], study: Study | None) -> str:
+def describe_opening(
+    judge: Judge, rubrics: Sequence[Rubric], study: Study | None
+) -> str:
     """Say what is judged, by whom, as what, and what it may cost."""
     cap = None
     if isinstance(judge, PaidJudge):
         prices = judge.prices_of(judge.model)
         is_free = prices is not None and not (prices.input or prices.output)
         cap = None if is_free else judge.budget.cap
-    return opening.judged(
+    return opening.describe_judging(
         [rubric.dimension for rubric in rubrics],
         judge.model,
-        roles(judge, rubrics).values(),
+        roles_by_dimension(judge, rubrics).values(),
         study=study.name if study else None,
         cap=cap,
     )
 
 
-def refuse_unchosen(
+def require_judge(
     judge: Judge, plans: Callable[[Sequence[Judge]], Sequence[Plan]]
 ) -> None:
     """Raise UserError where no judge is chosen, with what each that is offered would cost.
 
     plans  of the judges that are offered
     """
-    if not isinstance(judge, Unchosen):
+    if not isinstance(judge, JudgeNotChosen):
         return
     priced = dict(zip(judge.offers, plans([*judge.offers.values()]), strict=True))
     rows = next((plan.rows for plan in priced.values()), ())
     raise UserError(
-        *none_chosen(
+        *list_judge_choices(
             sum(row.queries for row in rows),
             list(dict.fromkeys(row.dimension for row in rows)),
             {name: plan.dollars for name, plan in priced.items()},
@@ -940,12 +962,12 @@ def refuse_unchosen(
     )
 
 
-def answer_share(
-    experiment: Judged, prompts: Sequence[Prompt], store: Store, shard: str
+def answer_shard(
+    experiment: JudgedExperiment, prompts: Sequence[Prompt], store: Store, shard: str
 ) -> Report:
     """Answer a share of the prompts, and report how many answers were made."""
     pipeline.generate(
-        share_of(prompts, shard),
+        select_shard(prompts, shard),
         experiment.entrant,
         store,
         allow_missing=experiment.allow_missing,
@@ -978,7 +1000,7 @@ def preflight(
     for name, entrant in entrants.items():
         if not isinstance(entrant, HostedEntrant):
             continue
-        if pipeline.all_generated(prompts, {name: entrant}, store):
+        if pipeline.has_all_responses(prompts, {name: entrant}, store):
             continue
         if stored_only:
             raise UserError(
@@ -986,13 +1008,13 @@ def preflight(
                 "none is paid for. Leave the entrant out, or set judging.stored_only=false."
             )
         entrant.preflight()
-    if isinstance(judge, PaidJudge) and not pipeline.all_generated(
+    if isinstance(judge, PaidJudge) and not pipeline.has_all_responses(
         prompts, entrants, store
     ):
         judge.preflight()
 
 
-def audits(
+def load_stored_audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
 ) -> dict[str, dict[str, Any]]:
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
@@ -1001,7 +1023,7 @@ def audits(
     """
     key, diagnoses = pipeline.identify(judge).key, {}
     for rubric in rubrics:
-        path = audit_decisions.path(store.folder, key, rubric.key)
+        path = audit_decisions.audit_path(store.folder, key, rubric.key)
         diagnoses[rubric.dimension] = {
             "audit": _read_audit(path) if path.exists() else {}
         }
@@ -1010,7 +1032,7 @@ def audits(
 
 def _read_audit(path: Path) -> dict[str, Any]:
     try:
-        audit: dict[str, Any] = documents.read(documents.StoredAudit, path)
+        audit: dict[str, Any] = documents.read_document(documents.StoredAudit, path)
     except UserError as error:
         raise UserError(
             f"{error} Audit the judge again, or remove the file: then it counts as not audited."
@@ -1018,7 +1040,7 @@ def _read_audit(path: Path) -> dict[str, Any]:
     return audit
 
 
-def next_audit(
+def suggest_audit_command(
     judge: Judge, rubrics: Mapping[str, Rubric], context: Context
 ) -> str | None:
     """Return the command that plans the audit of a paid judge on the rubrics that it has not been audited on.
@@ -1026,7 +1048,7 @@ def next_audit(
     rubrics  by the name in the group rubric. None where nothing is left to audit, or words of the command
              do not say which judge it is
     """
-    stored_audits = audits(judge, [*rubrics.values()], context.store)
+    stored_audits = load_stored_audits(judge, [*rubrics.values()], context.store)
     names = [
         name
         for name, rubric in rubrics.items()
@@ -1062,7 +1084,7 @@ def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def share_of(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Prompt]:
+def select_shard(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Prompt]:
     """Return every n-th prompt for the share i/n; all of them for None."""
     if shard is None:
         return prompts

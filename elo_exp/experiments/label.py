@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field
 
 from elo_exp.analysis import people, standings
-from elo_exp.analysis.agreement import errors
+from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import of_judge, of_lead
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.people import conclude_judge, conclude_lead
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import joint_fit
@@ -29,12 +29,12 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
 from elo_exp.experiments import Context, Report
 from elo_exp.files import read_text, sha256, write_json, write_whole
-from elo_exp.judges import kind_of_recorded
+from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, MissingBattle, UserError
 from elo_exp.report import artifacts, page, people_page
-from elo_exp.report.formats import names as listed
+from elo_exp.report.formats import join_names as listed
 from elo_exp.report.label_page import label_page
 from elo_exp.report.people_page import Certificate
 from elo_exp.report.words import arena as arena_words
@@ -175,7 +175,7 @@ class LabelByPeople:
             {entrant for comparison in comparisons for entrant in comparison.entrants}
         )
         n_wanted = label.n or people.labels_needed(n_entrants, label.half_width)
-        sample = labels.drawn(comparisons, n_wanted, seed=label.seed)
+        sample = labels.draw_comparisons(comparisons, n_wanted, seed=label.seed)
         key = Key.of(self._labels_folder / "key.json")
         rubric = self._read_rubric(dimension)
         if rubric is None:
@@ -183,7 +183,10 @@ class LabelByPeople:
                 "warning: the rubric of %s is not there as the judge was told it, and its name alone is on the page.",
                 dimension,
             )
-        paths, shares = [], labels.dealt(sample, label.annotators, label.overlap)
+        paths, shares = (
+            [],
+            labels.assign_to_annotators(sample, label.annotators, label.overlap),
+        )
         for number, share in enumerate(shares, start=1):
             annotator = number if label.annotators > 1 else None
             name = "label.html" if annotator is None else f"label_{number}.html"
@@ -191,7 +194,7 @@ class LabelByPeople:
                 share, key, dimension=dimension, rubric=rubric, annotator=annotator
             )
             paths.append(write_whole(self._labels_folder / name, text))
-        return words.made(
+        return words.describe_pages(
             [len(share) for share in shares],
             n_shown=len(sample),
             n_there=len(comparisons),
@@ -233,7 +236,7 @@ class LabelByPeople:
         all_comparisons = [
             comparison for group in self._comparisons.values() for comparison in group
         ]
-        return labels.read(
+        return labels.read_labels(
             [*map(Path, self.labels)], key, key.ids(all_comparisons)
         ), key
 
@@ -245,7 +248,9 @@ class LabelByPeople:
         run_clusters = dict[str, str]()
         for battles in self._finished_run.battles().values():
             run_clusters |= battles.cluster_of()
-        for vote in labels.votes(rows, labels.clusters(rows, run_clusters)):
+        for vote in labels.votes_from_labels(
+            rows, labels.merge_clusters(rows, run_clusters)
+        ):
             by_annotator = votes_by_dimension.setdefault(str(vote.dimension), {})
             by_annotator.setdefault(str(vote.judge_model), []).append(vote)
         if not votes_by_dimension:
@@ -272,7 +277,7 @@ class LabelByPeople:
         """The comparisons that an annotator skipped, by dimension."""
         rows, _ = self._labels_and_key
         skipped: dict[str, list[MissingBattle]] = {name: [] for name in self._votes}
-        for battle in labels.skipped(rows):
+        for battle in labels.skipped_comparisons(rows):
             if (dimension_skips := skipped.get(str(battle.dimension))) is not None:
                 dimension_skips.append(battle)
         return skipped
@@ -282,7 +287,7 @@ class LabelByPeople:
         """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
         agreement = {}
         for dimension, votes in self._votes.items():
-            rows = people.agreements(
+            rows = people.compare_with_people(
                 votes,
                 self._judge_battles[dimension],
                 name=self._judge_name,
@@ -332,7 +337,7 @@ class LabelByPeople:
         }
         if len(battles_by_judge) < 2:
             return None
-        judge_errors, prompts = errors(votes, battles_by_judge)
+        judge_errors, prompts = label_errors(votes, battles_by_judge)
         return effective_votes(
             judge_errors, [str(prompt) for prompt in prompts.tolist()]
         )
@@ -361,8 +366,8 @@ class LabelByPeople:
             models=all_votes.models,
         )
         method = self.rating[_LABELS_ONLY_METHOD]
-        labels_only = with_conclusions(
-            standings.with_missing(rated_standings, self._skipped_battles, method),
+        labels_only = add_conclusions(
+            standings.add_missing(rated_standings, self._skipped_battles, method),
             scope,
         )
         boards = {name: self._fit_jointly(name) for name in labels_only.battles}
@@ -394,24 +399,24 @@ class LabelByPeople:
         """Make one battle of each labelled comparison, however many people have labelled it."""
         by_annotator = self._votes[dimension].values()
         return Battles.from_rows(
-            labels.joined(vote for votes in by_annotator for vote in votes)
+            labels.average_votes(vote for votes in by_annotator for vote in votes)
         )
 
     def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
         """Fit labels and verdicts jointly; return the board, or why there is none for so many entrants."""
         judge_battles = self._judge_battles[dimension]
-        if len(judge_battles.models) < people.JOINT_FROM:
+        if len(judge_battles.models) < people.MIN_ENTRANTS_FOR_JOINT_FIT:
             return None, None
         votes = self._make_label_battles(dimension)
-        fit = joint_fit.fit(
+        fit = joint_fit.fit_jointly(
             votes, judge_battles, judge_battles.select(judge_battles.winner < 0), ()
         )
         if fit.refusal:
             conclusion = Conclusion(state="refused", reasons=(fit.refusal,))
-            explanation = arena_words.because(fit.refusal, conclusion)
+            explanation = arena_words.explain_reason(fit.refusal, conclusion)
             return None, f"labels alone; the judge cannot be calibrated: {explanation}"
         counts = dict(zip(votes.models, votes.n_battles().tolist(), strict=True))
-        return joint_fit.leaderboard(
+        return joint_fit.make_leaderboard(
             fit,
             np.array([counts.get(model, 0) for model in fit.models]),
             level=self.elo.initial_rating,
@@ -452,10 +457,10 @@ class LabelByPeople:
             n_prompts=votes.n_prompts(),
             n_skipped=len(skipped),
             said=row["sentence"] if row else "no conclusion",
-            corrected=of_judge(
+            corrected=conclude_judge(
                 row,
                 [lead for _, lead in leads],
-                kind=kind_of_recorded([self._judge_name]),
+                kind=guess_judge_kind([self._judge_name]),
                 agreement=agreement[0] if agreement else None,
                 n_hiding=len(skipped) if may_hide else 0,
             )
@@ -463,7 +468,7 @@ class LabelByPeople:
             else None,
             leads=leads,
             agreement=agreement,
-            first_shown=people.first_shown(votes),
+            first_shown=people.first_shown_share(votes),
             half_width=self.label.half_width,
             refusal=refusal,
             votes=self._estimate_votes(dimension, votes),
@@ -490,12 +495,12 @@ class LabelByPeople:
             self._finished_run.primary(dimension), ()
         )
         n_labels = len(labels_only.battles[dimension])
-        for lead, people_difference in people.leads(
+        for lead, people_difference in people.pair_leads(
             [*map(Difference.from_dict, rows)],
             cautious_differences,
             dimension=dimension,
         ):
-            n_more = people.labels_more(
+            n_more = people.labels_to_decide(
                 people_difference,
                 n_labels=n_labels,
                 n_tests=len(cautious_differences),
@@ -503,7 +508,7 @@ class LabelByPeople:
             )
             yield (
                 lead,
-                of_lead(
+                conclude_lead(
                     lead,
                     people_difference,
                     n_more=n_more,
@@ -517,7 +522,7 @@ class LabelByPeople:
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"people": people.NUMBERS}
+        return {"people": people.LOGGED_NUMBERS}
 
     def run(self, context: Context) -> Report:
         labels_only, board, certificates = self._certification
@@ -534,12 +539,12 @@ class LabelByPeople:
         ]
         values = people_page.metrics(labels_only, certificates)
         return Report(
-            headline=people_page.number_of_contradictions(certificates),
-            text=people_page.text(board, certificates),
+            headline=people_page.count_contradictions(certificates),
+            text=people_page.format_console(board, certificates),
             facts={"labelled": self.folder, "labelled_judge": self._judge_name},
             artifacts=written_paths,
             metrics=values,
-            page=page.maker(
+            page=page.page_renderer(
                 "people", **people_page.context(labels_only, board, certificates)
             ),
         )

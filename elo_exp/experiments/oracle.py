@@ -29,24 +29,24 @@ from elo_exp.experiments.collection import (
     Scorer,
     draw_prompts,
 )
-from elo_exp.experiments.judged import Judged, preflight, warn_of_look_alikes
-from elo_exp.files import one_of, sha256, write_csv, write_json
+from elo_exp.experiments.judged import JudgedExperiment, preflight, warn_of_look_alikes
+from elo_exp.files import check_choice, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.oracle import cje, simulated
 from elo_exp.oracle.data import (
-    LENGTH,
+    LENGTH_COVARIATE,
     Dataset,
     Scale,
     Truth,
     read_dataset,
     read_truth,
-    sample,
-    take_truth,
+    sample_prompts,
+    split_truth_from_labels,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score
+from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score_grid
 from elo_exp.pipeline import Plan
-from elo_exp.records import UserError, fingerprint
+from elo_exp.records import UserError, make_fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
 from elo_exp.store.store import Store
 from elo_exp.types import (
@@ -96,7 +96,7 @@ class OracleSettings(CollectionSettings):
 
 
 @dataclass(kw_only=True)
-class Oracle(Judged):
+class Oracle(JudgedExperiment):
     """Judges and rubrics are None where recorded answers are analysed."""
 
     judge: Judge | None
@@ -121,7 +121,7 @@ class Oracle(Judged):
 
         Of recorded answers, all prompts and labels are used unless the command says otherwise.
         """
-        config = Judged.prepare(config, overrides)
+        config = JudgedExperiment.prepare(config, overrides)
         settings, oracle_judge = config["oracle"], config["oracle_judge"]
         if settings["logged"] or settings["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
@@ -145,7 +145,7 @@ class Oracle(Judged):
         if self.is_recorded:
             return paths
         if settings.prompts == "arena":
-            return {**arenas.input_paths(self.arena), **paths}
+            return {**arenas.list_input_paths(self.arena), **paths}
         return {"bank": self.prompts.path, **paths}
 
     @property
@@ -172,7 +172,7 @@ class Oracle(Judged):
         prompts, entrants = collection.prompts, collection.entrants
         stored_only = self.judging.stored_only
         preflight(prompts, entrants, None, store, stored_only=stored_only)
-        pipeline.all_generated(prompts, entrants, store)
+        pipeline.has_all_responses(prompts, entrants, store)
         return None  # every model was found
 
     def run(self, context: Context) -> Report:
@@ -187,7 +187,7 @@ class Oracle(Judged):
             name: getattr(settings, name) for name in _SOURCE_SETTINGS
         }
         if self.is_simulated:
-            sources = simulated.write(
+            sources = simulated.write_demo(
                 run_dir,
                 str(self.prompts.path),
                 seed=settings.seed,
@@ -215,7 +215,7 @@ class Oracle(Judged):
         warn_of_look_alikes(data.policies, "policies")
         truth: Mapping[str, Truth] = {}
         if self.needs_labels:
-            data, truth = take_truth(data)
+            data, truth = split_truth_from_labels(data)
         elif truth_path is not None:
             truth = read_truth(Path(truth_path), scale)
         if settings.grid:
@@ -223,7 +223,9 @@ class Oracle(Judged):
         else:
             if self.is_recorded:
                 rng = np.random.default_rng(settings.seed)
-                data = sample(data, settings.n_prompts, settings.label_fraction, rng)
+                data = sample_prompts(
+                    data, settings.n_prompts, settings.label_fraction, rng
+                )
             logger.info(
                 "analysing %d logged answers and %d draws with %d labels",
                 len(data.logged),
@@ -299,10 +301,10 @@ class Oracle(Judged):
             calibrations=self.grid.calibrations,
             options=self._options,
             cells=self.grid.cells(len(data.prompts)),
-            folder=context.store.folder / "grid" / fingerprint(settings)[:16],
+            folder=context.store.folder / "grid" / make_fingerprint(settings)[:16],
         )
         grid.run()
-        rows = score(grid)
+        rows = score_grid(grid)
         result = grid_page.grid_result(rows)
         summary = {
             **settings,
@@ -314,7 +316,7 @@ class Oracle(Judged):
         }
         return Report(
             headline=[*result.headline.values()][-1][GIVEN]["rmse"] or math.nan,
-            text=grid_page.console(result),
+            text=grid_page.format_console(result),
             facts={"policies": list(data.policies)},
             artifacts=[
                 write_csv(context.run_dir / "grid.csv", rows),
@@ -323,12 +325,12 @@ class Oracle(Judged):
             metrics=grid_page.metrics(result),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
             figures=lambda: _import_figures().grid_plots(rows, result.calibration),
-            page=page.maker("grid", result=grid_page.grid_page(result, truth)),
+            page=page.page_renderer("grid", result=grid_page.grid_page(result, truth)),
         )
 
     @property
     def numbers(self) -> Mapping[str, Sequence[str]]:
-        kinds = {"grid": ()} if self.oracle.grid else oracle_files.KINDS
+        kinds = {"grid": ()} if self.oracle.grid else oracle_files.METRIC_KINDS
         return {**kinds, "usage": ()}
 
     @property
@@ -404,26 +406,26 @@ class Oracle(Judged):
         for name, is_set in {
             "probe_dir": settings.probe_dir,
             "scale": settings.scale != [0, 1],
-            "covariates": {*settings.covariates} - {LENGTH},
+            "covariates": {*settings.covariates} - {LENGTH_COVARIATE},
         }.items():
             if is_set:
                 raise UserError(
                     f"oracle.{name}: is about recorded answers; collected ones have scores in "
-                    f"[0, 1] and {LENGTH}. Leave it out, or name a file: oracle.fresh_dir=FILE."
+                    f"[0, 1] and {LENGTH_COVARIATE}. Leave it out, or name a file: oracle.fresh_dir=FILE."
                 )
         if not self.is_simulated:
             for policy in settings.policies or ():
-                one_of("oracle.policies", policy, self.entrant)
+                check_choice("oracle.policies", policy, self.entrant)
             if settings.prompts == "arena":
-                arenas.check(self.arena)
+                arenas.check_source(self.arena)
         self._check_judges(overrides)
 
     def _check_compat(self) -> None:
         if self.compat is None:
             return
         for name in self.estimator:
-            one_of("compat: estimator", name, cje.FORMULAS)
-        required: dict[str, Any] = {"seed": cje.SEED}
+            check_choice("compat: estimator", name, cje.FORMULAS)
+        required: dict[str, Any] = {"seed": cje.FOLDS_SEED}
         required |= {"scale": [0, 1], "covariates": [], "by_variance": False}
         for name, value in required.items():
             if (current := getattr(self.oracle, name)) != value:
@@ -531,7 +533,7 @@ def report(
 
     collection  what the run itself has made
     """
-    data, documents = analysis.data, oracle_files.documents(analysis)
+    data, documents = analysis.data, oracle_files.build_json_files(analysis)
     metrics = oracle_files.metrics(analysis, truth)
     budgets = documents["label_budget.json"]
     content = oracle_page.oracle_page(analysis, truth, budgets, collection)
@@ -539,11 +541,11 @@ def report(
         write_json(run_dir / name, document) for name, document in documents.items()
     ]
     extreme = oracle_files.extreme_weights(analysis)
-    headline_is, headline = oracle_files.headline(metrics)
+    headline_is, headline = oracle_files.choose_objective(metrics)
     return Report(
         headline=headline,
         headline_is=headline_is,
-        text=oracle_page.console(analysis, truth, collection),
+        text=oracle_page.format_console(analysis, truth, collection),
         facts={
             "logging_policy": data.logging_policy,
             "policies": list(data.policies),
@@ -560,7 +562,9 @@ def report(
             "differences": documents.get("differences.json", []),
         },
         figures=lambda: _import_figures().plots(analysis, truth),
-        page=page.maker("oracle", result=content, made=oracle_page.made),
+        page=page.page_renderer(
+            "oracle", result=content, made=oracle_page.list_oracle_facts
+        ),
     )
 
 

@@ -9,21 +9,25 @@ from itertools import pairwise
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis.families import kin
-from elo_exp.analysis.families import names as names_of
+from elo_exp.analysis.families import find_judge_family
+from elo_exp.analysis.families import list_family_hints as names_of
 from elo_exp.arena import placement, sources
-from elo_exp.arena.joint_fit import MIN_ANCHORS
-from elo_exp.arena.placement import Draw
-from elo_exp.arena.sources import ArenaSettings, At, Texts
+from elo_exp.arena.joint_fit import MIN_ANCHORS_TO_CALIBRATE
+from elo_exp.arena.placement import DrawnBattle
+from elo_exp.arena.sources import ArenaSettings, RowLocation, Texts
 from elo_exp.data import equal_answers
-from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant, ModelEntrant
-from elo_exp.experiments.judged import audits, preflight, warn_of_look_alikes
+from elo_exp.experiments.judged import (
+    load_stored_audits,
+    preflight,
+    warn_of_look_alikes,
+)
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.pipeline import Asking, Plan
+from elo_exp.pipeline import JudgingSettings, Plan
 from elo_exp.records import (
     Battle,
     Comparison,
@@ -33,16 +37,18 @@ from elo_exp.records import (
     Response,
     Slot,
     UserError,
-    fingerprint,
+    make_fingerprint,
 )
-from elo_exp.report.words.judge import all_equal
 from elo_exp.report.words.judge import equal_answers as say_equal_answers
+from elo_exp.report.words.judge import refuse_equal_answers
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_ASKING, _NO_FAMILIES = Asking(), dict[str, str]()
-Entered = Mapping[str, Sequence[Draw]]  # by placed model, the battles that it enters
+_DEFAULT_ASKING, _NO_FAMILIES = JudgingSettings(), dict[str, str]()
+DrawsByModel = Mapping[
+    str, Sequence[DrawnBattle]
+]  # by placed model, the battles that it enters
 
 
 class PlacementRun:
@@ -64,7 +70,7 @@ class PlacementRun:
         entrants: Mapping[str, Entrant],
         judge: Judge,
         rubric: Rubric,
-        asking: Asking = _DEFAULT_ASKING,
+        asking: JudgingSettings = _DEFAULT_ASKING,
         limit_pairs: int | None = None,
         with_style: bool = False,
         families: Mapping[str, str] = _NO_FAMILIES,
@@ -85,7 +91,7 @@ class PlacementRun:
         self.judge, self.rubric, self.asking = judge, rubric, asking
         self.with_style, self.excludes_kin = with_style, excludes_kin
         self.allows_equal = allows_equal
-        self.arena = sources.read(
+        self.arena = sources.read_arena(
             settings,
             with_languages=settings.max_per_language is not None,
             with_style=self.with_style,
@@ -98,8 +104,8 @@ class PlacementRun:
                     "another name, or hold the model's human battles out with "
                     f"'arena.hold_out=[{name}]'."
                 )
-        n_least = MIN_ANCHORS if settings.placement == "calibrated" else 2
-        self.anchors = placement.anchors(
+        n_least = MIN_ANCHORS_TO_CALIBRATE if settings.placement == "calibrated" else 2
+        self.anchors = placement.find_anchors(
             self.arena, settings.min_battles, n_least=n_least
         )
         self.human = self.arena.battles.among(self.anchors)
@@ -107,9 +113,9 @@ class PlacementRun:
         names_by_model |= {
             name: names_of(entrant) for name, entrant in entrants.items()
         }
-        self.kin = kin(families, judge.model, names_by_model)
+        self.kin = find_judge_family(families, judge.model, names_by_model)
         self.is_random = settings.opponents == "random"
-        self.candidates = placement.draws(
+        self.candidates = placement.draw_battles(
             self.arena,
             self.anchors,
             seed=settings.seed,
@@ -122,13 +128,16 @@ class PlacementRun:
         limit = limit_pairs or n_wanted + settings.n_calibration
         self.n_battles = min(settings.n_battles, limit // len(names))
         self.n_calibration = min(settings.n_calibration, max(0, limit - n_wanted))
-        self.drawn = {name: list[Draw]() for name in names}
+        self.drawn = {name: list[DrawnBattle]() for name in names}
         self.responses = {name: dict[Slot, Response]() for name in names}
         self.comparisons, self.judgments = list[Comparison](), list[Judgment]()
-        self._texts, self.unusable = dict[At, Texts](), dict[At, str]()
+        self._texts, self.unusable = (
+            dict[RowLocation, Texts](),
+            dict[RowLocation, str](),
+        )
         self._prompts = dict[str, Prompt]()
 
-    def _select_one_side(self, names: Sequence[str], n_least: int) -> list[Draw]:
+    def _select_one_side(self, names: Sequence[str], n_least: int) -> list[DrawnBattle]:
         """Return the draws against opponents that are of the judge's family where the placed models are, and not
         where these are not.
 
@@ -163,7 +172,7 @@ class PlacementRun:
         store, stored_only = self.store, self.asking.stored_only
         judge = None if stored_only else self.judge
         n_rounds = 1 if self.is_random else self.settings.rounds
-        audits(self.judge, [self.rubric], store)  # before anything is paid
+        load_stored_audits(self.judge, [self.rubric], store)  # before anything is paid
         starts = [self.n_battles * i // n_rounds for i in range(n_rounds + 1)]
         for start, end in pairwise(starts):
             draws_by_model = {
@@ -211,33 +220,33 @@ class PlacementRun:
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
         """Log which models gave the same answers. Raises UserError before a judge is paid for models that always did."""
-        pairs = equal_answers.of_responses(self.responses)
+        pairs = equal_answers.count_equal_in_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
-            if pair.is_all and pipeline.n_new(*queries):
-                raise UserError(all_equal(pair))
+            if pair.is_all and pipeline.count_new_queries(*queries):
+                raise UserError(refuse_equal_answers(pair))
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
 
-    def known_equal(self, entered: Entered) -> list[EqualAnswers]:
+    def known_equal(self, entered: DrawsByModel) -> list[EqualAnswers]:
         """Return the models that gave the same answers, as far as they are known."""
         responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
-            responses |= pipeline.known_responses(*task, self.store)
-        return equal_answers.of_responses(responses)
+            responses |= pipeline.find_known_responses(*task, self.store)
+        return equal_answers.count_equal_in_responses(responses)
 
-    def random(self, n_battles: int) -> Entered:
+    def random(self, n_battles: int) -> DrawsByModel:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""
         previous = [draw for draws in self.drawn.values() for draw in draws]
-        draws = self.usable(placement.first(self.candidates, n_battles, previous))
+        draws = self.usable(placement.take_first(self.candidates, n_battles, previous))
         return dict.fromkeys(self.drawn, draws)
 
-    def usable(self, draws: Sequence[Draw]) -> list[Draw]:
+    def usable(self, draws: Sequence[DrawnBattle]) -> list[DrawnBattle]:
         """Read the texts of battles, and leave out those that cannot be judged."""
         new_locations = (
             {draw.at for draw in draws} - self._texts.keys() - self.unusable.keys()
         )
-        texts, unusable = sources.texts(self.settings, new_locations)
+        texts, unusable = sources.read_texts(self.settings, new_locations)
         self._texts |= texts
         self.unusable |= unusable
         if unusable:
@@ -252,7 +261,7 @@ class PlacementRun:
 
     def battles(self) -> list[Battle]:
         """Return the battles that were judged, with style where the rating needs it."""
-        return from_judgments(
+        return battles_from_judgments(
             self.judgments, self.comparisons if self.with_style else ()
         )
 
@@ -315,23 +324,23 @@ class PlacementRun:
                 "n_rows": arena.n_rows,
                 "dropped": dict(arena.dropped),
                 "n_battles": len(arena.battles),
-                "fingerprint": fingerprint(votes),
-                "draw_fingerprint": fingerprint(draw_keys),
+                "fingerprint": make_fingerprint(votes),
+                "draw_fingerprint": make_fingerprint(draw_keys),
                 "not_judged": dict(Counter(self.unusable.values())),
             },
         }
 
-    def _draw_next(self, name: str, n: int) -> list[Draw]:
+    def _draw_next(self, name: str, n: int) -> list[DrawnBattle]:
         """Draw the next n battles of a model."""
         model_battles = [battle for battle in self.battles() if battle.model_a == name]
         if not model_battles:
-            return placement.first(self.candidates, n, self.drawn[name])
+            return placement.take_first(self.candidates, n, self.drawn[name])
         battles_so_far = Battles.from_rows(model_battles).concatenate(self.human)
-        return placement.adaptive(
+        return placement.draw_near_rating(
             self.candidates, n, self.drawn[name], battles_so_far, name
         )
 
-    def _make_prompt(self, draw: Draw) -> Prompt:
+    def _make_prompt(self, draw: DrawnBattle) -> Prompt:
         text, source = self._texts[draw.at].prompt, self.arena.name
         prompt = Prompt(
             prompt_id=draw.question_id, text=text, source=source, subject=""
@@ -344,7 +353,7 @@ class PlacementRun:
         return prompt
 
     def tasks(
-        self, entered: Entered
+        self, entered: DrawsByModel
     ) -> ItemsView[tuple[Prompt, ...], dict[str, Entrant]]:
         """Group models on the same prompts, which answer together: equal weights are loaded once."""
         entrants_by_prompts = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
@@ -353,7 +362,7 @@ class PlacementRun:
             entrants_by_prompts[*prompts.values()][name] = self.entrants[name]
         return entrants_by_prompts.items()
 
-    def plan(self, entered: Entered, *, at_least: bool = False) -> Plan:
+    def plan(self, entered: DrawsByModel, *, at_least: bool = False) -> Plan:
         """Plan what judging would cost; no model is asked: see `pipeline.assume_responses`."""
         allow_missing = self.asking.allow_missing
         assumed_responses: dict[str, Mapping[Slot, Response]] = {}
@@ -370,7 +379,7 @@ class PlacementRun:
         )
 
     def _compare(
-        self, entered: Entered, responses: Responses
+        self, entered: DrawsByModel, responses: Responses
     ) -> dict[str, list[Comparison]]:
         """Pair each answer with the recorded one; then add human battles that are judged again."""
         pairs = [
@@ -396,7 +405,7 @@ class PlacementRun:
         ]
         return {self.rubric.dimension: comparisons}
 
-    def to_recalibrate(self, entered: Entered) -> list[Draw]:
+    def to_recalibrate(self, entered: DrawsByModel) -> list[DrawnBattle]:
         """Choose human battles to be judged again, each once, until there are enough."""
         known_matches = {
             (comparison.prompt_id, frozenset(comparison.entrants))

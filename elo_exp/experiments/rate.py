@@ -12,40 +12,40 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from elo_exp.analysis import families, repeated_files, standings, voters
-from elo_exp.analysis.comparisons import first_of
+from elo_exp.analysis.comparisons import find_leader
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.analysis.missing_answers import plans_both_orders
-from elo_exp.analysis.repeated_files import Hashes, ShownFile
+from elo_exp.analysis.repeated_files import EarlierFileResult, Hashes
 from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.voters import Party
+from elo_exp.analysis.voters import VerdictSource
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, fields, scores, tables
-from elo_exp.data.battle_files import TEXTS
-from elo_exp.data.battles import OVERALL, Battles
-from elo_exp.data.formats import WORDS, Format
+from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
+from elo_exp.data.battles import OVERALL_DIMENSION, Battles
+from elo_exp.data.formats import WINNER_WORDS, Format
 from elo_exp.data.scores import Score
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.rated import (
-    kinds_of_numbers,
-    rates_jointly,
-    report,
-    report_of_judges,
+    list_metric_names,
+    report_judges,
+    report_standings,
+    supports_joint_board,
 )
-from elo_exp.files import safe_name
-from elo_exp.judges import kind_of_recorded
+from elo_exp.files import escape_name
+from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import MissingBattle, Response, UserError, fingerprint
+from elo_exp.records import MissingBattle, Response, UserError, make_fingerprint
 from elo_exp.report import artifacts, judges_page
-from elo_exp.report.formats import names as joined
+from elo_exp.report.formats import join_names as joined
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import opening
 from elo_exp.runs.reading import manifest_if_any, read_settings
-from elo_exp.store.store import ShownResult, Store
+from elo_exp.store.store import Store, StoredResult
 from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
@@ -75,13 +75,13 @@ def _parse_pairs(value: Any) -> Any:
 
 
 @dataclass(kw_only=True)
-class RatedVerdicts:
+class RateJudgingSettings:
     orders: Orders
     families: Families  # of models, by a part of their names
 
 
 @dataclass(kw_only=True)
-class Passes:
+class PassSettings:
     at: list[Count]
     hat: list[Count]
 
@@ -90,7 +90,7 @@ class Passes:
 class Rate:
     elo: EloMethod
     rating: dict[str, RatingMethod]
-    judging: RatedVerdicts
+    judging: RateJudgingSettings
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
     judges: Literal["pooled"] | None  # None: those of several are rated apart
     ratings_from: str | None
@@ -101,7 +101,7 @@ class Rate:
         list[float] | None
     )  # the least and the greatest score; None: as the scores say
     allow_missing: bool
-    pass_: Passes
+    pass_: PassSettings
     battles_on_error: Literal["stop", "drop"]
     battles_columns: dict[str, str | None]  # None: not to be read
     battles_values: Annotated[dict[str, str | None], BeforeValidator(_parse_pairs)]
@@ -117,9 +117,9 @@ class Rate:
                 f"battles_scale: found {scale}. Expected the least and the greatest score: battles_scale=[0,1]."
             )
         for word, meaning in self.battles_values.items():
-            if meaning not in (None, *WORDS):
+            if meaning not in (None, *WINNER_WORDS):
                 raise UserError(
-                    f"battles_values.{word}: found {meaning!r}. Expected one of {', '.join(WORDS)}, "
+                    f"battles_values.{word}: found {meaning!r}. Expected one of {', '.join(WINNER_WORDS)}, "
                     "or null for no verdict."
                 )
 
@@ -163,11 +163,14 @@ class Rate:
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {**kinds_of_numbers(self.rating), "judges": judges_page.NUMBERS}
+        return {
+            **list_metric_names(self.rating),
+            "judges": judges_page.JUDGE_METRIC_NAMES,
+        }
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        arena = arenas.input_paths(self.arena) if self.arena else {}
+        arena = arenas.list_input_paths(self.arena) if self.arena else {}
         return {
             f"battles {n}" if n > 1 else "battles": path
             for n, path in enumerate(self._files, start=1)
@@ -236,7 +239,7 @@ class Rate:
     def _scores(self) -> tuple[list[Score], list[dict[str, Any]]]:
         """Scores of items, and the manifest's row of each file."""
         metric, cluster = self.battles_metric, self.battles_columns["cluster"]
-        return scores.read(self._files, metric=metric, cluster=cluster)
+        return scores.read_scores(self._files, metric=metric, cluster=cluster)
 
     @functools.cached_property
     def _battles_by_file(
@@ -264,31 +267,33 @@ class Rate:
         )
         all_battles = first_battles.concatenate(*other_battles)
         if self.arena is not None:
-            arena = arenas.read(self.arena, with_style=needs_style(self.rating))
-            anchors = placement.anchors(arena, self.arena.min_battles)
+            arena = arenas.read_arena(self.arena, with_style=needs_style(self.rating))
+            anchors = placement.find_anchors(arena, self.arena.min_battles)
             all_battles = all_battles.concatenate(arena.battles.among(anchors))
         return all_battles, [row for _, row, _ in self._battles_by_file]
 
     @functools.cached_property
-    def _separate_parties(self) -> dict[str, Party]:
+    def _separate_parties(self) -> dict[str, VerdictSource]:
         """The parties whose verdicts are rated separately, by name; empty if all are rated together."""
         all_battles, _ = self._all_battles
         path, column = next(iter(self._files)), self.battles_columns["judge_model"]
         column = self._files[path].columns.get("judge_model") or column
-        if repeats := voters.repeats(all_battles):
-            message = words.repeats(repeats, column=column)
+        if repeats := voters.find_repeats(all_battles):
+            message = words.warn_repeated_judging(repeats, column=column)
             logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
-        parties = voters.parties(all_battles, says_votes=self._says_votes(all_battles))
-        if self.judges is None and voters.are_apart(parties):
+        parties = voters.split_by_source(
+            all_battles, says_votes=self._says_votes(all_battles)
+        )
+        if self.judges is None and voters.must_rate_separately(parties):
             _refuse_names([*parties])
             for party in parties.values():
                 _refuse_pooled(party.battles)
             return parties
         _refuse_pooled(all_battles)
         names = [name for party in parties.values() for name in party.names]
-        if len(names) > 1 and voters.have_met(all_battles):
+        if len(names) > 1 and voters.share_a_dimension(all_battles):
             is_asked = self.judges is not None
-            message = words.pooled(names, column=column, is_asked=is_asked)
+            message = words.warn_pooled_judges(names, column=column, is_asked=is_asked)
             logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
         return {}
 
@@ -303,7 +308,7 @@ class Rate:
         )
 
     def _has_source(self, path: Path) -> bool:
-        return self.battles_columns["source"] in tables.keys(path)
+        return self.battles_columns["source"] in tables.read_keys(path)
 
     @property
     def opening(self) -> str:
@@ -323,7 +328,7 @@ class Rate:
     def _standings_of_scores(self) -> Standings:
         rows, _ = self._scores
         at, hat = self.pass_.at, self.pass_.hat
-        return standings.of_scores(
+        return standings.rate_scores(
             rows,
             allow_missing=self.allow_missing,
             at=at,
@@ -359,7 +364,7 @@ class Rate:
                 )
                 for name in self._standings_of_scores.dimensions
             }
-            return report(
+            return report_standings(
                 self._add_looks(
                     self._standings_of_scores, scope, hashes, context.store
                 ),
@@ -398,20 +403,26 @@ class Rate:
             return rated_standings
         earlier = dict[str, dict[str, Any]]()
         for dimension, hashes_by_model in hashes.items():
-            subject = f"rated {fingerprint([scope.kind, scope.judge, dimension, self.battles_filter])}"
-            evidence = repeated_files.as_evidence(hashes_by_model)
-            name = fingerprint([evidence])
+            subject = f"rated {make_fingerprint([scope.kind, scope.judge, dimension, self.battles_filter])}"
+            evidence = repeated_files.to_evidence(hashes_by_model)
+            name = make_fingerprint([evidence])
             shown_files = [
-                ShownFile(rows=shown_result.evidence, leader=shown_result.claim)
+                EarlierFileResult(rows=shown_result.evidence, leader=shown_result.claim)
                 for shown_result in store.shown_before(subject, name)
             ]
-            if rows := repeated_files.earlier_files(shown_files, hashes_by_model):
+            if rows := repeated_files.find_earlier_results(
+                shown_files, hashes_by_model
+            ):
                 earlier[dimension] = {"earlier_looks": rows}
             board, leader = rated_standings.board(dimension), None
-            lead = first_of(board, rated_standings.pairs(dimension)) if board else None
+            lead = (
+                find_leader(board, rated_standings.pairs(dimension)) if board else None
+            )
             if lead and not (lead.rivals or lead.level or lead.not_met):
                 leader = lead.model
-            store.show(subject, ShownResult(name=name, evidence=evidence, claim=leader))
+            store.show(
+                subject, StoredResult(name=name, evidence=evidence, claim=leader)
+            )
         diagnoses = dict(rated_standings.diagnoses)
         for dimension, looks in earlier.items():  # of which scores have none
             diagnoses[dimension] = {**diagnoses.get(dimension, {}), **looks}
@@ -431,7 +442,7 @@ class Rate:
             method: Any = self.rating[name]
             if self._is_one_order_design and plans_both_orders(method):
                 method = replace(method, orders="one")
-            rated_standings = standings.with_missing(rated_standings, missing, method)
+            rated_standings = standings.add_missing(rated_standings, missing, method)
         kin = self._diagnose_kin(self._find_scope(battles), battles)
         length = {
             name: {
@@ -449,7 +460,7 @@ class Rate:
             for model, responses in sorted(self._answers.items())
             if model in all_battles.models
         ]
-        return standings.with_diagnoses(
+        return standings.add_diagnoses(
             rated_standings, kin, length, responses=response_checks
         )
 
@@ -471,10 +482,13 @@ class Rate:
         """
         answers = dict[str, dict[str, Response]]()
         for path, file_format in self._files.items():
-            if not file_format.holds_answers(tables.keys(path)):
+            if not file_format.holds_answers(tables.read_keys(path)):
                 continue
-            for _, row in tables.rows(path):
-                names = (file_format.columns.get("question_id", "question_id"), *TEXTS)
+            for _, row in tables.read_rows(path):
+                names = (
+                    file_format.columns.get("question_id", "question_id"),
+                    *QUESTION_TEXT_COLUMNS,
+                )
                 full_row = file_format.complete(row) if file_format.fields else row
                 ids = (full_row.get(name) for name in ("question_id", *names))
                 prompt = next((str(name) for name in ids if name), None)
@@ -496,7 +510,9 @@ class Rate:
             battle for _, _, missing in self._battles_by_file for battle in missing
         ]
         for battle in all_missing:
-            dimension_missing = missing_by_dimension.get(battle.dimension or OVERALL)
+            dimension_missing = missing_by_dimension.get(
+                battle.dimension or OVERALL_DIMENSION
+            )
             if dimension_missing is not None and battle.judge_model in (None, *judges):
                 dimension_missing.append(battle)
         return missing_by_dimension
@@ -509,7 +525,7 @@ class Rate:
         facts: Mapping[str, Any],
     ) -> Report:
         boards = rated_standings.companions.get("bradley_terry", {})
-        return report(
+        return report_standings(
             rated_standings,
             context,
             scope=self._find_scope(battles),
@@ -522,7 +538,7 @@ class Rate:
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
         for name, party in self._separate_parties.items():
             rated_standings = self._rate_with_looks(party.battles, context.store)
-            by_judge[name] = with_conclusions(
+            by_judge[name] = add_conclusions(
                 rated_standings, self._find_scope(party.battles)
             )
             judge_context = context.of_judge(name)
@@ -533,7 +549,7 @@ class Rate:
                 ),
                 settings=self._make_settings(party),
             )
-        return report_of_judges(
+        return report_judges(
             by_judge,
             reports,
             context,
@@ -543,10 +559,10 @@ class Rate:
             populations=[
                 n for n, party in self._separate_parties.items() if party.is_population
             ],
-            jointly=rates_jointly(self.rating),
+            jointly=supports_joint_board(self.rating),
         )
 
-    def _make_settings(self, party: Party) -> dict[str, Any]:
+    def _make_settings(self, party: VerdictSource) -> dict[str, Any]:
         """Make the overrides that rate this party's verdicts alone, if a filter can express them."""
         if len(party.names) != 1:
             return {}
@@ -564,7 +580,7 @@ class Rate:
         source = _format_files([*self._shards_by_table])
         if self._says_votes(battles) and not len(verdicts):
             return Scope(kind="people", source=source)
-        kind = kind_of_recorded(names)
+        kind = guess_judge_kind(names)
         return Scope(judge=joined(names) or None, kind=kind, source=source)
 
     def _diagnose_kin(
@@ -574,7 +590,7 @@ class Rate:
         if scope.judge is None:
             return {}
         models = {model: [model] for model in battles.models}
-        kin = families.kin(self.judging.families, scope.judge, models)
+        kin = families.find_judge_family(self.judging.families, scope.judge, models)
         if not kin.models:
             return {}
         diagnosis = {"kin": kin.to_dict() | {"is_allowed": False}}
@@ -583,13 +599,13 @@ class Rate:
 
 def _refuse_names(judges: Sequence[str]) -> None:
     """Raise UserError for names of judges that look alike, and for one that no folder can have."""
-    for group in fields.alike(judges):
+    for group in fields.group_alike(judges):
         raise UserError(
             f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
             "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
         )
     for name in judges:
-        folder = safe_name(name)
+        folder = escape_name(name)
         if (
             folder.strip(". ") == ""
             or len(folder.encode(errors="replace")) > _MAX_FOLDER_NAME_BYTES
@@ -646,7 +662,7 @@ def _list_data_files(folder: Path) -> list[Path]:
             for folder_part in path.relative_to(folder).parts
         )
     ]
-    return [path for path in visible if tables.keys(path)] or visible
+    return [path for path in visible if tables.read_keys(path)] or visible
 
 
 def _format_files(files: Sequence[Path]) -> str:

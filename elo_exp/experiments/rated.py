@@ -9,11 +9,11 @@ from typing import Any
 
 from elo_exp.analysis import order, outcome
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.judges import opinions
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.conclusions.judges import sum_up_judges
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings
-from elo_exp.experiments import Context, Report, judge_page
+from elo_exp.experiments import Context, Report, link_to_judge_page
 from elo_exp.files import write_json
 from elo_exp.ratings import RatingMethod, needs_style
 from elo_exp.records import Plot
@@ -27,7 +27,7 @@ from elo_exp.report import (
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
-def kinds_of_numbers(ratings: Collection[str]) -> dict[str, Collection[str]]:
+def list_metric_names(ratings: Collection[str]) -> dict[str, Collection[str]]:
     """Return the kinds of numbers that a run logs which ends in ratings, as `experiments.NamesNumbers` does.
 
     ratings  names of the methods beside Elo
@@ -37,7 +37,7 @@ def kinds_of_numbers(ratings: Collection[str]) -> dict[str, Collection[str]]:
         for method in ("elo", *ratings)
         for name in (
             method,
-            *(f"{method}_{number}" for number in artifacts.OF_A_RATING),
+            *(f"{method}_{number}" for number in artifacts.RATING_FIELDS),
         )
     )
     return {
@@ -45,7 +45,7 @@ def kinds_of_numbers(ratings: Collection[str]) -> dict[str, Collection[str]]:
         "order": order.NUMBERS,
         "order_mean": order.NUMBERS,
         "result": outcome.NUMBERS,
-        "result_mean": outcome.OVER_DIMENSIONS,
+        "result_mean": outcome.AVERAGED_NUMBERS,
         "judge": RATES,
         "judge_mean": RATES,
         "known_order": ("recovered", "pairs"),
@@ -54,7 +54,7 @@ def kinds_of_numbers(ratings: Collection[str]) -> dict[str, Collection[str]]:
     }
 
 
-def report(
+def report_standings(
     standings: Standings,
     context: Context,
     *,
@@ -73,11 +73,11 @@ def report(
     n_seen                  verdicts that had been looked at under another design
     comparisons, judgments  by dimension, where page and tracker are to show them
     """
-    standings = with_conclusions(standings, scope, quality=quality, n_seen=n_seen)
+    standings = add_conclusions(standings, scope, quality=quality, n_seen=n_seen)
     texts = (comparisons, judgments) if context.with_texts else ()
     page_context = tournament_page.context(standings, *texts)
     dimensions = page_context["dimensions"]
-    gap, std_error = artifacts.headline(dimensions)
+    gap, std_error = artifacts.measure_lead(dimensions)
     tables = artifacts.tables(standings, dimensions)
     if comparisons and judgments:
         tables["verdicts"] = artifacts.verdict_rows(comparisons, judgments)
@@ -90,26 +90,30 @@ def report(
     return Report(
         headline=gap,
         headline_is="headline/gap",
-        text=tournament_console.text(page_context),
+        text=tournament_console.format_console(page_context),
         follow_up=follow_up,
-        facts={**facts, **matches_played(standings), "headline_std_error": std_error},
+        facts={
+            **facts,
+            **count_matches_played(standings),
+            "headline_std_error": std_error,
+        },
         artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
-        metrics=artifacts.results(standings, dimensions, quality),
+        metrics=artifacts.list_final_metrics(standings, dimensions, quality),
         tables=tables,
-        traces=artifacts.traces(standings),
+        traces=artifacts.list_running_means(standings),
         figures=figures,
-        page=page.maker("tournament", **page_context),
+        page=page.page_renderer("tournament", **page_context),
     )
 
 
-def rates_jointly(ratings: Mapping[str, RatingMethod]) -> bool:
+def supports_joint_board(ratings: Mapping[str, RatingMethod]) -> bool:
     """Return whether the leaderboard of each of several judges is one whose mean can be told: plain Bradley-Terry."""
     method = ratings.get("bradley_terry")
     is_plain = getattr(method, "baseline_model", None) is None
     return method is not None and is_plain and not needs_style(ratings)
 
 
-def report_of_judges(
+def report_judges(
     by_judge: Mapping[str, Standings],
     reports: Mapping[str, Report],
     context: Context,
@@ -129,14 +133,14 @@ def report_of_judges(
     populations     names of those whose verdicts are votes of many
     jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
-    judge_opinions = opinions(
+    judge_opinions = sum_up_judges(
         by_judge,
         orders=orders,
         initial_rating=initial_rating,
         populations=populations,
         jointly=jointly,
     )
-    pages = {name: judge_page(name) for name in by_judge}
+    pages = {name: link_to_judge_page(name) for name in by_judge}
 
     def figures() -> list[Plot]:
         from elo_exp.figures import judges
@@ -148,7 +152,7 @@ def report_of_judges(
     runs = shlex.quote(f"runs=[{context.run_dir}/judges/*]")
     return Report(
         headline=fmean(known_gaps) if known_gaps else math.nan,
-        text=judges_page.text(judge_opinions, by_judge),
+        text=judges_page.format_console(judge_opinions, by_judge),
         follow_up=f"elo-exp experiment=compare {runs}     where the judges differ",
         facts={**facts, "judge_model": ", ".join(by_judge)},
         artifacts=[
@@ -164,14 +168,14 @@ def report_of_judges(
         | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
         tables=judges_page.tables(judge_opinions, by_judge),
         figures=figures,
-        page=page.maker(
+        page=page.page_renderer(
             "judges", **judges_page.context(judge_opinions, by_judge, pages)
         ),
         of_judges=reports,
     )
 
 
-def matches_played(standings: Standings) -> dict[str, Any]:
+def count_matches_played(standings: Standings) -> dict[str, Any]:
     """Return how many matches of an order Elo has played, by dimension and K; empty where it was all of them."""
     matches = {
         dimension: {

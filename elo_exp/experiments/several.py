@@ -11,7 +11,14 @@ from typing import Any, Protocol, TypeVar
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments.judged import Study
-from elo_exp.judges import ApiJudge, Judge, PaidJudge, Unchosen, named_apart, roles
+from elo_exp.judges import (
+    ApiJudge,
+    Judge,
+    JudgeNotChosen,
+    PaidJudge,
+    qualified_judge_name,
+    roles_by_dimension,
+)
 from elo_exp.pipeline import Plan
 from elo_exp.records import UserError
 from elo_exp.report.words import opening as words
@@ -28,7 +35,7 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
     """Have judges pay from one budget, of cap dollars. Raises UserError for one that cannot be asked beside others."""
     budget = Budget(cap)
     for name, judge in judges.items():
-        if isinstance(judge, Unchosen):
+        if isinstance(judge, JudgeNotChosen):
             raise UserError(
                 f"judges.{name}: found {type(judge).__name__}. Expected judges that are chosen: 'judge=[one,other]'."
             )
@@ -48,7 +55,7 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
         judge.budget = budget
 
 
-def on_file(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def list_recorded_judges(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings of each of several judges whose verdicts one repeats, by name; {} of any other judge.
 
     settings  of a judge; what is wrong with them is said where it is built
@@ -62,18 +69,20 @@ def on_file(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def names_in_files(judges: Mapping[str, Judge]) -> dict[str, str]:
+def list_unique_judge_names(judges: Mapping[str, Judge]) -> dict[str, str]:
     """Return by name how files call each judge: as its model; where two have one model, by its name, too."""
     n_judges = Counter(judge.model for judge in judges.values())
     return {
         name: judge.model
         if n_judges[judge.model] == 1
-        else named_apart(judge.model, name)
+        else qualified_judge_name(judge.model, name)
         for name, judge in judges.items()
     }
 
 
-def alone(kind: type[T], experiment: Any, judge: Judge, **extra: Any) -> T:
+def make_single_judge_experiment(
+    kind: type[T], experiment: Any, judge: Judge, **extra: Any
+) -> T:
     """Return the experiment of one judge: of this kind, with the settings and parts of `experiment`.
 
     extra  fields that `experiment` does not have
@@ -87,7 +96,9 @@ def alone(kind: type[T], experiment: Any, judge: Judge, **extra: Any) -> T:
     return make(**values, judge=judge, **extra)
 
 
-def told_apart(judges: Mapping[str, Judge], plans: Sequence[Plan]) -> list[Plan]:
+def require_distinct_judges(
+    judges: Mapping[str, Judge], plans: Sequence[Plan]
+) -> list[Plan]:
     """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
     plan_by_judge = dict(zip(judges, plans, strict=True))
     for (name_a, plan_a), (name_b, plan_b) in combinations(plan_by_judge.items(), 2):
@@ -109,7 +120,7 @@ def _is_known(judge: Judge) -> bool:
     return True
 
 
-def opening(
+def describe_opening(
     judges: Mapping[str, Judge],
     rubrics: Sequence[Rubric],
     study: Study | None,
@@ -117,8 +128,10 @@ def opening(
 ) -> str:
     """Say what is judged, by whom, as what, and what it may cost."""
     is_paid = any(isinstance(judge, PaidJudge) for judge in judges.values())
-    judge_roles = [roles(judge, rubrics).values() for judge in judges.values()]
-    return words.judged(
+    judge_roles = [
+        roles_by_dimension(judge, rubrics).values() for judge in judges.values()
+    ]
+    return words.describe_judging(
         [rubric.dimension for rubric in rubrics],
         f"each of {', '.join(judges)}",
         [role for group in judge_roles for role in group],

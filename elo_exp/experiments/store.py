@@ -8,9 +8,13 @@ from elo_exp import pipeline
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
-from elo_exp.report.store_table import answers_table, spending, under_way
+from elo_exp.report.store_table import (
+    format_answers,
+    format_open_batches,
+    format_spending,
+)
 from elo_exp.store import admin
-from elo_exp.store.copying import copy
+from elo_exp.store.copying import copy_store
 from elo_exp.store.database import check_url
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
@@ -50,7 +54,7 @@ class ManageStore:
 
     def dry_run(self, context: Context) -> str:
         settings, store = self.store, context.store
-        entry_filter = admin.Filter(
+        entry_filter = admin.AnswerFilter(
             judge=settings.judge, entrant=settings.entrant, rubric=settings.rubric
         )
         file = Path(settings.file or "")
@@ -61,13 +65,13 @@ class ManageStore:
                     f"store.action={settings.action} needs it."
                 )
             case "export":
-                n = admin.export(store, file, entry_filter)
+                n = admin.export_answers(store, file, entry_filter)
                 text = f"{n:,} answers written to {file}"
             case "import":
-                n, n_new = admin.load(store, file)
+                n, n_new = admin.import_answers(store, file)
                 text = f"{n:,} answers read, {n_new:,} of them new"
             case "merge":
-                n, n_new = admin.merge(store, file)
+                n, n_new = admin.merge_store(store, file)
                 text = f"{n:,} answers there, {n_new:,} of them new here"
             case "copy":
                 text = _copy_store(store, settings)
@@ -77,16 +81,18 @@ class ManageStore:
                 action = {"repay": _repay, "confirm": _confirm}[settings.action]
                 text = action(store, settings.batch)
             case "list":
-                n_lost, dollars = admin.losses(store)
-                counts = admin.count(store, entry_filter)
-                table = answers_table(
+                n_lost, dollars = admin.count_lost_calls(store)
+                counts = admin.count_answers_by_source(store, entry_filter)
+                table = format_answers(
                     store.name,
                     counts,
                     n_bytes=store.n_bytes(),
                     n_lost=n_lost,
                     dollars_lost=dollars,
                 )
-                text = "\n".join([table, *spending(store), under_way(Ledger(store))])
+                text = "\n".join(
+                    [table, *format_spending(store), format_open_batches(Ledger(store))]
+                )
             case _ if not isinstance(self.judge, BatchJudge):
                 raise UserError(
                     "judge: has no batches. Choose the judge whose batches are meant, such as "
@@ -96,7 +102,7 @@ class ManageStore:
                 pipeline.collect(self.judge, store)
                 text = (
                     f"{store.usage.judge_calls:,} answers collected; "
-                    f"{pipeline.spend(store.usage)}\n{under_way(Ledger(store))}"
+                    f"{pipeline.spend(store.usage)}\n{format_open_batches(Ledger(store))}"
                 )
             case "recover":
                 n = pipeline.recover(self.judge, store)
@@ -126,7 +132,7 @@ def _copy_store(store: Store, settings: StoreSettings) -> str:
         )
     check_url(settings.to)
     with Store(settings.to) as target:
-        counts = copy(store, target)
+        counts = copy_store(store, target)
     rows = ", ".join(f"{n:,} {table}" for table, n in counts.items() if n)
     return (
         f"copied from {store.name} to {settings.to}: {rows}. Counts and keys are equal. Go on with store={settings.to}: "
@@ -183,13 +189,13 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
     return matches[0]
 
 
-def _purge(store: Store, entry_filter: admin.Filter, *, confirmed: bool) -> str:
+def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -> str:
     if not entry_filter:
         raise UserError(
             "store.action=purge: purges nothing as it is. Say what: store.judge=, "
             "store.entrant=, store.rubric="
         )
-    counts = admin.count(store, entry_filter)
+    counts = admin.count_answers_by_source(store, entry_filter)
     n, dollars = (
         sum(count.n for count in counts),
         sum(count.dollars for count in counts),
@@ -199,7 +205,7 @@ def _purge(store: Store, entry_filter: admin.Filter, *, confirmed: bool) -> str:
             f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add "
             "store.confirm=true to do it."
         )
-    n, path = admin.purge(store, entry_filter)
+    n, path = admin.purge_answers(store, entry_filter)
     return (
         f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings "
         "them back"

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings, variance
-from elo_exp.analysis.comparisons import differences, first_of
-from elo_exp.analysis.conclusions.tournament import with_conclusions
+from elo_exp.analysis.comparisons import differences, find_leader
+from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.looks import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.responses import check_responses
@@ -20,22 +20,27 @@ from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
-from elo_exp.entrants import OfKnownQuality, draws_of
+from elo_exp.entrants import KnownRankEntrant, draws_of
 from elo_exp.experiments import Context, Report, several
-from elo_exp.experiments.judged import Judging, Pairwise, audits, next_audit
-from elo_exp.experiments.rated import (
-    kinds_of_numbers,
-    rates_jointly,
-    report,
-    report_of_judges,
+from elo_exp.experiments.judged import (
+    Judging,
+    PairwiseExperiment,
+    load_stored_audits,
+    suggest_audit_command,
 )
-from elo_exp.judges import Judge, PaidJudge, Unchosen, scope_of
+from elo_exp.experiments.rated import (
+    list_metric_names,
+    report_judges,
+    report_standings,
+    supports_joint_board,
+)
+from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, make_scope
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import Judgment, MissingBattle, UserError, fingerprint
+from elo_exp.records import Judgment, MissingBattle, UserError, make_fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.report.words import variance as variance_words
-from elo_exp.store.store import ShownPair, Store
+from elo_exp.store.store import PairResult, Store
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
@@ -73,7 +78,7 @@ class _JudgedTournament:
 
 
 @dataclass(kw_only=True)
-class Tournament(Pairwise):
+class Tournament(PairwiseExperiment):
     judging: TournamentJudging
     elo: EloMethod
     rating: dict[str, RatingMethod]
@@ -83,17 +88,19 @@ class Tournament(Pairwise):
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """With several judges, a tournament of these."""
-        config = Pairwise.prepare(config, overrides)
-        if "judge" in config and (judges := several.on_file(config["judge"])):
+        config = PairwiseExperiment.prepare(config, overrides)
+        if "judge" in config and (
+            judges := several.list_recorded_judges(config["judge"])
+        ):
             config = {**config, "judges": judges}
             del config["judge"]
         if config.get("judges"):
-            config["_target_"] = "elo_exp.experiments.tournament.Panel"
+            config["_target_"] = "elo_exp.experiments.tournament.MultiJudgeTournament"
         return config
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return kinds_of_numbers(self.rating)
+        return list_metric_names(self.rating)
 
     def _check(self, store: Store) -> None:
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
@@ -145,13 +152,13 @@ class Tournament(Pairwise):
     def _plan_variance(self, store: Store) -> list[str]:
         """Describe a pilot's variance components and what doubling the spend would buy."""
         varies = any(draws_of(entrant, 2) > 1 for entrant in self.entrant.values())
-        if not varies or isinstance(self.judge, Unchosen):
+        if not varies or isinstance(self.judge, JudgeNotChosen):
             return []
-        prompts = pipeline.draws(self._select_prompts(), max(2, self._n_draws))
+        prompts = pipeline.repeat_prompts(self._select_prompts(), max(2, self._n_draws))
         comparisons = self._pair_answers(
             prompts, self._find_known_responses(prompts, store)
         )
-        judgments = pipeline.stored_judgments(
+        judgments = pipeline.read_stored_judgments(
             comparisons, self._rubrics, self.judge, store, self.asking
         )
         n_bank, lines = len(self._load_bank()), list[str]()
@@ -159,7 +166,7 @@ class Tournament(Pairwise):
             judgments, comparisons
         ).items():
             components, half_width = (
-                variance.of_battles(dimension_battles),
+                variance.estimate_variance(dimension_battles),
                 self._measure_half_width(name, dimension_battles),
             )
             if components is None or components.prompts is None or half_width is None:
@@ -169,7 +176,7 @@ class Tournament(Pairwise):
                 name: [c for c in comparisons[name] if c.prompt_id in prompt_ids]
             }
             rubrics = [rubric for rubric in self._rubrics if rubric.dimension == name]
-            dollars = pipeline.price(
+            dollars = pipeline.estimate_price(
                 pilot_comparisons, rubrics, self.judge, self.asking
             )[name]
             is_paid = isinstance(self.judge, PaidJudge)
@@ -185,7 +192,7 @@ class Tournament(Pairwise):
     def _measure_half_width(self, dimension: str, battles: Battles) -> float | None:
         """Return half the width of the lead's interval, in rating points; None if it has no interval."""
         board = self._primary_method.rate({dimension: battles}).get(dimension)
-        leader = board and first_of(board, differences({dimension: board}))
+        leader = board and find_leader(board, differences({dimension: board}))
         lead = leader.lead if leader else None
         if lead is None or lead.ci_low is None or lead.ci_high is None:
             return None
@@ -212,7 +219,7 @@ class Tournament(Pairwise):
             # Permutation Elo needs both orders, and prompts on which every pair was judged.
             matches = self._make_battles(
                 {
-                    name: pairing.on_whole_prompts(
+                    name: pairing.keep_complete_prompts(
                         dimension_judgments if self.judging.orders != "one" else [],
                         comparisons[name],
                     )
@@ -236,25 +243,25 @@ class Tournament(Pairwise):
         )
         earlier_looks = {}
         if wave:
-            rated_standings = standings.with_looks(rated_standings, wave)
+            rated_standings = standings.apply_looks(rated_standings, wave)
         elif self._scope.kind == "model":
             earlier_looks = _record_shown_pairs(store, rated_standings, judgments)
         missing = self._find_missing_battles(
             responses, planned_comparisons, comparisons, judgments
         )
-        rated_standings = standings.with_missing(rated_standings, missing, method)
+        rated_standings = standings.add_missing(rated_standings, missing, method)
         strata = {}
         if self.stratum is not None:
             stratum_by_prompt = self._read_strata(self.stratum)
-            strata = standings.of_strata(
+            strata = standings.rate_strata(
                 rated_standings.fitted,
                 stratum_by_prompt,
                 method.rate,
                 standings.leaders(rated_standings),
             )
-        rated_standings = standings.with_diagnoses(
+        rated_standings = standings.add_diagnoses(
             rated_standings,
-            standings.of_texts(
+            standings.diagnose_texts(
                 rated_standings,
                 comparisons,
                 judgments,
@@ -263,26 +270,26 @@ class Tournament(Pairwise):
             ),
             strata,
             earlier_looks,
-            standings.of_known_order(
+            standings.count_recovered_pairs(
                 rated_standings.differences.get(
                     rated_standings.primary_method or "", ()
                 ),
                 self._list_known_ranks(),
             ),
-            audits(self.judge, self._rubrics, store),
+            load_stored_audits(self.judge, self._rubrics, store),
             self._diagnose_kin(),
             responses=[
                 check_responses(name, answers) for name, answers in responses.items()
             ],
         )
-        judgments_by_judge = pipeline.other_judges(
+        judgments_by_judge = pipeline.read_other_judgments(
             comparisons, self._rubrics, self.judge, store, self.asking
         )
         by_judge = {
             j: self._make_battles(judge_judgments, comparisons)
             for j, judge_judgments in judgments_by_judge.items()
         }
-        rated_standings = standings.with_judges(
+        rated_standings = standings.add_judge_agreement(
             rated_standings, self.judge.model, by_judge, method.rate
         )
         quality = [
@@ -330,7 +337,7 @@ class Tournament(Pairwise):
                 replace(battle, cluster=cluster_of.get(battle.question_id or ""))
                 for battle in (
                     *unanswered[name],
-                    *pairing.unjudged(dimension_comparisons, judgments[name]),
+                    *pairing.list_unjudged(dimension_comparisons, judgments[name]),
                 )
             ]
             for name, dimension_comparisons in asked_comparisons.items()
@@ -340,7 +347,7 @@ class Tournament(Pairwise):
         self, context: Context, responses: Responses, outcome: _JudgedTournament
     ) -> Report:
         facts = self._collect_facts(responses, outcome.judgments, outcome.quality)
-        return report(
+        return report_standings(
             outcome.standings,
             context,
             scope=self._scope,
@@ -370,7 +377,7 @@ class Tournament(Pairwise):
         sources = [c.source for group in comparisons.values() for c in group]
         alpha = family_wise_alpha(drop=self._drops_resolved)
         design = [judging.looks, judging.drop, alpha, sources, plan.keys]
-        n_seen = store.n_seen(plan.keys, fingerprint(design))
+        n_seen = store.n_seen(plan.keys, make_fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
             lambda pairs: self.judge_pairs(pairs, store),
@@ -383,9 +390,9 @@ class Tournament(Pairwise):
     def _suggest_follow_up(self, context: Context) -> str | None:
         """Suggest the next command: your own answers after the demo, an audit after a paid judge."""
         is_shipped = self.study is not None and self.study.name == "medical"
-        if self.mode.name == "demo" and scope_of(self.judge).kind == "words":
+        if self.mode.name == "demo" and make_scope(self.judge).kind == "words":
             return _DEMO_FOLLOW_UP if is_shipped else None
-        return next_audit(self.judge, self.rubric, context)
+        return suggest_audit_command(self.judge, self.rubric, context)
 
     def _diagnose_kin(self) -> dict[str, dict[str, Any]]:
         """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
@@ -400,7 +407,7 @@ class Tournament(Pairwise):
             dimension: {
                 name: rank
                 for name, entrant in self.entrant.items()
-                if isinstance(entrant, OfKnownQuality)
+                if isinstance(entrant, KnownRankEntrant)
                 and (rank := entrant.known_rank(dimension)) is not None
             }
             for dimension in (rubric.dimension for rubric in self._rubrics)
@@ -413,7 +420,7 @@ class Tournament(Pairwise):
         rows = [
             battle
             for name, dimension_judgments in judgments.items()
-            for battle in battles.from_judgments(
+            for battle in battles.battles_from_judgments(
                 dimension_judgments, comparisons[name] if with_style else ()
             )
         ]
@@ -442,7 +449,7 @@ class _SingleJudgeTournament(Tournament):
 
 
 @dataclass(kw_only=True)
-class Panel(Tournament):
+class MultiJudgeTournament(Tournament):
     """A tournament with several judges: each judges all of it by itself, and all pay from one budget.
 
     judges  by name: judge=[one,other]
@@ -460,22 +467,24 @@ class Panel(Tournament):
     @cached_property
     def _tournament_by_judge(self) -> dict[str, Tournament]:
         """The tournament of each judge."""
-        names = several.names_in_files(self.judges)
+        names = several.list_unique_judge_names(self.judges)
         return {
-            name: several.alone(_SingleJudgeTournament, self, judge, called=names[name])
+            name: several.make_single_judge_experiment(
+                _SingleJudgeTournament, self, judge, called=names[name]
+            )
             for name, judge in self.judges.items()
         }
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"judges": judges_page.NUMBERS}
+        return {"judges": judges_page.JUDGE_METRIC_NAMES}
 
     @property
     def opening(self) -> str:
         tournaments = self._tournament_by_judge.values()
         if all(tournament._scope.is_baseline for tournament in tournaments):
             return next(tournament.opening for tournament in tournaments)
-        return several.opening(
+        return several.describe_opening(
             self.judges, self._rubrics, self.study, self.judging.budget_usd
         )
 
@@ -490,7 +499,7 @@ class Panel(Tournament):
                 f"shard: found {self.shard} with several judges. Have each judge its shares by itself, judge=NAME; "
                 "all of them, without shard=, find their verdicts."
             )
-        if not rates_jointly(self.rating):
+        if not supports_joint_board(self.rating):
             raise UserError(
                 "rating: several judges have a joint board by Bradley-Terry without style and baseline_model. Choose "
                 "'rating=[bradley_terry]' as it ships."
@@ -533,7 +542,7 @@ class Panel(Tournament):
         self, store: Store, *, at_least: bool = False
     ) -> list[pipeline.Plan]:
         plans = self._make_plans([*self.judges.values()], store, at_least=at_least)
-        return several.told_apart(self.judges, plans)
+        return several.require_distinct_judges(self.judges, plans)
 
     def _make_whole_plan(
         self, store: Store, *, at_least: bool = False
@@ -558,7 +567,7 @@ class Panel(Tournament):
         for name, tournament in self._tournament_by_judge.items():
             logger.info("judge %s: %s", name, tournament.judge.model)
             outcome = tournament._judge_and_rate(context.store, responses, comparisons)
-            by_judge[name] = with_conclusions(
+            by_judge[name] = add_conclusions(
                 outcome.standings,
                 tournament._scope,
                 quality=outcome.quality,
@@ -567,7 +576,7 @@ class Panel(Tournament):
             judge_context = context.of_judge(name)
             reports[name] = tournament._write_report(judge_context, responses, outcome)
         first_report = next(iter(reports.values()))
-        return report_of_judges(
+        return report_judges(
             by_judge,
             reports,
             context,
@@ -606,7 +615,7 @@ def _record_shown_pairs(
         if d.significant
     }
     shown_pairs = [
-        ShownPair(verdicts=keys, leader=leaders.get(pair))
+        PairResult(verdicts=keys, leader=leaders.get(pair))
         for pair, keys in verdicts.items()
     ]
     rows: dict[str, list[dict[str, Any]]] = {}

@@ -7,28 +7,35 @@ from typing import Any
 
 import matplotlib
 
-from elo_exp.analysis.conclusions.judges import Opinion
+from elo_exp.analysis.conclusions.judges import JudgesResult
 from elo_exp.figures import kinds, style
-from elo_exp.figures.ratings import MAX_ROWS
-from elo_exp.figures.style import best_first, grouped, label, only_best, panels, plot
+from elo_exp.figures.ratings import MAX_DRAWN_ENTRANTS
+from elo_exp.figures.style import (
+    describe_cut,
+    format_label,
+    grouped,
+    make_panels,
+    render_plot,
+    sort_models,
+)
 from elo_exp.records import Plot
 
 _JOINT_BOARD = "all, jointly"
 
 
-@matplotlib.rc_context(style.STYLE)
-def plots(opinions: Sequence[Opinion]) -> list[Plot]:
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
+def plots(opinions: Sequence[JudgesResult]) -> list[Plot]:
     """Draw the ratings by each judge, a panel for each dimension."""
     rows = _list_rating_rows(opinions)
     judge_rows = [row for row in rows if row["judge"] != _JOINT_BOARD]
     if not any(row["rating"] is not None for row in judge_rows):
         return []
     joint = [row for row in rows if row["judge"] == _JOINT_BOARD]
-    models = best_first(joint or judge_rows)
-    names = {model: label(model) for model in models[:MAX_ROWS]}
+    models = sort_models(joint or judge_rows)
+    names = {model: format_label(model) for model in models[:MAX_DRAWN_ENTRANTS]}
     judges = [*grouped(judge_rows, "judge")]
-    size = kinds.lines(len(names) * math.ceil(len(judges) / 2))
-    figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
+    size = kinds.panel_size(len(names) * math.ceil(len(judges) / 2))
+    figure, axes = make_panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, panel_rows in axes:
         rows_by_judge = grouped(panel_rows, "judge")
         for row in rows_by_judge.pop(_JOINT_BOARD, []):
@@ -49,7 +56,9 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
                     color=style.SOFT,
                     lw=0.8,
                 )
-        kinds.intervals(ax, [*chain(*rows_by_judge.values())], names, "judge", judges)
+        kinds.draw_intervals(
+            ax, [*chain(*rows_by_judge.values())], names, "judge", judges
+        )
     caption = "Ratings of each entrant by each judge, with the 95 % intervals of that judge alone, which cover other prompts."
     if joint:
         caption += (
@@ -57,10 +66,14 @@ def plots(opinions: Sequence[Opinion]) -> list[Plot]:
             "judges of their kind, too."
         )
     heading = "Ratings by each judge"
-    return [plot("judges", figure, rows, heading, caption + only_best(names, models))]
+    return [
+        render_plot(
+            "judges", figure, rows, heading, caption + describe_cut(names, models)
+        )
+    ]
 
 
-def _list_rating_rows(opinions: Sequence[Opinion]) -> list[dict[str, Any]]:
+def _list_rating_rows(opinions: Sequence[JudgesResult]) -> list[dict[str, Any]]:
     return [
         {"dimension": opinion.dimension, "judge": judge, **rating.to_dict()}
         for opinion in opinions

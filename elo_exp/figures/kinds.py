@@ -15,18 +15,18 @@ from elo_exp.figures.style import (
     PALETTE,
     SOFT,
     Row,
-    columns,
+    format_label,
     grouped,
-    label,
+    read_columns,
 )
 from elo_exp.ratings.leaderboard import Z95
 
-SHARES = PercentFormatter(1, decimals=0, symbol=" %")
+PERCENT_FORMATTER = PercentFormatter(1, decimals=0, symbol=" %")
 # With more names, lines are closer, and the cells of a matrix have no text
 _MAX_SPACIOUS_NAMES = 12
 
 
-def intervals(
+def draw_intervals(
     ax: Axes,
     rows: Sequence[Row],
     names: Mapping[str, str],
@@ -48,13 +48,13 @@ def intervals(
     named_rows = [row for row in rows if row[line_column] in names]
     for i, name in enumerate(series):
         series_rows = [row for row in named_rows if row[series_column] == name]
-        value, low, high = columns(series_rows, *numbers)
+        value, low, high = read_columns(series_rows, *numbers)
         y = np.array([lines.index(row[line_column]) for row in series_rows])
         if len(named_rows) > len(lines):  # side by side
             y = y + ((i + 0.5) / len(series) - 0.5) * 0.6
         color = PALETTE[i % len(PALETTE)]
         ax.hlines(y, low, high, color=color)
-        ax.plot(value, y, "osD^v"[i % 5], color=color, label=label(name))
+        ax.plot(value, y, "osD^v"[i % 5], color=color, label=format_label(name))
         for j in np.flatnonzero(np.isnan(value)):
             if np.isfinite([low[j], high[j]]).any():
                 end, marker = (high[j], "<") if np.isnan(low[j]) else (low[j], ">")
@@ -82,15 +82,15 @@ def _describe_missing_value(row: Row) -> str:
     if bound is None or bound <= 0.0:
         return str(row["flag"])
     side = "above" if row["neighbour_is_below"] else "below"
-    return f"at least {bound:.0f} {side} {label(row['neighbour'])}"
+    return f"at least {bound:.0f} {side} {format_label(row['neighbour'])}"
 
 
-def lines(n_names: int) -> tuple[float, float]:
+def panel_size(n_names: int) -> tuple[float, float]:
     """Return the size of a panel of so many lines of intervals, in inches."""
     return 3.1, 0.3 + n_names * (0.28 if n_names <= _MAX_SPACIOUS_NAMES else 0.18)
 
 
-def matrix(
+def draw_matrix(
     ax: Axes,
     cells: Mapping[tuple[Any, Any], float],
     down: Mapping[Any, str],
@@ -119,14 +119,14 @@ def matrix(
     ax.tick_params(labelcolor=INK)
 
 
-def elo_by_k(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
+def draw_elo_by_k(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
     """Draw the Elo of models by K, with its Monte Carlo error; dotted its limit."""
     rows_by_model = grouped(rows, "model")
     for model, line_color in color.items():
         model_rows = rows_by_model.get(model, [])
         if model_rows:
-            k, elo, error = columns(model_rows, "k", "rating", "ordering_error")
-            model_label = label(model)
+            k, elo, error = read_columns(model_rows, "k", "rating", "ordering_error")
+            model_label = format_label(model)
             ax.errorbar(
                 k, elo, Z95 * error, fmt="o-", ms=3, color=line_color, label=model_label
             )
@@ -136,18 +136,18 @@ def elo_by_k(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
     ax.xaxis.set_major_formatter("{x:g}")
 
 
-def observed(ax: Axes, rows: Sequence[Row]) -> None:
+def draw_observed_shares(ax: Axes, rows: Sequence[Row]) -> None:
     """Draw observed shares with their intervals by those predicted."""
-    predicted, *ends = columns(rows, "predicted", "ci_low", "ci_high")
+    predicted, *ends = read_columns(rows, "predicted", "ci_low", "ci_high")
     ax.vlines(predicted, *ends, color=BLUE, alpha=0.4)
-    ax.plot(*columns(rows, "predicted", "observed"), "o")
+    ax.plot(*read_columns(rows, "predicted", "observed"), "o")
     ax.axline((0.5, 0.5), slope=1, color=SOFT, lw=0.8, ls="--")
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    ax.xaxis.set_major_formatter(SHARES)
-    ax.yaxis.set_major_formatter(SHARES)
+    ax.xaxis.set_major_formatter(PERCENT_FORMATTER)
+    ax.yaxis.set_major_formatter(PERCENT_FORMATTER)
 
 
-def plain_ticks(axis: Axis) -> None:
+def set_plain_ticks(axis: Axis) -> None:
     """Mark 1, 3, 10, 30, ... of a logarithmic axis, as plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 3)))
     axis.set_major_formatter("{x:,g}")

@@ -12,14 +12,14 @@ from elo_exp.figures.style import (
     PALETTE,
     SOFT,
     Row,
-    columns,
     grouped,
-    panels,
-    plot,
+    make_panels,
+    read_columns,
+    render_plot,
 )
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import HEADLINE, Analysis
-from elo_exp.oracle.gates import STATUSES, Checked
+from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR, Analysis
+from elo_exp.oracle.gates import STATUSES_BEST_FIRST, GatedEvidence
 from elo_exp.oracle.grid import ALL, GIVEN
 from elo_exp.records import Plot
 
@@ -27,7 +27,7 @@ _N_SCORE_BINS = 20
 _N_WEIGHT_CURVE_POINTS = 200
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
     """Draw what this analysis allows."""
     figures = [estimates(analysis, truth), calibration(analysis)]
@@ -47,22 +47,22 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         for row in analysis.estimates
     ]
     names = {row["estimator"]: row["estimator"] for row in rows}
-    by_policy, size = grouped(rows, "policy"), kinds.lines(len(names))
-    figure, axes = panels(by_policy, "mean oracle label", size=size)
+    by_policy, size = grouped(rows, "policy"), kinds.panel_size(len(names))
+    figure, axes = make_panels(by_policy, "mean oracle label", size=size)
     for ax, panel_rows in axes:
         numbers = "value", "ci_low", "ci_high"
-        kinds.intervals(
+        kinds.draw_intervals(
             ax,
             panel_rows,
             names,
             "status",
-            STATUSES,
+            STATUSES_BEST_FIRST,
             line_column="estimator",
             numbers=numbers,
         )
         if panel_rows[0]["truth"] is not None:
             ax.axvline(panel_rows[0]["truth"], color=INK, lw=1, label="truth")
-    return plot(
+    return render_plot(
         "estimates",
         figure,
         rows,
@@ -91,7 +91,7 @@ def calibration(analysis: Analysis) -> Plot:
     share_logged = np.histogram(data.pool.score, edges)[0] / len(data.pool)
     rows: list[Row] = []
     ylabel = "oracle label; share of scores"
-    figure, axes = panels(analysis.checks, "judge score", ylabel)
+    figure, axes = make_panels(analysis.checks, "judge score", ylabel)
     for ax, checked in axes:
         scores, counts = checked.fresh.score, checked.draw_weights
         if not len(scores):
@@ -112,7 +112,7 @@ def calibration(analysis: Analysis) -> Plot:
         ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")
         ax.plot(score[has_labels], calibrated[has_labels], label="calibration")
         ax.plot(score, mean_label, "o", ms=3, color=INK, label="mean label")
-        rows += arrays.rows(
+        rows += arrays.make_rows(
             policy=checked.policy,
             low=edges[:-1],
             high=edges[1:],
@@ -123,7 +123,7 @@ def calibration(analysis: Analysis) -> Plot:
             mean_label=mean_label,
             calibrated=calibrated,
         )
-    return plot(
+    return render_plot(
         "calibration",
         figure,
         rows,
@@ -134,7 +134,7 @@ def calibration(analysis: Analysis) -> Plot:
     )
 
 
-def weights(checks: Sequence[Checked]) -> Plot:
+def weights(checks: Sequence[GatedEvidence]) -> Plot:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
     for checked in checks:
@@ -148,19 +148,19 @@ def weights(checks: Sequence[Checked]) -> Plot:
                 "share_of_rows": row_counts / len(values),
                 "share_of_weight": weight_shares[row_counts],
             }
-            rows += arrays.rows(policy=checked.policy, weights=kind, **share)
+            rows += arrays.make_rows(policy=checked.policy, weights=kind, **share)
     by_policy, xlabel = (
         grouped(rows, "policy"),
         "logged answers, largest weight first",
     )
-    figure, axes = panels(by_policy, xlabel, "share of all weight")
+    figure, axes = make_panels(by_policy, xlabel, "share of all weight")
     for ax, panel_rows in axes:
         for kind, line in grouped(panel_rows, "weights").items():
-            ax.plot(*columns(line, "share_of_rows", "share_of_weight"), label=kind)
+            ax.plot(*read_columns(line, "share_of_rows", "share_of_weight"), label=kind)
         ax.axline((0, 0), slope=1, color=SOFT, lw=0.8, ls="--", label="equal weights")
-        ax.xaxis.set_major_formatter(kinds.SHARES)
-        ax.yaxis.set_major_formatter(kinds.SHARES)
-    return plot(
+        ax.xaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
+        ax.yaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
+    return render_plot(
         "weights",
         figure,
         rows,
@@ -208,7 +208,7 @@ _GRID_TEXTS = {
 }
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
     """Draw rows of grid.csv over all policies, of what is given by one calibration."""
     overall = {"calibration": calibration, "policy": ALL, "status": GIVEN}
@@ -217,8 +217,8 @@ def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
         for row in rows
         if overall.items() <= row.items()
     ]
-    names = [name for name in grouped(rows, "estimator") if name != HEADLINE]
-    color = {HEADLINE: INK, **dict(zip(names, PALETTE * 2, strict=False))}
+    names = [name for name in grouped(rows, "estimator") if name != HEADLINE_ESTIMATOR]
+    color = {HEADLINE_ESTIMATOR: INK, **dict(zip(names, PALETTE * 2, strict=False))}
     rows_by_column = {
         column: [row for row in rows if row[column] is not None]
         for column in _GRID_TEXTS
@@ -236,14 +236,14 @@ def _plot_column(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> 
         f"{size:,} prompts": size_rows
         for size, size_rows in grouped(rows, "size").items()
     }
-    figure, axes = panels(by_title, "share of logged answers labelled", ylabel)
+    figure, axes = make_panels(by_title, "share of logged answers labelled", ylabel)
     for ax, panel_rows in axes:
         if column == "coverage":
             ax.axhline(0.95, color=SOFT, lw=0.8, ls="--")
         for (name, weights), line in grouped(
             panel_rows, "estimator", "weights"
         ).items():
-            x, y, low, high = columns(
+            x, y, low, high = read_columns(
                 line, "label_share", column, "coverage_low", "coverage_high"
             )
             ax.plot(
@@ -252,18 +252,18 @@ def _plot_column(rows: Sequence[Row], column: str, color: Mapping[str, str]) -> 
                 marker="o",
                 ms=3,
                 color=color[name],
-                lw=2 if name == HEADLINE else 1,
+                lw=2 if name == HEADLINE_ESTIMATOR else 1,
                 ls="--" if weights == "simcal" else "-",
                 label=f"{name} {weights}".rstrip(),
             )
-            if column == "coverage" and name == HEADLINE:
+            if column == "coverage" and name == HEADLINE_ESTIMATOR:
                 ax.fill_between(x, low, high, color=INK, alpha=0.12, lw=0)
         ax.set_xscale("log")
-        kinds.plain_ticks(ax.xaxis)
-        ax.xaxis.set_major_formatter(kinds.SHARES)
+        kinds.set_plain_ticks(ax.xaxis)
+        ax.xaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
         if column in ("rmse", "interval_score"):
             ax.set_yscale("log")
-            kinds.plain_ticks(ax.yaxis)
+            kinds.set_plain_ticks(ax.yaxis)
         else:
-            ax.yaxis.set_major_formatter(kinds.SHARES)
-    return plot(f"grid_{column}", figure, rows, heading, caption)
+            ax.yaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
+    return render_plot(f"grid_{column}", figure, rows, heading, caption)

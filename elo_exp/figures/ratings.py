@@ -9,33 +9,33 @@ import numpy as np
 
 from elo_exp import arrays
 from elo_exp.analysis.comparisons import ALPHA
-from elo_exp.analysis.power import detectable
+from elo_exp.analysis.power import detectable_difference
 from elo_exp.analysis.standings import Standings, trace_rows
-from elo_exp.analysis.win_rates import clustered_interval, shares
+from elo_exp.analysis.win_rates import clustered_interval, pair_shares
 from elo_exp.figures import kinds, style
 from elo_exp.figures.style import (
     BLUE,
     SOFT,
     Row,
-    best_first,
-    colors,
-    columns,
+    assign_colors,
+    describe_cut,
+    format_label,
     grouped,
-    label,
-    only_best,
-    panels,
-    plot,
+    make_panels,
+    read_columns,
+    render_plot,
+    sort_models,
 )
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Plot
 
 _N_HISTOGRAM_BINS = 60
 _INTERVAL_ENDS = ("ci_low", "ci_high")
-MAX_ROWS = 40  # entrants of a figure; all are in its rows
-MAX_FITTED = 12  # entrants whose pairs are drawn
+MAX_DRAWN_ENTRANTS = 40  # entrants of a figure; all are in its rows
+MAX_ENTRANTS_WITH_PAIRS = 12  # entrants whose pairs are drawn
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(standings: Standings) -> list[Plot]:
     """Draw what these standings allow: of the order experiment nothing without Elo, less where there
     is one order."""
@@ -54,7 +54,7 @@ def plots(standings: Standings) -> list[Plot]:
     return [plot for plot in figures if plot is not None]
 
 
-def best(standings: Standings) -> list[str]:
+def rank_models(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method, or the end of it that is known;
     those without one last."""
     rows = _list_rating_rows(standings)
@@ -68,7 +68,7 @@ def best(standings: Standings) -> list[str]:
         located_rows = [
             {**row, "at": row["rank"] and -row["rank"]} for row in located_rows
         ]
-    return best_first(located_rows, "at")
+    return sort_models(located_rows, "at")
 
 
 def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
@@ -84,13 +84,13 @@ def ratings(standings: Standings) -> Plot | None:
     rows = _list_rating_rows(standings)
     if not any((row["rating"], row["lead_bound"]) != (None, None) for row in rows):
         return None
-    models = best(standings)
-    names = {model: label(model) for model in models[:MAX_ROWS]}
+    models = rank_models(standings)
+    names = {model: format_label(model) for model in models[:MAX_DRAWN_ENTRANTS]}
     methods = {row["method"]: row["interval"] or "none" for row in rows}
-    size = kinds.lines(len(names))
-    figure, axes = panels(grouped(rows, "dimension"), "rating", size=size)
+    size = kinds.panel_size(len(names))
+    figure, axes = make_panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, panel_rows in axes:
-        kinds.intervals(ax, panel_rows, names, "method", methods)
+        kinds.draw_intervals(ax, panel_rows, names, "method", methods)
         if all(
             row[end] is None
             for row in panel_rows
@@ -104,13 +104,13 @@ def ratings(standings: Standings) -> Plot | None:
     arrows = (
         " An arrow: the rating is not finite, and is beyond this." if is_open else ""
     )
-    return plot(
+    return render_plot(
         "ratings",
         figure,
         rows,
         "Ratings and their 95 % intervals",
         f"Ratings, best first. 95 % intervals: {method_intervals}.{arrows}"
-        + only_best(names, models),
+        + describe_cut(names, models),
     )
 
 
@@ -146,26 +146,28 @@ def win_rates(standings: Standings) -> Plot | None:
         )
     if not rows:
         return None
-    models = best(standings)
-    across = {model: str(n) for n, model in enumerate(models[:MAX_ROWS], start=1)}
-    down = {model: f"{label(model)}  {n}" for model, n in across.items()}
+    models = rank_models(standings)
+    across = {
+        model: str(n) for n, model in enumerate(models[:MAX_DRAWN_ENTRANTS], start=1)
+    }
+    down = {model: f"{format_label(model)}  {n}" for model, n in across.items()}
     side = len(down) * (0.45 if len(down) <= 12 else 0.25)
     size = 1.5 + side, 0.3 + 0.75 * side
     by_dimension = grouped(rows, "dimension")
-    figure, axes = panels(by_dimension, "entrant, by its number", size=size)
+    figure, axes = make_panels(by_dimension, "entrant, by its number", size=size)
     for ax, panel_rows in axes:
         cells = {
             (row["entrant_a"], row["entrant_b"]): row["share"] for row in panel_rows
         }
         cells |= {(b, a): 1 - share for (a, b), share in cells.items()}
-        kinds.matrix(ax, cells, down, across, (0, 1), "{:.0%}")
-    return plot(
+        kinds.draw_matrix(ax, cells, down, across, (0, 1), "{:.0%}")
+    return render_plot(
         "pairwise_winrates",
         figure,
         rows,
         "Win rate of the row over the column",
         "How often the row beats the column, a tie counting half."
-        + only_best(down, models),
+        + describe_cut(down, models),
     )
 
 
@@ -178,7 +180,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
     for dimension, diagnosis in standings.diagnoses.items():
         if not diagnosis["transitivity"]["df"]:
             continue
-        win_shares = shares(standings.battles[dimension])
+        win_shares = pair_shares(standings.battles[dimension])
         for pair in diagnosis["pair_residuals"]:
             share = win_shares[pair["model_a"], pair["model_b"]]
             share_statistics = share.share, share.std_error, share.n_prompts
@@ -187,25 +189,27 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
             rows.append({**pair, **ends})
     if not rows:
         return None
-    models = best(standings)
-    best_models = models[:MAX_FITTED]
+    models = rank_models(standings)
+    best_models = models[:MAX_ENTRANTS_WITH_PAIRS]
     by_dimension = grouped(rows, "dimension")
-    figure, axes = panels(by_dimension, "win rate, predicted", "win rate, observed")
+    figure, axes = make_panels(
+        by_dimension, "win rate, predicted", "win rate, observed"
+    )
     for ax, panel_rows in axes:
         pairs = [
             row
             for row in panel_rows
             if {row["model_a"], row["model_b"]} <= {*best_models}
         ]
-        kinds.observed(ax, pairs)
-    return plot(
+        kinds.draw_observed_shares(ax, pairs)
+    return render_plot(
         "predicted_and_observed",
         figure,
         rows,
         "Do the ratings predict who wins?",
         "Observed win rate of each pair, a tie counting half, against the rate that Bradley-Terry "
         "predicts. Bars: 95 % Wilson intervals, prompt-clustered."
-        + only_best(best_models, models),
+        + describe_cut(best_models, models),
     )
 
 
@@ -221,27 +225,30 @@ def power(standings: Standings) -> Plot | None:
         if precision.sigma is not None and n_prompts:
             sizes = np.geomspace(min(20, n_prompts), max(2000, 3 * n_prompts), 30)
             n = np.unique(np.append(sizes.round().astype(int), n_prompts))
-            rows += arrays.rows(
+            rows += arrays.make_rows(
                 dimension=precision.dimension,
                 n_prompts=n,
-                detectable=[detectable(precision.sigma, i) for i in n],
+                detectable=[detectable_difference(precision.sigma, i) for i in n],
                 corrected=[
-                    detectable(precision.sigma, i, alpha=ALPHA / n_tests) for i in n
+                    detectable_difference(precision.sigma, i, alpha=ALPHA / n_tests)
+                    for i in n
                 ],
                 this_run=n == n_prompts,
             )
     if not rows:
         return None
     names = {"detectable": "one pair", "corrected": f"any of {n_tests:,} (Holm)"}
-    figure, axes = panels(grouped(rows, "dimension"), "prompts", "rating gap, points")
+    figure, axes = make_panels(
+        grouped(rows, "dimension"), "prompts", "rating gap, points"
+    )
     for ax, panel_rows in axes:
         for name, series_label in names.items():
-            ax.loglog(*columns(panel_rows, "n_prompts", name), label=series_label)
+            ax.loglog(*read_columns(panel_rows, "n_prompts", name), label=series_label)
         this_run = [row["n_prompts"] for row in panel_rows if row["this_run"]]
         ax.axvline(this_run[0], color=SOFT, ls="--", label="this run")
-        kinds.plain_ticks(ax.xaxis)
-        kinds.plain_ticks(ax.yaxis)
-    return plot(
+        kinds.set_plain_ticks(ax.xaxis)
+        kinds.set_plain_ticks(ax.yaxis)
+    return render_plot(
         "power",
         figure,
         rows,
@@ -272,17 +279,17 @@ def length_effect(standings: Standings) -> Plot | None:
         "difference in length, characters",
         grouped(rows, "dimension"),
     )
-    figure, axes = panels(by_dimension, xlabel, "longer response wins")
+    figure, axes = make_panels(by_dimension, xlabel, "longer response wins")
     for ax, terciles in axes:
-        shortest, longest = columns(terciles, "shortest", "longest")
-        win_rate, low, high = columns(terciles, "win_rate", "ci_low", "ci_high")
+        shortest, longest = read_columns(terciles, "shortest", "longest")
+        win_rate, low, high = read_columns(terciles, "win_rate", "ci_low", "ci_high")
         middle = (shortest + longest) / 2
         ax.vlines(middle, low, high, color=BLUE)
         ax.plot(middle, win_rate, "o")
         ax.axhline(0.5, color=SOFT, lw=0.8, ls="--")
         ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
-        ax.yaxis.set_major_formatter(kinds.SHARES)
-    return plot(
+        ax.yaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
+    return render_plot(
         "length_effect",
         figure,
         rows,
@@ -310,19 +317,19 @@ def k_sensitivity(standings: Standings) -> Plot:
         for k, board in boards.items()
         for rating in board.ratings
     ]
-    models = best(standings)
-    color = colors(models)
-    figure, axes = panels(grouped(rows, "dimension"), "K", "mean Elo")
+    models = rank_models(standings)
+    color = assign_colors(models)
+    figure, axes = make_panels(grouped(rows, "dimension"), "K", "mean Elo")
     for ax, panel_rows in axes:
-        kinds.elo_by_k(ax, panel_rows, color)
-    return plot(
+        kinds.draw_elo_by_k(ax, panel_rows, color)
+    return render_plot(
         "k_sensitivity",
         figure,
         rows,
         "Elo by K",
         f"Mean Elo by K; this run uses K = {standings.k:g}. Dotted: the limit that Elo converges "
         "to as K grows; there is none where an entrant only wins or only loses. A small K "
-        "understates gaps." + only_best(color, models),
+        "understates gaps." + describe_cut(color, models),
     )
 
 
@@ -333,21 +340,23 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
     n = np.geomspace(1, n_perms)
     funnel = Z95 * worst * np.sqrt(n_perms / n)
     reach = 1.1 * np.interp(10, n, funnel) + 1.0
-    models, by_dimension = best(standings), grouped(rows, "dimension")
-    color = colors(models)
-    figure, axes = panels(by_dimension, "permutations", "running − final mean, points")
+    models, by_dimension = rank_models(standings), grouped(rows, "dimension")
+    color = assign_colors(models)
+    figure, axes = make_panels(
+        by_dimension, "permutations", "running − final mean, points"
+    )
     for ax, panel_rows in axes:
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
         traces = grouped(panel_rows, "model")
         for model, line_color in color.items():
             trace = traces.get(model, [])
-            counts, means = columns(trace, "n_perms", "running_mean")
+            counts, means = read_columns(trace, "n_perms", "running_mean")
             ax.semilogx(
-                counts, means - means[-1:], color=line_color, label=label(model)
+                counts, means - means[-1:], color=line_color, label=format_label(model)
             )
         ax.set(xlim=(1, n_perms), ylim=(-reach, reach))
-        kinds.plain_ticks(ax.xaxis)
-    return plot(
+        kinds.set_plain_ticks(ax.xaxis)
+    return render_plot(
         "permutation_traces",
         figure,
         rows,
@@ -355,17 +364,17 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
         f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its final "
         "value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
         f"{n_perms:,} permutations that error is {worst:.2f} points."
-        + only_best(color, models),
+        + describe_cut(color, models),
     )
 
 
 def order_effect(standings: Standings) -> Plot:
     """Draw a histogram of each entrant's Elo after every single permutation."""
     rows: list[Row] = []
-    models = best(standings)
-    color, xlabel = colors(models), "Elo after one permutation"
+    models = rank_models(standings)
+    color, xlabel = assign_colors(models), "Elo after one permutation"
     boards = elo_boards(standings)
-    figure, axes = panels(boards, xlabel, "permutations")
+    figure, axes = make_panels(boards, xlabel, "permutations")
     for (ax, board), dimension in zip(axes, boards, strict=True):
         samples = np.asarray(board.samples)
         edges = np.histogram_bin_edges(samples, _N_HISTOGRAM_BINS)
@@ -374,17 +383,17 @@ def order_effect(standings: Standings) -> Plot:
             first_bin, last_bin = np.flatnonzero(n)[[0, -1]]
             n, ends = n[first_bin : last_bin + 1], edges[first_bin : last_bin + 2]
             bin_columns = {"low": ends[:-1], "high": ends[1:], "n_perms": n}
-            rows += arrays.rows(dimension=dimension, model=model, **bin_columns)
+            rows += arrays.make_rows(dimension=dimension, model=model, **bin_columns)
             if model in color:
-                bar_style: Any = {"color": color[model], "label": label(model)}
+                bar_style: Any = {"color": color[model], "label": format_label(model)}
                 ax.stairs(n, ends, fill=True, alpha=0.75, **bar_style)
         ax.locator_params(axis="y", integer=True)
-    return plot(
+    return render_plot(
         "order_effect",
         figure,
         rows,
         xlabel,
         f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
         "spread is what one arbitrary order would have added; it is no uncertainty about the "
-        "entrants." + only_best(color, models),
+        "entrants." + describe_cut(color, models),
     )

@@ -35,10 +35,10 @@ PALETTE = (
 )
 INK, SOFT, LINE = "#1c1b19", "#6a665f", "#e4e0d8"
 BLUE, ORANGE, GREEN = PALETTE[:3]
-MAX_COLORED = len(PALETTE)  # names that can have a colour of their own
+MAX_COLORED_NAMES = len(PALETTE)  # names that can have a colour of their own
 _MAX_LABEL_CHARACTERS, _KEPT_END_CHARACTERS = 60, 29
 
-STYLE: Any = {  # of Matplotlib
+MATPLOTLIB_STYLE: Any = {  # of Matplotlib
     "axes.axisbelow": True,
     "axes.edgecolor": LINE,
     "axes.grid": True,
@@ -69,18 +69,18 @@ STYLE: Any = {  # of Matplotlib
 }
 
 
-def colors(models: Sequence[str]) -> dict[str, str]:
+def assign_colors(models: Sequence[str]) -> dict[str, str]:
     """Return the models whose lines are drawn, the first of `models`, each with its colour.
 
     By name, as on the page.
     """
-    colored_models = models[:MAX_COLORED]
+    colored_models = models[:MAX_COLORED_NAMES]
     return {
         model: PALETTE[sorted(colored_models).index(model)] for model in colored_models
     }
 
 
-def label(name: str) -> str:
+def format_label(name: str) -> str:
     """Return a name as it is drawn: on one line, of a long one both ends."""
     text = "".join(c if c.isprintable() else " " for c in name)
     if len(text) > _MAX_LABEL_CHARACTERS:
@@ -88,7 +88,7 @@ def label(name: str) -> str:
     return f" {text}" if text.startswith("_") else text  # else no legend has it
 
 
-def panels(
+def make_panels(
     data: Mapping[str, Data],
     xlabel: str,
     ylabel: str = "",
@@ -114,13 +114,13 @@ def panels(
     for ax in axes.flat[len(data) :]:
         ax.set_axis_off()
     for ax, title in zip(axes.flat, data, strict=False):
-        ax.set_title("\n".join(map(label, title.splitlines())))
+        ax.set_title("\n".join(map(format_label, title.splitlines())))
         ax.tick_params(labelbottom=True)
     figure.supxlabel(xlabel)
     return figure, list(zip(axes.flat, data.values(), strict=False))
 
 
-def plot(
+def render_plot(
     name: str,
     figure: Figure,
     rows: Sequence[Row],
@@ -171,12 +171,12 @@ def grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     return rows_by_value
 
 
-def columns(rows: Sequence[Row], *names: str) -> Array:
+def read_columns(rows: Sequence[Row], *names: str) -> Array:
     """Return columns of the rows as numbers, NaN where there is none."""
     return np.array([[row[name] for row in rows] for name in names], dtype=float)
 
 
-def best_first(rows: Iterable[Row], value: str = "rating") -> list[str]:
+def sort_models(rows: Iterable[Row], value: str = "rating") -> list[str]:
     """Return the models by the mean of their values; those without one come last."""
     mean = {}
     for model, model_rows in grouped(rows, "model").items():
@@ -185,7 +185,7 @@ def best_first(rows: Iterable[Row], value: str = "rating") -> list[str]:
     return sorted(mean, key=lambda model: (-mean[model], model))
 
 
-def only_best(shown_items: Sized, all_items: Sized, noun: str = "entrants") -> str:
+def describe_cut(shown_items: Sized, all_items: Sized, noun: str = "entrants") -> str:
     """Say for a caption that some are left out."""
     n, total = len(shown_items), len(all_items)
     return f" Only the first {n} of {total} {noun} are shown." if n < total else ""

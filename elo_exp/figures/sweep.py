@@ -12,13 +12,13 @@ from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.figures import kinds, style
 from elo_exp.figures.style import (
     Row,
-    best_first,
-    colors,
+    assign_colors,
+    describe_cut,
+    format_label,
     grouped,
-    label,
-    only_best,
-    panels,
-    plot,
+    make_panels,
+    render_plot,
+    sort_models,
 )
 from elo_exp.records import Plot
 
@@ -26,7 +26,7 @@ _MAX_PANELS = 15
 _MAX_ENTRANTS = 30
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(rows: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
     """Draw what was swept: Elo by K, and by K and number of permutations.
 
@@ -36,7 +36,7 @@ def plots(rows: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
     figures = []
     if len(grouped(rated, "k")) > 1:
         figures.append(k_by_n_perms(rated))
-        models = pair or best_first(rated)[:2]
+        models = pair or sort_models(rated)[:2]
         if len(grouped(rated, "n_perms")) > 1 and len(models) == 2:
             figures.append(pair_by_k_and_n_perms(rated, *models))
     return figures
@@ -53,13 +53,13 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         )
     }
     shown_by_title = dict(list(by_title.items())[:_MAX_PANELS])
-    models = best_first(rows)
-    color = colors(models)
-    figure, axes = panels(shown_by_title, "K", "mean Elo")
+    models = sort_models(rows)
+    color = assign_colors(models)
+    figure, axes = make_panels(shown_by_title, "K", "mean Elo")
     for ax, panel_rows in axes:
-        kinds.elo_by_k(ax, panel_rows, color)
+        kinds.draw_elo_by_k(ax, panel_rows, color)
     name = "{model} {n_perms:,} {setting}"
-    return plot(
+    return render_plot(
         "k_by_n_perms",
         figure,
         [{**row, "line": name.format(**row).rstrip()} for row in rows],
@@ -67,8 +67,8 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         "Mean Elo by K, for each number of permutations and each other setting that was swept. "
         "Bars: 95 % Monte Carlo error of averaging permutations. Dotted: the limit that Elo "
         "converges to."
-        + only_best(shown_by_title, by_title, "panels")
-        + only_best(color, models),
+        + describe_cut(shown_by_title, by_title, "panels")
+        + describe_cut(color, models),
     )
 
 
@@ -101,37 +101,39 @@ def pair_by_k_and_n_perms(
         for (d, s), panel_gaps in grouped(gaps, "dimension", "setting").items()
     }
     size = 0.8 + 0.5 * len(ks), 0.3 + 0.4 * len(n_perms)
-    figure, axes = panels(gaps_by_title, "K", "permutations", size)
+    figure, axes = make_panels(gaps_by_title, "K", "permutations", size)
     for ax, panel_gaps in axes:
         cells = {(gap["n_perms"], gap["k"]): gap["difference"] for gap in panel_gaps}
-        kinds.matrix(ax, cells, n_perms, ks, (-widest, widest), "{:+.0f}")
-    return plot(
+        kinds.draw_matrix(ax, cells, n_perms, ks, (-widest, widest), "{:+.0f}")
+    return render_plot(
         "pair_by_k_and_n_perms",
         figure,
         gaps,
-        f"Elo of {label(first_model)}\nminus {label(second_model)}, points",
+        f"Elo of {format_label(first_model)}\nminus {format_label(second_model)}, points",
         f"Mean Elo of {first_model} minus that of {second_model}. Blue: {first_model} leads. The intervals of the "
         "jobs say whether a gap is significant.",
     )
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def estimates(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
     """Draw the headline of each policy in each of these oracle runs."""
     rows = [{**row, "flag": "refused"} for row in rows]
-    names = {row["policy"]: label(row["policy"]) for row in rows}
-    size = kinds.lines(len(names) * len(runs))
-    figure, axes = panels({"": rows}, "mean oracle label", size=size)
+    names = {row["policy"]: format_label(row["policy"]) for row in rows}
+    size = kinds.panel_size(len(names) * len(runs))
+    figure, axes = make_panels({"": rows}, "mean oracle label", size=size)
     numbers = "value", "ci_low", "ci_high"
     for ax, panel_rows in axes:
-        kinds.intervals(
+        kinds.draw_intervals(
             ax, panel_rows, names, "run", runs, line_column="policy", numbers=numbers
         )
     caption = "Headline of each policy in each run, with 95 % intervals over prompts."
-    return plot("estimates", figure, rows, "Mean oracle label of each policy", caption)
+    return render_plot(
+        "estimates", figure, rows, "Mean oracle label of each policy", caption
+    )
 
 
-@matplotlib.rc_context(style.STYLE)
+@matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list[Plot]:
     """Draw each entrant's shift, by `method`, from its rating in the first of these runs."""
     shifted_rows = [
@@ -139,21 +141,24 @@ def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list
     ]
     if not shifted_rows:
         return []
-    models = best_first(shifted_rows, "shift")
-    names = {model: label(model) for model in models[:_MAX_ENTRANTS]}
-    by_dimension, size = (grouped(shifted_rows, "dimension"), kinds.lines(len(names)))
-    figure, axes = panels(by_dimension, "shift, points", size=size)
+    models = sort_models(shifted_rows, "shift")
+    names = {model: format_label(model) for model in models[:_MAX_ENTRANTS]}
+    by_dimension, size = (
+        grouped(shifted_rows, "dimension"),
+        kinds.panel_size(len(names)),
+    )
+    figure, axes = make_panels(by_dimension, "shift, points", size=size)
     for ax, panel_rows in axes:
         ax.axvline(0, color=style.SOFT, lw=0.8)
         numbers = "shift", "shift_ci_low", "shift_ci_high"
-        kinds.intervals(ax, panel_rows, names, "run", runs[1:], numbers=numbers)
+        kinds.draw_intervals(ax, panel_rows, names, "run", runs[1:], numbers=numbers)
     p_values = [row["shift_p_holm"] for row in shifted_rows]
     n_significant = sum(p is not None and p <= ALPHA for p in p_values)
     caption = (
         "Shift of each entrant from its rating in the first run, relative to the mean of those "
         "rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt of both runs "
         f"is one observation. {n_significant} of {len(shifted_rows)} shifts are significant (Holm, "
-        "α = .05)." + only_best(names, models)
+        "α = .05)." + describe_cut(names, models)
     )
     heading = "Shift of each rating from the first run"
-    return [plot("rating_shifts", figure, shifted_rows, heading, caption)]
+    return [render_plot("rating_shifts", figure, shifted_rows, heading, caption)]

@@ -24,7 +24,7 @@ from elo_exp.types import (
     VerdictForm,
 )
 
-LEXICAL = "lexical"  # the name of the judge that compares words
+LEXICAL_MODEL = "lexical"  # the name of the judge that compares words
 _CHAT_KEY_FIELDS = (
     "model",
     "structured",
@@ -100,7 +100,7 @@ THINKS, NO_LOGPROBS = "thinks", "no_logprobs"
 
 
 @runtime_checkable
-class WeighsLabels(Judge, Protocol):
+class ProbabilityJudge(Judge, Protocol):
     """A judge that knows how likely it holds each verdict to be."""
 
     verdict: VerdictForm
@@ -117,12 +117,12 @@ def share(judge: Judge, reply: JudgeReply) -> float | None:
     return None if chances is None else chances["A"] + chances["TIE"] / 2.0
 
 
-def reads_shares(judge: Judge) -> TypeGuard[WeighsLabels]:
+def reads_shares(judge: Judge) -> TypeGuard[ProbabilityJudge]:
     """Return whether verdicts are read as shares: judge.verdict=probabilities."""
-    return isinstance(judge, WeighsLabels) and judge.verdict == "probabilities"
+    return isinstance(judge, ProbabilityJudge) and judge.verdict == "probabilities"
 
 
-def likeliest(chances: Mapping[str, float]) -> dict[str, str]:
+def make_likeliest_verdict(chances: Mapping[str, float]) -> dict[str, str]:
     """Return the verdict that is most likely, as a reply says it."""
     return {
         "evidence_a": f"probability {chances['A']:.3f}",
@@ -132,7 +132,7 @@ def likeliest(chances: Mapping[str, float]) -> dict[str, str]:
 
 
 @runtime_checkable
-class Replay(Judge, Protocol):
+class RecordedJudge(Judge, Protocol):
     """A judge that repeats verdicts of others, which are in a file or folder.
 
     May also have `each(settings)`, a static method: of a file with several judges the settings of each, by its name, in place
@@ -147,7 +147,7 @@ class Replay(Judge, Protocol):
 
 
 @runtime_checkable
-class Unchosen(Judge, Protocol):
+class JudgeNotChosen(Judge, Protocol):
     """What stands in the place of a judge until somebody chooses one."""
 
     @property
@@ -155,19 +155,23 @@ class Unchosen(Judge, Protocol):
         """Judges that could be chosen, by the names by which they are."""
 
 
-def is_told(judge: Judge) -> bool:
+def receives_instructions(judge: Judge) -> bool:
     """Whether a judge is shown the header of a rubric: a language model is; words, votes and what is on file are not."""
     is_recorded = hasattr(type(judge), "recorded")  # which, asked of it, reads its file
-    is_asked = not (is_recorded or isinstance(judge, Unchosen))
+    is_asked = not (is_recorded or isinstance(judge, JudgeNotChosen))
     return is_asked and (getattr(judge, "kind", None) or "model") == "model"
 
 
-def roles(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
+def roles_by_dimension(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
     """Return what a judge is told that it is, by dimension; {} of one that is told nothing."""
-    return {r.dimension: r.role for r in rubrics if r.role} if is_told(judge) else {}
+    return (
+        {r.dimension: r.role for r in rubrics if r.role}
+        if receives_instructions(judge)
+        else {}
+    )
 
 
-def as_whom(roles: Iterable[str]) -> str:
+def role_suffix(roles: Iterable[str]) -> str:
     """Say what a judge is told that it is, behind its name: ' as "an expert, impartial evaluator"'; '' where nothing is.
 
     roles  of the rubrics; equal ones are said once
@@ -176,28 +180,28 @@ def as_whom(roles: Iterable[str]) -> str:
     return f" as {' and '.join(quoted_roles)}" if quoted_roles else ""
 
 
-def scope_of(judge: Judge) -> Scope:
+def make_scope(judge: Judge) -> Scope:
     """Return whose verdicts a judge's are: by its name and its field `kind`, or those on file.
 
     One that says no kind is a language model, unless it repeats verdicts of the lexical judge.
     """
     names: Sequence[str] = ()
     source = None
-    if isinstance(judge, Replay):
+    if isinstance(judge, RecordedJudge):
         names, source = judge.recorded, judge.path
-    kind = getattr(judge, "kind", None) or kind_of_recorded(names)
+    kind = getattr(judge, "kind", None) or guess_judge_kind(names)
     return Scope(judge=", ".join(names) or judge.model, kind=kind, source=source)
 
 
-def named_apart(model: str, name: str) -> str:
+def qualified_judge_name(model: str, name: str) -> str:
     """Return how files call one of several judges with one model: this, whose family and kind it has, and its name."""
     return f"{model} ({name})"
 
 
-def kind_of_recorded(names: Sequence[str]) -> JudgeKind:
+def guess_judge_kind(names: Sequence[str]) -> JudgeKind:
     """Return what judges are of whom only names are known."""
     models = {name.partition(" (")[0] for name in names}
-    return "words" if models == {LEXICAL} else "model"
+    return "words" if models == {LEXICAL_MODEL} else "model"
 
 
 @dataclass(kw_only=True)
@@ -312,7 +316,9 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             "content": f"{last_message['content'].rstrip()}\n\n{self.lead}",
         }
         body = self._request_body(
-            [*earlier_messages, question], logprobs=True, top_logprobs=first_token.TOP
+            [*earlier_messages, question],
+            logprobs=True,
+            top_logprobs=first_token.N_TOP_LOGPROBS,
         )
         return {**body, "temperature": 1.0}
 
@@ -321,15 +327,22 @@ class ChatJudge(OpenAiSettings, ApiJudge):
         if not reads_shares(self):
             return completion
         text, reason = completion.text, completion.stop_reason
-        if first_token.thinks(message):
+        if first_token.is_thinking(message):
             reason = THINKS
-        elif not first_token.is_weighed(message):
+        elif not first_token.has_logprobs(message):
             reason = NO_LOGPROBS
         elif reason in ("end_turn", "max_tokens"):  # which one token is
-            reason, chances = "end_turn", first_token.probabilities(message, LABELS)
-            text = json.dumps(likeliest(chances)) if chances else f"no label: {text}"
+            reason, chances = (
+                "end_turn",
+                first_token.name_probabilities(message, LABELS),
+            )
+            text = (
+                json.dumps(make_likeliest_verdict(chances))
+                if chances
+                else f"no label: {text}"
+            )
         return replace(completion, text=text, stop_reason=reason)
 
     def probabilities(self, message: str) -> dict[str, float] | None:
         """Return those of the labels, by the message of a reply; None where they have less than half of all."""
-        return first_token.probabilities(json.loads(message), LABELS)
+        return first_token.name_probabilities(json.loads(message), LABELS)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.gemini import API_VERSION, GeminiSettings
 from elo_exp.judges import BatchingJudge
 from elo_exp.records import JudgeRequest, UserError
@@ -55,7 +55,7 @@ class GeminiJudge(GeminiSettings, BatchingJudge):
                 f"{', '.join(self.models)}. Add another to models in conf/judge/gemini.yaml, with "
                 "its prices."
             )
-        return token_prices(
+        return make_token_prices(
             gemini_model.input,
             gemini_model.output,
             gemini_model.cached_input,

@@ -17,13 +17,13 @@ from typing import Literal
 
 from elo_exp.data.conversations import own_words
 from elo_exp.files import utc_now
-from elo_exp.judges import LEXICAL
-from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
+from elo_exp.judges import LEXICAL_MODEL
+from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, make_fingerprint
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
-VERSION = 1  # part of every cache key: raise it when a signal changes
+SIGNALS_VERSION = 1  # part of every cache key: raise it when a signal changes
 _REPLIES_PER_TRANSACTION = 256
 
 _WORD_PATTERN = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
@@ -69,13 +69,13 @@ class LexicalJudge:
     position_effect: Share
     seed: Integer
 
-    model = LEXICAL
+    model = LEXICAL_MODEL
     key_fields = ("prompt_id",)  # for the draw of the position effect
 
     def cache_key(self) -> CacheKey:
         settings = dataclasses.asdict(self)
         del settings["kind"]  # which changes no verdict
-        return {"judge": "lexical", "version": VERSION, **settings}
+        return {"judge": "lexical", "version": SIGNALS_VERSION, **settings}
 
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
@@ -115,7 +115,7 @@ class LexicalJudge:
             verdict = "TIE"
         # drawn for the comparison, not for the order, so that both orders are affected
         key = [self.seed, comparison.dimension, comparison.prompt_id, sorted(texts)]
-        if int(fingerprint(key)[:8], 16) / 2**32 < self.position_effect:
+        if int(make_fingerprint(key)[:8], 16) / 2**32 < self.position_effect:
             verdict = "A"
         return {
             "score_a": 10 * a,
@@ -156,7 +156,7 @@ def overlap(subject: Comparison | Item, text: str) -> float:
     )
 
 
-def hedging(subject: Comparison | Item, text: str) -> float:
+def hedging_score(subject: Comparison | Item, text: str) -> float:
     """Return how near the response's commitment is to the expected one, by default an answer."""
     degree = 1.0 if _REFUSALS.search(text.lower()) else is_hedged(text) / 2
     return 1.0 - abs(
@@ -167,7 +167,7 @@ def hedging(subject: Comparison | Item, text: str) -> float:
 def specificity(subject: Comparison | Item, text: str) -> float:
     """Return how much content there is on the question's topic, less for each stock phrase."""
     n_stock = len(_STOCK_PHRASES.findall(text.lower()))
-    words = content_words(without_hedges(text))
+    words = content_words(remove_hedges(text))
     n_on_topic = len(words & content_words(subject.prompt_text))
     return (
         len(words) / (len(words) + 15) * n_on_topic / (3 + n_on_topic) * 0.95**n_stock
@@ -197,7 +197,7 @@ def letter_similarity(item: Item, text: str) -> float:
 
 SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {
     "overlap": overlap,
-    "hedging": hedging,
+    "hedging": hedging_score,
     "specificity": specificity,
 }
 
@@ -206,7 +206,7 @@ def is_hedged(text: str) -> bool:
     return _HEDGES.search(text.lower()) is not None
 
 
-def without_hedges(text: str) -> str:
+def remove_hedges(text: str) -> str:
     """Return a text in lower case without its hedges and stock phrases."""
     return _HEDGES.sub(" ", _STOCK_PHRASES.sub(" ", text.lower()))
 

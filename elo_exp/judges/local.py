@@ -17,16 +17,16 @@ import numpy as np
 
 from elo_exp import models
 from elo_exp.files import utc_now
-from elo_exp.judges import LABELS, likeliest
-from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_rounding
-from elo_exp.models.generation import in_batches
+from elo_exp.judges import LABELS, make_likeliest_verdict
+from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_quantised_merge
+from elo_exp.models.generation import run_in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm
 
-VERSION = 1  # part of every cache key: raise it when replies change
-SCORE_LEAD = "SCORE:"  # precedes a score
+REPLIES_VERSION = 1  # part of every cache key: raise it when replies change
+SCORE_PREFIX = "SCORE:"  # precedes a score
 _MAX_SCORE_LABELS = 101
 
 
@@ -47,12 +47,12 @@ class LocalJudge(ModelSettings):
     key_fields = ()
 
     def __post_init__(self) -> None:
-        refuse_rounding(self.adapters, self.load_kwargs)
+        refuse_quantised_merge(self.adapters, self.load_kwargs)
 
     def cache_key(self) -> CacheKey:
         return {
             "judge": "local",
-            "version": VERSION,
+            "version": REPLIES_VERSION,
             "lead": self.lead,
             **self.model_key,
         }
@@ -80,9 +80,9 @@ class LocalJudge(ModelSettings):
             return
         by_key = {request.key: request for request in requests}
         try:
-            lm: CausalLM = models.load(self.weights)
+            lm: CausalLM = models.load_weights(self.weights)
             for scale in dict.fromkeys(request.scale for request in requests):
-                lead = SCORE_LEAD if scale else self.lead
+                lead = SCORE_PREFIX if scale else self.lead
                 labels = Labels(
                     lm, lead, _list_scale_numbers(scale) if scale else LABELS
                 )
@@ -96,14 +96,18 @@ class LocalJudge(ModelSettings):
                     text = f"{len(rows.pop(key))} tokens exceed the judge's context"
                     reason = "model_context_window_exceeded"
                     yield self._make_reply(by_key[key], text=text, stop_reason=reason)
-                for key, logprobs in in_batches(
+                for key, logprobs in run_in_batches(
                     rows,
                     partial(labels.log_probabilities, lm),
                     batch_size=self.batch_size,
                     label=f"judging: {self.model}",
                 ):
                     chances = labels.probabilities(logprobs)
-                    answer = _summarize_score(chances) if scale else likeliest(chances)
+                    answer = (
+                        _summarize_score(chances)
+                        if scale
+                        else make_likeliest_verdict(chances)
+                    )
                     message = {"log_probabilities": logprobs, "probabilities": chances}
                     yield self._make_reply(
                         by_key[key],
@@ -111,7 +115,7 @@ class LocalJudge(ModelSettings):
                         message=canonical_json(message),
                     )
         finally:
-            models.release()
+            models.release_weights()
 
     def _make_reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
         return JudgeReply(

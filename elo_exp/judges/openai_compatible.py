@@ -4,7 +4,7 @@ request."""
 import logging
 from dataclasses import dataclass
 
-from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.judges import ChatJudge
 from elo_exp.types import Dollars
 
@@ -33,7 +33,7 @@ class OpenAiCompatibleJudge(ChatJudge):
             )  # fmt: skip
 
     def prices_of(self, model: str) -> Prices:
-        return token_prices(
+        return make_token_prices(
             self.input_usd_per_million,
             self.output_usd_per_million,
             self.cached_input_usd_per_million,

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
 from elo_exp.analysis.voters import are_judges
-from elo_exp.files import checked, foreign, read_jsonl, sha256, utc_now
+from elo_exp.files import read_jsonl, report_read_errors, sha256, utc_now, validate
 from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Integer, JudgeKind, Share
@@ -248,7 +248,7 @@ class ReplayJudge:
         return self._contents[0]
 
     @cached_property
-    @foreign
+    @report_read_errors
     def _contents(self) -> tuple[dict[tuple[Any, ...], _Answer], tuple[str, ...]]:
         """The answers by query, and the names of those who gave them."""
         answers_by_query: dict[tuple[Any, ...], _Answer] = {}
@@ -285,7 +285,7 @@ class ReplayJudge:
         return answers_by_query, tuple(sorted(judges))
 
     @property
-    @foreign
+    @report_read_errors
     def _judges_and_voters(self) -> tuple[list[str], list[str]]:
         """The names on file of judges of pairs, and those of voters, by first appearance."""
         names, prompts, pairs = dict[Any, int](), dict[Any, int](), dict[Any, int]()
@@ -360,15 +360,15 @@ def _read_row(
     if "judge_score" in row:
         kind = _Score
     elif "cache_key" in row:  # of the original
-        pair = checked(dict[str, Any], row.get("metadata"), f"{location}: metadata")
+        pair = validate(dict[str, Any], row.get("metadata"), f"{location}: metadata")
         rows = [{"dimension": dimension, "pair": pair, **row, **pair}]
     elif "raw" in row:
-        verdicts = checked(list[dict[str, Any]], row["raw"], f"{location}: raw")
+        verdicts = validate(list[dict[str, Any]], row["raw"], f"{location}: raw")
         rows = [{**row, **verdict} for verdict in verdicts]
     else:
         kind = _Battle
     for record in rows:
-        yield from checked(kind, record, location, _EXPECTED_SHAPES).answers()
+        yield from validate(kind, record, location, _EXPECTED_SHAPES).answers()
 
 
 def _dimension_in_name(path: Path) -> str | None:

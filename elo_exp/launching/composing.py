@@ -35,8 +35,14 @@ from omegaconf.resolvers import oc
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from elo_exp.console import WITH_PASSWORD
-from elo_exp.experiments import Experiment, ReadsFiles, input_files, labels, parts_of
+from elo_exp.console import URL_PASSWORD_PATTERN
+from elo_exp.experiments import (
+    Experiment,
+    HasInputFiles,
+    input_files,
+    list_parts,
+    make_tracker_labels,
+)
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
@@ -208,7 +214,7 @@ class Job:
         with_parts  also for those of parts, such as models, which may be on other machines
         """
         experiment = self.experiment
-        files = experiment.input_files if isinstance(experiment, ReadsFiles) else {}
+        files = experiment.input_files if isinstance(experiment, HasInputFiles) else {}
         for role, path in (input_files(experiment) if with_parts else files).items():
             if not path.exists():
                 raise UserError(
@@ -221,7 +227,7 @@ class Job:
         if hasattr(self.experiment, "check_files"):
             self.experiment.check_files()
         for where, part in [
-            *parts_of(self.experiment).items(),
+            *list_parts(self.experiment).items(),
             ("tracker", self.settings.tracker),
         ]:
             if hasattr(part, "check"):
@@ -364,7 +370,7 @@ def _map_leaves(node: Any, change: Callable[[Any], Any]) -> Any:
 
 def _refuse_passwords(node: Any, where: str = "") -> None:
     """Raise UserError for a URL with a password: settings are written to files, and sent to trackers."""
-    if isinstance(node, str) and WITH_PASSWORD.search(node):
+    if isinstance(node, str) and URL_PASSWORD_PATTERN.search(node):
         is_store = node.startswith("postgres")
         secret = (
             "it is read from PGPASSWORD or ~/.pgpass"
@@ -469,7 +475,7 @@ def describe_job(
     given  words of the command
     name   of the run in trackers; group is that of its sweep
     """
-    run_labels = labels(job.experiment)
+    run_labels = make_tracker_labels(job.experiment)
     tags = {
         "mode": job.config.get("mode", {}).get("name"),
         "judge": run_labels.get("judge_model"),

@@ -13,11 +13,11 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from elo_exp.console import shortened
+from elo_exp.console import shorten_lines
 from elo_exp.files import errno_advice
 from elo_exp.launching.composing import compose, parse_config_dirs, suggest
 from elo_exp.launching.shorthand import override_key
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 from elo_exp.paths import CONF
 from elo_exp.records import UserError
 
@@ -45,7 +45,7 @@ def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | 
     words  of the command, by which an error of Hydra's is told in the user's terms
     """
     line = _format_line(error, words)
-    return None if line is None else shortened(masked(line))
+    return None if line is None else shorten_lines(mask_text(line))
 
 
 def _format_line(error: BaseException, words: Sequence[str]) -> str | None:

@@ -24,19 +24,19 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import interrupts
-from elo_exp.console import LineFormatter, show
+from elo_exp.console import LineFormatter, print_lines
 from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
-from elo_exp.masking import current_mask, masked
+from elo_exp.masking import current_mask, mask_text
 from elo_exp.models import checkpoints
-from elo_exp.records import UserError, fingerprint
-from elo_exp.runs.manifest import environment, input_hashes, run_id
-from elo_exp.runs.reading import OF_RATINGS, manifest_if_any, sweep_jobs
+from elo_exp.records import UserError, make_fingerprint
+from elo_exp.runs.manifest import fingerprint_environment, input_hashes, run_id
+from elo_exp.runs.reading import RATING_EXPERIMENTS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
-from elo_exp.trackers import Project, RunInfo, Tracker, tracking
+from elo_exp.trackers import Project, RunInfo, Tracker, track_run
 from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Checks(Callback):
             opening = open_run(job, run_dir, overrides)
             prepared_run = command.resources.enter_context(opening)
             if (text := prepared_run.dry_run()) is not None:
-                show(text)
+                print_lines(text)
                 sys.exit(0)
             command.prepared_run = prepared_run
 
@@ -133,11 +133,11 @@ class Checks(Callback):
             swept=tuple(str(key).lstrip("+") for key in keys),
         )
         write_sweep(folder, sweep)
-        processes.export_lifeline()
+        processes.set_lifeline()
         if not any(
             name in config.hydra.launcher._target_ for name in _UNAWAITED_LAUNCHERS
         ):
-            waiting = interrupts.waiting_for_jobs(folder / ".stop")
+            waiting = interrupts.wait_for_jobs(folder / ".stop")
             command.resources.enter_context(waiting)
 
 
@@ -162,12 +162,12 @@ def _show_plans(jobs: Sequence[Job], overrides_by_job: Sequence[Sequence[str]]) 
     """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
     _set_up_logging()
     for number, (job, overrides) in enumerate(zip(jobs, overrides_by_job, strict=True)):
-        show(f"job {number}: {' '.join(overrides)}")
+        print_lines(f"job {number}: {' '.join(overrides)}")
         with (
             exit_on_mistakes(f"job {number}: "),
             open_run(job, Path(), overrides) as prepared_run,
         ):
-            show(prepared_run.dry_run())
+            print_lines(prepared_run.dry_run())
 
 
 def _check_before_the_queue(
@@ -299,17 +299,17 @@ def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
     except BrokenPipeError:  # of whoever reads our output
         raise
     except NothingToPlanError as error:
-        show(f"plan: {error}")
+        print_lines(f"plan: {error}")
         sys.exit(0)
     except Exception as error:
         if is_early and "HydraConfig was not set" in str(error):
             return
         if (line := format_user_error(error, sys.argv[1:])) is None:
-            show(traceback.format_exc(), is_error=True)  # ours
+            print_lines(traceback.format_exc(), is_error=True)  # ours
             sys.exit(1)
         if "hydra.verbose=true" in sys.argv:  # where it was raised, and by what
-            show(traceback.format_exc(), is_error=True)
-        show(f"elo_exp: {where}{line}", is_error=True)
+            print_lines(traceback.format_exc(), is_error=True)
+        print_lines(f"elo_exp: {where}{line}", is_error=True)
         sys.exit(2)
 
 
@@ -323,17 +323,17 @@ def summarize() -> int:
         return 0
     from elo_exp.report import sweep_report  # most commands end without a sweep
 
-    if not (written := sweep_report.write(folder)):
+    if not (written := sweep_report.write_sweep_report(folder)):
         return 0
     text, config, metrics = written
     is_whole = metrics["sweep/finished"] == metrics["sweep/jobs"]
-    show("", text)
+    print_lines("", text)
     if not is_whole:
         words = [
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
         ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
-        show(f"To run what did not finish: python -m elo_exp {again}")
+        print_lines(f"To run what did not finish: python -m elo_exp {again}")
     sweep, tracked_at = sweep_if_any(folder), None
     if command.sweep_tracker is not None and config and sweep:
         info = RunInfo(  # one more run in the group of the jobs
@@ -345,9 +345,9 @@ def summarize() -> int:
             tags=(*_list_tags(folder), "sweep"),
             jobs=tuple(_list_ended_jobs(folder)),
             # one run, however often the sweep goes on
-            id=f"sweep-{fingerprint(sweep.group)[:12]}",
+            id=f"sweep-{make_fingerprint(sweep.group)[:12]}",
         )
-        with tracking(command.sweep_tracker, info) as tracked:
+        with track_run(command.sweep_tracker, info) as tracked:
             tracked.log(metrics)
             tracked.notes = text.strip().partition("\n")[0]
         tracked_at = tracked.where
@@ -359,7 +359,7 @@ def summarize() -> int:
         if tracked_at
         else None,
     }
-    show("", *format_labelled_lines(places))
+    print_lines("", *format_labelled_lines(places))
     if is_whole:
         return 0
     errors = {str(manifest_if_any(job).get("error")) for job in sweep_jobs(folder)}
@@ -370,7 +370,7 @@ def summarize() -> int:
 def _format_dashboard_command(folder: Path, tracker: Tracker | None) -> str | None:
     """Return the command that saves the dashboard of a sweep; None where there can be none."""
     kinds = {manifest_if_any(job).get("experiment") for job in sweep_jobs(folder)}
-    if not isinstance(tracker, Project) or not kinds <= {*OF_RATINGS}:
+    if not isinstance(tracker, Project) or not kinds <= {*RATING_EXPERIMENTS}:
         return None
     setting = shlex.quote(f"runs=[{folder}]")
     return f"python -m elo_exp experiment=dashboard {setting}  (needs a key)"
@@ -411,13 +411,15 @@ def read_finished_headline(info: RunInfo) -> float | None:
     is_same = (
         {**manifest.get("config", {}), "resume": info.config["resume"]}
         == json.loads(json.dumps(info.config))
-        and manifest.get("environment", {}) == environment(info.config)
+        and manifest.get("environment", {}) == fingerprint_environment(info.config)
         and manifest.get("versions", {}).get("elo_exp") == __version__
         and input_hashes(manifest.get("input_paths", {}))
         == manifest.get("input_hashes")
         and all(Path(path).is_file() for paths in hashes for path in paths)
         and all(
-            checkpoints.hashes(list(map(Path, paths)), Path(info.config["cache_dir"]))
+            checkpoints.hash_files(
+                list(map(Path, paths)), Path(info.config["cache_dir"])
+            )
             == paths
             for paths in hashes
         )
@@ -432,7 +434,7 @@ def note_failure(
     run_dir: Path, overrides: tuple[str, ...], error: BaseException
 ) -> None:
     """Write the error of a failed job into its manifest; the other jobs go on."""
-    text = masked(f"{type(error).__name__}: {error}")
+    text = mask_text(f"{type(error).__name__}: {error}")
     is_ours = isinstance(error, Exception) and format_user_error(error) is None
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None

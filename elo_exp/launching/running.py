@@ -11,30 +11,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp.api.jobs import say_spent
-from elo_exp.arrays import known
+from elo_exp.api.jobs import describe_spending
+from elo_exp.arrays import none_if_nan
 from elo_exp.experiments import (
     Context,
     Report,
+    describe_judge,
     input_files,
     judge_folder,
-    judged_as,
     recorded_answers,
     weight_files,
 )
 from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.launching import composing
 from elo_exp.launching.sweep_objective import choose_objective
-from elo_exp.masking import masked
-from elo_exp.progress import listening
+from elo_exp.masking import mask_text
+from elo_exp.progress import listen
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
-from elo_exp.runs.lineage import files_of_run
-from elo_exp.runs.manifest import claim, count_lost, name_files, run_manifest
+from elo_exp.runs.lineage import collect_files
+from elo_exp.runs.manifest import (
+    claim_run_id,
+    count_answers_ever,
+    record_files,
+    run_manifest,
+)
 from elo_exp.runs.reading import manifest_if_any, read_manifest
 from elo_exp.store.caps import Account
 from elo_exp.store.usage import Usage
-from elo_exp.trackers import RunInfo, leaving, tracking
+from elo_exp.trackers import RunInfo, describe_uploaded_texts, track_run
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +63,8 @@ class PreparedRun:
         text = job.experiment.dry_run(context)
         if text and is_plan:
             for full in context.store.spent():
-                text += f"\n  {full.setting}: {say_spent(full)}."
-            if note := leaving(job.settings.tracker):
+                text += f"\n  {full.setting}: {describe_spending(full)}."
+            if note := describe_uploaded_texts(job.settings.tracker):
                 text += f"\n{'tracked':<14}online {note}"
         # a mistake in the settings comes first, and then a missing file
         if text is None:
@@ -79,7 +84,7 @@ class PreparedRun:
             logger.info("%s: %s", settings.name, opening)
         info = dataclasses.replace(
             info,
-            id=claim(info.run_dir, info.config),
+            id=claim_run_id(info.run_dir, info.config),
             holds_weights=bool(weight_files(experiment)),
         )
         context.store.account = Account(
@@ -88,7 +93,7 @@ class PreparedRun:
             folder=info.id.partition("-")[0],
             command=_format_resume_command(info),
         )
-        with tracking(settings.tracker, info) as tracked:
+        with track_run(settings.tracker, info) as tracked:
             started = time.monotonic()
 
             def log_progress() -> None:
@@ -97,8 +102,8 @@ class PreparedRun:
 
             files, weights = input_files(experiment), weight_files(experiment)
             with run_manifest(info, usage, files, weights, context.store) as manifest:
-                manifest.update(judged_as(experiment))
-                with listening(log_progress):
+                manifest.update(describe_judge(experiment))
+                with listen(log_progress):
                     report = experiment.run(context)
                 results = {**report.metrics, **_measure_spend(usage, started)}
                 name, value = choose_objective(
@@ -110,7 +115,7 @@ class PreparedRun:
                 report = dataclasses.replace(report, headline=value, headline_is=name)
                 manifest |= {
                     **report.facts,
-                    "headline": known(value),
+                    "headline": none_if_nan(value),
                     "headline_is": name,
                 }
                 plots = report.figures() if draws else []
@@ -124,7 +129,7 @@ class PreparedRun:
                     page = report.page(info.run_dir.name, manifest, plots)
                     written.append(write_whole(info.run_dir / "report.html", page))
                 written += _write_judge_folders(report, info, manifest)
-                name_files(manifest, info.run_dir, written)
+                record_files(manifest, info.run_dir, written)
             log_progress()
             for n_perms, means in report.traces.items():
                 tracked.log(means, ("n_perms", n_perms), is_charted=True)
@@ -143,7 +148,7 @@ class PreparedRun:
                     **figures,
                 }
             )
-            for files_to_log in files_of_run(
+            for files_to_log in collect_files(
                 info,
                 manifest,
                 written,
@@ -179,7 +184,7 @@ def open_run(
 def _warn_of_lost_answers(context: Context) -> None:
     """Warn if the store has gone back to an earlier state, before anything is paid for again."""
     store = context.store
-    n_before, n_now = count_lost(context.run_dir, store)
+    n_before, n_now = count_answers_ever(context.run_dir, store)
     if n_before <= n_now or store.has_gone_back:
         return
     store.has_gone_back = True
@@ -208,7 +213,7 @@ def _write_judge_folders(
             **manifest,
             **judge_report.facts,
             "token": None,  # no tracker knows it
-            "headline": known(judge_report.headline),
+            "headline": none_if_nan(judge_report.headline),
             "headline_is": judge_report.headline_is,
             "config": config,
             "usage": None,
@@ -249,12 +254,14 @@ def _write_notes(report: Report, info: RunInfo) -> str:
         for subject, text in sentence_by_subject.items()
     ]
     first_line = report.text.strip().partition("\n")[0].strip()
-    return "\n".join([*map(masked, sentences or [first_line]), _format_command(info)])
+    return "\n".join(
+        [*map(mask_text, sentences or [first_line]), _format_command(info)]
+    )
 
 
 def _format_command(info: RunInfo, *more: str) -> str:
     words = ["python", "-m", "elo_exp", *info.overrides, *more]
-    return shlex.join(map(masked, words))
+    return shlex.join(map(mask_text, words))
 
 
 def _format_resume_command(info: RunInfo) -> str:
@@ -273,7 +280,7 @@ def draw_later(report: Report, run_dir: Path) -> list[Plot]:
     if report.page is not None:
         page = report.page(run_dir.name, content, plots)
         write_whole(run_dir / "report.html", page)
-    name_files(content, run_dir, written)
+    record_files(content, run_dir, written)
     write_json(run_dir / "manifest.json", content)
     return plots
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from elo_exp.data.kinds import Kind, kinds
+from elo_exp.data.kinds import Kind, recognise_kinds
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
@@ -320,7 +320,7 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
             f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
             "it is for, NAME=FILE; --help lists them."
         )
-    kinds_by_file = {file: kinds(Path(file)) for file in files}
+    kinds_by_file = {file: recognise_kinds(Path(file)) for file in files}
     listed = f"[{','.join(map(quote_value, files))}]"
     is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
     if not is_rated and _are_answers(kinds_by_file, experiment, keys):

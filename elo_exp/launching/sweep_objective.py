@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
-from elo_exp.experiments import Experiment, NamesNumbers, Report
+from elo_exp.experiments import DeclaresMetrics, Experiment, Report
 from elo_exp.records import UserError
 from elo_exp.trackers import Value
 
@@ -19,7 +19,7 @@ _EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 def check_name(name: str | None, experiment: Experiment) -> None:
     """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
-    if name is None or not isinstance(experiment, NamesNumbers):
+    if name is None or not isinstance(experiment, DeclaresMetrics):
         return
     table, _, path = name.partition("/")
     middle, _, last = path.rpartition("/")

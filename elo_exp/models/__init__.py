@@ -15,18 +15,18 @@ TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer,
 _loaded_models: dict[Any, Any] = {}
 
 
-def load(weights: Any) -> Any:
+def load_weights(weights: Any) -> Any:
     """Load a model in place of the one that is loaded; equal weights are not loaded again.
 
     weights  hashable, with a method `load`, such as a Checkpoint
     """
     if weights not in _loaded_models:
-        release()
+        release_weights()
         _loaded_models[weights] = weights.load()
     return _loaded_models[weights]
 
 
-def release() -> None:
+def release_weights() -> None:
     """Drop the loaded model, if there is one, and free the accelerator's memory."""
     if _loaded_models:  # to look for garbage takes as long as a small run
         _loaded_models.clear()
@@ -51,12 +51,12 @@ def require_packages(model: str, *packages: str, extra: str) -> None:
         )
 
 
-def first_line(error: Exception) -> str:
+def first_error_line(error: Exception) -> str:
     """Return the first line of a library's message, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def check_variables(template: str, variables: Mapping[str, Any]) -> None:
+def check_template_variables(template: str, variables: Mapping[str, Any]) -> None:
     """Raise ValueError for a variable that a chat template never reads."""
     from jinja2 import Environment, meta
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from elo_exp.files import read_text, sha256, write_json
 from elo_exp.models import (
     TokenRows,
-    check_variables,
-    first_line,
+    check_template_variables,
+    first_error_line,
     require_packages,
     tiny,
 )
@@ -134,7 +134,7 @@ class TemplateSettings:
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise UserError(
-                f"{lm.name}: its chat template cannot take these messages ({first_line(error)}). "
+                f"{lm.name}: its chat template cannot take these messages ({first_error_line(error)}). "
                 f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
                 "send the prompt as it is, or leave system_prompt and chat_template_kwargs out."
             ) from None
@@ -171,7 +171,12 @@ class ModelSettings(TemplateSettings):
         """The files that are loaded from folders; none of a hub name."""
         names = (self.model, *getattr(self, "adapters", ()))
         folders = [Path(split_revision(name)[0]).expanduser() for name in names]
-        return [p for folder in folders if folder.is_dir() for p in loaded_from(folder)]
+        return [
+            p
+            for folder in folders
+            if folder.is_dir()
+            for p in list_loaded_files(folder)
+        ]
 
     @cached_property
     def weights(self) -> Checkpoint:
@@ -180,7 +185,7 @@ class ModelSettings(TemplateSettings):
         What is loaded is then what was identified, even if a branch moves on meanwhile. Asks the
         hub, or in its offline mode its cache. Raises UserError for what is in neither.
         """
-        name = tiny.build(self.model, Path(self.cache_dir))
+        name = tiny.build_tiny_model(self.model, Path(self.cache_dir))
         model, revision = _pin(name, self.revision, "config.json")
         adapters = map(split_revision, getattr(self, "adapters", ()))
         return Checkpoint(
@@ -222,7 +227,7 @@ class ModelSettings(TemplateSettings):
             if commit:
                 keys.append({"hub": source, "commit": commit})
                 continue
-            digests = hashes(loaded_from(Path(source)), Path(self.cache_dir))
+            digests = hash_files(list_loaded_files(Path(source)), Path(self.cache_dir))
             keys.append({"files": {Path(p).name: digests[p] for p in digests}})
         return {
             "model": keys[0],
@@ -232,7 +237,9 @@ class ModelSettings(TemplateSettings):
         }
 
 
-def refuse_rounding(adapters: Sequence[str], load_kwargs: Mapping[str, Any]) -> None:
+def refuse_quantised_merge(
+    adapters: Sequence[str], load_kwargs: Mapping[str, Any]
+) -> None:
     """Raise UserError for adapters that would be merged into a quantised model."""
     if adapters and "quantization_config" in load_kwargs:
         raise UserError(
@@ -249,7 +256,7 @@ def split_revision(adapter: str) -> tuple[str, str | None]:
     return name, revision
 
 
-def loaded_from(folder: Path) -> list[Path]:
+def list_loaded_files(folder: Path) -> list[Path]:
     """Return the files that loading reads; of weights in both formats, safetensors."""
     paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
     is_safe = any(path.suffix == ".safetensors" for path in paths)
@@ -259,7 +266,7 @@ def loaded_from(folder: Path) -> list[Path]:
     ]
 
 
-def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
+def hash_files(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     """Return the SHA-256 of each file by its path. Raises OSError for one that is absent.
 
     `cache_dir` caches those of large files by path, size and time of change.
@@ -314,7 +321,7 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
         reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        default_reason = f"cannot be found on the hub ({first_line(error)})."
+        default_reason = f"cannot be found on the hub ({first_error_line(error)})."
         reason = next(
             (_HUB_ERROR_REASONS[k] for k in kinds if k in _HUB_ERROR_REASONS),
             default_reason,
@@ -395,7 +402,7 @@ class Checkpoint:
             "trust_remote_code": self.trust_remote_code,
             "local_files_only": local_files_only,
         }
-        with library_errors(name):
+        with convert_library_errors(name):
             tokenizer = AutoTokenizer.from_pretrained(
                 name, padding_side="left", **source
             )
@@ -427,7 +434,7 @@ class Checkpoint:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         for adapter, revision in self.adapters:
-            with library_errors(adapter), warnings.catch_warnings():
+            with convert_library_errors(adapter), warnings.catch_warnings():
                 # a name that peft reads and transformers is about to drop
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is dep")
                 for fault in ("Found missing adapter keys", "Merge lora module to"):
@@ -507,7 +514,7 @@ class CausalLM:
         Raises ValueError, TypeError or TemplateError where there is none, or one that cannot take
         them.
         """
-        check_variables(self.tokenizer.get_chat_template(template), variables)
+        check_template_variables(self.tokenizer.get_chat_template(template), variables)
         encoding = self.tokenizer.apply_chat_template(
             messages,
             chat_template=template,
@@ -553,7 +560,7 @@ class CausalLM:
         ids, mask = self.padded(rows)
         options = {
             "attention_mask": mask,
-            "position_ids": positions_of(mask),
+            "position_ids": mask_positions(mask),
             "logits_to_keep": n,
             "use_cache": False,
         }
@@ -564,7 +571,7 @@ class CausalLM:
         return logits
 
 
-def positions_of(mask: Tensor) -> Tensor:
+def mask_positions(mask: Tensor) -> Tensor:
     """Return the positions (row, position) of tokens by their mask, 0 where they are padding."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -576,7 +583,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def library_errors(name: str) -> Iterator[None]:
+def convert_library_errors(name: str) -> Iterator[None]:
     """Turn whatever the libraries raise while they load into one line."""
     try:
         yield
@@ -592,5 +599,5 @@ def library_errors(name: str) -> Iterator[None]:
                 "this machine."
             )
         else:
-            reason = f"cannot be loaded ({first_line(error)})."
+            reason = f"cannot be loaded ({first_error_line(error)})."
         raise UserError(f"{name}: {reason}") from error

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class GeneratedAnswer:
     """Generated tokens, the end token included.
 
     ended          by an end token, not by the limit
@@ -47,7 +47,7 @@ def prompt_seed(prompt: Prompt) -> int:
     return int(digest, 16) % 2**32
 
 
-def in_batches(
+def run_in_batches(
     rows: Mapping[N, Sequence[int]],
     work: Callable[[Mapping[N, Sequence[int]]], Sequence[R]],
     *,
@@ -62,7 +62,7 @@ def in_batches(
     remaining_names = sorted(rows, key=lambda name: -len(rows[name]))
     while remaining_names:
         batch, results = remaining_names[:batch_size], None
-        with too_small(label):
+        with convert_memory_errors(label):
             try:
                 results = work({name: rows[name] for name in batch})
             except RuntimeError as error:
@@ -79,7 +79,7 @@ def in_batches(
 
 
 @contextmanager
-def too_small(label: str) -> Iterator[None]:
+def convert_memory_errors(label: str) -> Iterator[None]:
     """Raise UserError where memory is too small for a single prompt."""
     try:
         yield
@@ -92,14 +92,14 @@ def too_small(label: str) -> Iterator[None]:
         ) from None
 
 
-def answer(
+def generate_answers(
     lm: CausalLM,
     prompts: Mapping[Prompt, Sequence[int]],
     *,
     temperature: float | None,
     top_p: float,
     max_new_tokens: int,
-) -> list[Answer]:
+) -> list[GeneratedAnswer]:
     """Answer prompts (with their token ids) together.
 
     temperature  divides the logits before sampling; None takes the likeliest token
@@ -125,7 +125,9 @@ def answer(
             step=len(logprobs),
             device=scores.device,
         )
-        tokens = races.winners(noise.to(probabilities), probabilities, top_p)[:, None]
+        tokens = races.race_winners(noise.to(probabilities), probabilities, top_p)[
+            :, None
+        ]
         logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
@@ -142,7 +144,7 @@ def answer(
         ends = [index for index, token in enumerate(row) if token in lm.end_ids]
         n = ends[0] + 1 if ends else len(row)  # padding follows
         answers.append(
-            Answer(
+            GeneratedAnswer(
                 token_ids=row[:n],
                 ended=bool(ends),
                 total_logprob=math.fsum(token_logprobs[i][:n])

@@ -41,7 +41,7 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from elo_exp.models import races
-from elo_exp.models.checkpoints import positions_of
+from elo_exp.models.checkpoints import mask_positions
 from elo_exp.records import UserError
 
 # OLMo's names of the projections, and those of transformers.
@@ -49,7 +49,7 @@ PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 # A buffer grows by so many
 _ROOM_TOKENS = 64
-GAMMA = 4  # drafts of the original's rounds, which `n_rounds` counts
+DRAFTS_PER_ROUND = 4  # drafts of the original's rounds, which `n_rounds` counts
 DIAGNOSTICS = (
     "entropy_nats", "margin", "stability_radius", "plurality_lead",  # by token
     "rejected_at", "suppression_score", "validity_radius",  # by rejected draft
@@ -68,7 +68,7 @@ class Geometry(NamedTuple):
 Update = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 
-class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
+class KeyValueBuffer(DynamicLayer):  # type: ignore[no-untyped-call]
     """The keys and values (batch, heads, room for tokens, size) of one layer.
 
     The cache of transformers copies all of them at every token, which takes as long as reading the
@@ -103,10 +103,10 @@ class Buffer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 def new_caches() -> list[Cache]:
     """Return empty caches of the trunk and of the heads."""
-    return [Cache(layer_class_to_replicate=Buffer) for _ in range(2)]
+    return [Cache(layer_class_to_replicate=KeyValueBuffer) for _ in range(2)]
 
 
-def cache_name(model: Any) -> str:
+def cache_argument(model: Any) -> str:
     """Return what a model calls its cache: transformers renames the argument, one family at a time."""
     arguments = inspect.signature(model.forward).parameters
     return "cache" if "cache" in arguments else "past_key_values"
@@ -165,12 +165,12 @@ class MultiHead:
         Returns, at the last position, the heads' states before the final norm (H, P, d) and their
         float32 logits (H, P, V) on logits_device.
         """
-        positions = positions_of(mask)[:, -ids.shape[1] :]
+        positions = mask_positions(mask)[:, -ids.shape[1] :]
         states = self._trunk(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            **{cache_name(self._trunk): caches[0]},
+            **{cache_argument(self._trunk): caches[0]},
         ).last_hidden_state.clone()
         states[:, -1] += state_offset
         n, self._heads = len(heads), heads.flatten().to(self._device)
@@ -179,7 +179,7 @@ class MultiHead:
             attention_mask=mask.repeat(n, 1),
             position_ids=positions.repeat(n, 1),
             logits_to_keep=1,
-            **{cache_name(self._top): caches[1]},
+            **{cache_argument(self._top): caches[1]},
         ).logits[:, -1]
         return (
             self._states[:, -1].unflatten(0, (n, -1)),
@@ -216,7 +216,7 @@ class MultiHead:
         ids = torch.arange(n, device=self._device).repeat(2, 1)
         mask = torch.ones_like(ids)
         mask[1, :4] = 0
-        positions = positions_of(mask)
+        positions = mask_positions(mask)
         output = model(input_ids=ids, attention_mask=mask, position_ids=positions)
         expected = output.logits[:, -1].float().to(self.logits_device)
         head, caches = torch.tensor([[0]]), new_caches()
@@ -226,7 +226,7 @@ class MultiHead:
             raise _build_unsuitable_error(model)
 
 
-def geometry(model: Any, depth: int) -> Geometry:
+def measure_geometry(model: Any, depth: int) -> Geometry:
     """Return the sizes of the updates of a model's heads. Raises UserError where it has none."""
     layers = getattr(model.get_decoder(), "layers", [None])
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or []
@@ -291,7 +291,7 @@ class Sampling:
 
 
 @dataclass(kw_only=True)
-class Decoded:
+class DecodedAnswer:
     """An answer's tokens, and the jury's diagnostics of them.
 
     ended        by one of the end tokens, not by its length
@@ -322,7 +322,7 @@ class Decoded:
         n_rounds = n_left = 0
         for accepted in self.accepted:
             if not n_left:
-                n_rounds, n_left = n_rounds + 1, GAMMA
+                n_rounds, n_left = n_rounds + 1, DRAFTS_PER_ROUND
             n_left = n_left - 1 if accepted else 0
         return n_rounds
 
@@ -344,7 +344,7 @@ class Step(NamedTuple):
     accepted: Tensor | None
     target: Tensor
 
-    def diagnose(self, answers: Sequence[Decoded]) -> None:
+    def diagnose(self, answers: Sequence[DecodedAnswer]) -> None:
         """Add the jury's diagnostics of the next tokens, before these are added."""
         entropy = torch.special.entr(self.target).sum(-1).tolist()
         top = self.target.topk(2, dim=-1).values
@@ -356,8 +356,10 @@ class Step(NamedTuple):
             token_diagnostics: dict[str, float] = {
                 "entropy_nats": entropy[i],
                 "margin": margin[i],
-                "stability_radius": lead(votes[i], tokens[i]),
-                "plurality_lead": lead(votes[i], max(votes[i], key=votes[i].count)),
+                "stability_radius": vote_stability(votes[i], tokens[i]),
+                "plurality_lead": vote_stability(
+                    votes[i], max(votes[i], key=votes[i].count)
+                ),
             }
             if self.accepted is not None:
                 answer.accepted.append(bool(self.accepted[i]))
@@ -400,7 +402,7 @@ def step(
         if sampling.temperature is None:
             return weights.argmax(-1)
         n = weights.shape[-1]
-        return races.winners(
+        return races.race_winners(
             races.exponentials(row_seeds, n, draw=draw, **numbers), weights
         )
 
@@ -442,7 +444,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     return excess.where(excess.any(dim=-1, keepdim=True), p)
 
 
-def lead(votes: Sequence[int], token: int) -> int:
+def vote_stability(votes: Sequence[int], token: int) -> int:
     """Return how many votes may change without another token overtaking this one.
 
     That is half its lead, rounded down. Each head of the jury votes for its likeliest token.
@@ -474,7 +476,7 @@ def decode(
     drafters: Sequence[int],
     seeds: Sequence[int],
     sampling: Sampling,
-) -> list[Decoded]:
+) -> list[DecodedAnswer]:
     """Answer prompts together. An answer depends on its prompt, drafter and seed alone.
 
     ids, mask  (P, T) prompts, padded on the left
@@ -482,7 +484,7 @@ def decode(
     drafters   head of each prompt
     seeds      of the noise of each prompt
     """
-    answers = [Decoded() for _ in drafters]
+    answers = [DecodedAnswer() for _ in drafters]
     unfinished_answers = list(answers)  # without those that have ended
     is_draft_only = sampling.decode == "draft"
     drafter = torch.tensor(drafters, device=model.logits_device)

@@ -99,7 +99,7 @@ def exponentials(
     return -(-uniforms(seeds, n, draw=draw, step=step, device=device)).log1p()
 
 
-def winners(noise: Tensor, probabilities: Tensor, top_p: float = 1.0) -> Tensor:
+def race_winners(noise: Tensor, probabilities: Tensor, top_p: float = 1.0) -> Tensor:
     """Return the token (row,) that wins each race, within the nucleus.
 
     noise          (row, vocabulary) exponential, above 0

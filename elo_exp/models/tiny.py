@@ -14,10 +14,10 @@ import numpy as np
 from elo_exp.files import read_jsonl, sha256
 from elo_exp.models import require_packages
 from elo_exp.paths import HOME
-from elo_exp.records import UserError, fingerprint
+from elo_exp.records import UserError, make_fingerprint
 
-VERSION = 2  # part of the folder's name: raise it when what is built changes
-PREFIX = "tiny-random/"
+BUILD_VERSION = 2  # part of the folder's name: raise it when what is built changes
+TINY_PREFIX = "tiny-random/"
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
@@ -28,20 +28,20 @@ _SPECIAL_TOKENS = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|
 logger = logging.getLogger(__name__)
 
 
-def build(name: str, cache_dir: Path) -> str:
+def build_tiny_model(name: str, cache_dir: Path) -> str:
     """Build the model tiny-random/SEED in a folder of `cache_dir`, once; return any other name as
     it is.
 
     Raises UserError for a seed that is no number, and where torch is not installed.
     """
-    if not name.startswith(PREFIX):
+    if not name.startswith(TINY_PREFIX):
         return name
-    seed = name.removeprefix(PREFIX)
+    seed = name.removeprefix(TINY_PREFIX)
     if not seed.isdecimal():
         raise UserError(
-            f"model: found {name!r}. Expected {PREFIX} and a whole number, its seed."
+            f"model: found {name!r}. Expected {TINY_PREFIX} and a whole number, its seed."
         )
-    key = fingerprint([VERSION, sha256(_BANK_PATH), int(seed)])
+    key = make_fingerprint([BUILD_VERSION, sha256(_BANK_PATH), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]
     if folder.is_dir():
         return str(folder)
@@ -49,7 +49,7 @@ def build(name: str, cache_dir: Path) -> str:
     logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        built_folder = save(
+        built_folder = save_random_model(
             Path(temporary) / "made",
             "llama",
             seed=int(seed),
@@ -67,7 +67,7 @@ def build(name: str, cache_dir: Path) -> str:
     return str(folder)
 
 
-def save(
+def save_random_model(
     folder: Path,
     kind: str,
     *,
@@ -114,11 +114,11 @@ def save(
                 values = (rng.random(tuple(weights.shape)) - 0.5) * width
                 weights.copy_(torch.from_numpy(values))
     model.save_pretrained(folder)
-    tokenizer(chat_template, vocabulary=vocabulary).save_pretrained(folder)
+    train_tokenizer(chat_template, vocabulary=vocabulary).save_pretrained(folder)
     return folder
 
 
-def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
+def train_tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
     """Return a byte-level BPE tokenizer, trained on the questions of the bank."""
     from tokenizers import ByteLevelBPETokenizer, Tokenizer
     from transformers import PreTrainedTokenizerFast

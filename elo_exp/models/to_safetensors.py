@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.models import first_line
+from elo_exp.models import first_error_line
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _load_tensors(path: Path) -> Mapping[str, "Tensor"]:
         ) from None
     except Exception as error:
         raise UserError(
-            f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
+            f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
         ) from None
     return tensors
 

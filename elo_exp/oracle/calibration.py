@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from elo_exp.arrays import Array, Index
-from elo_exp.oracle.data import MIN_LABELS, N_FOLDS, Rows
+from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, N_PROMPT_FOLDS, Rows
 from elo_exp.records import UserError
 
 _MAX_BACKFIT_STEPS = 100
@@ -22,7 +22,7 @@ _RELATIVE_ROUNDING = 1e-15
 _MAX_EPSILON = 250.0
 
 
-def by_score(rows: Rows) -> Array:
+def get_score(rows: Rows) -> Array:
     return rows.score
 
 
@@ -35,7 +35,7 @@ class Curve:
     knot_block: Index  # (k,) pooled block of each knot
     block: Index  # (m,) pooled block of each observation
     share: Array  # (m,) weight of each observation in its block
-    index: Callable[[Rows], Array] = by_score  # the place of a row
+    index: Callable[[Rows], Array] = get_score  # the place of a row
 
     def __call__(self, x: Array) -> Array:
         return np.interp(x, self.knots, self.levels)
@@ -78,7 +78,7 @@ class CrossFit:
     rows: Rows  # (m,) that the curves were fitted to
     curves: tuple[tuple[int, Curve], ...]
 
-    def __call__(self, rows: Rows) -> Reading:
+    def __call__(self, rows: Rows) -> CurveValues:
         """Evaluate each row by the curves that were fitted without its prompt."""
         start, parts = 0, []
         for fold, curve in self.curves:
@@ -94,12 +94,12 @@ class CrossFit:
         value = levels[left] + right * (levels[left + 1] - levels[left])
         value = np.bincount(row_index, value, len(rows)).astype(float)
         value[rows.fold < 0] = np.nan
-        return Reading(
+        return CurveValues(
             rows=rows, fit=self, value=value, place=row_index, left=left, right=right
         )
 
     @cached_property
-    def at_labels(self) -> Reading:
+    def at_labels(self) -> CurveValues:
         """Evaluate the rows that the curves were fitted to."""
         return self(self.rows)
 
@@ -119,7 +119,7 @@ class CrossFit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class CurveValues:
     """The values of cross-fitted curves at some rows, each between two knots of `fit.joined`."""
 
     rows: Rows
@@ -183,8 +183,8 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
 
 def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
     """Fit to labelled rows of the given weights (m,), without each fold in turn."""
-    outside = [labelled.fold != k for k in range(N_FOLDS)]
-    if min(int(rows.sum()) for rows in outside) < MIN_LABELS // 2:
+    outside = [labelled.fold != k for k in range(N_PROMPT_FOLDS)]
+    if min(int(rows.sum()) for rows in outside) < MIN_CALIBRATION_LABELS // 2:
         raise UserError(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
         )

@@ -24,17 +24,17 @@ from elo_exp.oracle.calibration import (
     fit_epsilon,
     tmle_update,
 )
-from elo_exp.oracle.data import N_FOLDS, Rows, fold
+from elo_exp.oracle.data import N_PROMPT_FOLDS, Rows, assign_fold
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    Evidence,
     NotEstimableError,
+    PolicyEvidence,
 )
 
-SEED = 42
+FOLDS_SEED = 42
 _WEIGHT_FOLDS_SEED = 1042
 # Largest standard deviation of calibrated weights, whose mean is one
 _MAX_WEIGHT_SD = 1.0
@@ -46,7 +46,7 @@ _STACKING_RIDGE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Evidence):
+class PublishedEvidence(PolicyEvidence):
     """One policy as the library sees it."""
 
     @cached_property
@@ -104,13 +104,13 @@ class Published(Evidence):
         for k in np.unique(outer):
             test, train = outer == k, outer != k
             raw = hajek[train] / hajek[train].mean()
-            curves = weights.rising_and_falling(index[train], raw)
+            curves = weights.fit_rising_and_falling(index[train], raw)
             candidates = _evaluate_candidates(curves, index[train])
             covariance = np.cov(
                 _compute_influences(candidates, index[train], inner[train])
             )
-            ridge = weights.RIDGE * float(np.trace(covariance)) / len(curves)
-            mixture = weights.minimum_variance_mixture(covariance, ridge=ridge)
+            ridge = weights.RELATIVE_RIDGE * float(np.trace(covariance)) / len(curves)
+            mixture = weights.find_minimum_variance_mixture(covariance, ridge=ridge)
             mixed_weights = mixture @ _evaluate_candidates(curves, index[test]) - 1.0
             mixed_weights *= _MAX_WEIGHT_SD / max(
                 _MAX_WEIGHT_SD, float(np.std(mixture @ candidates))
@@ -165,9 +165,9 @@ class Formula:
     def requires(self) -> tuple[str, ...]:
         return FORMULAS[self.name][1:]
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         """Apply the formula; its error is CRV1 over clusters and the jackknife over folds."""
-        p = Published(
+        p = PublishedEvidence(
             data=evidence.data,
             policy=evidence.policy,
             calibration=evidence.calibration,
@@ -181,8 +181,8 @@ class Formula:
         g, from_labels = len(total), 0.0
         degrees_of_freedom = math.inf if clusters is None else g - 1.0
         if held_out is not None and not p.is_complete:
-            from_labels = (N_FOLDS - 1) * float(np.var(held_out))
-            degrees_of_freedom = min(g, N_FOLDS) - 1.0
+            from_labels = (N_PROMPT_FOLDS - 1) * float(np.var(held_out))
+            degrees_of_freedom = min(g, N_PROMPT_FOLDS) - 1.0
         variance = g / (g - 1) * float(np.var(total)) * g / n**2
         return Estimate(
             value=value,
@@ -199,22 +199,24 @@ class Formula:
         )
 
 
-def ips(p: Published) -> _Parts:
+def ips(p: PublishedEvidence) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
     product = weights.raw_weights(p.log_ratio) * p.rewards
     return _Parts(float(product.mean()), product, p.hajek)
 
 
-def snips(p: Published) -> _Parts:
+def snips(p: PublishedEvidence) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
     value = float(p.cut @ p.rewards / p.cut.sum())
     return _Parts(value, p.cut * (p.rewards - value), p.cut)
 
 
-def calibrated_ips(p: Published) -> _Parts:
+def calibrated_ips(p: PublishedEvidence) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
     prompts = [p.data.prompts[i] for i in p.logged.prompt]
-    outer = np.array([fold(prompt, seed=_WEIGHT_FOLDS_SEED) for prompt in prompts])
+    outer = np.array(
+        [assign_fold(prompt, seed=_WEIGHT_FOLDS_SEED) for prompt in prompts]
+    )
     row_weights, index = p.calibrated_weights(outer), p.at_logged.value
     outcome = p.rewards if p.is_complete else index
     influence = np.zeros(len(row_weights))
@@ -228,17 +230,17 @@ def calibrated_ips(p: Published) -> _Parts:
     return _Parts(value, influence, row_weights, outer, held_out)
 
 
-def dr_cpo(p: Published) -> _Parts:
+def dr_cpo(p: PublishedEvidence) -> _Parts:
     """dr-cpo: the outcome model is the cross-fitted calibration."""
     return _correct_mean(p, p.at_logged.value, p.at_fresh.value)
 
 
-def mrdr(p: Published) -> _Parts:
+def mrdr(p: PublishedEvidence) -> _Parts:
     """mrdr with rows weighted by (w - 1)^2, as the library's factory sets it."""
     return _estimate_mrdr(p, (p.dr_weights - 1.0) ** 2)
 
 
-def tmle(p: Published) -> _Parts:
+def tmle(p: PublishedEvidence) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
     rows_with_logprob, row_sets = (
         p.data.logged[np.any(p.known, axis=0)],
@@ -262,11 +264,11 @@ def tmle(p: Published) -> _Parts:
     return _correct_mean(p, logged, fresh, initial=model[0])
 
 
-def stacked_dr(p: Published) -> _Parts:
+def stacked_dr(p: PublishedEvidence) -> _Parts:
     """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
     estimates = [dr_cpo(p), tmle(p), _estimate_mrdr(p, p.dr_weights)]
     values, influences, _, _, held_out = zip(*estimates, strict=True)
-    mixture = weights.minimum_variance_mixture(
+    mixture = weights.find_minimum_variance_mixture(
         np.cov(influences), ridge=_STACKING_RIDGE
     )
     return estimates[0]._replace(
@@ -276,7 +278,7 @@ def stacked_dr(p: Published) -> _Parts:
     )
 
 
-def direct(p: Published) -> _Parts:
+def direct(p: PublishedEvidence) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
     row_rewards = p.by_prompt(p.calibration.full(p.fresh.score))
     value = float(row_rewards.mean())
@@ -296,16 +298,16 @@ FORMULAS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def _estimate_mrdr(p: Published, omega: Array) -> _Parts:
+def _estimate_mrdr(p: PublishedEvidence, omega: Array) -> _Parts:
     folds = np.empty(len(omega), dtype=np.intp)  # as scikit-learn's KFold draws them
-    order = np.random.RandomState(SEED).permutation(len(omega))
-    folds[order] = np.sort(np.arange(len(omega)) % N_FOLDS)
+    order = np.random.RandomState(FOLDS_SEED).permutation(len(omega))
+    folds[order] = np.sort(np.arange(len(omega)) % N_PROMPT_FOLDS)
     model = _fit_outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
     return _correct_mean(p, *model)._replace(clusters=folds)
 
 
 def _fit_outcome_model(
-    p: Published, rows: Rows, omega: Array, folds: Index
+    p: PublishedEvidence, rows: Rows, omega: Array, folds: Index
 ) -> tuple[Array, Array]:
     """Fit isotonic regression of the rewards on the score, cross-fitted over the folds of `rows`.
 
@@ -323,7 +325,7 @@ def _fit_outcome_model(
 
 
 def _correct_mean(
-    p: Published, logged: Array, fresh: Array, *, initial: Array | None = None
+    p: PublishedEvidence, logged: Array, fresh: Array, *, initial: Array | None = None
 ) -> _Parts:
     """Add the weighted residual of the rewards to the mean over fresh draws; `initial`: before targeting."""
     total = p.by_prompt(fresh) + p.dr_weights * (p.rewards - logged)

@@ -28,24 +28,30 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data import bank
-from elo_exp.records import MAX_LOGPROB, Prompt, Record, UserError, fingerprint
+from elo_exp.records import (
+    MAX_LOGPROB_NATS,
+    Prompt,
+    Record,
+    UserError,
+    make_fingerprint,
+)
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
 logger = logging.getLogger(__name__)
 
-N_FOLDS = 5  # of the prompts
-MIN_LABELS = 10  # two in each fold
-LENGTH = "response_length"  # the covariate log(1 + characters)
+N_PROMPT_FOLDS = 5  # of the prompts
+MIN_CALIBRATION_LABELS = 10  # two in each fold
+LENGTH_COVARIATE = "response_length"  # the covariate log(1 + characters)
 _ROW_HINT = (
     " Expected a number (target_logps: one by policy), or null for a label or a log-probability, "
     "the sum over the tokens in nats, that is not known. Covariates are numbers in every row."
 )
 
 RealNumber = Annotated[Number, Field(allow_inf_nan=False)]
-Finite = Annotated[NonNegative, Field(allow_inf_nan=False)]
+FiniteNonNegative = Annotated[NonNegative, Field(allow_inf_nan=False)]
 Logprob = Annotated[
     float,
-    Field(strict=True, le=MAX_LOGPROB, allow_inf_nan=False),
+    Field(strict=True, le=MAX_LOGPROB_NATS, allow_inf_nan=False),
     AfterValidator(lambda value: min(value, 0.0)),
 ]
 
@@ -79,7 +85,7 @@ class Scale:
             )
 
 
-UNIT = Scale()
+UNIT_SCALE = Scale()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +98,9 @@ class FreshDraw(Record):
     prompt_text: str | None = None
     judge_score: RealNumber
     draw_idx: Natural = 0
-    judge_score_variance: Finite | None = None
+    judge_score_variance: FiniteNonNegative | None = None
     oracle_label: RealNumber | None = None
-    response_chars: Finite | None = None
+    response_chars: FiniteNonNegative | None = None
     label_chance: PositiveShare | None = None
     covariates: Mapping[str, RealNumber] = field(default_factory=dict)
 
@@ -123,22 +129,23 @@ class Truth(Record):
     mean: RealNumber
     n: int | None = None
     std_error: Annotated[
-        Finite | None, Field(validation_alias=AliasChoices("std_error", "se"))
+        FiniteNonNegative | None,
+        Field(validation_alias=AliasChoices("std_error", "se")),
     ] = None
 
 
-Lines = Iterable[tuple[str, dict[str, Any]]]  # rows with their locations
+LocatedRows = Iterable[tuple[str, dict[str, Any]]]  # rows with their locations
 
 
-@files.foreign
-def read_truth(path: Path, scale: Scale = UNIT) -> dict[str, Truth]:
+@files.report_read_errors
+def read_truth(path: Path, scale: Scale = UNIT_SCALE) -> dict[str, Truth]:
     """Read a JSON object {policy: {mean, n, std_error}}, the last two optional; also se.
 
     Warns of those without a standard error, which are taken to be exact.
     """
     hint = ' Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
     kind, content = dict[str, Truth], files.read_json(path)
-    truths: dict[str, Truth] = files.checked(kind, content, path, hint)
+    truths: dict[str, Truth] = files.validate(kind, content, path, hint)
     for policy, truth in truths.items():
         scale.check(f"{path}: {policy}", truth.mean)
     exact = [policy for policy, truth in truths.items() if truth.std_error is None]
@@ -215,7 +222,7 @@ class Dataset:
 
     logging_policy: str | None
     policies: tuple[str, ...]  # target policies to be estimated
-    scale: Scale = UNIT
+    scale: Scale = UNIT_SCALE
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
     prompts: tuple[str, ...]  # ids of prompts or of their clusters, by number
     logged: Rows
@@ -245,14 +252,14 @@ class Dataset:
         return self.target_logprob.get(policy, np.nan) - self.logging_logprob
 
 
-@files.foreign
+@files.report_read_errors
 def read_dataset(
     logged: str | Path | None = None,
     *,
     fresh_dir: str | Path | None = None,
     probe_dir: str | Path | None = None,
     policies: Sequence[str] | None = None,
-    scale: Scale = UNIT,
+    scale: Scale = UNIT_SCALE,
     covariates: Sequence[str] = (),
     seed: int,
     with_clusters: bool = True,
@@ -280,7 +287,9 @@ def read_dataset(
     fresh_lines, probe_lines = _read_draws(fresh_dir), _read_draws(probe_dir)
     target_policies = list(dict.fromkeys(policies or logprob_policies or fresh_lines))
     for policy in target_policies:
-        files.one_of("oracle.policies", policy, {**logprob_policies, **fresh_lines})
+        files.check_choice(
+            "oracle.policies", policy, {**logprob_policies, **fresh_lines}
+        )
         if fresh_dir is not None and policy not in fresh_lines:
             remaining = ",".join(
                 name for name in target_policies if name in fresh_lines
@@ -307,7 +316,7 @@ def read_dataset(
         prompt_numbers.setdefault(
             cluster_of.get(row.prompt_id, row.prompt_id), len(prompt_numbers)
         )
-    folds = np.array([fold(prompt, seed=seed) for prompt in prompt_numbers])
+    folds = np.array([assign_fold(prompt, seed=seed) for prompt in prompt_numbers])
 
     def make_rows(answers: Sequence[FreshDraw]) -> Rows:
         names = [row.prompt_id for row in answers]
@@ -363,10 +372,10 @@ def _find_clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
                 )
         if text and name not in prompts:
             prompts[name] = Prompt(prompt_id=name, text=text, source="", subject="")
-    return bank.clusters(list(prompts.values()), cluster_by_prompt)
+    return bank.merge_clusters(list(prompts.values()), cluster_by_prompt)
 
 
-def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
+def change_answers(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
     """Change all answers, logged ones, draws and probes."""
     return dataclasses.replace(
         data,
@@ -376,7 +385,7 @@ def changed(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
     )
 
 
-def sample(
+def sample_prompts(
     data: Dataset, n: int | None, label_share: float, rng: np.random.Generator
 ) -> Dataset:
     """Draw n prompts without replacement, or all, and show a random share of the logged labels.
@@ -391,7 +400,10 @@ def sample(
         sampled_rows = rows[is_kept[rows.prompt]]
         return dataclasses.replace(sampled_rows, prompt=number[sampled_rows.prompt])
 
-    subset, is_logged_kept = changed(data, keep_rows), is_kept[data.logged.prompt]
+    subset, is_logged_kept = (
+        change_answers(data, keep_rows),
+        is_kept[data.logged.prompt],
+    )
     label, labelled = subset.logged.label.copy(), np.flatnonzero(subset.logged.labelled)
     order = rng.permutation(len(labelled))
     label[labelled[order >= round(label_share * len(order))]] = np.nan
@@ -406,7 +418,7 @@ def sample(
     )
 
 
-def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
+def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     """Take the mean label of each policy's draws, equal by prompt, for its true value.
 
     The labels, of the draws or the probe, enter no estimate then: the data are returned without
@@ -432,7 +444,7 @@ def take_truth(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     return dataclasses.replace(data, fresh=draws_without_labels, probe={}), truth
 
 
-def _read_lines(path: Path) -> Lines:
+def _read_lines(path: Path) -> LocatedRows:
     location = None
     for location, row in files.read_jsonl(path):
         yield location, row
@@ -440,7 +452,7 @@ def _read_lines(path: Path) -> Lines:
         raise UserError(f"{path}: is empty. Expected one answer a line.")
 
 
-def _read_draws(source: str | Path | None) -> dict[str, Lines]:
+def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
     """Group rows by policy, from one file that names it in every row or from a folder, sorted;
     if a policy has several files there, from the file with the shortest name."""
     lines_by_policy: dict[str, Any] = {}
@@ -459,7 +471,7 @@ def _read_draws(source: str | Path | None) -> dict[str, Lines]:
 
 
 def _read_answers(
-    lines: Lines,
+    lines: LocatedRows,
     kind: type[FreshDraw],
     policy: str | None = None,
     *,
@@ -483,11 +495,14 @@ def _read_answers(
         values["cluster"] = None if cluster is None else str(cluster)
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
             values["response_chars"] = len(row["response"])
-        covariate_values, chars = {**row, LENGTH: None}, values.get("response_chars")
+        covariate_values, chars = (
+            {**row, LENGTH_COVARIATE: None},
+            values.get("response_chars"),
+        )
         if isinstance(chars, int | float) and 0 <= chars <= sys.float_info.max:
-            covariate_values[LENGTH] = math.log1p(chars)
+            covariate_values[LENGTH_COVARIATE] = math.log1p(chars)
         values["covariates"] = {name: covariate_values.get(name) for name in covariates}
-        sample = files.checked(kind, values, location, _ROW_HINT)
+        sample = files.validate(kind, values, location, _ROW_HINT)
         scale.check(f"{location}: judge_score", sample.judge_score)
         scale.check(f"{location}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
@@ -521,18 +536,18 @@ def _read_prompt_id(location: str, row: Mapping[str, Any]) -> str:
     if prompt_id not in (None, ""):
         return str(prompt_id)
     if isinstance(row.get("prompt"), str):
-        return fingerprint(row["prompt"])
+        return make_fingerprint(row["prompt"])
     raise UserError(
         f"{location}: has neither prompt_id nor prompt. Expected one of them."
     )
 
 
-def fold(prompt_id: str, *, seed: int) -> int:
+def assign_fold(prompt_id: str, *, seed: int) -> int:
     """The fold of a prompt, from 0, as cje-eval assigns it."""
     digest = hashlib.blake2b(
-        f"{prompt_id}-{seed}-{N_FOLDS}".encode(), digest_size=8
+        f"{prompt_id}-{seed}-{N_PROMPT_FOLDS}".encode(), digest_size=8
     ).digest()
-    return int.from_bytes(digest, "big") % N_FOLDS
+    return int.from_bytes(digest, "big") % N_PROMPT_FOLDS
 
 
 def _make_column(values: Iterable[float | None]) -> Array:
@@ -541,10 +556,10 @@ def _make_column(values: Iterable[float | None]) -> Array:
 
 def _check_dataset(data: Dataset) -> None:
     labelled = np.unique(data.pool.prompt[data.pool.labelled])
-    if len(labelled) < MIN_LABELS:
+    if len(labelled) < MIN_CALIBRATION_LABELS:
         raise UserError(
             f"oracle.{'logged' if data.logging_policy else 'fresh_dir'}: answers to "
-            f"{len(labelled)} prompts have an oracle_label. Expected {MIN_LABELS} or more: label a "
+            f"{len(labelled)} prompts have an oracle_label. Expected {MIN_CALIBRATION_LABELS} or more: label a "
             "random slice of the answers."
         )
     for policy in data.policies:

@@ -23,11 +23,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.analysis.comparisons import ALPHA, holm, max_t_quantile
+from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm, max_t_quantile
 from elo_exp.analysis.conclusions import Conclusion, Effect, Scope
-from elo_exp.analysis.conclusions.oracle import DECIDED, choice
-from elo_exp.analysis.conclusions.oracle import of_policy as conclude
-from elo_exp.arrays import Array, rows
+from elo_exp.analysis.conclusions.oracle import DECIDED, conclude_choice
+from elo_exp.analysis.conclusions.oracle import conclude_policy as conclude
+from elo_exp.arrays import Array, make_rows
 from elo_exp.oracle import cje, weights
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset, Scale
@@ -40,33 +40,33 @@ from elo_exp.oracle.evidence import (
     NotEstimableError,
 )
 from elo_exp.oracle.gates import (
-    MIN_AUDIT,
-    MIN_LABELS,
+    MIN_EFFECTIVE_LABELS,
+    MIN_OWN_LABELS,
     REFUSE,
     REPORT,
-    STATUSES,
-    Checked,
-    decide,
-    raw_weight_gates,
+    STATUSES_BEST_FIRST,
+    GatedEvidence,
+    check_raw_weights,
+    decide_status,
 )
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
-HEADLINE = "anchored"
+HEADLINE_ESTIMATOR = "anchored"
 _N_MAX_T_DRAWS = 5_000
 # Power with which a round of labels ends the search
 _LABELLING_ROUND_POWER = 0.8
 # So that rounds of labelling come to an end
 _MIN_LABEL_GROWTH = 1.25
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
-REQUIRES = {  # what a headline that rests on this requires, as an estimator does
+REQUIREMENTS_BY_BASIS = {  # what a headline that rests on this requires, as an estimator does
     OWN: (FRESH_DRAWS,),
     WEIGHTS: (RAW_WEIGHTS, FRESH_DRAWS),
     BORROWED: (FRESH_DRAWS,),
 }
 
 
-class Anchored(NamedTuple):
+class HeadlineEstimate(NamedTuple):
     """The headline's estimate.
 
     anchor     what it rests on alone, for differences between policies
@@ -80,7 +80,7 @@ class Anchored(NamedTuple):
     why: str = ""
 
 
-def anchored(checked: Checked) -> Anchored:
+def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
     """Move the borrowed estimate d towards the anchor a: d + share (a - d).
 
     The share is D^2 / (D^2 + s^2) for D = a - d of paired standard error s. The squared half-width
@@ -91,17 +91,17 @@ def anchored(checked: Checked) -> Anchored:
     """
     (own_reading, weight), labelled = checked.own, checked.logged.labelled
     n_own, anchors = len(own_reading.rows), {}
-    if checked.n_own_prompts >= MIN_AUDIT:
+    if checked.n_own_prompts >= MIN_OWN_LABELS:
         anchors[OWN] = checked.corrected_mean(own_reading, weight, n_own=n_own)
     why = "there are no weights"
     if checked.weights and labelled.any():
         raw = (checked.cut * checked.logged.label_weights)[labelled]
         reading = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
-        reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_LABELS} needed"
+        reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_EFFECTIVE_LABELS} needed"
         gates = [
-            *raw_weight_gates(checked.weights),
-            ("labels", False, n_effective < MIN_LABELS, reason),
+            *check_raw_weights(checked.weights),
+            ("labels", False, n_effective < MIN_EFFECTIVE_LABELS, reason),
         ]
         if refusals := [words for _, _, is_refused, words in gates if is_refused]:
             why = f"the logs tell too little ({refusals[0]})"
@@ -110,25 +110,25 @@ def anchored(checked: Checked) -> Anchored:
     is_alone = checked.overlap.refuses or checked.data.logging_policy is None
     is_alone = is_alone or checked.selected_labels(is_own=False) is not None
     if is_alone and OWN in anchors:
-        return Anchored(anchors[OWN], anchors[OWN], OWN)
+        return HeadlineEstimate(anchors[OWN], anchors[OWN], OWN)
     base = checked.borrowed
     if checked.is_logging_policy:
-        return Anchored(base, base, OWN)
+        return HeadlineEstimate(base, base, OWN)
     if not anchors:
         n = checked.n_own_prompts
         labels = f"{n_own} of its own answers are labelled"
         if n < n_own:
             labels = f"its own answers to {n} prompts or clusters are labelled"
-        why = f"{labels} ({MIN_AUDIT} needed), and {why}"
-        return Anchored(base, base, BORROWED, why)
+        why = f"{labels} ({MIN_OWN_LABELS} needed), and {why}"
+        return HeadlineEstimate(base, base, BORROWED, why)
 
     def preference(name: str) -> tuple[int, float]:
-        status, _ = decide(checked, anchors[name], REQUIRES[name])
-        return STATUSES.index(status), anchors[name].std_error
+        status, _ = decide_status(checked, anchors[name], REQUIREMENTS_BY_BASIS[name])
+        return STATUSES_BEST_FIRST.index(status), anchors[name].std_error
 
     rests_on = min(anchors, key=preference)
     anchor = anchors[rests_on]
-    gap = difference(anchor, base)
+    gap = subtract_estimates(anchor, base)
     share = gap.value**2 / (gap.value**2 + gap.std_error**2) if gap.value else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
     squared_half_width = (
@@ -148,10 +148,10 @@ def anchored(checked: Checked) -> Anchored:
         low, high = anchor.ends
         ends = min(low, estimate.value), max(high, estimate.value)
         estimate = replace(estimate, ends=ends)
-    return Anchored(estimate, anchor, rests_on)
+    return HeadlineEstimate(estimate, anchor, rests_on)
 
 
-def difference(a: Estimate, b: Estimate) -> Estimate:
+def subtract_estimates(a: Estimate, b: Estimate) -> Estimate:
     """Subtract one estimate from another, paired by prompt."""
     present = (a.influence != 0) | (b.influence != 0)
     labels = a.labels
@@ -169,7 +169,7 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
     )
 
 
-class Labelled(NamedTuple):
+class LabelCount(NamedTuple):
     """How many answers of a policy are labelled, and how many there are."""
 
     n: int
@@ -209,7 +209,7 @@ class PolicyComparison(NamedTuple):
     n_labels_now: int
 
 
-class Pairs(NamedTuple):
+class PairDifferences(NamedTuple):
     """Differences of n ranked policies, of each from all below it; (p,) for p = n (n - 1) / 2 pairs.
 
     gaps   the first minus the second
@@ -237,9 +237,9 @@ class Rival(NamedTuple):
     beyond: float
 
 
-def compare(
-    headlines: Mapping[str, Anchored],
-    labelled: Mapping[str, Labelled],
+def compare_policies(
+    headlines: Mapping[str, HeadlineEstimate],
+    labelled: Mapping[str, LabelCount],
     *,
     scale: Scale,
     selected: Sequence[str],
@@ -262,7 +262,7 @@ def compare(
     i, j = np.triu_indices(n, k=1)
     is_above = pairs.value > pairs.below  # certainly, of the first over the second
     rank_low = 1 + np.bincount(j[is_above], minlength=n)
-    ranking = rows(
+    ranking = make_rows(
         policy=policy,
         value=np.array(
             scale.cut(
@@ -287,7 +287,7 @@ def compare(
     if n > 1:
         max_loss = float((pairs.below - pairs.value)[: n - 1].max())
         most_lost = min(max(max_loss, 0.0), scale.width)
-    conclusion = choice(
+    conclusion = conclude_choice(
         list(ranked_headlines),
         possible_best=best,
         unknown=[name for name in unsure_policies if not labelled[name].is_whole],
@@ -315,7 +315,7 @@ def compare(
     return PolicyComparison(differences, ranking, conclusion, step, n_labels_now)
 
 
-def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
+def _compare_pairs(anchors: Sequence[Estimate], width: float) -> PairDifferences:
     """Subtract anchors pair by pair; simultaneous intervals are by the largest |t| under normal
     multipliers of the influences, and by Bonferroni where a difference has no spread.
 
@@ -329,7 +329,9 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
     if not gaps:
         empty = np.empty(0)
         empty_reach = np.empty((0, 2))
-        return Pairs(gaps, empty, empty, empty, empty, empty, empty, empty_reach, empty)
+        return PairDifferences(
+            gaps, empty, empty, empty, empty, empty, empty, empty_reach, empty
+        )
     between = np.full((n, n), np.nan)
     i, j = np.triu_indices(n, k=1)
     between[i, j] = between[j, i] = std_error
@@ -347,7 +349,7 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
         gap.reach(labels, (1.0 - level) / 2) for gap, labels in gaps_with_reaches
     ]
     below, above = np.array(simultaneous).T
-    return Pairs(
+    return PairDifferences(
         gaps=gaps,
         value=value,
         std_error=std_error,
@@ -364,7 +366,7 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> Pairs:
 
 def _subtract_bounded(a: Estimate, b: Estimate, *, width: float) -> Estimate:
     """Subtract, and if that leaves no error at all, give the labels the error of a bounded mean."""
-    gap = difference(a, b)
+    gap = subtract_estimates(a, b)
     n = min(a.effective_labels or a.n_labels, b.effective_labels or b.n_labels)
     if gap.std_error > 0 or gap.labels or not n:
         return gap
@@ -378,12 +380,14 @@ def _subtract_bounded(a: Estimate, b: Estimate, *, width: float) -> Estimate:
 
 
 def _make_difference_rows(
-    policy: NDArray[np.object_], pairs: Pairs, headlines: Iterable[Anchored]
+    policy: NDArray[np.object_],
+    pairs: PairDifferences,
+    headlines: Iterable[HeadlineEstimate],
 ) -> list[dict[str, Any]]:
     """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
     i, j = np.triu_indices(len(policy), k=1)
     value, (below, above) = pairs.value, pairs.alone.T
-    return rows(
+    return make_rows(
         a=policy[i],
         b=policy[j],
         value=value,
@@ -392,7 +396,7 @@ def _make_difference_rows(
         ci_low=_mask_infinite(value - below),
         ci_high=_mask_infinite(value + above),
         p_value=pairs.p_value,
-        p_holm=holm(pairs.p_value),
+        p_holm=adjust_by_holm(pairs.p_value),
         low=_mask_infinite(value - pairs.below),  # of all at once
         high=_mask_infinite(value + pairs.above),
         rests_on=[
@@ -410,7 +414,7 @@ def _plan_next_step(
     conclusion: Conclusion,
     best: tuple[str, ...],
     rivals: Sequence[Rival],
-    labelled: Mapping[str, Labelled],
+    labelled: Mapping[str, LabelCount],
     tolerance: float,
 ) -> tuple[NextStep, int]:
     """Return the policy to take or the labels to buy, and how many labels each policy has now.
@@ -431,17 +435,17 @@ def _plan_next_step(
     open_counts = [labelled[name] for name in policies if not labelled[name].is_whole]
     n_now = min(answers.n for answers in open_counts)
     if conclusion.state == "unknown":
-        n_labels = 2 * n_now if n_now >= MIN_AUDIT else MIN_AUDIT
+        n_labels = 2 * n_now if n_now >= MIN_OWN_LABELS else MIN_OWN_LABELS
     else:
-        n_needed = labels_for_choice(rivals, tolerance)
-        min_labels = max(MIN_AUDIT, _MIN_LABEL_GROWTH * n_now)
+        n_needed = count_labels_for_choice(rivals, tolerance)
+        min_labels = max(MIN_OWN_LABELS, _MIN_LABEL_GROWTH * n_now)
         n_labels = math.ceil(
             min(max(n_needed, min_labels), max(a.of for a in open_counts))
         )
     return replace(step, policies=policies, n_labels=n_labels), n_now
 
 
-def labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
+def count_labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
     """Count the labels of each policy at which the first is told from all that may be as good.
 
     Or is shown to be within the tolerance of them, with power .8 over all of them together: where
@@ -505,12 +509,12 @@ class Analysis:
     data: Dataset
     options: Options
     calibration: Calibration
-    checks: dict[str, Checked] = field(default_factory=dict)
+    checks: dict[str, GatedEvidence] = field(default_factory=dict)
     estimates: list[PolicyEstimate] = field(default_factory=list)
     # By policy and estimator, whatever the status.
     unfiltered: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     # Of those that are not refused
-    headlines: dict[str, Anchored] = field(default_factory=dict)
+    headlines: dict[str, HeadlineEstimate] = field(default_factory=dict)
     # What may be said of each policy; none with compat
     conclusions: dict[str, Conclusion] = field(default_factory=dict)
 
@@ -519,7 +523,7 @@ class Analysis:
 
     @cached_property
     def comparison(self) -> PolicyComparison:
-        return compare(
+        return compare_policies(
             self.headlines,
             {policy: _count_labels(checked) for policy, checked in self.checks.items()},
             scale=self.data.scale,
@@ -539,13 +543,13 @@ class Analysis:
         )
 
 
-def _count_labels(checked: Checked) -> Labelled:
+def _count_labels(checked: GatedEvidence) -> LabelCount:
     """Count labels and answers of a policy; for the logging policy also the logged ones."""
     n, n_answers = len(checked.own[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
         logged = checked.data.logged
         n, n_answers = n + int(logged.labelled.sum()), n_answers + len(logged)
-    return Labelled(n, n_answers)
+    return LabelCount(n, n_answers)
 
 
 def analyse(
@@ -560,7 +564,7 @@ def analyse(
         scale = Scale(-math.inf, math.inf)
     analysis = Analysis(data=data, options=options, calibration=calibration)
     for policy in data.policies:
-        checked = analysis.checks[policy] = Checked(
+        checked = analysis.checks[policy] = GatedEvidence(
             data=data,
             policy=policy,
             calibration=calibration,
@@ -568,12 +572,15 @@ def analyse(
         )
         policy_rows, has_headline = [], not compat and len(checked.fresh) > 0
         gates = dict[str, list[tuple[str, str]]]()
-        for name in [HEADLINE] * has_headline + list(estimators):
+        for name in [HEADLINE_ESTIMATOR] * has_headline + list(estimators):
             row = PolicyEstimate(policy=policy, estimator=name, status=REFUSE)
             try:
-                if name == HEADLINE:
-                    headline = anchored(checked)
-                    estimate, requires = headline.estimate, REQUIRES[headline.rests_on]
+                if name == HEADLINE_ESTIMATOR:
+                    headline = estimate_headline(checked)
+                    estimate, requires = (
+                        headline.estimate,
+                        REQUIREMENTS_BY_BASIS[headline.rests_on],
+                    )
                     row = replace(row, rests_on=headline.rests_on)
                 else:
                     estimate = checked.estimate(estimators[name])
@@ -586,10 +593,10 @@ def analyse(
             headline_estimate = (
                 headline.estimate if policy in analysis.headlines else None
             )
-            status, gates[name] = decide(
+            status, gates[name] = decide_status(
                 checked, estimate, requires, headline_estimate, compat=compat
             )
-            if status != REFUSE and name == HEADLINE:
+            if status != REFUSE and name == HEADLINE_ESTIMATOR:
                 analysis.headlines[policy] = headline
                 if headline.why:
                     gate, words = gates[name][-1]
@@ -618,7 +625,9 @@ def analyse(
                 }
             policy_rows.append(replace(row, status=status, reason=reason, **numbers))
         if not compat:
-            best_row = min(policy_rows, key=lambda row: STATUSES.index(row.status))
+            best_row = min(
+                policy_rows, key=lambda row: STATUSES_BEST_FIRST.index(row.status)
+            )
             headline_row = policy_rows[0] if has_headline else best_row
             policy_rows = [
                 replace(row, headline=row is headline_row) for row in policy_rows
@@ -640,7 +649,7 @@ def analyse(
     return analysis
 
 
-def label_budget(
+def plan_label_budget(
     estimate: Estimate, half_widths: Sequence[float], *, max_labels: int
 ) -> dict[str, Any]:
     """Count the labels that 95 % intervals of these half-widths take, all else being equal.

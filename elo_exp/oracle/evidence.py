@@ -29,12 +29,12 @@ import numpy as np
 
 from elo_exp.analysis.bounded import MIN_LEVEL, bound_tables, lower_bound, upper_bound
 from elo_exp.arrays import Array, Mask
-from elo_exp.oracle.calibration import Calibration, Reading
-from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
+from elo_exp.oracle.calibration import Calibration, CurveValues
+from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, Dataset, Rows
 from elo_exp.oracle.weights import (
-    MAX_WEIGHT,
+    MAX_RAW_WEIGHT,
     calibrate_weights,
-    clipped,
+    clip_weights,
     effective_sample_size,
     hajek_weights,
 )
@@ -49,9 +49,9 @@ _MIN_RELATIVE_SPREAD = 1e-9
 # The residuals of more labels are rounded, by a 500th of the scale, before their bounds
 _MAX_EXACT_LABELS = 500
 # A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
-Term = tuple[Reading, Array | float, Array | float]
+EstimateTerm = tuple[CurveValues, Array | float, Array | float]
 # A one-sided level, to how far below and above the truth may be
-Reach = Callable[[float], tuple[float, float]]
+ReachFunction = Callable[[float], tuple[float, float]]
 # What an estimator may require.
 RAW_WEIGHTS = "raw_weights"
 CALIBRATED_WEIGHTS = "calibrated_weights"
@@ -94,9 +94,9 @@ class LabelMean:
         )
 
     @staticmethod
-    def reaches(means: Sequence[LabelMean]) -> list[Reach]:
+    def reaches(means: Sequence[LabelMean]) -> list[ReachFunction]:
         """Return how far the truth may be from each mean; of means of the same prompts at once."""
-        reach_by_index: dict[int, Reach] = {}
+        reach_by_index: dict[int, ReachFunction] = {}
         groups: dict[bytes, list[int]] = {}
         for i, mean in enumerate(means):
             groups.setdefault(mean.labelled.tobytes(), []).append(i)
@@ -147,14 +147,14 @@ class Estimate:
         **numbers: Any,
     ) -> Self:
         """Add the errors that these influences (g,) of prompts come to, `present` ones taking part."""
-        std_error, degrees_of_freedom = clustered_error(influence, present)
+        std_error, degrees_of_freedom = compute_clustered_error(influence, present)
         return cls(
             value=value,
             std_error=std_error,
             degrees_of_freedom=degrees_of_freedom,
             influence=influence,
             influence_labels=influence_labels,
-            std_error_labels=clustered_error(influence_labels, present)[0],
+            std_error_labels=compute_clustered_error(influence_labels, present)[0],
             **numbers,
         )
 
@@ -188,9 +188,9 @@ class Estimate:
     def error_beside_labels(self) -> tuple[float, float]:
         """Standard error and degrees of freedom of what bounds of the labels' mean do not cover."""
         influence = self.influence_beside_labels
-        return clustered_error(influence, influence != 0)
+        return compute_clustered_error(influence, influence != 0)
 
-    def reach(self, labels: Reach | None, alpha: float) -> tuple[float, float]:
+    def reach(self, labels: ReachFunction | None, alpha: float) -> tuple[float, float]:
         """Return how far below and above the value the truth may be, each side with error alpha.
 
         As far as Student's t and the bounds of the labels' mean both allow; infinitely far where no
@@ -209,7 +209,7 @@ class Estimate:
         t_half_width = float(np.nan_to_num(t_half_width))
         return max(t_half_width, below), max(t_half_width, above)
 
-    def p_value(self, labels: Reach | None) -> float:
+    def p_value(self, labels: ReachFunction | None) -> float:
         """Return the two-sided p value of zero, by the intervals of `reach`; NaN where no error is known."""
         from scipy.special import stdtr
 
@@ -275,12 +275,12 @@ class Estimator(Protocol):
         `estimate` is called only with evidence that has them.
         """
 
-    def estimate(self, evidence: Evidence) -> Estimate:
+    def estimate(self, evidence: PolicyEvidence) -> Estimate:
         """Raises NotEstimableError where the evidence is not enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class PolicyEvidence:
     """One policy's part of the data, and what estimators derive from it."""
 
     data: Dataset
@@ -318,7 +318,7 @@ class Evidence:
         return self.data.logged[self.chosen]
 
     @cached_property
-    def at_logged(self) -> Reading:
+    def at_logged(self) -> CurveValues:
         """Cross-fitted calibrated scores of the logged rows."""
         return self.calibration(self.logged)
 
@@ -333,7 +333,7 @@ class Evidence:
         return self.data.fresh.get(self.policy, self.data.logged[:0])
 
     @cached_property
-    def at_fresh(self) -> Reading:
+    def at_fresh(self) -> CurveValues:
         """Cross-fitted calibrated scores of the fresh draws."""
         return self.calibration(self.fresh)
 
@@ -343,7 +343,7 @@ class Evidence:
         return self.fresh.prompt_weights
 
     @cached_property
-    def own(self) -> tuple[Reading, Array]:
+    def own(self) -> tuple[CurveValues, Array]:
         """Labelled answers of the policy itself, of the probe, else of its fresh draws; their weights.
 
         Those of the draws are such that all of them come to the mean label.
@@ -373,9 +373,9 @@ class Evidence:
     def labelled(self) -> Mask:
         """(n,) which logged rows have a label. Raises NotEstimableError for too few."""
         labelled = self.logged.labelled
-        if labelled.sum() < MIN_LABELS:
+        if labelled.sum() < MIN_CALIBRATION_LABELS:
             raise NotEstimableError(
-                f"{labelled.sum()} labels among its logged rows, {MIN_LABELS} needed"
+                f"{labelled.sum()} labels among its logged rows, {MIN_CALIBRATION_LABELS} needed"
             )
         return labelled
 
@@ -387,13 +387,13 @@ class Evidence:
     @cached_property
     def cut(self) -> Array:
         """(n,) raw weights of mean one, clipped at 100."""
-        return clipped(self.hajek, MAX_WEIGHT)
+        return clip_weights(self.hajek, MAX_RAW_WEIGHT)
 
     @cached_property
-    def at_weights(self) -> Reading:
+    def at_weights(self) -> CurveValues:
         """Weights of the logged rows by the judge's score. Raises NotEstimableError for too few."""
         largest_fold = int(np.bincount(self.logged.fold, minlength=1).max())
-        if len(self.logged) - largest_fold < MIN_LABELS // 2:
+        if len(self.logged) - largest_fold < MIN_CALIBRATION_LABELS // 2:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
@@ -439,7 +439,7 @@ class Evidence:
         return _normalize((share / bin_weight)[bins] * per_label)
 
     def corrected_mean(
-        self, reading: Reading, weight: Array, *, n_own: int = 0
+        self, reading: CurveValues, weight: Array, *, n_own: int = 0
     ) -> Estimate:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
 
@@ -484,7 +484,7 @@ class Evidence:
         below, above = estimate.reach(reach, 0.025)
         return replace(estimate, ends=(estimate.value - below, estimate.value + above))
 
-    def label_mean(self, reading: Reading, weight: Array) -> LabelMean:
+    def label_mean(self, reading: CurveValues, weight: Array) -> LabelMean:
         """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
         total = np.bincount(reading.rows.prompt, weight, self.n_prompts)
         prompt_sums = np.bincount(
@@ -502,7 +502,7 @@ class Evidence:
             highest=largest * (scale.high - level - mean),
         )
 
-    def _find_labelled_set(self, reading: Reading) -> Rows:
+    def _find_labelled_set(self, reading: CurveValues) -> Rows:
         """Return all answers of the set that the labels belong to: the draws, or the probe."""
         if reading is self.at_fresh or self.policy not in self.data.probe:
             return self.fresh
@@ -532,7 +532,7 @@ class Evidence:
 
     def linear(
         self,
-        *terms: Term,
+        *terms: EstimateTerm,
         extra_influence: Array | float = 0.0,
         centre: float | None = None,
         n_probe: int = 0,
@@ -562,7 +562,7 @@ class Evidence:
             prompt = reading.rows.prompt
             deviation = reading.value - (value if centre is None else centre)
             score_influence += np.bincount(prompt, score_weight * deviation, g)
-            residual = residual_weight * centred_residual(reading, residual_weight)
+            residual = residual_weight * centre_residuals(reading, residual_weight)
             label_influence += np.bincount(prompt, residual, g)
             gradient += reading.gradient(np.subtract(score_weight, residual_weight))
             present[prompt] = True
@@ -585,7 +585,7 @@ class Evidence:
         )
 
 
-def centred_residual(reading: Reading, weight: Array | float) -> Array:
+def centre_residuals(reading: CurveValues, weight: Array | float) -> Array:
     """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
     total = np.sum(weight)
     return reading.residual - (
@@ -604,7 +604,7 @@ def _normalize(weight: Array) -> Array:
     return np.asarray(weight / weight.sum())
 
 
-def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
+def compute_clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
     """Return the standard error of a sum over independent prompts and its degrees of freedom.
 
     influence  (g,) of each prompt
@@ -621,10 +621,10 @@ def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
         return 0.0, g - 1.0
     squares = (deviation / largest) ** 2
     std_error = largest * math.sqrt(g / (g - 1) * float(squares.sum()))
-    return std_error, degrees_of_freedom(squares)
+    return std_error, estimate_degrees_of_freedom(squares)
 
 
-def degrees_of_freedom(squares: Array) -> float:
+def estimate_degrees_of_freedom(squares: Array) -> float:
     """Return those of a variance that is a sum of squared deviations (g,): 2 g / (kurtosis - 1), 1 to g - 1."""
     g = len(squares)
     kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)

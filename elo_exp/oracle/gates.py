@@ -22,10 +22,10 @@ from elo_exp.oracle.evidence import (
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    Evidence,
+    EstimateTerm,
     LabelMean,
     NotEstimableError,
-    Term,
+    PolicyEvidence,
 )
 from elo_exp.oracle.label_sampling import (
     CANNOT_TELL,
@@ -33,19 +33,29 @@ from elo_exp.oracle.label_sampling import (
     NOT_DONE,
     PASSED,
     LabelSample,
-    label_samples,
+    check_label_samples,
 )
 from elo_exp.records import Record
 
-STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first
+STATUSES_BEST_FIRST = REPORT, CAUTION, REFUSE = (
+    "report",
+    "caution",
+    "refuse",
+)  # the better first
 # Its name, whether it calls for caution, and for refusal, and the reason in words
-Gate = tuple[str, bool, bool, str]
+GateResult = tuple[str, bool, bool, str]
 
-MIN_AUDIT = 20  # labels of a policy's own answers, to check or correct its calibration
-MIN_LABELS = 30  # that raw weights must come to, to do the same
-MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
-MIN_AFFINITY = 0.50
-Z_POWER = 2.927  # normal quantiles at .95 and, for 80 % power of both tests, at .90
+MIN_OWN_LABELS = (
+    20  # labels of a policy's own answers, to check or correct its calibration
+)
+MIN_EFFECTIVE_LABELS = 30  # that raw weights must come to, to do the same
+MIN_EFFECTIVE_SAMPLE_SHARE = (
+    0.30  # share of the rows: below, an estimate rests on few of them
+)
+MIN_SCORE_AFFINITY = 0.50
+EQUIVALENCE_TEST_Z_SUM = (
+    2.927  # normal quantiles at .95 and, for 80 % power of both tests, at .90
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +97,7 @@ class ScoreOverlap(Record):
     @property
     def refuses(self) -> bool:
         """Whether the scores are too far from the labelled ones to be calibrated."""
-        return self.card == REFUSE or self.affinity < MIN_AFFINITY
+        return self.card == REFUSE or self.affinity < MIN_SCORE_AFFINITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +123,7 @@ class TransportAudit(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked(Evidence):
+class GatedEvidence(PolicyEvidence):
     """One policy's part of the data, and what the gates check of it.
 
     max_residual  bias of the calibration that the transport audit tolerates
@@ -124,7 +134,7 @@ class Checked(Evidence):
     @cached_property
     def label_samples(self) -> list[LabelSample]:
         """Whether the labels of each set of the data are a random sample of it."""
-        return label_samples(self.data)
+        return check_label_samples(self.data)
 
     def selected_labels(self, *, is_own: bool) -> LabelSample | None:
         """Return the first set of labels that is no random sample, of those that an estimate rests on.
@@ -148,7 +158,7 @@ class Checked(Evidence):
         hajek, target = self.hajek, self.data.target_logprob[self.policy]
         length, size = self.logged.chars, np.abs(self.log_ratio)
         raw = weights.raw_weights(self.log_ratio)
-        is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO
+        is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO_NATS
         coverage, ess_calibrated = None, None
         if not np.isnan(length).any():
             coverage = weights.target_coverage(target[self.chosen], length, hajek)
@@ -160,7 +170,7 @@ class Checked(Evidence):
             n_failed=len(self.chosen) - len(hajek),
             n_zero_logprob=int((target == 0).sum()),
             n_exactly_one=int((size == 0).sum()),
-            n_extreme=int((size > math.log(weights.EXTREME)).sum()),
+            n_extreme=int((size > math.log(weights.EXTREME_WEIGHT)).sum()),
             mean_weight=float(raw.mean()) if is_finite else None,
             max_abs_log_ratio=float(size.max()),
             ess=weights.effective_sample_size(hajek),
@@ -205,7 +215,7 @@ class Checked(Evidence):
         )
 
     @cached_property
-    def target_labels(self) -> tuple[str, Term | None]:
+    def target_labels(self) -> tuple[str, EstimateTerm | None]:
         """Source of labels that represent the policy's answers, and their mean residual.
 
         The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
@@ -217,7 +227,10 @@ class Checked(Evidence):
         if labelled.any():
             weight = (self.cut * self.logged.label_weights)[labelled]
             share = weights.effective_sample_size(self.hajek) / len(labelled)
-            if weights.effective_sample_size(weight) >= MIN_LABELS and share >= MIN_ESS:
+            if (
+                weights.effective_sample_size(weight) >= MIN_EFFECTIVE_LABELS
+                and share >= MIN_EFFECTIVE_SAMPLE_SHARE
+            ):
                 reading = self.calibration(self.logged[labelled])
                 return "weights", (reading, 0.0, weight / weight.sum())
         return "none", None
@@ -237,7 +250,7 @@ class Checked(Evidence):
         (source, labels), margin = self.target_labels, self.max_residual
         n = len(labels[0].rows) if labels else 0
         audit = TransportAudit(policy=self.policy, source=source, status=NOT_DONE, n=n)
-        if labels is None or len(np.unique(labels[0].rows.prompt)) < MIN_AUDIT:
+        if labels is None or len(np.unique(labels[0].rows.prompt)) < MIN_OWN_LABELS:
             return audit
         mean = self.mean_residual(labels)
         (reach,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
@@ -252,7 +265,9 @@ class Checked(Evidence):
         extra_reach = max(below, above) - mean.half_width_at(0.90)
         # For 80 % power of the two one-sided tests where the mean residual is 0.
         labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
-        n_needed = labels_only.labels_for_reach(margin, Z_POWER, max(extra_reach, 0.0))
+        n_needed = labels_only.labels_for_reach(
+            margin, EQUIVALENCE_TEST_Z_SUM, max(extra_reach, 0.0)
+        )
         return replace(
             audit,
             status=status,
@@ -264,7 +279,9 @@ class Checked(Evidence):
             n_needed=math.ceil(n_needed) if math.isfinite(n_needed) else None,
         )
 
-    def mean_residual(self, labels: Term, *corrections: Term) -> Estimate:
+    def mean_residual(
+        self, labels: EstimateTerm, *corrections: EstimateTerm
+    ) -> Estimate:
         """Return the mean residual of a policy's labels, plus others, with bounds of its labels' mean."""
         mean = self.linear(labels, *corrections, centre=0.0)
         reading, _, weight = labels
@@ -280,8 +297,8 @@ class Checked(Evidence):
         return mean.value - below, mean.value + above
 
 
-def decide(
-    checked: Checked,
+def decide_status(
+    checked: GatedEvidence,
     estimate: Estimate,
     requires: Sequence[str],
     headline: Estimate | None = None,
@@ -317,8 +334,8 @@ def decide(
 
 
 def _check_support(
-    checked: Checked, estimate: Estimate, requires: Sequence[str]
-) -> list[Gate]:
+    checked: GatedEvidence, estimate: Estimate, requires: Sequence[str]
+) -> list[GateResult]:
     """Check overlap, transport and weights.
 
     Raw weights correct what is read from the curve.
@@ -334,7 +351,7 @@ def _check_support(
         (
             "overlap",
             affinity < 0.85,
-            affinity < MIN_AFFINITY,
+            affinity < MIN_SCORE_AFFINITY,
             f"scores overlap too little with the {reference} ones (A_B {affinity:.2f})",
         ),
         (
@@ -351,7 +368,7 @@ def _check_support(
         ),
     ]
     if uses_raw and raw:
-        gates += raw_weight_gates(raw)
+        gates += check_raw_weights(raw)
     elif checked.audit.status != NOT_DONE:
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
@@ -385,7 +402,7 @@ def _check_support(
     return gates
 
 
-def _measure_uncorrected_bias(checked: Checked, by_weights: bool) -> Estimate:
+def _measure_uncorrected_bias(checked: GatedEvidence, by_weights: bool) -> Estimate:
     """Return the mean residual of a policy's labels minus the correction an estimate makes already.
 
     by_weights  the correction is that of doubly robust estimates, else that of the direct one
@@ -402,7 +419,7 @@ def _measure_uncorrected_bias(checked: Checked, by_weights: bool) -> Estimate:
     return checked.mean_residual(labels, (reading, 0.0, -weight))
 
 
-def _measure_imbalance(evidence: Evidence) -> Estimate:
+def _measure_imbalance(evidence: PolicyEvidence) -> Estimate:
     """Return the mean calibrated score of the logged rows, by calibrated weights, minus the draws' mean.
 
     Zero on average if the weights are right as a function of the score.
@@ -418,7 +435,7 @@ def _measure_imbalance(evidence: Evidence) -> Estimate:
     )
 
 
-def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
+def check_raw_weights(raw: WeightDiagnostics) -> list[GateResult]:
     """Return the gates of estimates by raw weights."""
     share, variation = raw.ess / raw.n, raw.coefficient_of_variation
     gates = _check_concentration(share, raw.top_share, variation, raw.share_near_zero)
@@ -431,21 +448,24 @@ def raw_weight_gates(raw: WeightDiagnostics) -> list[Gate]:
 
 def _check_concentration(
     effective_share: float, top: float, variation: float, near_zero: float
-) -> list[Gate]:
-    effective, needed_share = _format_percent(effective_share), _format_percent(MIN_ESS)
+) -> list[GateResult]:
+    effective, needed_share = (
+        _format_percent(effective_share),
+        _format_percent(MIN_EFFECTIVE_SAMPLE_SHARE),
+    )
     size_reason = f"effective sample {effective} of the rows ({needed_share} needed)"
     zero_reason = f"{_format_percent(near_zero)} of the raw weights are nearly zero"
     top_reason = f"5 % of the rows hold {_format_percent(top)} of the weight"
     return [
-        ("weights", False, effective_share < MIN_ESS, size_reason),
+        ("weights", False, effective_share < MIN_EFFECTIVE_SAMPLE_SHARE, size_reason),
         ("weights", False, near_zero > 0.85, zero_reason),
         ("weights", False, top > 0.30 and variation > 2, top_reason),
     ]
 
 
 def _check_precision(
-    checked: Checked, estimate: Estimate, requires: Sequence[str]
-) -> list[Gate]:
+    checked: GatedEvidence, estimate: Estimate, requires: Sequence[str]
+) -> list[GateResult]:
     """Check value, interval and labels, and whether the calibration is borrowed.
 
     An estimate by the score alone takes a score to mean the same for every policy. With fewer than
@@ -497,7 +517,7 @@ def _check_precision(
     ]
 
 
-def _check_sample(checked: Checked, estimate: Estimate) -> list[Gate]:
+def _check_sample(checked: GatedEvidence, estimate: Estimate) -> list[GateResult]:
     """Check whether the labels that it rests on are a random sample."""
     if (sample := checked.selected_labels(is_own=estimate.n_own > 0)) is None:
         return []
@@ -512,12 +532,12 @@ def _check_sample(checked: Checked, estimate: Estimate) -> list[Gate]:
 
 def _check_bias(
     name: str, bias: Estimate, estimate: Estimate, words: str, scale: Scale
-) -> Gate:
+) -> GateResult:
     """Check whether a bias is significant, and more than half of the half-width."""
     size, digits = abs(bias.value), scale.decimals + 1
     half_width = bias.half_width_at(0.99)
     if half_width <= 1e-9 * scale.width:  # of labels that are all alike
-        low, high = Checked.around(bias, 0.005)
+        low, high = GatedEvidence.around(bias, 0.005)
         half_width = (high - low) / 2
     # below a billionth of the scale there is none
     is_significant = size > max(half_width, 1e-9 * scale.width)

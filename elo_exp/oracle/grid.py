@@ -26,14 +26,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from elo_exp.analysis.win_rates import share_interval
-from elo_exp.arrays import Array, Mask, one_row
+from elo_exp.analysis.win_rates import wilson_interval
+from elo_exp.arrays import Array, Mask, make_row
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.data import Dataset, Truth, changed, sample
-from elo_exp.oracle.estimates import HEADLINE, Options, analyse
+from elo_exp.oracle.data import Dataset, Truth, change_answers, sample_prompts
+from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR, Options, analyse
 from elo_exp.oracle.evidence import Estimator
-from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES
+from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES_BEST_FIRST
 from elo_exp.progress import track
 from elo_exp.records import UserError
 from elo_exp.types import Count, PositiveShare
@@ -41,8 +41,8 @@ from elo_exp.types import Count, PositiveShare
 logger = logging.getLogger(__name__)
 
 # monotone: by the score; two_stage: by oracle.covariates, too; judge: its scores for labels
-Calibration = Literal["monotone", "two_stage", "judge"]
-FIELDS = ("status", "value", "half_width")
+CalibrationKind = Literal["monotone", "two_stage", "judge"]
+RESULT_FIELDS = ("status", "value", "half_width")
 _DEFAULT_PROMPT_COUNTS = (250, 500, 1000, 2000, 3000, 5000)
 _N_SEEDS, _N_SEEDS_OF_SMALL_FILES = 50, 10
 # How many cells a process is handed at once
@@ -56,10 +56,10 @@ class GridSettings:
     sizes: Annotated[list[Count], Field(min_length=1)] | None
     label_shares: Annotated[list[PositiveShare], Field(min_length=1)]
     weights: Annotated[list[Literal["raw", "simcal"]], Field(min_length=1)]
-    calibrations: Annotated[list[Calibration], Field(min_length=1)]
+    calibrations: Annotated[list[CalibrationKind], Field(min_length=1)]
     seeds: Count | None
 
-    def cells(self, n_prompts: int) -> list[Cell]:
+    def cells(self, n_prompts: int) -> list[GridCell]:
         """Return the cells of a file. Raises UserError for a sample larger than that."""
         if (sizes := self.sizes) is None:
             sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
@@ -75,7 +75,7 @@ class GridSettings:
             else _N_SEEDS_OF_SMALL_FILES
         )
         axes = product(sizes, self.label_shares, range(seeds))
-        return [Cell(*cell) for cell in axes]
+        return [GridCell(*cell) for cell in axes]
 
     def estimators(self, chosen: Mapping[str, Estimator]) -> dict[str, Estimator]:
         """Return the estimators, those that correct by weights once by each kind of weights."""
@@ -90,7 +90,7 @@ class GridSettings:
         return estimator_by_name
 
 
-class Cell(NamedTuple):
+class GridCell(NamedTuple):
     size: int  # prompts
     label_share: float  # of the logged answers
     seed: int
@@ -102,7 +102,9 @@ class Cell(NamedTuple):
     def draw(self, data: Dataset) -> Dataset:
         """Draw prompts without replacement, and keep a random share of the logged labels."""
         seed = (self.size, round(1e6 * self.label_share), self.seed)
-        return sample(data, self.size, self.label_share, np.random.default_rng(seed))
+        return sample_prompts(
+            data, self.size, self.label_share, np.random.default_rng(seed)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +120,15 @@ class Grid:
     data: Dataset
     truth: Mapping[str, Truth]
     estimators: Mapping[str, Estimator]
-    calibrations: Sequence[Calibration]
+    calibrations: Sequence[CalibrationKind]
     options: Options
-    cells: Sequence[Cell]
+    cells: Sequence[GridCell]
     folder: Path
 
     @cached_property
     def names(self) -> list[str]:
         """The (k,) estimators, the headline first."""
-        return [HEADLINE, *self.estimators]
+        return [HEADLINE_ESTIMATOR, *self.estimators]
 
     def run(self) -> None:
         """Estimate all cells that have no file. Raises UserError where none could be."""
@@ -146,34 +148,41 @@ class Grid:
             for _ in track(paths, label="grid: draws", total=len(todo)):
                 pass
 
-    def write(self, cell: Cell) -> Path:
+    def write(self, cell: GridCell) -> Path:
         """Estimate a cell and write its file."""
         content = io.BytesIO()
         np.save(content, self.estimate(cell))
         return write_whole(self.folder / cell.file, content.getvalue())
 
-    def estimate(self, cell: Cell) -> Array:
+    def estimate(self, cell: GridCell) -> Array:
         """Return (c, p, k, f); all is refused where a curve cannot be fitted to the labels."""
         sampled_data, policies = cell.draw(self.data), self.data.policies
-        shape = len(self.calibrations), len(policies), len(self.names), len(FIELDS)
+        shape = (
+            len(self.calibrations),
+            len(policies),
+            len(self.names),
+            len(RESULT_FIELDS),
+        )
         results = np.full(shape, np.nan)
-        results[..., 0] = STATUSES.index(REFUSE)
+        results[..., 0] = STATUSES_BEST_FIRST.index(REFUSE)
         for i, calibration in enumerate(self.calibrations):
             data, min_status = sampled_data, 0
             if calibration != "two_stage":
-                data = changed(
+                data = change_answers(
                     data, lambda r: replace(r, covariates=r.covariates[:, :0])
                 )
-            if calibration == JUDGE:
-                data = changed(data, lambda r: replace(r, label=r.score))
-                min_status = STATUSES.index(CAUTION)
+            if calibration == JUDGE_CALIBRATION:
+                data = change_answers(data, lambda r: replace(r, label=r.score))
+                min_status = STATUSES_BEST_FIRST.index(CAUTION)
             try:
                 analysis = analyse(data, self.estimators, self.options)
             except UserError:  # too few labels, or all in one fold
                 continue
             for row in analysis.estimates:
                 index = i, policies.index(row.policy), self.names.index(row.estimator)
-                results[index][0] = max(STATUSES.index(row.status), min_status)
+                results[index][0] = max(
+                    STATUSES_BEST_FIRST.index(row.status), min_status
+                )
                 raw_estimate = analysis.unfiltered.get((row.policy, row.estimator))
                 if raw_estimate is not None:
                     results[index][1:] = raw_estimate.value, raw_estimate.half_length
@@ -194,15 +203,15 @@ def _end_with_parent() -> None:
 
 # What it shows
 
-Row = dict[str, Any]  # of grid.csv
+GridRow = dict[str, Any]  # of grid.csv
 
 GIVEN, ALL = "given", "all policies"  # not refused; of the column `policy`
-JUDGE = "judge"  # the calibration that takes scores for labels
+JUDGE_CALIBRATION = "judge"  # the calibration that takes scores for labels
 # 2 / alpha in the interval score of a 95% interval
 _MISS_PENALTY = 40.0
 
 
-def score(grid: Grid) -> list[Row]:
+def score_grid(grid: Grid) -> list[GridRow]:
     """Return the rows of grid.csv.
 
     n           estimates of this status
@@ -219,21 +228,24 @@ def score(grid: Grid) -> list[Row]:
     for (size, label_share), cells in groupby(grid.cells, lambda cell: cell[:2]):
         results = np.stack([np.load(grid.folder / cell.file) for cell in cells])
         judge = np.full((len(results), len(truth)), np.nan)
-        if JUDGE in grid.calibrations and "direct" in grid.names:
-            i, j = grid.calibrations.index(JUDGE), grid.names.index("direct")
+        if JUDGE_CALIBRATION in grid.calibrations and "direct" in grid.names:
+            i, j = (
+                grid.calibrations.index(JUDGE_CALIBRATION),
+                grid.names.index("direct"),
+            )
             judge = results[:, i, :, j, 1] - truth
         for (i, calibration), (j, name), (policy, policy_slice), label in product(
             enumerate(grid.calibrations),
             enumerate(grid.names),
             groups.items(),
-            (GIVEN, *STATUSES),
+            (GIVEN, *STATUSES_BEST_FIRST),
         ):
             status, value, half_width = np.moveaxis(
                 results[:, i, policy_slice, j], -1, 0
             )
             if label == GIVEN:
-                has_status = status < STATUSES.index(REFUSE)
-            elif not (has_status := status == STATUSES.index(label)).any():
+                has_status = status < STATUSES_BEST_FIRST.index(REFUSE)
+            elif not (has_status := status == STATUSES_BEST_FIRST.index(label)).any():
                 continue
             error = value - truth[policy_slice]
             is_used = has_status & np.isfinite(error)
@@ -243,12 +255,12 @@ def score(grid: Grid) -> list[Row]:
             coverage = _mean_or_nan(miss == 0)
             # Of as many draws, as policies share their prompts
             n_draws = max(1, int(is_scored.any(axis=1).sum()))
-            low, high = share_interval(coverage, n_draws)
+            low, high = wilson_interval(coverage, n_draws)
             accuracy, tau, top_1 = math.nan, math.nan, math.nan
             if (policy, label) == (ALL, GIVEN):
                 accuracy, tau, top_1 = _compare_rankings(value, has_status, truth)
             estimator, _, weights = name.partition(" ")
-            row = one_row(
+            row = make_row(
                 size=size,
                 label_share=label_share,
                 calibration=calibration,

@@ -21,7 +21,7 @@ from scipy.special import stdtr
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.oracle.data import Dataset, Rows
-from elo_exp.oracle.evidence import degrees_of_freedom
+from elo_exp.oracle.evidence import estimate_degrees_of_freedom
 from elo_exp.records import Record
 
 # States of a check
@@ -31,7 +31,7 @@ CHECK_STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE = (
     "cannot tell",
     "not done",
 )
-MAX_P_VALUE = 0.001  # below, labels are taken not to be a random sample
+MAX_P_VALUE_OF_SELECTION = 0.001  # below, labels are taken not to be a random sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,14 @@ def check_label_sample(rows: Rows, *, policy: str, source: str) -> LabelSample:
         return replace(sample, status=PASSED) if len(rows) else sample
     if not sample.n_labelled:
         return sample
-    p_value = selection_p_value(rows.score, labelled, rows.prompt, rows.chance)
+    p_value = compute_selection_p_value(rows.score, labelled, rows.prompt, rows.chance)
     if p_value is None:
         return replace(sample, status=CANNOT_TELL)
-    status = FAILED if p_value < MAX_P_VALUE else PASSED
+    status = FAILED if p_value < MAX_P_VALUE_OF_SELECTION else PASSED
     return replace(sample, status=status, p_value=p_value)
 
 
-def selection_p_value(
+def compute_selection_p_value(
     score: Array, labelled: Mask, prompt: Index, chance: Array
 ) -> float | None:
     """Return the p value of the hypothesis that answers were labelled by these chances, whatever their score.
@@ -102,7 +102,7 @@ def selection_p_value(
         total, squares = abs(float(prompt_sums.sum())), prompt_sums**2
         if total > 0:
             error = math.sqrt(float(squares.sum()))
-            df = degrees_of_freedom(squares)
+            df = estimate_degrees_of_freedom(squares)
             p_values.append(2.0 * float(stdtr(df, -total / error)))
     return min(p_values)
 
@@ -119,7 +119,7 @@ def _compute_two_sample_p_value(labelled: Array, unlabelled: Array) -> float | N
     )
 
 
-def label_samples(data: Dataset) -> list[LabelSample]:
+def check_label_samples(data: Dataset) -> list[LabelSample]:
     """Check the logged answers, the draws of each policy and the probes."""
     samples = []
     if data.logging_policy is not None:

@@ -40,7 +40,7 @@ _LABEL_SHARE_OF_LOGGED = 0.25
 _SCORE_STEP = 0.02
 
 
-def write(
+def write_demo(
     folder: Path, bank_path: str, *, seed: int, all_labelled: bool = False
 ) -> dict[str, Any]:
     """Draw answers of all policies, and write them with the policies' true values.
@@ -48,7 +48,7 @@ def write(
     all_labelled  also those that are no part of the logged slice
     Returns the arguments of `read_dataset` and the path of the true values, `truth`.
     """
-    prompts = bank.texts(Path(bank_path), "oracle")
+    prompts = bank.load_referenced_texts(Path(bank_path), "oracle")
     answer, score, label = _make_answers(prompts, bank_path)
     rng = np.random.default_rng(seed)
     tilt = rng.normal(0.0, _TILT_SD_LOG_ODDS, label.shape)
@@ -71,8 +71,8 @@ def write(
             labelled |= rng.random(len(prompt)) < _LABEL_SHARE_OF_LOGGED
             logp_by_target = {target: logp[target][index] for target in targets}
             logprobs["total_logprob"] = logp[name][index]
-            logprobs["target_logps"] = arrays.rows(**logp_by_target)
-        rows = arrays.rows(
+            logprobs["target_logps"] = arrays.make_rows(**logp_by_target)
+        rows = arrays.make_rows(
             prompt_id=[prompts[i].prompt_id for i in prompt],
             prompt=[prompts[i].text for i in prompt],
             response=answer[index],

@@ -9,19 +9,19 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.oracle.calibration import CrossFit, Curve, fit_isotonic
-from elo_exp.oracle.data import N_FOLDS, Rows
+from elo_exp.oracle.data import N_PROMPT_FOLDS, Rows
 
-MAX_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
-MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
-TOP = 0.05  # share of the rows whose weights are called the largest
-EXTREME = 5.0  # a weight above this, or below its inverse
-RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
+MAX_RAW_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
+MAX_LOG_RATIO_NATS = 300.0  # nats: larger weights, squared, are no finite number
+TOP_WEIGHT_SHARE = 0.05  # share of the rows whose weights are called the largest
+EXTREME_WEIGHT = 5.0  # a weight above this, or below its inverse
+RELATIVE_RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
 _N_SCORE_BINS = 20
 
 
 def raw_weights(log_ratio: Array) -> Array:
     """(n,) exp(log ratio), not scaled."""
-    return np.asarray(np.exp(np.minimum(log_ratio, MAX_LOG_RATIO)))
+    return np.asarray(np.exp(np.minimum(log_ratio, MAX_LOG_RATIO_NATS)))
 
 
 def hajek_weights(log_ratio: Array) -> Array:
@@ -30,7 +30,7 @@ def hajek_weights(log_ratio: Array) -> Array:
     return np.asarray(weights / weights.mean())
 
 
-def clipped(weights: Array, largest: float) -> Array:
+def clip_weights(weights: Array, largest: float) -> Array:
     """Clip weights of mean one, and scale them to mean one again."""
     clipped_weights = np.minimum(weights, largest)
     return np.asarray(clipped_weights / clipped_weights.mean())
@@ -44,7 +44,7 @@ def effective_sample_size(weights: Array) -> float:
 
 def top_share(weights: Array) -> float:
     """Share of the total weight in the largest 5 % of the weights."""
-    largest = np.sort(weights)[::-1][: max(1, int(TOP * len(weights)))]
+    largest = np.sort(weights)[::-1][: max(1, int(TOP_WEIGHT_SHARE * len(weights)))]
     return float(largest.sum() / weights.sum())
 
 
@@ -98,26 +98,26 @@ def calibrate_weights(hajek: Array, rows: Rows) -> CrossFit:
     truth, and biases estimates towards the logging policy: docs/oracle.md has the numbers.
     """
     curves = []
-    for fold in range(N_FOLDS):
+    for fold in range(N_PROMPT_FOLDS):
         outside = rows.fold != fold
         score, raw = rows.score[outside], hajek[outside]
-        fits = rising_and_falling(score, raw)
+        fits = fit_rising_and_falling(score, raw)
         residuals = np.stack([fit(score) - raw for fit in fits])
         squares = residuals @ residuals.T / len(score)
-        ridge = RIDGE * float(np.trace(squares)) + RIDGE
+        ridge = RELATIVE_RIDGE * float(np.trace(squares)) + RELATIVE_RIDGE
         for fit, p in zip(
-            fits, minimum_variance_mixture(squares, ridge=ridge), strict=True
+            fits, find_minimum_variance_mixture(squares, ridge=ridge), strict=True
         ):
             mixed_fit = replace(fit, levels=p * fit.levels, share=p * fit.share)
             curves.append((fold, mixed_fit))
     return CrossFit(rows=rows, curves=tuple(curves))
 
 
-def rising_and_falling(x: Array, y: Array) -> tuple[Curve, Curve]:
+def fit_rising_and_falling(x: Array, y: Array) -> tuple[Curve, Curve]:
     return fit_isotonic(x, y), fit_isotonic(x, y, increasing=False)
 
 
-def minimum_variance_mixture(covariance: Array, *, ridge: float) -> Array:
+def find_minimum_variance_mixture(covariance: Array, *, ridge: float) -> Array:
     """Minimise p' covariance p over mixtures p (c,), p >= 0 and sum p = 1.
 
     ridge  added to the diagonal, so that nearly equal candidates share

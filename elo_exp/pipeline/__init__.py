@@ -5,38 +5,38 @@ Calling a stage twice gives the same result, and costs nothing the second time.
 
 from elo_exp.pipeline.forcing import (
     LogprobCheck,
-    as_policies,
-    generation_check,
-    n_forced,
+    compare_logprobs,
+    count_forced,
+    require_policies,
     teacher_force,
 )
 from elo_exp.pipeline.generating import (
-    all_generated,
     assume_responses,
-    draws,
+    find_known_responses,
     generate,
-    known_responses,
+    has_all_responses,
     needs_paid_answers,
-    stored_responses,
+    read_stored_responses,
+    repeat_prompts,
 )
 from elo_exp.pipeline.judging import (
-    Asking,
-    all_judged,
-    ask,
+    JudgingSettings,
     check_before_answers,
     collect,
+    count_new_queries,
+    count_scored,
+    estimate_price,
+    get_replies,
+    has_all_replies,
     identify,
     judge_pairs,
-    n_new,
-    n_scored,
-    other_judges,
     plan_pairs,
     plan_replies,
     plan_scores,
-    price,
+    read_other_judgments,
+    read_stored_judgments,
     recover,
     score_responses,
-    stored_judgments,
 )
 from elo_exp.pipeline.paying import cancel
 from elo_exp.pipeline.plan_table import looks_table, plan_of_judges, plan_table, spend

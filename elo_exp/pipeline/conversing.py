@@ -14,7 +14,7 @@ from elo_exp.records import Prompt, Response, Slot, UserError
 Answering = Callable[[int, Sequence[Prompt]], Mapping[Slot, Response]]
 
 
-def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+def list_first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
     """Return what an entrant is asked first.
 
     Raises UserError for messages that it does not take.
@@ -29,7 +29,9 @@ def first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]
             f"entrant.{entrant.entrant_id}: prompt {unsupported_prompt.prompt_id!r} has messages, and this entrant is asked "
             "texts alone. Expected one with `turns = True` (CONTRIBUTING.md); leave it out."
         )
-    return [conversations.turn(p, []) if p.messages else p for p in prompts]
+    return [
+        conversations.build_turn_prompt(p, []) if p.messages else p for p in prompts
+    ]
 
 
 def converse(
@@ -40,7 +42,7 @@ def converse(
     In each round all prompts that have such a turn are answered at once. A conversation ends with its first turn without
     an answer, and is left out.
     """
-    first_prompts = first_turns(entrant, prompts)
+    first_prompts = list_first_turns(entrant, prompts)
     if first_prompts is prompts:
         return dict(answer(0, prompts))
     responses_by_slot: dict[Slot, list[Response]] = {
@@ -58,11 +60,12 @@ def converse(
             and _n_missing_turns(prompt, responses_by_slot)
         ]
         turn_prompts = [
-            conversations.turn(p, responses_by_slot[p.slot]) for p in open_prompts
+            conversations.build_turn_prompt(p, responses_by_slot[p.slot])
+            for p in open_prompts
         ]
         turn_number += 1
     return {
-        prompt.slot: conversations.joined(prompt, responses_by_slot[prompt.slot])
+        prompt.slot: conversations.join_turns(prompt, responses_by_slot[prompt.slot])
         for prompt in prompts
         if not _n_missing_turns(prompt, responses_by_slot)
     }

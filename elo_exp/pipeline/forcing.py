@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from elo_exp.entrants import Policy
 from elo_exp.files import utc_now
-from elo_exp.pipeline.generating import Entrants, Prompts, by_load
+from elo_exp.pipeline.generating import Entrants, Prompts, map_by_weights
 from elo_exp.progress import track
 from elo_exp.records import (
     ForcedLogprob,
@@ -17,7 +17,7 @@ from elo_exp.records import (
     Record,
     Response,
     UserError,
-    fingerprint,
+    make_fingerprint,
 )
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
@@ -41,7 +41,7 @@ class LogprobCheck(Record):
     allowed: float
 
 
-def as_policies(entrants: Entrants) -> dict[str, Policy]:
+def require_policies(entrants: Entrants) -> dict[str, Policy]:
     """Return the entrants as policies, whose answers can be weighted by those of the first.
 
     Raises UserError for one that records no log-probabilities, or has another limit of tokens.
@@ -118,10 +118,10 @@ def teacher_force(
             for answer in track(forced_answers, label=label, total=len(wanted)):
                 totals[answer.prompt_id] = answer.total_logprob
             if policy.entrant_id in answering_ids:
-                generation_check(responses, totals, allowed=check_nats)
+                compare_logprobs(responses, totals, allowed=check_nats)
         return {i: totals[i] for i in ids}
 
-    totals = by_load(policies, force)
+    totals = map_by_weights(policies, force)
     usage.logprobs_stored = usage.logprobs_wanted - usage.logprobs_forced
     logger.info(
         "log-probabilities: %d new, %d stored",
@@ -137,7 +137,7 @@ def teacher_force(
     return totals
 
 
-def n_forced(
+def count_forced(
     prompts: Prompts,
     responses: Mapping[str, Response],
     policies: Mapping[str, Policy],
@@ -164,11 +164,11 @@ def _logprob_keys(
             diagnostics = response.diagnostics
             tokens = [diagnostics.get(name) for name in ("tokenizer", "token_ids")]
             parts = ["forced", prompt.prompt_id, policy.logprob_key(prompt), *tokens]
-            keys[prompt.prompt_id] = fingerprint(parts)
+            keys[prompt.prompt_id] = make_fingerprint(parts)
     return keys
 
 
-def generation_check(
+def compare_logprobs(
     responses: Mapping[str, Response], forced: Totals, *, allowed: float | None
 ) -> LogprobCheck:
     """Compare the log-probabilities recorded when answers were drawn with the forced ones.

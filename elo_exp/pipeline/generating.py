@@ -15,18 +15,18 @@ from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import (
     Entrant,
     HostedEntrant,
-    Incomplete,
+    IncompleteEntrant,
     ModelEntrant,
     NoRoomError,
     OfflineEntrant,
     draws_of,
 )
 from elo_exp.files import utc_now
-from elo_exp.masking import masked
-from elo_exp.pipeline.conversing import converse, first_turns
+from elo_exp.masking import mask_text
+from elo_exp.pipeline.conversing import converse, list_first_turns
 from elo_exp.pipeline.missing import report_missing
-from elo_exp.pipeline.paying import Unwatched, pay
-from elo_exp.pipeline.watching import quoted
+from elo_exp.pipeline.paying import NoWatch, pay_for_answers
+from elo_exp.pipeline.watching import quote_beginning
 from elo_exp.progress import track
 from elo_exp.records import (
     Prompt,
@@ -34,7 +34,7 @@ from elo_exp.records import (
     Slot,
     UserError,
     canonical_json,
-    fingerprint,
+    make_fingerprint,
 )
 from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
@@ -88,7 +88,7 @@ def generate(
     }
     keys = {
         name: _answer_keys(
-            name, entrant, first_turns(entrant, prompts_by_entrant[name])
+            name, entrant, list_first_turns(entrant, prompts_by_entrant[name])
         )
         for name, entrant in entrants.items()
     }
@@ -107,7 +107,7 @@ def generate(
 
         return converse(entrant, prompts_by_entrant[name], answer)
 
-    responses = by_load(entrants, answer_prompts)
+    responses = map_by_weights(entrants, answer_prompts)
     usage = store.usage
     logger.info(
         "responses: %d new, %d stored",
@@ -118,7 +118,7 @@ def generate(
     return _order_responses(responses, required_prompts, allow_missing)
 
 
-def draws(prompts: Prompts, n: int) -> list[Prompt]:
+def repeat_prompts(prompts: Prompts, n: int) -> list[Prompt]:
     """Return prompts that ask for n answers each: for the first of all of them, then for the second."""
     repeat_draws = (replace(p, draw_idx=i) for i in range(1, n) for p in prompts)
     return [*prompts, *repeat_draws]
@@ -134,7 +134,7 @@ def _list_askable(
     n_draws_wanted = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
     n = draws_of(entrant, n_draws_wanted)
     askable = [prompt for prompt in prompts if prompt.draw_idx < n]
-    if isinstance(entrant, Incomplete) and not with_absent:
+    if isinstance(entrant, IncompleteEntrant) and not with_absent:
         return [prompt for prompt in askable if not entrant.lacks(prompt)]
     return askable
 
@@ -149,7 +149,7 @@ def _list_required(
     }
 
 
-def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
+def map_by_weights(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
     """Apply `work` to each entrant's name, loading equal weights once.
 
     Entrants with equal weights take turns, and the weights are released after the last of them. The
@@ -163,7 +163,7 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
         try:
             results.update((name, work(name)) for name in names)
         finally:
-            models.release()
+            models.release_weights()
     return {name: results[name] for name in entrants}
 
 
@@ -237,7 +237,7 @@ def _answer_prompts(
 
 
 @dataclass
-class _FirstAnswers(Unwatched):
+class _FirstAnswers(NoWatch):
     """A model's first new answers, which are not all to be void.
 
     n_first   so many are looked at; 0: none
@@ -259,7 +259,7 @@ class _FirstAnswers(Unwatched):
             first_answer = self.seen[0]
             raise UserError(
                 f"entrant {self.name}: all of the first {self.n_first} answers are empty or a "
-                f"thought without an end (the first: {quoted(first_answer.response_text)}; "
+                f"thought without an end (the first: {quote_beginning(first_answer.response_text)}; "
                 f"{first_answer.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "
                 "thinking off (chat_template_kwargs); judging.canary=0 goes on anyway. What was "
                 "made is stored, and is never asked for again."
@@ -308,7 +308,7 @@ def _make_answers(
             names |= {"prompt_id": p.prompt_id}
             names |= {"draw_idx": p.draw_idx} if p.draw_idx else {}
             jobs[key] = Job(key=key, names=names, request=p)
-        return pay(
+        return pay_for_answers(
             jobs, entrant, store, make=_make_response, watch=first_answers, **options
         )
     assert isinstance(entrant, OfflineEntrant)
@@ -350,7 +350,7 @@ def _make_response(
     dollars: float | None,
     message: Message,
 ) -> Response:
-    reason = masked(completion.stop_reason)
+    reason = mask_text(completion.stop_reason)
     reason = _FINISH_REASONS.get(reason, reason)
     text, thought = split_thought(completion.text)
     if reason == "stop" and thought["thought"] == "unclosed":
@@ -360,7 +360,7 @@ def _make_response(
         response_text=text,
         finish_reason=reason,
         diagnostics={
-            "model": completion.model and masked(completion.model),
+            "model": completion.model and mask_text(completion.model),
             **thought,
             **{name: n for name, n in completion.usage.items() if n},
             **({} if dollars is None else {"dollars": dollars}),
@@ -443,7 +443,7 @@ def assume_responses(
     return _order_responses(responses_by_entrant, required_prompts, allow_missing)
 
 
-def known_responses(
+def find_known_responses(
     prompts: Prompts, entrants: Entrants, store: Store
 ) -> dict[str, dict[Slot, Response]]:
     """Return the responses that no model has to make: stored and recorded ones, and those of probes.
@@ -474,7 +474,7 @@ def known_responses(
     }
 
 
-def stored_responses(
+def read_stored_responses(
     prompts: Prompts, entrants: Entrants, store: Store
 ) -> dict[str, dict[Slot, Response]]:
     """Return the stored responses by entrant and slot."""
@@ -503,12 +503,12 @@ def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bo
         for name, entrant in entrants.items()
         if isinstance(entrant, HostedEntrant) and entrant.may_bill
     }
-    return not all_generated(prompts, paid_entrants, store)
+    return not has_all_responses(prompts, paid_entrants, store)
 
 
-def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
+def has_all_responses(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
     """Whether the store has every entrant's response to every prompt."""
-    stored = stored_responses(prompts, entrants, store)
+    stored = read_stored_responses(prompts, entrants, store)
     return all(
         len(stored[name]) == len(_list_askable(prompts, entrant))
         for name, entrant in entrants.items()
@@ -517,7 +517,7 @@ def all_generated(prompts: Prompts, entrants: Entrants, store: Store) -> bool:
 
 def _answer_keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[Slot, str]:
     return {
-        prompt.slot: fingerprint(
+        prompt.slot: make_fingerprint(
             [name, prompt.prompt_id, entrant.cache_key(prompt)]
             + [prompt.draw_idx] * (prompt.draw_idx > 0)
         )

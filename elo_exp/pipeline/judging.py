@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
-from elo_exp.data.pairing import reconcile, swaps
+from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import utc_now
@@ -22,12 +22,12 @@ from elo_exp.judges import (
     reads_shares,
     share,
 )
-from elo_exp.masking import current_mask, masked
+from elo_exp.masking import current_mask, mask_text
 from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.plan_table import plan_table, spend
-from elo_exp.pipeline.planning import Plan, plan
-from elo_exp.pipeline.watching import Watch
+from elo_exp.pipeline.planning import Plan, make_plan
+from elo_exp.pipeline.watching import ReplyGuard
 from elo_exp.progress import track
 from elo_exp.records import (
     Comparison,
@@ -38,7 +38,7 @@ from elo_exp.records import (
     Judgment,
     Score,
     UserError,
-    fingerprint,
+    make_fingerprint,
 )
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -55,7 +55,7 @@ Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class JudgingSettings:
     """How a judge is asked.
 
     both_orders    share of the comparisons that are judged in both orders
@@ -74,7 +74,7 @@ class Asking:
     max_invalid: float = 1.0
 
 
-_DEFAULT_ASKING = Asking()
+_DEFAULT_ASKING = JudgingSettings()
 
 
 def judge_pairs(
@@ -82,7 +82,7 @@ def judge_pairs(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
     *,
     name: str | None = None,
 ) -> dict[str, list[Judgment]]:
@@ -108,7 +108,9 @@ def judge_pairs(
     on_reply = _make_reply_handler(
         tasks, named_identity, store.usage, partial(share, judge)
     )
-    ask(_list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply)
+    get_replies(
+        _list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply
+    )
     store.remember(identity)  # now that it has judged
     return _list_judgments(tasks, rubrics)
 
@@ -118,7 +120,7 @@ def plan_pairs(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> Plan:
     """Plan what judge_pairs would ask and pay; makes no paid call.
 
@@ -135,35 +137,35 @@ def plan_pairs(
     return plan_replies(_list_queries(tasks), judge, store, asking)
 
 
-def n_new(
+def count_new_queries(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> int:
     """Count the distinct queries that are neither stored nor in a batch under way."""
     unstored = _find_unstored_keys(comparisons, rubrics, judge, store, asking)
     return len(unstored - set(Ledger(store).pending()))
 
 
-def all_judged(
+def has_all_replies(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> bool:
     """Return whether the store has a reply to every query about these comparisons."""
     return not _find_unstored_keys(comparisons, rubrics, judge, store, asking)
 
 
-def stored_judgments(
+def read_stored_judgments(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> dict[str, list[Judgment]]:
     """Return the judgments whose replies are all stored, by dimension; nobody is asked, and nothing is counted."""
     identity = identify(judge)
@@ -175,15 +177,15 @@ def stored_judgments(
     return _list_judgments(tasks, rubrics)
 
 
-def price(
+def estimate_price(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> dict[str, float]:
     """Return what asking the judge about as much again would cost, in dollars by dimension."""
     tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
-    priced_plan = plan(_list_queries(tasks), judge, (), ())
+    priced_plan = make_plan(_list_queries(tasks), judge, (), ())
     return {row.dimension: row.dollars for row in priced_plan.rows}
 
 
@@ -192,7 +194,7 @@ def _find_unstored_keys(
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking,
+    asking: JudgingSettings,
 ) -> set[str]:
     """Return the keys of the queries without a stored reply."""
     tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
@@ -209,12 +211,12 @@ def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     least.check(store, hint=_LOWER_BOUND_NOTE)
 
 
-def other_judges(
+def read_other_judgments(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> dict[str, dict[str, list[Judgment]]]:
     """Return the stored judgments of other judges on these comparisons, by judge and dimension.
 
@@ -251,7 +253,7 @@ def other_judges(
 
 def identify(judge: Judge) -> JudgeIdentity:
     """Identify a judge as the keys of its replies do."""
-    key = fingerprint([judge.model, judge.cache_key()])
+    key = make_fingerprint([judge.model, judge.cache_key()])
     return JudgeIdentity(
         key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields)
     )
@@ -273,7 +275,7 @@ def _make_tasks(
     comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
-    asking: Asking,
+    asking: JudgingSettings,
 ) -> list[_Task]:
     tasks = []
     for rubric in rubrics:
@@ -287,7 +289,7 @@ def _make_tasks(
                     key_fields=judge.key_fields,
                 )
                 for repeat in range(1 if comparison.is_control else asking.repeats)
-                for swap in swaps(comparison, asking.both_orders)
+                for swap in choose_orders(comparison, asking.both_orders)
             ]
             tasks.append(_Task(comparison, rubric, queries))
     return tasks
@@ -356,7 +358,7 @@ def score_responses(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> list[Score]:
     """Return a score for each item, in their order. An oracle's label is a score, too.
 
@@ -369,7 +371,7 @@ def score_responses(
         score = rubric.parse(request, reply, judge_model=judge.model)
         return score.judge_score is not None
 
-    replies = ask(requests, judge, store, asking, reads=reads, noun="scores")
+    replies = get_replies(requests, judge, store, asking, reads=reads, noun="scores")
     scores = []
     for request in requests:
         missing_reply = JudgeReply(key=request.key, text="", stop_reason="missing")
@@ -394,14 +396,14 @@ def plan_scores(
     rubric: ScoreRubric,
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> Plan:
     """Plan what score_responses would ask and pay; makes no paid call."""
     requests = _make_score_requests(items, rubric, judge)
     return plan_replies(requests, judge, store, asking, noun="scores")
 
 
-def n_scored(
+def count_scored(
     items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store
 ) -> int:
     """Count the items with a stored reply."""
@@ -423,11 +425,11 @@ def _make_score_requests(
 # Replies, by whichever rubric
 
 
-def ask(
+def get_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
     *,
     reads: Callable[[JudgeRequest, JudgeReply], bool] = lambda request, reply: True,
     noun: str = "verdicts",
@@ -458,10 +460,10 @@ def ask(
         under_way = Ledger(store).pending()
         if any(request.key not in under_way for request in wanted):
             judge.preflight()
-        expected_plan = plan(requests, judge, replies, under_way, noun=noun)
+        expected_plan = make_plan(requests, judge, replies, under_way, noun=noun)
         logger.info("%s", plan_table(expected_plan))
         expected_plan.check(store)
-        watch = Watch(
+        watch = ReplyGuard(
             unique,
             replies,
             judge,
@@ -521,7 +523,7 @@ def _pay(
     requests: Sequence[JudgeRequest],
     judge: PaidJudge,
     store: Store,
-    watch: Watch | None = None,
+    watch: ReplyGuard | None = None,
 ) -> Iterator[JudgeReply]:
     jobs = {
         request.key: Job(
@@ -532,7 +534,7 @@ def _pay(
         )
         for request in requests
     }
-    return paying.pay(
+    return paying.pay_for_answers(
         jobs,
         judge,
         store,
@@ -554,7 +556,7 @@ def _make_reply(
     answer = {
         "key": key,
         "text": completion.text,
-        "stop_reason": masked(completion.stop_reason),
+        "stop_reason": mask_text(completion.stop_reason),
         "usage": completion.usage,
         "dollars": dollars or 0.0,
         "timestamp": utc_now(),
@@ -580,13 +582,13 @@ def plan_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
-    asking: Asking = _DEFAULT_ASKING,
+    asking: JudgingSettings = _DEFAULT_ASKING,
     *,
     noun: str = "verdicts",
 ) -> Plan:
     """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
-    return plan(
+    return make_plan(
         requests, judge, stored, under_way, stored_only=asking.stored_only, noun=noun
     )

@@ -10,14 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.batches import Batcher
 from elo_exp.api.calls import RequestPool
-from elo_exp.api.jobs import Job, Recorder, summary
+from elo_exp.api.jobs import Job, Recorder, summarize_failures
 from elo_exp.api.transport import UnreachableError
 from elo_exp.entrants import HostedEntrant
 from elo_exp.judges import BatchJudge, PaidJudge
-from elo_exp.pipeline.planning import first_ttl, measured_ttl
+from elo_exp.pipeline.planning import choose_first_ttl, choose_measured_ttl
 from elo_exp.records import Record, UserError
-from elo_exp.store.claims import Claims, share
-from elo_exp.store.ledger import CANCELLED, Ledger, unresolved
+from elo_exp.store.claims import Claims, make_once
+from elo_exp.store.ledger import CANCELLED_NOTE, Ledger, describe_unresolved
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Watch(Protocol):
         """Raise UserError where the answers to the first jobs are not what was asked for."""
 
 
-class Unwatched:
+class NoWatch:
     """A watch that lets every answer pass."""
 
     def alone(self, jobs: Sequence[Job]) -> Sequence[Job]:
@@ -49,7 +49,7 @@ class Unwatched:
     def check(self, *, is_through: bool) -> None: ...
 
 
-def pay(
+def pay_for_answers(
     jobs: Mapping[str, Job],
     model: PaidJudge | HostedEntrant,
     store: Store,
@@ -68,7 +68,7 @@ def pay(
     watch         sees each answer when it is committed, and may end the work; None: nobody looks
     """
     failed: dict[str, str] = {}
-    watch = watch or Unwatched()
+    watch = watch or NoWatch()
     if not isinstance(model, BatchJudge):
         _refuse_batched(jobs, model, store)
 
@@ -89,7 +89,7 @@ def pay(
             list(unanswered.values()), model, claims, make, failed, watch
         )
 
-    yield from share(
+    yield from make_once(
         jobs,
         store,
         record=record,
@@ -100,7 +100,7 @@ def pay(
         endpoint=model.api.endpoint if isinstance(model, BatchJudge) else None,
     )
     if failed:
-        logger.warning("warning: %s: %s", model.server, summary(failed))
+        logger.warning("warning: %s: %s", model.server, summarize_failures(failed))
 
 
 def _refuse_batched(
@@ -215,7 +215,7 @@ def _pay_in_batches(
                 yield from watch_answers(batcher.run(chunk, ttl))
                 hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
                 if hits:
-                    ttl, store.usage.cache = measured_ttl(hits, judge, ttl)
+                    ttl, store.usage.cache = choose_measured_ttl(hits, judge, ttl)
             elif canary_jobs:
                 yield from watch_answers(batcher.run(canary_jobs, ttl))
             if canary_jobs:
@@ -233,7 +233,7 @@ def _first_of_each_prefix(jobs: Sequence[Job]) -> list[Job]:
 def _choose_first_ttl(
     jobs: Sequence[Job], judge: PaidJudge, store: Store
 ) -> str | None:
-    ttl, why = first_ttl([job.request for job in jobs], judge)
+    ttl, why = choose_first_ttl([job.request for job in jobs], judge)
     store.usage.cache = why or store.usage.cache
     return ttl
 
@@ -280,13 +280,13 @@ def cancel(judge: BatchJudge, store: Store) -> int:
     for batch in own_batches:
         try:
             if batch.state == "submitted" and judge.api.cancel(str(batch.batch_id)):
-                ledger.note(batch, CANCELLED)
+                ledger.note(batch, CANCELLED_NOTE)
                 n_ended += 1
         except UnreachableError as error:
             raise UserError(
                 f"{endpoint} cannot be reached ({error}). {n_ended} batches were ended."
             ) from None
-    if unresolved_note := unresolved(own_batches):
+    if unresolved_note := describe_unresolved(own_batches):
         if not n_ended:
             raise UserError(unresolved_note)
         logger.warning("warning: %s", unresolved_note)

@@ -7,12 +7,12 @@ from elo_exp.analysis.looks import (
     boundaries,
     expected_share,
     family_wise_alpha,
-    looks_of,
+    plan_looks,
 )
 from elo_exp.analysis.power import assumed_sigma
-from elo_exp.api.costs import money
-from elo_exp.console import text_table
-from elo_exp.judges import as_whom
+from elo_exp.api.costs import format_dollars
+from elo_exp.console import format_table
+from elo_exp.judges import role_suffix
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.store.usage import Usage
 
@@ -39,7 +39,7 @@ def _format_rows(plan: Plan) -> str:
             cells.append(f"{row.detects:.0f}" if is_known else "-")
     if len(lines) > 1:
         lines.append(_sum_cells("total", *plan.rows))
-    return text_table(head, lines)
+    return format_table(head, lines)
 
 
 def _row_name(row: PlanRow) -> str:
@@ -56,7 +56,7 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
     lines = [_sum_cells(name, *plan.rows) for name, plan in plans.items()]
     cap = "which cost nothing"
     if combined_plan.budget_usd is not None:
-        cap = f"one cap {money(combined_plan.budget_usd)} ({combined_plan.budget_setting})"
+        cap = f"one cap {format_dollars(combined_plan.budget_usd)} ({combined_plan.budget_setting})"
     return "\n".join(
         [
             *(
@@ -64,7 +64,7 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
                 for name, plan in plans.items()
             ),
             f"plan: {len(plans)} judges, asked one after the other, {cap}",
-            text_table(
+            format_table(
                 [*head, "$ expected", "$ plain"],
                 [*lines, _sum_cells("sum", *combined_plan.rows)],
             ),
@@ -86,10 +86,10 @@ def _sum_cells(name: str, *rows: PlanRow) -> list[str]:
 
 def _format_heading(plan: Plan, name: str | None = None) -> str:
     judge_prefix = f"{name}, " if name else ""
-    judge = f"plan: judge {judge_prefix}{plan.judge_model}{as_whom(plan.roles)}"
+    judge = f"plan: judge {judge_prefix}{plan.judge_model}{role_suffix(plan.roles)}"
     if plan.budget_usd is None:
         return f"{judge}, which costs nothing"
-    cap = f"cap {money(plan.budget_usd)} ({plan.budget_setting})"
+    cap = f"cap {format_dollars(plan.budget_usd)} ({plan.budget_setting})"
     if n_counted := max((row.counted for row in plan.rows), default=0):
         return f"{judge}, {cap}, tokens scaled from {n_counted} that the API counted"
     return f"{judge}, {cap}, tokens estimated from the length"
@@ -131,7 +131,7 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
     alpha = family_wise_alpha(drop=drop) / n_tests
     rows = []
     for row in plan.rows:
-        looks = looks_of(row.n_prompts, n_looks)
+        looks = plan_looks(row.n_prompts, n_looks)
         times = tuple(look / row.n_prompts for look in looks)
         bounds = boundaries(alpha, times)
         sigma = assumed_sigma(row.n_entrants, both_orders=row.both_orders)
@@ -144,7 +144,7 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
     return "\n".join(
         [
             "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
-            text_table(head, rows),
+            format_table(head, rows),
             "  gap: if all differ by so many points, the share of the bill, and the power.",
         ]
     )

@@ -8,15 +8,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.power import assumed_sigma, detectable
+from elo_exp.analysis.power import assumed_sigma, detectable_difference
 from elo_exp.api.costs import PER_MILLION
-from elo_exp.api.jobs import say_spent
+from elo_exp.api.jobs import describe_spending
 from elo_exp.api.transport import UnreachableError
-from elo_exp.data.rubrics import role_in
-from elo_exp.judges import Judge, PaidJudge, Unchosen, is_told
+from elo_exp.data.rubrics import extract_role
+from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, receives_instructions
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
 from elo_exp.store.store import Store
-from elo_exp.store.usage import paid
+from elo_exp.store.usage import total_dollars
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _REDUCE_HINTS = {
 _CACHE_PHRASES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
-def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
+def estimate_cost(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
     """Estimate what requests of one dimension cost, in the last fields of a PlanRow.
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
@@ -52,7 +52,7 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, An
     n_prefix = sum(estimator.predict(len(request.system)) for request in requests)
     n_user = sum(estimator.predict(request.n_chars) for request in requests) - n_prefix
     n_output = len(requests) * judge.expected_output_tokens
-    ttl, _ = first_ttl(requests, judge)
+    ttl, _ = choose_first_ttl(requests, judge)
     hit_rate = judge.expected_hit_rate if ttl else 0.0
     prefix_price = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
     other_dollars = n_user * prices.input + n_output * prices.output
@@ -66,7 +66,7 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, An
     }
 
 
-def first_ttl(
+def choose_first_ttl(
     requests: Sequence[JudgeRequest], judge: PaidJudge
 ) -> tuple[str | None, str | None]:
     """Return the time to live to request of the prompt cache at first, and the reason for the
@@ -91,7 +91,7 @@ def first_ttl(
     return ttl, f"{_CACHE_PHRASES[ttl]} ({ttl}), not measured"
 
 
-def measured_ttl(
+def choose_measured_ttl(
     hits: Sequence[bool], judge: PaidJudge, ttl: str
 ) -> tuple[str | None, str]:
     """Return the time to live that a measured share of cache hits pays for, and the reason; warn
@@ -145,7 +145,7 @@ class PlanRow:
         sigma = assumed_sigma(
             self.n_entrants, both_orders=self.both_orders, opponents=self.opponents
         )
-        return detectable(sigma, self.n_prompts)
+        return detectable_difference(sigma, self.n_prompts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,14 +206,14 @@ class Plan:
             f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
         )
         spent_before = "" if usage.responses_unpriced else "Nothing was spent."
-        if dollars := paid(dataclasses.asdict(usage)):
+        if dollars := total_dollars(dataclasses.asdict(usage)):
             spent_before = f"${dollars:.4f} was spent before."
         setting, cap = (
             self.budget_setting,
             f"the cap is ${self.budget_usd or 0.0:.4f}{spent_note}",
         )
         if self.fits and fullest_cap is not None:
-            setting, cap = fullest_cap.setting, say_spent(fullest_cap)
+            setting, cap = fullest_cap.setting, describe_spending(fullest_cap)
         raise UserError(
             f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
@@ -221,7 +221,7 @@ class Plan:
         )
 
 
-def plan(
+def make_plan(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     stored: Collection[str],
@@ -236,7 +236,7 @@ def plan(
     stored_only        whether the judge is asked nothing
     Raises UserError where no judge is chosen.
     """
-    if isinstance(judge, Unchosen):
+    if isinstance(judge, JudgeNotChosen):
         judge.cache_key()
     by_dimension = defaultdict(list)
     for request in requests:
@@ -271,7 +271,7 @@ def plan(
             new=len(new_requests),
             left_out=len(missing) - len(to_ask),
             is_control=is_control,
-            **(estimate(new_requests, paid_judge) if paid_judge else {}),
+            **(estimate_cost(new_requests, paid_judge) if paid_judge else {}),
         )
         rows.append(row)
     return Plan(
@@ -282,7 +282,7 @@ def plan(
         spent_usd=paid_judge.budget.spent if paid_judge else 0.0,
         what=noun,
         keys=[request.key for request in requests],
-        roles=_list_roles(requests) if is_told(judge) else (),
+        roles=_list_roles(requests) if receives_instructions(judge) else (),
     )
 
 
@@ -295,4 +295,4 @@ def _draw_index(subject: Comparison | Item) -> int:
 
 def _list_roles(requests: Sequence[JudgeRequest]) -> list[str]:
     systems = dict.fromkeys(request.system for request in requests)
-    return list(dict.fromkeys(role for role in map(role_in, systems) if role))
+    return list(dict.fromkeys(role for role in map(extract_role, systems) if role))

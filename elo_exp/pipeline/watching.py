@@ -12,7 +12,7 @@ from elo_exp.api.jobs import Job
 from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
-WINDOW = 200  # replies of a rubric that are watched together
+REPLY_WINDOW = 200  # replies of a rubric that are watched together
 _MAX_QUOTED_CHARACTERS = 200
 # By stop_reason
 _NO_PROBABILITIES_PHRASES = {
@@ -28,7 +28,7 @@ _SINGULAR_NOUNS = {"scores": "score"}
 class _ReplyWindow:
     """The last replies on one rubric: whether each could be read, and the first that could not."""
 
-    are_read: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    are_read: deque[bool] = field(default_factory=lambda: deque(maxlen=REPLY_WINDOW))
     first_unread: JudgeReply | None = None
 
     def add(self, reply: JudgeReply, *, is_read: bool) -> None:
@@ -48,7 +48,7 @@ class _ReplyWindow:
         self.first_unread = None
 
 
-class Watch:
+class ReplyGuard:
     """What the replies to requests have held so far, by rubric.
 
     Parameters
@@ -122,7 +122,7 @@ class Watch:
         self._check_probabilities(reply)
         if self._canary and reply.key in self._requests:
             name = self._add_reply(reply)
-            if len(self._replies[name].are_read) == WINDOW:
+            if len(self._replies[name].are_read) == REPLY_WINDOW:
                 self._check_rubric(name)
 
     def check(self, *, is_through: bool = False) -> None:
@@ -157,10 +157,10 @@ class Watch:
         n, n_unread = len(replies.are_read), replies.n_unread
         if not replies.exceeds(self._max_invalid) or replies.first_unread is None:
             return
-        position = "last" if n == WINDOW else "first"
+        position = "last" if n == REPLY_WINDOW else "first"
         raise UserError(
             f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
-            f"{self._noun} (the first: {quoted(replies.first_unread.text)}; "
+            f"{self._noun} (the first: {quote_beginning(replies.first_unread.text)}; "
             f"{replies.first_unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
             "never asked again."
         )
@@ -176,7 +176,7 @@ class Watch:
         return f"Try {', '.join(other_remedies)} or {last_remedy}; judging.canary=0 goes on anyway."
 
 
-def quoted(text: str) -> str:
+def quote_beginning(text: str) -> str:
     """Return the beginning of a reply on one line, in quotation marks."""
     line = " ".join(text.split())
     return f'"{line[:_MAX_QUOTED_CHARACTERS]}{"..." if len(line) > _MAX_QUOTED_CHARACTERS else ""}"'

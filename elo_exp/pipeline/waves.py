@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 
-from elo_exp.analysis.looks import Comparisons, Key, Wave, key_of, next_wave
-from elo_exp.data.battles import from_judgments
+from elo_exp.analysis.looks import (
+    Comparisons,
+    Key,
+    Wave,
+    comparison_key,
+    plan_next_wave,
+)
+from elo_exp.data.battles import battles_from_judgments
 from elo_exp.ratings import RatingMethod
 from elo_exp.records import Battle, Judgment
 
@@ -26,14 +32,16 @@ def judge_in_waves(
     }
     judgments: dict[str, list[Judgment]] = {name: [] for name in comparisons}
     while True:
-        wave = next_wave(comparisons, battles_by_key, method, n_looks=looks, drop=drop)
+        wave = plan_next_wave(
+            comparisons, battles_by_key, method, n_looks=looks, drop=drop
+        )
         if not any(wave.wanted.values()):
             return wave, judgments
         for dimension, wave_judgments in judge(wave.wanted).items():
             judgments[dimension] += wave_judgments
             battles_by_key[dimension] |= dict.fromkeys(
-                map(key_of, wave.wanted[dimension])
+                map(comparison_key, wave.wanted[dimension])
             )
             for judgment in wave_judgments:
-                for battle in from_judgments([judgment]):
-                    battles_by_key[dimension][key_of(judgment)] = battle
+                for battle in battles_from_judgments([judgment]):
+                    battles_by_key[dimension][comparison_key(judgment)] = battle

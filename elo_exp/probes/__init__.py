@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from elo_exp.records import fingerprint
+from elo_exp.records import make_fingerprint
 
 Kind = Literal["bias", "share", "floor", "reported"]
 
-VERSION = "1"  # of the texts that ship: raise it when one changes
+PROBE_TEXTS_VERSION = "1"  # of the texts that ship: raise it when one changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Case:
 
     def pick(self, wordings: list[str]) -> str:
         """Draw a wording, so that no judge can be trained on one."""
-        draw = fingerprint([self.seed, self.prompt_id, wordings])
+        draw = make_fingerprint([self.seed, self.prompt_id, wordings])
         return wordings[int(draw[:8], 16) % len(wordings)]
 
 

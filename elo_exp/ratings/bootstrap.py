@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from elo_exp.arrays import Array
 from elo_exp.ratings.fit import (
     Fit,
-    abilities,
-    bread,
-    strongest_component,
+    find_strongest_component,
+    fit_abilities,
+    inverse_information,
     win_probability,
 )
-from elo_exp.ratings.games import Games, numbered
+from elo_exp.ratings.games import Games, number_codes
 
 # A resample that needs more is fitted by Newton's method proper.
 _MAX_CHORD_STEPS = 30
@@ -23,7 +23,7 @@ _MAX_CHORD_STEPS = 30
 _MAX_NUMBERS_PER_BLOCK = 2**17
 
 
-def bootstrap(
+def bootstrap_abilities(
     fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int
 ) -> dict[str, Array]:
     """Fit Bradley-Terry to draws of the prompts with replacement.
@@ -48,7 +48,7 @@ def bootstrap(
     fits = {
         name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
     }
-    times_by_dimension = drawn_prompts(
+    times_by_dimension = draw_prompts(
         [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
     )
     samples = {}
@@ -75,7 +75,7 @@ def bootstrap(
     return samples
 
 
-def drawn_prompts(
+def draw_prompts(
     dimensions: Sequence[Games], *, n_bootstraps: int, seed: int
 ) -> list[NDArray[np.integer[Any]]]:
     """Draw prompts with replacement, all dimensions the same ones.
@@ -97,7 +97,7 @@ def drawn_prompts(
     if not dimensions:
         return []
     codes = [played.prompts for played in dimensions]
-    unit_codes, number = numbered(np.concatenate(codes))
+    unit_codes, number = number_codes(np.concatenate(codes))
     n, rng = len(unit_codes), np.random.default_rng(seed)
     times: NDArray[np.integer[Any]]
     if all(played.alike is None for played in dimensions):
@@ -119,7 +119,10 @@ def drawn_prompts(
 
 def _fit_resamples(fit: Fit, wins: Array) -> Array:
     """Return the abilities (b, m) of resamples' wins (b, m, m), NaN if they are not finite."""
-    n_games, inverse = wins + wins.swapaxes(1, 2), bread(fit.theta, fit.played)
+    n_games, inverse = (
+        wins + wins.swapaxes(1, 2),
+        inverse_information(fit.theta, fit.played),
+    )
     theta = np.tile(fit.theta, (len(wins), 1))
     for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts
         step = (wins - n_games * win_probability(theta)).sum(axis=2) @ inverse
@@ -128,8 +131,8 @@ def _fit_resamples(fit: Fit, wins: Array) -> Array:
         if not is_unconverged.any():
             break
     for b, resample in enumerate(wins):
-        if not strongest_component(resample).all():
+        if not find_strongest_component(resample).all():
             theta[b] = np.nan
         elif is_unconverged[b]:
-            theta[b] = abilities(resample)
+            theta[b] = fit_abilities(resample)
     return theta

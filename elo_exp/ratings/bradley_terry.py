@@ -11,17 +11,17 @@ from pydantic import Field
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
-from elo_exp.ratings.bootstrap import bootstrap
+from elo_exp.ratings.bootstrap import bootstrap_abilities
 from elo_exp.ratings.covariates import fit_columns, style_columns
-from elo_exp.ratings.fit import Fit, leaderboard
-from elo_exp.ratings.games import games
-from elo_exp.ratings.leaderboard import Leaderboard, pinned
+from elo_exp.ratings.fit import Fit, make_leaderboard
+from elo_exp.ratings.games import make_games
+from elo_exp.ratings.leaderboard import Leaderboard, pin_rating
 from elo_exp.records import UserError
 from elo_exp.types import Natural, Orders, RatingPoints
 
 logger = logging.getLogger(__name__)
 
-INTERVALS = {
+INTERVAL_LABELS = {
     "sandwich": "prompt-clustered",
     "bootstrap": "prompt bootstrap",
     "percentile": "prompt bootstrap",
@@ -69,7 +69,7 @@ class BradleyTerry:
         }
         if self.interval != "sandwich":
             plain_fits = {d: fit for d, fit in fits.items() if fit.parts is None}
-            samples = bootstrap(
+            samples = bootstrap_abilities(
                 plain_fits, n_bootstraps=self.n_bootstraps, seed=self.seed
             )
             for dimension, dimension_samples in samples.items():
@@ -82,7 +82,7 @@ class BradleyTerry:
 
     def _fit(self, battles: Battles) -> Fit:
         if not self.style:
-            return fit_columns(games(battles, orders=self.orders))
+            return fit_columns(make_games(battles, orders=self.orders))
         battles_with_style = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
         if not len(battles_with_style):
             raise UserError(
@@ -91,7 +91,7 @@ class BradleyTerry:
             )
         if n := battles.total() - battles_with_style.total():
             logger.warning("warning: style: %d battles without texts are left out", n)
-        played = games(battles_with_style, orders=self.orders)
+        played = make_games(battles_with_style, orders=self.orders)
         columns = style_columns(battles_with_style, self.style)
         return fit_columns(played, {k: x[played.battle] for k, x in columns.items()})
 
@@ -103,15 +103,15 @@ class BradleyTerry:
                 f"Bradley-Terry with {' and '.join(column_kinds)}",
                 "sandwich",
             )
-        board = leaderboard(
+        board = make_leaderboard(
             fit,
             battles,
             label=label,
-            interval=INTERVALS[interval],
+            interval=INTERVAL_LABELS[interval],
             initial_rating=self.initial_rating,
         )
         if self.baseline_model is not None:
-            board = pinned(board, self.baseline_model, self.initial_rating)
+            board = pin_rating(board, self.baseline_model, self.initial_rating)
         assert board.std_error is not None
         is_known = np.isfinite(board.std_error)
         if interval == "percentile" and is_known.any():

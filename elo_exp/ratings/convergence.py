@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.ratings.fit import POINTS, abilities, strongest_component, win_probability
+from elo_exp.ratings.fit import (
+    POINTS_PER_LOG_ODDS,
+    find_strongest_component,
+    fit_abilities,
+    win_probability,
+)
 from elo_exp.records import Record
 
-CONVERGED = 0.95  # the share of its way that every model must have gone
-LARGEST_K = 64.0  # beyond it a single match moves a rating too far
+MIN_CONVERGED_SHARE = 0.95  # the share of its way that every model must have gone
+MAX_K = 64.0  # beyond it a single match moves a rating too far
 # From the mean; a share of a shorter way is noise.
 _MIN_DISTANCE_POINTS = 20.0
 
@@ -25,7 +30,7 @@ class Progress(Record):
 
     @property
     def is_converged(self) -> bool:
-        return self.slowest_share >= CONVERGED
+        return self.slowest_share >= MIN_CONVERGED_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,7 @@ class Convergence:
     sufficient_k: float | None = None
 
 
-def convergence(
+def measure_convergence(
     wins: Array, models: Sequence[str], *, ks: Sequence[float], initial_rating: float
 ) -> Convergence:
     """Compare Elo at every K with its limit, the Bradley-Terry ratings of the same matches.
@@ -69,9 +74,9 @@ def convergence(
     from scipy import integrate  # a tenth of a second
 
     m = len(models)
-    if not m or not strongest_component(wins).all():
+    if not m or not find_strongest_component(wins).all():
         return Convergence(limit={})
-    limit = POINTS * abilities(wins)
+    limit = POINTS_PER_LOG_ODDS * fit_abilities(wins)
     by_model = dict(zip(models, (initial_rating + limit).tolist(), strict=True))
     best, worst = int(limit.argmax()), int(limit.argmin())
     if limit[best] - limit[worst] < _MIN_DISTANCE_POINTS:
@@ -79,10 +84,10 @@ def convergence(
     n_matches = wins + wins.T
 
     def slope(_: float, rating: Array) -> Array:
-        expected = n_matches * win_probability(rating / POINTS)
+        expected = n_matches * win_probability(rating / POINTS_PER_LOG_ODDS)
         return np.asarray((wins - expected).sum(axis=1))
 
-    grid = np.unique(np.append(np.geomspace(0.5, LARGEST_K, 200), ks))
+    grid = np.unique(np.append(np.geomspace(0.5, MAX_K, 200), ks))
     path = integrate.solve_ivp(
         slope, (0.0, grid[-1]), np.zeros(m), method="LSODA", t_eval=grid, rtol=1e-6
     ).y.T
@@ -98,6 +103,8 @@ def convergence(
         )
         for k, i in zip(ks, np.searchsorted(grid, ks), strict=True)
     }
-    sufficient = np.flatnonzero((shares.min(axis=1) >= CONVERGED) & (grid <= LARGEST_K))
+    sufficient = np.flatnonzero(
+        (shares.min(axis=1) >= MIN_CONVERGED_SHARE) & (grid <= MAX_K)
+    )
     sufficient_k = float(grid[sufficient[0]]) if len(sufficient) else None
     return Convergence(limit=by_model, by_k=by_k, sufficient_k=sufficient_k)

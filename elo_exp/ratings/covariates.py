@@ -11,10 +11,17 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from elo_exp.arrays import Array, known
+from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
-from elo_exp.ratings.fit import POINTS, Fit, bread, logistic, mean_zero, sandwich
+from elo_exp.ratings.fit import (
+    POINTS_PER_LOG_ODDS,
+    Fit,
+    fit_logistic,
+    inverse_information,
+    mean_zero_constraint,
+    sandwich,
+)
 from elo_exp.ratings.games import Games
 
 # A game is as certain only if the maximum lies at infinity.
@@ -56,12 +63,12 @@ def with_columns(
     if not (chosen := _find_identified_columns(played, x)):
         return unfitted, effects, errors
     n, x = m + len(chosen), x[:, chosen]
-    ones, level = np.ones(len(x)), mean_zero(m, n)
+    ones, level = np.ones(len(x)), mean_zero_constraint(m, n)
     count, wins = played.counted(ones), played.counted(played.score)
     column_numbers = np.broadcast_to(np.arange(m, n), x.shape)
     parameter_index = np.column_stack([played.first, played.second, column_numbers])
     design = np.column_stack([ones, -ones, x])
-    estimate, information, _ = logistic(
+    estimate, information, _ = fit_logistic(
         parameter_index,
         design,
         count,
@@ -117,14 +124,16 @@ def fit_columns(all_games: Games, style: Mapping[str, Array] | None = None) -> F
     fit_with_columns, effects, errors = with_columns(fit, all_games, x)
     parameters = dict[str, float | None]()
     for name, effect, error in zip(columns, effects, errors, strict=True):
-        unit = 1.0 if name == "position" else POINTS
-        parameters[name] = known(unit * effect)
-        parameters[f"{name}_std_error"] = known(unit * error)
+        unit = 1.0 if name == "position" else POINTS_PER_LOG_ODDS
+        parameters[name] = none_if_nan(unit * effect)
+        parameters[f"{name}_std_error"] = none_if_nan(unit * error)
     is_estimated = np.isfinite(effects).any()
     return replace(fit_with_columns if is_estimated else fit, parameters=parameters)
 
 
-def contrast(difference: Array, weight: Array | None = None) -> tuple[Array, float]:
+def make_contrast(
+    difference: Array, weight: Array | None = None
+) -> tuple[Array, float]:
     """Return the difference of two counts as the column by which a fit controls for it.
 
     tanh(difference / scale) [1]_: a longer answer helps or hurts up to a limit, whatever the lengths. The
@@ -151,7 +160,7 @@ def contrast(difference: Array, weight: Array | None = None) -> tuple[Array, flo
 
     Examples
     --------
-    >>> column, scale = contrast(np.array([300.0, -300.0, 0.0]))
+    >>> column, scale = make_contrast(np.array([300.0, -300.0, 0.0]))
     >>> round(scale), [round(x, 2) for x in column.tolist()]
     (245, [0.84, -0.84, 0.0])
     """
@@ -189,7 +198,7 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
             weight = np.ones(len(battles)) if battles.count is None else battles.count
             difference = (style_a - style_b)[:, FEATURES.index(feature)]
             x = np.zeros(len(battles))
-            x[is_chosen], _ = contrast(difference[is_chosen], weight[is_chosen])
+            x[is_chosen], _ = make_contrast(difference[is_chosen], weight[is_chosen])
             rms = math.sqrt((weight * x**2).sum() / battles.total_of(is_chosen))
             columns[f"style_{feature}_{source_kind}"] = x / (rms or 1.0)
     return columns
@@ -199,7 +208,9 @@ def _find_identified_columns(played: Games, x: Array) -> list[int]:
     """Number the columns that neither the models nor the columns before them explain."""
     cross = np.array([played.over_prompts(played.by_cluster(column)) for column in x.T])
     weighted_columns = x if played.count is None else x * played.count[:, None]
-    inverse = bread(np.zeros(played.n_models), played) / 4.0  # all are equals
+    inverse = (
+        inverse_information(np.zeros(played.n_models), played) / 4.0
+    )  # all are equals
     unexplained, chosen = x.T @ weighted_columns - cross @ inverse @ cross.T, []
     for k, column in enumerate(x.T):
         if unexplained[k, k] > _MAX_COLLINEAR_SHARE * (column @ weighted_columns[:, k]):

@@ -13,15 +13,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, tally
+from elo_exp.arrays import Array, Index, count_codes
 from elo_exp.data.battles import Battles
-from elo_exp.progress import meter
-from elo_exp.ratings.bootstrap import drawn_prompts
-from elo_exp.ratings.convergence import Convergence, convergence
-from elo_exp.ratings.fit import POINTS, strongest_component, why_unrated
-from elo_exp.ratings.games import Games, games, kinds
-from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
-from elo_exp.ratings.tail import Tail, drawn, kinds_by_prompt, of_resamples, tail
+from elo_exp.progress import track_amount
+from elo_exp.ratings.bootstrap import draw_prompts
+from elo_exp.ratings.convergence import Convergence, measure_convergence
+from elo_exp.ratings.fit import (
+    POINTS_PER_LOG_ODDS,
+    find_strongest_component,
+    unrated_reasons,
+)
+from elo_exp.ratings.games import Games, group_kinds, make_games
+from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
+from elo_exp.ratings.tail import (
+    Tail,
+    count_kinds_by_prompt,
+    draw_ends,
+    find_resample_tail,
+    find_tail,
+)
 from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
 
@@ -109,7 +119,7 @@ class PermutationElo:
                     "elo.shuffle: found false, and battles that are counted, which have no order. "
                     "Give the battles themselves, or leave elo.shuffle at true."
                 )
-            dimension_matches = games(
+            dimension_matches = make_games(
                 self.played(dimension_battles), orders="reconciled"
             )
             if dimension_matches.n_clusters:
@@ -121,13 +131,15 @@ class PermutationElo:
                 )
         n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
         ends = {
-            name: tail(matches.wins(), ks if self.shuffle else [])
+            name: find_tail(matches.wins(), ks if self.shuffle else [])
             for name, matches in played.items()
         }
         self._log_workload(played, ends)
-        with meter("playing match orders", total=n_perms * len(played)) as advance:
+        with track_amount(
+            "playing match orders", total=n_perms * len(played)
+        ) as advance:
             for name, matches in played.items():
-                log_odds = replay(
+                log_odds = play_orders(
                     matches,
                     ks=ks,
                     n_perms=n_perms,
@@ -135,18 +147,20 @@ class PermutationElo:
                     end=ends[name],
                     advance=advance,
                 )
-                samples = self.initial_rating + POINTS * log_odds[0]
-                boards[name] = leaderboards(
+                samples = self.initial_rating + POINTS_PER_LOG_ODDS * log_odds[0]
+                boards[name] = average_leaderboards(
                     battles[name].models, matches, samples, ks, ends[name].lengths
                 )
         if not self.n_bootstraps:
             return boards
-        times_by_dimension = drawn_prompts(
+        times_by_dimension = draw_prompts(
             list(played.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
         )
         n_perms = self.perms_per_bootstrap if self.shuffle else 1
         total = len(played) * self.n_bootstraps * n_perms
-        with meter("playing match orders of drawn prompts", total=total) as advance:
+        with track_amount(
+            "playing match orders of drawn prompts", total=total
+        ) as advance:
             for (name, matches), times in zip(
                 played.items(), times_by_dimension, strict=True
             ):
@@ -157,7 +171,7 @@ class PermutationElo:
                 )
                 if np.isfinite(error).any():
                     board = replace(board, interval="prompt bootstrap")
-                    boards[name][float(self.k)] = with_intervals(board, error)
+                    boards[name][float(self.k)] = add_intervals(board, error)
         return boards
 
     def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
@@ -167,8 +181,8 @@ class PermutationElo:
             for name, dimension_battles in battles.items()
         }
         return {
-            name: convergence(
-                games(dimension_battles, orders="reconciled").wins(),
+            name: measure_convergence(
+                make_games(dimension_battles, orders="reconciled").wins(),
                 dimension_battles.models,
                 ks=self.ks,
                 initial_rating=self.initial_rating,
@@ -235,18 +249,18 @@ class PermutationElo:
             [has_decisive.any(axis=1), has_decisive.any(axis=0), ties.any(axis=1)]
         )
         is_estimable = (n_prompts > 1) & (has_outcome.sum(axis=0) > 1)
-        *_, kind = kinds(played)
-        counts = kinds_by_prompt(played, kind)
+        *_, kind = group_kinds(played)
+        counts = count_kinds_by_prompt(played, kind)
         prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
         if not (is_estimable.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
-        ratings = POINTS * replay(
+        ratings = POINTS_PER_LOG_ODDS * play_orders(
             played,
             ks=[self.k],
             n_perms=n_perms,
             seed=self._shuffle_seed,
             times=times,
-            end=of_resamples(end, self.k, played, times),
+            end=find_resample_tail(end, self.k, played, times),
             advance=advance,
         ).squeeze(axis=3)
         variance_between = ratings.mean(axis=1).var(axis=0, ddof=1)
@@ -265,7 +279,7 @@ class PermutationElo:
         )
 
 
-def leaderboards(
+def average_leaderboards(
     models: tuple[str, ...],
     played: Games,
     samples: Array,
@@ -296,7 +310,7 @@ def leaderboards(
     n_games = played.sums().astype(np.intp)
     n_battles = n_games.sum(axis=0) + n_games.sum(axis=1)
     wins = played.wins()
-    flags = why_unrated(wins, strongest_component(wins))
+    flags = unrated_reasons(wins, find_strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
     by_prompt = played.by_cluster(np.ones(len(played.score)))
     n_prompts = played.n_prompts(by_prompt).astype(np.float64)
@@ -328,7 +342,7 @@ def leaderboards(
 # Playing
 
 
-def replay(
+def play_orders(
     played: Games,
     *,
     ks: Sequence[float],
@@ -363,14 +377,14 @@ def replay(
     Array, shape (b, p, m, k)
         Final log-odds, from zero; times `POINTS`, in rating points.
     """
-    (first, second, score, kind), m = kinds(played), played.n_models
+    (first, second, score, kind), m = group_kinds(played), played.n_models
     on_each = 1 if played.on_each is None else played.on_each
     if times is None:
         n_alike = (
             np.ones(played.n_rows, np.intp) if played.alike is None else played.alike
         )
         times = n_alike[None]
-    lengths = times @ tally(played.cluster, played.on_each)
+    lengths = times @ count_codes(played.cluster, played.on_each)
     lengths_by_k = {k: end.lengths[k] for k in ks if k in end.lengths} if end else {}
     full_ks = [k for k in ks if k not in lengths_by_k]
     longest = int(lengths.max()) if full_ks else max(lengths_by_k.values())
@@ -384,7 +398,7 @@ def replay(
     kind_numbers = np.append(kind, filler_kind).astype(
         np.min_scalar_type(filler_kind + 1)
     )
-    by_prompt = kinds_by_prompt(played, kind)
+    by_prompt = count_kinds_by_prompt(played, kind)
     rng = np.random.default_rng(seed)
     resample = np.repeat(np.arange(len(times)), n_perms)  # of each lane
     bytes_per_order = max(longest * kind_numbers.itemsize, 1)
@@ -410,7 +424,7 @@ def replay(
         else:
             lanes = np.concatenate(
                 [
-                    drawn(times[b] @ by_prompt, longest, n_lanes=n, rng=rng)
+                    draw_ends(times[b] @ by_prompt, longest, n_lanes=n, rng=rng)
                     for b, n in enumerate(np.bincount(block))
                     if n
                 ]
@@ -488,7 +502,7 @@ def play(
     first, second = ratings
     rating_rows = ratings.view(rows.dtype).ravel()
     gain, ones = np.empty_like(first), np.ones_like(first)
-    step = np.tile(np.array(ks, dtype=float) / POINTS, (n_lanes, 1))
+    step = np.tile(np.array(ks, dtype=float) / POINTS_PER_LOG_ODDS, (n_lanes, 1))
     base = n_models * np.arange(n_lanes)
     lost_share = 1.0 - score
     is_all_decisive = not lost_share.any()

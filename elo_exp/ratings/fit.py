@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from elo_exp.arrays import Array, Index, Mask, spread
+from elo_exp.arrays import Array, Index, Mask, fill_nan
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import Balance, Games
-from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
+from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
 
-POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
+POINTS_PER_LOG_ODDS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
 _INTERVAL_WITHOUT_PROMPTS = {
     "prompt-clustered": "independent battles",
     "prompt bootstrap": "battle bootstrap",
@@ -52,9 +52,9 @@ class Fit:
     @classmethod
     def of(cls, all_games: Games) -> Fit:
         wins = all_games.wins()
-        rated = strongest_component(wins)
+        rated = find_strongest_component(wins)
         played = all_games.among(rated)
-        theta = abilities(wins[np.ix_(rated, rated)])
+        theta = fit_abilities(wins[np.ix_(rated, rated)])
         by_cluster = played.by_cluster(residuals(theta, played))
         return cls(
             wins=wins,
@@ -62,7 +62,7 @@ class Fit:
             played=played,
             theta=theta,
             covariance=sandwich(
-                bread(theta, played),
+                inverse_information(theta, played),
                 by_cluster,
                 len(theta),
                 n=played.n_clusters,
@@ -72,7 +72,7 @@ class Fit:
         )
 
 
-def strongest_component(wins: Array) -> Mask:
+def find_strongest_component(wins: Array) -> Mask:
     """Find the models that have finite ratings together.
 
     They are the largest set in which a chain of wins or ties leads from everyone to everyone [1]_. Of
@@ -104,7 +104,7 @@ def strongest_component(wins: Array) -> Mask:
     return np.asarray(component == component[best])
 
 
-def abilities(wins: Array) -> Array:
+def fit_abilities(wins: Array) -> Array:
     """Fit Bradley-Terry by maximum likelihood: the abilities at which expected wins equal wins.
 
     The likelihood is concave, and its maximum finite where every model reaches every other by wins or
@@ -129,8 +129,8 @@ def abilities(wins: Array) -> Array:
     --------
     Three wins to one are odds of three: a gap of log 3, or 191 points.
 
-    >>> theta = abilities(np.array([[0.0, 3.0], [1.0, 0.0]]))
-    >>> round(float(theta[0] - theta[1]), 4), round(float(POINTS * (theta[0] - theta[1])))
+    >>> theta = fit_abilities(np.array([[0.0, 3.0], [1.0, 0.0]]))
+    >>> round(float(theta[0] - theta[1]), 4), round(float(POINTS_PER_LOG_ODDS * (theta[0] - theta[1])))
     (1.0986, 191)
     """
     m, n_games = len(wins), wins + wins.T
@@ -138,13 +138,17 @@ def abilities(wins: Array) -> Array:
     def evaluate(theta: Array) -> tuple[float, Array, Array]:
         value = np.vdot(wins, scipy.special.log_expit(theta[:, None] - theta))
         gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
-        return float(value), gradient, information(theta, n_games) + mean_zero(m)
+        return (
+            float(value),
+            gradient,
+            information(theta, n_games) + mean_zero_constraint(m),
+        )
 
-    theta, _ = newton(np.zeros(m), evaluate)
+    theta, _ = maximize_by_newton(np.zeros(m), evaluate)
     return np.asarray(theta - theta.mean()) if m else theta
 
 
-def newton(
+def maximize_by_newton(
     start: Array, evaluate: Callable[[Array], tuple[float, Array, Array]]
 ) -> tuple[Array, Array]:
     """Maximise a concave log-likelihood by Newton's method with step halving.
@@ -184,7 +188,7 @@ def newton(
     return estimate, curvature
 
 
-def logistic(
+def fit_logistic(
     parameter_index: Index,
     design: Array,
     count: Array,
@@ -240,7 +244,7 @@ def logistic(
         information = np.bincount(pairs, row_curvature.ravel(), n * n).reshape(n, n)
         return float(value), gradient, information + precision
 
-    estimate, curvature = newton(start, evaluate)
+    estimate, curvature = maximize_by_newton(start, evaluate)
     return estimate, curvature, evaluate(estimate)[0]
 
 
@@ -285,7 +289,7 @@ def information(theta: Array, n_games: Array) -> Array:
     return np.diag(weight.sum(axis=1)) - weight
 
 
-def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
+def mean_zero_constraint(n_models: int, n_parameters: int | None = None) -> Array:
     """Return what to add to a curvature so that it fixes the mean of the abilities, which it leaves open.
 
     Parameters
@@ -327,7 +331,7 @@ def residuals(theta: Array, played: Games) -> Array:
     return played.score - win_probability(theta)[played.first, played.second]
 
 
-def bread(theta: Array, played: Games) -> Array:
+def inverse_information(theta: Array, played: Games) -> Array:
     """Invert the information of games on abilities of mean zero.
 
     Parameters
@@ -342,7 +346,7 @@ def bread(theta: Array, played: Games) -> Array:
     Array, shape (m, m)
         In squared log-odds: the covariance of the abilities if the games were independent.
     """
-    n_games, level = played.sums(), mean_zero(len(theta))
+    n_games, level = played.sums(), mean_zero_constraint(len(theta))
     return np.asarray(
         np.linalg.inv(information(theta, n_games + n_games.T) + level) - level
     )
@@ -386,7 +390,7 @@ def sandwich(
     return np.asarray(covariance)
 
 
-def of_own_prompts(fit: Fit) -> Array:
+def correct_for_unequal_prompts(fit: Fit) -> Array:
     """Correct the covariance of a fit for models that met others on some of the prompts.
 
     At the maximum a model's scores add up to zero over the k prompts that it was on, so that these take
@@ -413,7 +417,7 @@ def of_own_prompts(fit: Fit) -> Array:
     factor = np.where(is_partial, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
     factor *= np.sqrt(hidden)
     corrected = factor[:, None] * covariance * factor
-    independent = np.diag(bread(fit.theta, fit.played))
+    independent = np.diag(inverse_information(fit.theta, fit.played))
     missing_variance = np.where(
         n_prompts < min(_MIN_CLUSTERS, n / 2), independent - np.diag(corrected), 0.0
     )
@@ -422,7 +426,7 @@ def of_own_prompts(fit: Fit) -> Array:
     return np.asarray(corrected + np.diag(added_variance))
 
 
-def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
+def add_annotator_variance(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
     """Add what people leave uncertain to a covariance over prompts: two-way clustering by prompt and annotator.
 
     V_prompt + V_annotator - V_both [1]_, of which the part beyond prompts is not below zero in any direction. The
@@ -452,7 +456,7 @@ def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
         return covariance, None
     by_person, by_both = annotator_games
     m, residual = len(fit.theta), residuals(fit.theta, fit.played)
-    inverse = bread(fit.theta, fit.played)
+    inverse = inverse_information(fit.theta, fit.played)
     people = by_person.by_cluster(residual)
     balance = by_person.balance(people)
     person_covariance = sandwich(inverse, people, m, n=by_person.n_clusters)
@@ -471,7 +475,7 @@ def with_annotators(fit: Fit, covariance: Array) -> tuple[Array, Array | None]:
 # The leaderboard
 
 
-def leaderboard(
+def make_leaderboard(
     fit: Fit,
     battles: Battles,
     *,
@@ -502,34 +506,39 @@ def leaderboard(
     """
     m = len(battles.models)
     covariance = np.full((m, m), np.nan)
-    fit_covariance, n_people = with_annotators(fit, of_own_prompts(fit))
-    covariance[np.ix_(fit.rated, fit.rated)] = POINTS**2 * fit_covariance
+    fit_covariance, n_people = add_annotator_variance(
+        fit, correct_for_unequal_prompts(fit)
+    )
+    covariance[np.ix_(fit.rated, fit.rated)] = POINTS_PER_LOG_ODDS**2 * fit_covariance
     samples = None
     if fit.samples is not None:
-        samples = initial_rating + POINTS * spread(fit.samples.T, fit.rated, m).T
+        samples = (
+            initial_rating
+            + POINTS_PER_LOG_ODDS * fill_nan(fit.samples.T, fit.rated, m).T
+        )
     board = Leaderboard(
         label=label,
         interval=interval
         if battles.names_prompts()
         else _INTERVAL_WITHOUT_PROMPTS[interval],
         models=battles.models,
-        rating=initial_rating + POINTS * spread(fit.theta, fit.rated, m),
+        rating=initial_rating + POINTS_PER_LOG_ODDS * fill_nan(fit.theta, fit.rated, m),
         covariance=covariance,
         samples=samples,
         n_battles=battles.n_battles(),
-        n_prompts=spread(fit.n_prompts, fit.rated, m),
-        n_effective=spread(fit.balance.n_effective, fit.rated, m),
+        n_prompts=fill_nan(fit.n_prompts, fit.rated, m),
+        n_effective=fill_nan(fit.balance.n_effective, fit.rated, m),
         n_clusters=fit.played.n_clusters,
         n_effective_clusters=fit.balance.n_effective_clusters,
-        n_annotators=None if n_people is None else spread(n_people, fit.rated, m),
+        n_annotators=None if n_people is None else fill_nan(n_people, fit.rated, m),
         n_matches=round(fit.wins.sum()),
-        flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
+        flags=unrated_reasons(fit.wins, fit.rated) if flags is None else flags,
         parameters=fit.parameters,
     )
-    return with_intervals(board, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+    return add_intervals(board, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
 
 
-def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
+def unrated_reasons(wins: Array, rated: Mask) -> dict[int, str]:
     """Say why models have no rating.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.arrays import Array, Index, Mask, tally
+from elo_exp.arrays import Array, Index, Mask, count_codes
 from elo_exp.data.battles import SCORES, Battles
 
 # Fewer people speak for themselves alone, and say nothing of others
@@ -124,7 +124,9 @@ class Games:
         is multiplied by sqrt(k): their outer products add up to those of the prompts."""
         n, m = self.n_rows, self.n_models
         slope, other_terms = self.squared(slope), tuple(map(self.squared, other_terms))
-        sums = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
+        sums = difference_matrix(
+            self.cluster, self.first, self.second, slope, shape=(n, m)
+        )
         columns = [
             np.bincount(self.cluster, terms, n)[:, None] for terms in other_terms
         ]
@@ -203,7 +205,7 @@ class Games:
         """
         if self.annotator is None or self.alike is not None:
             return None
-        names, annotator = numbered(self.annotator)
+        names, annotator = number_codes(self.annotator)
         if np.count_nonzero(names) < MIN_ANNOTATORS:
             return None
         pair_codes = annotator * self.n_rows + self.cluster
@@ -225,7 +227,7 @@ class Games:
         count = None
         if self.alike is not None:
             count = np.repeat(self.alike, np.diff(by_cluster.indptr))
-        return tally(by_cluster.indices, count, self.n_models)
+        return count_codes(by_cluster.indices, count, self.n_models)
 
     def among(self, is_chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
@@ -250,7 +252,7 @@ class Games:
             for name in names
             if (column := getattr(self, name)) is not None
         }
-        present, columns["cluster"] = numbered(self.cluster[selection])
+        present, columns["cluster"] = number_codes(self.cluster[selection])
         alike = None if self.alike is None else self.alike[present]
         return replace(self, prompts=self.prompts[present], alike=alike, **columns)
 
@@ -264,7 +266,7 @@ def _effective_count(total: Any, squares: Any, n_prompts: Any) -> Any:
     return np.where(is_equal, n_prompts, n_effective)
 
 
-def differences(
+def difference_matrix(
     row: Index, first: Index, second: Index, slope: Array, *, shape: tuple[int, int]
 ) -> scipy.sparse.csr_array:
     """Sum slope (e_first - e_second) in each row of a matrix.
@@ -287,7 +289,7 @@ def differences(
     return scipy.sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
 
 
-def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
+def group_kinds(played: Games) -> tuple[Index, Index, Array, Index]:
     """Return the different games, the side that scored more as their first.
 
     Parameters
@@ -308,11 +310,11 @@ def kinds(played: Games) -> tuple[Index, Index, Array, Index]:
     first = np.where(swap, played.second, played.first)
     second = np.where(swap, played.first, played.second)
     scores, level = np.unique(np.abs(played.score - 0.5), return_inverse=True)
-    codes, kind = numbered((level * m + first) * m + second)
+    codes, kind = number_codes((level * m + first) * m + second)
     return codes // m % m, codes % m, 0.5 + scores[codes // m**2], kind
 
 
-def games(battles: Battles, *, orders: str) -> Games:
+def make_games(battles: Battles, *, orders: str) -> Games:
     """Return the games of battles; those on one prompt are a cluster.
 
     Where one order alone was judged, the position of the sides is part of the fit.
@@ -345,7 +347,7 @@ def games(battles: Battles, *, orders: str) -> Games:
         shown = np.append(
             shown + has_position, -has_position[has_both_orders].astype(np.float64)
         )
-    prompts, cluster = numbered(prompt)
+    prompts, cluster = number_codes(prompt)
     count = alike = None
     if battles.count is not None:
         count = battles.count[row].astype(np.intp)
@@ -369,7 +371,7 @@ def games(battles: Battles, *, orders: str) -> Games:
     )
 
 
-def numbered(codes: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
+def number_codes(codes: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
     """Number the codes that are present.
 
     Parameters
@@ -386,7 +388,7 @@ def numbered(codes: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
 
     Examples
     --------
-    >>> present, place = numbered(np.array([7, 2, 7]))
+    >>> present, place = number_codes(np.array([7, 2, 7]))
     >>> present.tolist(), place.tolist()
     ([2, 7], [1, 0, 1])
     """

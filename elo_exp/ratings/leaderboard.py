@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.arrays import Array, Index, records
+from elo_exp.arrays import Array, Index, make_records
 from elo_exp.records import Record, UserError
 
 # ordering errors on each side of what elo_results.json calls a 95 % interval
 Z95 = 1.96
-LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
+EQUAL_RATING_TOLERANCE = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Rating(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneSided(Record):
+class OneSidedPair(Record):
     """Two models of which one took every point from the other, so that no difference is finite.
 
     n_prompts  on which they met and which have a name; battles without one may all be on one prompt
@@ -123,7 +123,7 @@ class Leaderboard:
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
     # where some took every point from others: those pairs, and ranks (m,) by them and by ratings
-    one_sided: tuple[OneSided, ...] = ()
+    one_sided: tuple[OneSidedPair, ...] = ()
     rank: Index | None = None
     # beside Student's t: a lead is one if both tests say so
     bounded: BoundedTests | None = None
@@ -151,7 +151,9 @@ class Leaderboard:
             : int(np.isfinite(self.rating).sum())
         ]
         if len(order):
-            is_lower = np.append(True, -np.diff(self.rating[order]) > LEVEL)
+            is_lower = np.append(
+                True, -np.diff(self.rating[order]) > EQUAL_RATING_TOLERANCE
+            )
             ranks[order] = (1 + np.flatnonzero(is_lower))[np.cumsum(is_lower) - 1]
         return ranks
 
@@ -172,7 +174,7 @@ class Leaderboard:
         names = ("neighbour", "neighbour_is_below", "lead_bound", "n_separating")
         for i, name in enumerate(names):
             columns[name] = [step[i] for step in steps]
-        rows = records(
+        rows = make_records(
             Rating,
             model=self.models,
             rating=self.rating,
@@ -254,7 +256,7 @@ def degrees_of_freedom(n_prompts: float | Array) -> Array:
     return np.maximum(np.asarray(n_prompts) - 1.0, 1.0)
 
 
-def with_intervals(
+def add_intervals(
     board: Leaderboard, std_error: Array, n_prompts: Array | None = None
 ) -> Leaderboard:
     """Add standard errors and their 95 % intervals to a leaderboard.
@@ -286,7 +288,7 @@ def with_intervals(
     )
 
 
-def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
+def pin_rating(board: Leaderboard, model: str, at: float) -> Leaderboard:
     """Move the scale to where one model has a given rating; errors are of the distance to it.
 
     Parameters
@@ -331,12 +333,14 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     n_independent = board.n_independent
     assert n_independent is not None
     n_prompts = np.minimum(n_independent, n_independent[baseline])
-    return with_intervals(
+    return add_intervals(
         pinned_board, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
     )
 
 
-def running_means(samples: Array, *, n_points: int = 120) -> tuple[Index, Array, Array]:
+def compute_running_means(
+    samples: Array, *, n_points: int = 120
+) -> tuple[Index, Array, Array]:
     """Return how the mean over permutations settles, at log-spaced numbers of them.
 
     Parameters

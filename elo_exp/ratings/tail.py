@@ -25,11 +25,16 @@ import scipy
 from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, Mask
-from elo_exp.ratings.convergence import LARGEST_K
-from elo_exp.ratings.fit import POINTS, abilities, information, strongest_component
-from elo_exp.ratings.games import Games, kinds
+from elo_exp.ratings.convergence import MAX_K
+from elo_exp.ratings.fit import (
+    POINTS_PER_LOG_ODDS,
+    find_strongest_component,
+    fit_abilities,
+    information,
+)
+from elo_exp.ratings.games import Games, group_kinds
 
-LEAST_MATCHES = 100_000  # of fewer, all are played
+MIN_MATCHES_FOR_TAIL = 100_000  # of fewer, all are played
 # Rating points by which the runs may differ before and after
 _MAX_INITIAL_GAP_POINTS = 400.0
 _MAX_FINAL_GAP_POINTS = 1e-6
@@ -54,7 +59,7 @@ class Tail:
     lengths: Mapping[float, int] = field(default_factory=dict)
 
 
-def tail(wins: Array, ks: Sequence[float]) -> Tail:
+def find_tail(wins: Array, ks: Sequence[float]) -> Tail:
     """Find how many matches at the end of any order decide where it ends, to 1e-6 rating points.
 
     Parameters
@@ -68,23 +73,26 @@ def tail(wins: Array, ks: Sequence[float]) -> Tail:
     -------
     Tail
         With the values of K up to 64 whose ends are less than half of the matches; none where these are
-        fewer than `LEAST_MATCHES`, or where a model that played has no finite limit.
+        fewer than `MIN_MATCHES_FOR_TAIL`, or where a model that played has no finite limit.
     """
     n_games = wins + wins.T
     has_played = n_games.sum(axis=0) > 0
     start = np.zeros(len(wins))
     wins_among = wins[np.ix_(has_played, has_played)]
-    if n_games.sum() / 2 < LEAST_MATCHES or not strongest_component(wins_among).all():
+    if (
+        n_games.sum() / 2 < MIN_MATCHES_FOR_TAIL
+        or not find_strongest_component(wins_among).all()
+    ):
         return Tail(start=start)
-    start[has_played] = abilities(wins_among)
-    eligible_ks = [k for k in ks if k <= LARGEST_K]
+    start[has_played] = fit_abilities(wins_among)
+    eligible_ks = [k for k in ks if k <= MAX_K]
     return Tail(
         start=start,
         lengths=_count_final_matches(start, n_games, has_played, eligible_ks),
     )
 
 
-def of_resamples(
+def find_resample_tail(
     end: Tail, k: float, played: Games, times: NDArray[np.integer[Any]]
 ) -> Tail:
     """Find the same for orders of drawn prompts.
@@ -105,11 +113,11 @@ def of_resamples(
     Tail
         As long as the slowest resample needs it; whole orders where it is not half of each of them.
     """
-    (first, second, _, kind), m = kinds(played), played.n_models
+    (first, second, _, kind), m = group_kinds(played), played.n_models
     full_orders, max_length, min_matches = Tail(start=end.start), 0, math.inf
     if k not in end.lengths:
         return full_orders
-    by_prompt, n_games = kinds_by_prompt(played, kind), played.sums()
+    by_prompt, n_games = count_kinds_by_prompt(played, kind), played.sums()
     has_played = (n_games + n_games.T).sum(axis=0) > 0
     for prompt_times in times:
         counts_by_pair = np.bincount(
@@ -139,14 +147,14 @@ def _count_final_matches(
     min_eigenvalue = np.linalg.eigvalsh(information_per_match)[1]
     lengths, ratio = {}, math.log(_MAX_INITIAL_GAP_POINTS / _MAX_FINAL_GAP_POINTS)
     for k in ks:
-        step = k / POINTS
+        step = k / POINTS_PER_LOG_ODDS
         lag_factor = 1.0 + _MAX_LAG_SD * math.sqrt(step / 4.0 / ratio) + step / 4.0
         if ratio * lag_factor < n / 2 * step * min_eigenvalue:
             lengths[k] = math.ceil(ratio * lag_factor / (step * min_eigenvalue))
     return lengths
 
 
-def kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
+def count_kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
     """Count the matches of each kind on each prompt, or on each of those alike.
 
     Parameters
@@ -164,7 +172,7 @@ def kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((games_per_prompt, (played.cluster, kind)))
 
 
-def drawn(
+def draw_ends(
     counts: NDArray[Any], length: int, *, n_lanes: int, rng: np.random.Generator
 ) -> NDArray[np.integer[Any]]:
     """Draw the ends of random orders of matches.

@@ -14,17 +14,17 @@ from typing import ClassVar
 import numpy as np
 import scipy
 
-from elo_exp.arrays import Array, Mask, tally
+from elo_exp.arrays import Array, Mask, count_codes
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import (
     Fit,
-    leaderboard,
-    mean_zero,
-    newton,
+    make_leaderboard,
+    maximize_by_newton,
+    mean_zero_constraint,
     sandwich,
-    why_unrated,
+    unrated_reasons,
 )
-from elo_exp.ratings.games import differences, games, kinds
+from elo_exp.ratings.games import difference_matrix, group_kinds, make_games
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import UserError
 from elo_exp.types import Orders, RatingPoints
@@ -76,19 +76,19 @@ class TieModel(ABC):
                 f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
                 "share between. Choose 'rating=[bradley_terry]'."
             )
-        all_games = games(battles, orders=self.orders)
+        all_games = make_games(battles, orders=self.orders)
         fit = Fit.of(all_games)  # Bradley-Terry: who is rated, and where to start
-        flags = why_unrated(fit.wins, fit.rated)
+        flags = unrated_reasons(fit.wins, fit.rated)
         ties = fit.played.ties()
         if is_separated(fit.played.wins() - ties / 2.0, ties):
             decisive_wins = fit.wins - all_games.ties() / 2.0
-            for i, flag in why_unrated(decisive_wins, ~fit.rated).items():
+            for i, flag in unrated_reasons(decisive_wins, ~fit.rated).items():
                 flags[i] = "separated" if flag == "disconnected" else flag
             nan_covariance = np.full_like(fit.covariance, np.nan)
             fit = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
         else:
             fit = self.fit(fit)
-        return leaderboard(
+        return make_leaderboard(
             fit,
             battles,
             label=self.label,
@@ -107,10 +107,14 @@ class TieModel(ABC):
         if not is_tie.any():
             parameters = {self.symbol: self.never, "p_tie_equal": 0.0}
             return replace(start, parameters=parameters)
-        first, second, score, kind = kinds(played)
-        count, is_tie_kind, k = tally(kind, played.count), score == 0.5, len(score)
-        ones, level = np.ones(k), mean_zero(m, m + 1)
-        gaps = differences(np.arange(k), first, second, ones, shape=(k, m))
+        first, second, score, kind = group_kinds(played)
+        count, is_tie_kind, k = (
+            count_codes(kind, played.count),
+            score == 0.5,
+            len(score),
+        )
+        ones, level = np.ones(k), mean_zero_constraint(m, m + 1)
+        gaps = difference_matrix(np.arange(k), first, second, ones, shape=(k, m))
         design = scipy.sparse.block_diag([gaps, ones[:, None]], format="csr")
 
         def evaluate(x: Array) -> tuple[float, Array, Array]:
@@ -128,7 +132,7 @@ class TieModel(ABC):
             curvature = level - (design.T @ weight @ design).toarray()
             return float(count @ value), design.T @ (count * slope).ravel(), curvature
 
-        x, information = newton(np.append(start.theta, 1.0), evaluate)
+        x, information = maximize_by_newton(np.append(start.theta, 1.0), evaluate)
         _, slope, _ = self.curves((design @ x).reshape(2, k), is_tie_kind)
         outcome_of_equals, _, _ = self.curves(
             np.array([[0.0], x[m:]]), np.ones(1, np.bool_)

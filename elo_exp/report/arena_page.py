@@ -6,10 +6,15 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.arena.placement import Placement
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.formats import between, count, names, number
-from elo_exp.report.made import pairs
+from elo_exp.report.formats import (
+    format_count,
+    format_interval,
+    format_number,
+    join_names,
+)
+from elo_exp.report.made import join_pairs
 from elo_exp.report.words import arena as words
 from elo_exp.report.words import judge
 
@@ -51,7 +56,7 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class ArenaPage:
     """What the page of a placement holds besides leaderboard, judge and verdicts."""
 
     arena: str
@@ -66,7 +71,9 @@ class Shown:
     calibration: Sequence[str]
 
 
-def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
+def arena_page(
+    placement: Placement, conclusions: Mapping[str, Conclusion]
+) -> ArenaPage:
     """Put into words where models were placed.
 
     conclusions  by placed model
@@ -76,14 +83,14 @@ def shown(placement: Placement, conclusions: Mapping[str, Conclusion]) -> Shown:
     interval = (
         f"95 % intervals: {board.interval}" if board.interval else "without intervals"
     )
-    return Shown(
+    return ArenaPage(
         arena=placement.arena,
         headline=words.headline(placement, conclusions, is_short=True),
         points=words.points(first_conclusion, placement),
-        facts=f"{names(placement.placed)} in {placement.arena}: {count(len(placement.judged))} "
+        facts=f"{join_names(placement.placed)} in {placement.arena}: {format_count(len(placement.judged))} "
         "battles judged by",
         judge=placement.judge_model,
-        humans=f"{count(len(placement.human))} by {voters}",
+        humans=f"{format_count(len(placement.human))} by {voters}",
         rating=f"{board.label}, {interval}",
         is_simulated=placement.truth is not None,
         cards=[
@@ -99,17 +106,22 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     sentence, detail_lines = None, list[str | None]()
     if state != "refused":
         position = _capitalize(words.sentence(conclusion, placement))
-        n_judged = count(placement.n_judged(model))
+        n_judged = format_count(placement.n_judged(model))
         sentence = f"{position}. By {n_judged} judged battles."
         describers = (
-            *(words.by_judge, words.soft, words.missing_results),
+            *(
+                words.describe_judge_rating,
+                words.describe_soft_rating,
+                words.describe_missing_results,
+            ),
             words.style_distance,
         )
         detail_lines = [describe(placement, model) for describe in describers]
     doubts = [
         Doubt(words=f"{_capitalize(doubt_text)}.", of_judge=reason.judges)
         for reason in conclusion.reasons
-        if (doubt_text := words.because(reason, conclusion)) not in (sentence or "")
+        if (doubt_text := words.explain_reason(reason, conclusion))
+        not in (sentence or "")
     ]
     return Card(
         model=model,
@@ -118,7 +130,7 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
         place=sentence,
         beside=[line for line in detail_lines if line],
         truth=words.truth(placement, model),
-        held_out=words.held_out(placement, model),
+        held_out=words.describe_human_rating(placement, model),
         doubts=doubts,
     )
 
@@ -127,14 +139,14 @@ def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows about the arena and the draw of how a run was made."""
     arena = manifest.get("arena")
     if arena is None:
         return []
     return [
         ("Arena", f"{arena['name']}: {arena['n_battles']:,} battles of {arena['n_rows']:,} rows"),
-        ("Left out", pairs(arena["dropped"])),
+        ("Left out", join_pairs(arena["dropped"])),
         (
             "Draw",
             f"{manifest['selected_prompt_count']:,} prompts by seed "
@@ -146,7 +158,7 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 # The console
 
 
-def text(
+def format_console(
     placement: Placement,
     conclusions: Mapping[str, Conclusion],
     quality: Mapping[str, Any],
@@ -165,12 +177,16 @@ def text(
         _format_board(placement.board, placement.placed),
     ]
     for model, conclusion in conclusions.items():
-        doubts = words.further(conclusion, placement)
+        doubts = words.list_further_reasons(conclusion, placement)
         if doubts and conclusion.state == "caution":
             lines.append(f"{model}, caution: {'; '.join(doubts)}.")
         describers = (
-            *(words.by_judge, words.soft, words.missing_results),
-            *(words.style_distance, words.held_out),
+            *(
+                words.describe_judge_rating,
+                words.describe_soft_rating,
+                words.describe_missing_results,
+            ),
+            *(words.style_distance, words.describe_human_rating),
         )
         lines += [
             line for describe in describers if (line := describe(placement, model))
@@ -178,13 +194,13 @@ def text(
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)
     lines += filter(None, truths)
-    lines += judge.audited(diagnoses)
+    lines += judge.describe_audits(diagnoses)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _format_board(board: Leaderboard, placed: Sequence[str]) -> str:
     head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
-    return text_table(head, _list_board_rows(board, placed), text=["model"])
+    return format_table(head, _list_board_rows(board, placed), text=["model"])
 
 
 def _list_board_rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list[str]]:
@@ -202,12 +218,12 @@ def _list_board_rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list
             was_left_out = True
             continue
         was_left_out = False
-        rating = row.flag or "–" if row.rating is None else number(row.rating, 1)
+        rating = row.flag or "–" if row.rating is None else format_number(row.rating, 1)
         yield [
             str(row.rank or "–"),
             f"{'> ' if row.model in placed else '  '}{row.model}",
             rating,
-            between(row.ci_low, row.ci_high),
-            between(row.rank_low, row.rank_high),
-            count(row.n_battles),
+            format_interval(row.ci_low, row.ci_high),
+            format_interval(row.rank_low, row.rank_high),
+            format_count(row.n_battles),
         ]

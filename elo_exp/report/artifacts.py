@@ -13,29 +13,33 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import RATES
-from elo_exp.analysis.missing_answers import by_entrant
-from elo_exp.analysis.order import order
-from elo_exp.analysis.outcome import OVER_DIMENSIONS, means, outcome
+from elo_exp.analysis.missing_answers import count_by_entrant
+from elo_exp.analysis.order import measure_order_effects
+from elo_exp.analysis.outcome import (
+    AVERAGED_NUMBERS,
+    average_dimensions,
+    sum_up_dimension,
+)
 from elo_exp.analysis.standings import Standings, trace_rows
-from elo_exp.arrays import known
+from elo_exp.arrays import none_if_nan
 from elo_exp.data import parquet
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
-from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
+from elo_exp.files import escape_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Judgment, Plot, Record, Rows
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.viewer import Comparisons, Judgments, joined
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.viewer import Comparisons, Judgments, pair_judgments
 from elo_exp.report.words import tournament as words
-from elo_exp.runs.reading import MISSING
+from elo_exp.runs.reading import MISSING_FILE
 from elo_exp.trackers import Histogram, Lines, Value
 
 # Fields of a judgment that each of its raw verdicts repeats
 _PAIR_FIELDS = ("prompt_id", "dimension", "entrant_a", "entrant_b", "draw_a", "draw_b")
 # 60 models have 1,770 pairs, all of which are in ratings.json
 _MAX_MODELS_WITH_ALL_PAIRS = 60
-OF_A_RATING = (
+RATING_FIELDS = (
     "std_error",
     "ci_low",
     "ci_high",
@@ -73,7 +77,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         ratings,
     ]
     if missing := missing_rows(standings):
-        written.append(write_jsonl(run_dir / MISSING, missing))
+        written.append(write_jsonl(run_dir / MISSING_FILE, missing))
     if strata := strata_rows(standings):
         written.append(write_csv(run_dir / "strata.csv", strata))
     if any(
@@ -130,7 +134,7 @@ def write_judging(
     """Write the responses, the comparisons with their texts, and the verdicts."""
     written = []
     for name, by_prompt in responses.items():
-        path = run_dir / f"responses/responses_{safe_name(name)}.jsonl"
+        path = run_dir / f"responses/responses_{escape_name(name)}.jsonl"
         written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
     all_comparisons = (
         comparison
@@ -152,10 +156,10 @@ def write_battles(
 ) -> Path:
     """Write battles as rows of one file; `kind`: jsonl or parquet, None: by how many they are."""
     if (kind or _choose_battles_format(sum(map(len, battles)))) == "parquet":
-        columns = parquet.joined(
+        columns = parquet.concat_columns(
             [dimension_battles.columns() for dimension_battles in battles]
         )
-        return parquet.write(run_dir / "battles.parquet", columns)
+        return parquet.write_parquet(run_dir / "battles.parquet", columns)
     return write_whole(
         run_dir / "battles.jsonl",
         (block for dimension_battles in battles for block in dimension_battles.jsonl()),
@@ -179,7 +183,7 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
         names = np.array(board.models)[rated].tolist()
         samples = board.samples[:, rated].tolist()
         rows = [dict(zip(names, sample, strict=True)) for sample in samples]
-        suffix = f"_{safe_name(dimension)}" if len(boards) > 1 else ""
+        suffix = f"_{escape_name(dimension)}" if len(boards) > 1 else ""
         written.append(write_csv(run_dir / f"bootstrap_ratings{suffix}.csv", rows))
     return written
 
@@ -264,7 +268,7 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for dimension in standings.dimensions
         },
         "result": {
-            dimension: outcome(standings, dimension)
+            dimension: sum_up_dimension(standings, dimension)
             for dimension in standings.dimensions
         },
         "judge": {
@@ -273,7 +277,7 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         },
         "responses": standings.responses,
         "missing": {
-            dimension: by_entrant(missing_comparisons)
+            dimension: count_by_entrant(missing_comparisons)
             for dimension, missing_comparisons in standings.missing.items()
             if missing_comparisons
         },
@@ -339,7 +343,7 @@ def _dimension_to_json(standings: Standings, dimension: str) -> dict[str, Any]:
             {"model": model, "rating": rating}
             for model, rating in convergence.limit.items()
         ]
-        entry["elo"]["order"] = order(standings, dimension)
+        entry["elo"]["order"] = measure_order_effects(standings, dimension)
     if variance := standings.variance.get(dimension):
         entry["variance"] = variance.to_dict()
     return entry
@@ -391,9 +395,9 @@ def _build_permutation_arrays(standings: Standings) -> dict[str, Any]:
 # For trackers
 
 
-def results(
+def list_final_metrics(
     standings: Standings,
-    dimensions: Sequence[Dimension],
+    dimensions: Sequence[DimensionView],
     quality: Rows = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
@@ -401,10 +405,10 @@ def results(
     leaders = [
         conclusion.subject for conclusion in conclusions.values() if conclusion.subject
     ]
-    gap, std_error = headline(dimensions)
+    gap, std_error = measure_lead(dimensions)
     metrics: dict[str, Value | None] = {
         "headline/first": ", ".join(dict.fromkeys(leaders)) or None,
-        "headline/gap": known(gap),
+        "headline/gap": none_if_nan(gap),
         "headline/gap_se": std_error,
         "judge/caution": any(
             check.is_failed_by_judge for d in dimensions for check in d.checks
@@ -423,7 +427,7 @@ def results(
         for method, board in by_method.items():
             for row in board.ratings:
                 metrics[f"{method}/{d.name}/{row.model}"] = row.rating
-                for name in OF_A_RATING:
+                for name in RATING_FIELDS:
                     metric_name = f"{method}_{name}/{d.name}/{row.model}"
                     metrics[metric_name] = getattr(row, name)
         elo = by_method.get("elo")
@@ -435,7 +439,7 @@ def results(
     for q in quality:
         metrics |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
     metrics |= _draw_running_means(standings)
-    metrics |= numbers_compared(standings, quality)
+    metrics |= list_sweep_numbers(standings, quality)
     for dimension, conclusion in conclusions.items():
         conclusion_row = words.as_row(conclusion)
         metrics |= {
@@ -445,24 +449,28 @@ def results(
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def numbers_compared(standings: Standings, quality: Rows = ()) -> dict[str, float]:
+def list_sweep_numbers(standings: Standings, quality: Rows = ()) -> dict[str, float]:
     """Return the numbers by which jobs of a sweep compare, and their means over the dimensions that have them.
 
     order/<dimension>/<number>, order_mean/<number>, result/<dimension>/<number>, result_mean/<number> and
     judge_mean/<rate>; the numbers are those of `analysis.order` and `analysis.outcome`.
     """
-    orders = {name: order(standings, name) for name in standings.dimensions}
-    outcomes = {name: outcome(standings, name) for name in standings.dimensions}
+    orders = {
+        name: measure_order_effects(standings, name) for name in standings.dimensions
+    }
+    outcomes = {
+        name: sum_up_dimension(standings, name) for name in standings.dimensions
+    }
     metrics = dict[str, float]()
     for prefix, by_dimension in (("order", orders), ("result", outcomes)):
         for dimension, numbers in by_dimension.items():
             metrics |= {
                 f"{prefix}/{dimension}/{name}": numbers[name] for name in numbers
             }
-    return metrics | means_compared(orders, outcomes, quality)
+    return metrics | average_sweep_numbers(orders, outcomes, quality)
 
 
-def means_compared(
+def average_sweep_numbers(
     orders: Mapping[str, Mapping[str, float]],
     outcomes: Mapping[str, Mapping[str, float]],
     quality: Rows = (),
@@ -472,17 +480,21 @@ def means_compared(
         q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
         for q in quality
     }
-    result_means = means(outcomes)
-    metrics = {f"order_mean/{name}": mean for name, mean in means(orders).items()}
+    result_means = average_dimensions(outcomes)
+    metrics = {
+        f"order_mean/{name}": mean for name, mean in average_dimensions(orders).items()
+    }
     metrics |= {
         f"result_mean/{name}": result_means[name]
-        for name in OVER_DIMENSIONS
+        for name in AVERAGED_NUMBERS
         if name in result_means
     }
-    return metrics | {f"judge_mean/{name}": mean for name, mean in means(rates).items()}
+    return metrics | {
+        f"judge_mean/{name}": mean for name, mean in average_dimensions(rates).items()
+    }
 
 
-def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
+def measure_lead(dimensions: Sequence[DimensionView]) -> tuple[float, float | None]:
     """Return the gap between first and second by the primary ratings, the mean over dimensions, NaN
     where none has two ratings or words were counted as a baseline, and its standard error in rating points,
     an upper bound: dimensions share their prompts."""
@@ -503,7 +515,9 @@ def headline(dimensions: Sequence[Dimension]) -> tuple[float, float | None]:
     return fmean(gaps) if gaps else math.nan, fmean(errors) if is_known else None
 
 
-def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, Rows]:
+def tables(
+    standings: Standings, dimensions: Sequence[DimensionView]
+) -> dict[str, Rows]:
     """Return the tables of any run; those without a row are not logged."""
     return {
         "leaderboard": [
@@ -530,7 +544,7 @@ def tables(standings: Standings, dimensions: Sequence[Dimension]) -> dict[str, R
     }
 
 
-def _draw_charts(d: Dimension, convergence: Convergence | None) -> dict[str, Lines]:
+def _draw_charts(d: DimensionView, convergence: Convergence | None) -> dict[str, Lines]:
     """Return each entrant's interval as a flat line, the best on top, and Elo by K with its limit.
 
     convergence  of Elo; None without Elo
@@ -582,7 +596,7 @@ def _draw_running_means(standings: Standings) -> dict[str, Lines]:
     }
 
 
-def traces(standings: Standings) -> dict[int, dict[str, float]]:
+def list_running_means(standings: Standings) -> dict[int, dict[str, float]]:
     """Return the running means of Elo by the number of permutations."""
     means_by_n_perms: dict[int, dict[str, float]] = {}
     for row in trace_rows(standings):
@@ -599,7 +613,7 @@ def verdict_rows(
     winner  an entrant, tie, inconsistent (the two orders disagree) or invalid
     """
     rows: list[dict[str, Any]] = []
-    pairs = joined(comparisons, judgments)
+    pairs = pair_judgments(comparisons, judgments)
     has_draws = any(max(c.draw_a, c.draw_b) for c, _ in pairs)
     for comparison, judgment in pairs:
         draw = max(comparison.draw_a, comparison.draw_b) + 1

@@ -6,22 +6,22 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from elo_exp.analysis.audit_decisions import Answered, Measure
+from elo_exp.analysis.audit_decisions import AnsweredQuestion, Measure
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.probes import Probe
-from elo_exp.report.formats import between, count, number
+from elo_exp.report.formats import format_count, format_interval, format_number
 from elo_exp.report.words import audit as words
 
 _PLAN_LEGEND = """\
   finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
   found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
   ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
-CLASSES = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
+CSS_CLASS_BY_VERDICT = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited:
+class AuditResult:
     """What was found on one dimension.
 
     audit     as in audit.json
@@ -109,7 +109,7 @@ class ReachRow:
     n_needed: int
 
 
-def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
+def build_section(audited: AuditResult, probes: Mapping[str, Probe]) -> Section:
     """Put into words what an audit found on one dimension."""
     audit = audited.audit
     by_name = {measure.name: measure for measure in audited.measures}
@@ -118,14 +118,14 @@ def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
     pairs = [judgment for _, judgment, _ in both_orders]
     return Section(
         dimension=dimension,
-        conclusion=words.conclusion(audited.conclusion),
+        conclusion=words.describe_conclusion(audited.conclusion),
         counts=words.counts(
             audit["n_prompts"],
             audit["n_questions"],
             audit["n_invalid"],
             audit["dollars"],
         ),
-        margin=number(audit["settings"]["delta"], 2),
+        margin=format_number(audit["settings"]["delta"], 2),
         results=[_make_result_row(row) for row in results],
         examples=list(_select_examples(results, by_name)),
         forms=[
@@ -143,28 +143,28 @@ def section(audited: Audited, probes: Mapping[str, Probe]) -> Section:
             for name, probe in probes.items()
             if dimension in probe.not_for
         ],
-        of_turns=words.of_turns(audit["n_of_turns"], audit["n_bank"]),
+        of_turns=words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"]),
     )
 
 
-def text(sections: Sequence[Section]) -> str:
+def format_console(sections: Sequence[Section]) -> str:
     """Return the console's lines."""
     return "\n\n".join("\n".join(_format_lines(section)) for section in sections)
 
 
-def plan_text(rows: Sequence[ReachRow]) -> str:
+def format_plan(rows: Sequence[ReachRow]) -> str:
     """Return what a plan says beside calls and dollars: what each probe would find, and call ok."""
-    table = text_table(
+    table = format_table(
         ("dimension", "probe", "prompts", "finds", "ok in reach"),
         [
             (
                 row.dimension,
                 row.probe,
-                count(row.n_prompts),
-                number(row.effect, 2),
+                format_count(row.n_prompts),
+                format_number(row.effect, 2),
                 "yes"
                 if row.n_needed <= row.n_prompts
-                else f"from {count(row.n_needed)}",
+                else f"from {format_count(row.n_needed)}",
             )
             for row in rows
         ],
@@ -176,7 +176,7 @@ def plan_text(rows: Sequence[ReachRow]) -> str:
 def _format_lines(section: Section) -> Iterator[str]:
     yield section.conclusion
     yield section.counts
-    yield text_table(
+    yield format_table(
         ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict"),
         [(row.probe, *row.cells, row.verdict) for row in section.results],
         text=["verdict"],
@@ -190,12 +190,12 @@ def _make_result_row(row: Mapping[str, Any]) -> ResultRow:
     return ResultRow(
         probe=row["probe"],
         verdict=words.verdict(row),
-        css=CLASSES.get(row["verdict"]),
+        css=CSS_CLASS_BY_VERDICT.get(row["verdict"]),
         cells=(
-            number(row["estimate"], 2, sign=row["kind"] == "bias"),
-            between(row["low"], row["high"], 2),
-            words.allowed(row["kind"], row["bound"]),
-            count(row["n"]),
+            format_number(row["estimate"], 2, sign=row["kind"] == "bias"),
+            format_interval(row["low"], row["high"], 2),
+            words.format_bound(row["kind"], row["bound"]),
+            format_count(row["n"]),
             words.elo(row),
         ),
     )
@@ -216,7 +216,7 @@ def _select_examples(
 
 
 def _make_example(
-    row: Mapping[str, Any], answered: Sequence[Answered], *, is_open: bool
+    row: Mapping[str, Any], answered: Sequence[AnsweredQuestion], *, is_open: bool
 ) -> Example:
     """Return the question with the strongest bias; among equals, the shortest."""
     prefers_x = row["kind"] != "floor" and row["estimate"] > 0
@@ -248,7 +248,8 @@ def _make_example(
             for title, entrant, response in sides
         ],
         verdicts=[
-            (words.shown(verdict), verdict.reasoning) for verdict in judgment.raw
+            (words.describe_verdict(verdict), verdict.reasoning)
+            for verdict in judgment.raw
         ],
     )
 
@@ -256,7 +257,7 @@ def _make_example(
 def _list_form_rows(measure: Measure) -> Iterator[FormRow]:
     """Yield the mean of each form of a probe; of a floor, by source of the prompts."""
 
-    def group(answer: Answered) -> tuple[str, str]:
+    def group(answer: AnsweredQuestion) -> tuple[str, str]:
         asked_question = answer[0]
         source = asked_question.comparison.source if measure.kind == "floor" else ""
         return asked_question.question.form, source
@@ -266,24 +267,24 @@ def _list_form_rows(measure: Measure) -> Iterator[FormRow]:
     )
     for (form, source), answers in groupby(ordered, key=group):
         values = [value for _, _, value in answers]
-        mean = number(fmean(values), 2, sign=measure.kind == "bias")
-        cells = (count(len(values)), mean)
+        mean = format_number(fmean(values), 2, sign=measure.kind == "bias")
+        cells = (format_count(len(values)), mean)
         yield FormRow(form=form, probe=measure.name, source=source, cells=cells)
 
 
 def _make_gold_row(row: Mapping[str, Any]) -> GoldRow:
     accuracy, strict, kappa = (
-        number(row[key], 3) for key in ("accuracy", "strict", "kappa")
+        format_number(row[key], 3) for key in ("accuracy", "strict", "kappa")
     )
     return GoldRow(
         subset=row["subset"],
         cells=(
-            *map(count, (row["n"], row["n_invalid"], row["n_flips"])),
+            *map(format_count, (row["n"], row["n_invalid"], row["n_flips"])),
             accuracy,
-            between(row["low"], row["high"], 3),
+            format_interval(row["low"], row["high"], 3),
             strict,
             kappa,
-            between(row["kappa_low"], row["kappa_high"], 3),
+            format_interval(row["kappa_low"], row["kappa_high"], 3),
         ),
-        line=words.gold(row["subset"], row),
+        line=words.describe_gold(row["subset"], row),
     )

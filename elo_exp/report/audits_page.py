@@ -6,12 +6,17 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.effective_votes import EffectiveVotes
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.report import judges_page
-from elo_exp.report.audit_page import CLASSES, Audited
-from elo_exp.report.formats import NONE, between, count, number
+from elo_exp.report.audit_page import CSS_CLASS_BY_VERDICT, AuditResult
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+)
 from elo_exp.report.tables import Table
-from elo_exp.report.tournament_console import filled
+from elo_exp.report.tournament_console import wrap_lines
 from elo_exp.report.words import audit as words
 from elo_exp.report.words import judges as judges_words
 from elo_exp.report.words.votes import votes as say_votes
@@ -20,7 +25,7 @@ _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideBySide:
+class JudgeAudits:
     """What audits of several judges found on one dimension.
 
     conclusion  of all
@@ -32,7 +37,7 @@ class SideBySide:
 
     dimension: str
     conclusion: Conclusion
-    own: Mapping[str, Audited]
+    own: Mapping[str, AuditResult]
     failed: Mapping[str, str]
     kappas: Sequence[Mapping[str, Any]]
     votes: EffectiveVotes | None
@@ -63,8 +68,8 @@ class Section:
     agreement: Table | None
 
 
-def context(
-    audit_sets: Sequence[SideBySide], pages: Mapping[str, str]
+def build_context(
+    audit_sets: Sequence[JudgeAudits], pages: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return what the page shows.
 
@@ -73,15 +78,15 @@ def context(
     audit = next(iter(audit_sets[0].own.values())).audit
     return {
         "judges": ", ".join([*audit_sets[0].own, *audit_sets[0].failed]),
-        "of_turns": words.of_turns(audit["n_of_turns"], audit["n_bank"]),
+        "of_turns": words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"]),
         "sections": [_build_section(audit_set, pages) for audit_set in audit_sets],
     }
 
 
-def _build_section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
+def _build_section(audit_set: JudgeAudits, pages: Mapping[str, str]) -> Section:
     return Section(
         dimension=audit_set.dimension,
-        sentence=words.of_several(audit_set.conclusion),
+        sentence=words.describe_judges(audit_set.conclusion),
         counts=[
             (name, _format_counts(audited), pages[name])
             for name, audited in audit_set.own.items()
@@ -97,14 +102,14 @@ def _build_section(audit_set: SideBySide, pages: Mapping[str, str]) -> Section:
     )
 
 
-def _format_counts(audited: Audited) -> str:
+def _format_counts(audited: AuditResult) -> str:
     audit = audited.audit
     return words.counts(
         audit["n_prompts"], audit["n_questions"], audit["n_invalid"], audit["dollars"]
     )
 
 
-def _list_probe_rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cell]]]:
+def _list_probe_rows(audit_set: JudgeAudits) -> Iterator[tuple[str, str, list[Cell]]]:
     """Yield a row for each probe, the worst first: its name, what is ok, and what it says of each judge."""
     results_of_judges = [
         {result["probe"]: result for result in audited.audit["results"]}
@@ -117,29 +122,29 @@ def _list_probe_rows(audit_set: SideBySide) -> Iterator[tuple[str, str, list[Cel
     for probe in dict.fromkeys(result["probe"] for result in all_results):
         result = next(result for result in all_results if result["probe"] == probe)
         cells = [_make_cell(results.get(probe)) for results in results_of_judges]
-        yield probe, words.allowed(result["kind"], result["bound"]), cells
+        yield probe, words.format_bound(result["kind"], result["bound"]), cells
 
 
 def _make_cell(row: Mapping[str, Any] | None) -> Cell:
     if row is None:  # of labelled pairs whose authors are of another judge's family
-        return Cell(verdict=NONE, css=None, estimate="", interval="")
+        return Cell(verdict=NO_VALUE, css=None, estimate="", interval="")
     return Cell(
         verdict=row["verdict"],
-        css=CLASSES.get(row["verdict"]),
-        estimate=number(row["estimate"], 2, sign=row["kind"] == "bias"),
-        interval=f"[{number(row['low'], 2)}, {number(row['high'], 2)}]",
+        css=CSS_CLASS_BY_VERDICT.get(row["verdict"]),
+        estimate=format_number(row["estimate"], 2, sign=row["kind"] == "bias"),
+        interval=f"[{format_number(row['low'], 2)}, {format_number(row['high'], 2)}]",
     )
 
 
-def _build_gold_table(audit_set: SideBySide) -> Table | None:
+def _build_gold_table(audit_set: JudgeAudits) -> Table | None:
     """Return how often each judge names the better answer of labelled pairs."""
     rows = [
         [
             name,
-            count(row["n"]),
-            number(row["accuracy"], 3),
-            between(row["low"], row["high"], 3),
-            number(row["kappa"], 3),
+            format_count(row["n"]),
+            format_number(row["accuracy"], 3),
+            format_interval(row["low"], row["high"], 3),
+            format_number(row["kappa"], 3),
         ]
         for name, audited in audit_set.own.items()
         for row in audited.audit["gold"][:1]  # of all of them
@@ -156,18 +161,18 @@ def _build_gold_table(audit_set: SideBySide) -> Table | None:
 # The console
 
 
-def text(audit_sets: Sequence[SideBySide]) -> str:
+def format_console(audit_sets: Sequence[JudgeAudits]) -> str:
     """Return what the console says."""
     return "\n\n".join("\n".join(_format_lines(audit_set)) for audit_set in audit_sets)
 
 
-def _format_lines(audit_set: SideBySide) -> Iterator[str]:
-    yield words.of_several(audit_set.conclusion)
+def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
+    yield words.describe_judges(audit_set.conclusion)
     for name, audited in audit_set.own.items():
         yield f"  {name:<12}{_format_counts(audited)}"
     for name, why in audit_set.failed.items():
         yield f"  {name:<12}not audited: {why}"
-    yield text_table(
+    yield format_table(
         ("probe", "ok", *audit_set.own),
         [
             (probe, bound, *(f"{c.verdict} {c.estimate}".rstrip() for c in cells))
@@ -176,24 +181,24 @@ def _format_lines(audit_set: SideBySide) -> Iterator[str]:
         text=[*audit_set.own],
     )
     if audit_set.kappas:
-        yield filled([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
+        yield wrap_lines([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
     for name, audited in audit_set.own.items():
         for row in audited.audit["gold"][:1]:
-            yield words.gold(f"by {name}", row)
+            yield words.describe_gold(f"by {name}", row)
     if audit_set.votes:
-        yield filled([f"{'votes':<14}{say_votes(audit_set.votes)}"])
+        yield wrap_lines([f"{'votes':<14}{say_votes(audit_set.votes)}"])
 
 
 # Files and trackers
 
 
-def as_json(audit_set: SideBySide) -> dict[str, Any]:
+def as_json(audit_set: JudgeAudits) -> dict[str, Any]:
     """Return what all judges have shown as judges.json has it."""
     first_audit = next(iter(audit_set.own.values())).audit
     return {
         "conclusion": {
             "state": audit_set.conclusion.state,
-            "sentence": words.of_several(audit_set.conclusion),
+            "sentence": words.describe_judges(audit_set.conclusion),
         },
         "judges": {
             name: {
@@ -213,7 +218,7 @@ def as_json(audit_set: SideBySide) -> dict[str, Any]:
     }
 
 
-def metrics(audit_sets: Sequence[SideBySide]) -> dict[str, Any]:
+def list_metrics(audit_sets: Sequence[JudgeAudits]) -> dict[str, Any]:
     """Return what a tracker is told, under names that every such run shares."""
     metrics_by_name = dict[str, Any]()
     for audit_set in audit_sets:
@@ -221,7 +226,7 @@ def metrics(audit_sets: Sequence[SideBySide]) -> dict[str, Any]:
             audit_set.conclusion.state
         )
         metrics_by_name[f"conclusion/{audit_set.dimension}/sentence"] = (
-            words.of_several(audit_set.conclusion)
+            words.describe_judges(audit_set.conclusion)
         )
         metrics_by_name |= {
             f"audit/{audit_set.dimension}/{name}": value

@@ -8,23 +8,23 @@ from typing import Any
 from elo_exp.analysis.conclusions import sweep
 from elo_exp.analysis.conclusions.compare import CompareConclusion, conclude
 from elo_exp.analysis.conclusions.sweep import SweepConclusion
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.figures.style import grouped
 from elo_exp.report.formats import (
-    NONE,
-    between,
-    count,
-    number,
-    p_value,
-    percent,
-    percent_reached,
-    plain,
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+    format_p,
+    format_percent,
+    format_percent_floor,
+    format_time,
     rating_or_bound,
-    when,
+    replace_no_break_spaces,
 )
 from elo_exp.report.words import compare as words
 from elo_exp.report.words import sweep as sweep_words
-from elo_exp.report.words.sweep import whose_of
+from elo_exp.report.words.sweep import list_scope_lines
 
 Row = Mapping[str, Any]
 Comparison = Mapping[str, Any]  # as compare.json has it
@@ -138,7 +138,7 @@ def compare_page(comparison: Comparison) -> ComparePage:
     return ComparePage(
         headline=words.headline(list(conclusions.values())),
         facts=words.facts(comparison),
-        whose=whose_of(
+        whose=list_scope_lines(
             {
                 str(numbers[run]): conclusions
                 for run, conclusions in comparison["conclusions_of_runs"].items()
@@ -170,7 +170,7 @@ def compare_page(comparison: Comparison) -> ComparePage:
         estimates=_build_estimate_table(comparison, numbers)
         if comparison["estimates"]
         else None,
-        paired=words.PAIRED,
+        paired=words.PAIRS_NOTE,
         judge=[
             _make_judge_cells(row, numbers[row["run"]])
             for row in comparison["judge"]
@@ -186,27 +186,33 @@ def compare_page(comparison: Comparison) -> ComparePage:
             ).items()
         ],
         differences=[
-            (path, [NONE if value is None else str(value) for value in by_run.values()])
+            (
+                path,
+                [
+                    NO_VALUE if value is None else str(value)
+                    for value in by_run.values()
+                ],
+            )
             for path, by_run in comparison["differences"].items()
         ],
     )
 
 
-def console(page: ComparePage) -> str:
+def format_console(page: ComparePage) -> str:
     """Format what is printed at the end of a comparison."""
     headline = "\n".join([f"{page.headline}.", *page.whose])
     blocks = ["\n".join(page.run_lines), headline]
     if page.estimates:
         if page.conclusions["estimates"].changes:
             blocks[-1] += f"\n{_wrap_text(page.sentences['estimates'])}"
-        table = text_table(*page.estimates, text=["Status", "Rests on", "Pairs"])
+        table = format_table(*page.estimates, text=["Status", "Rests on", "Pairs"])
         table = table.removeprefix("\n")
         blocks.append(f"{table}\n{_wrap_text(page.paired)}")
     for dimension, (head, rows) in page.ratings.items():
         lines = [_wrap_text(f"{dimension}: {page.sentences[dimension]}")]
         if firsts := page.conclusions[dimension].firsts:
             lines.append(_wrap_text(sweep_words.sentence(firsts, noun="run")))
-        lines.append(text_table(head, rows[:_MAX_CONSOLE_ROWS]))
+        lines.append(format_table(head, rows[:_MAX_CONSOLE_ROWS]))
         if len(rows) > _MAX_CONSOLE_ROWS:
             lines.append(
                 f"  ... and {len(rows) - _MAX_CONSOLE_ROWS} more in compare.csv"
@@ -218,7 +224,7 @@ def console(page: ComparePage) -> str:
         title = "settings, versions and inputs that differ, run by run"
         lines = [f"  {path}: {' | '.join(values)}" for path, values in page.differences]
         blocks.append("\n".join([title, *lines]))
-    return plain("\n\n".join(blocks))
+    return replace_no_break_spaces("\n\n".join(blocks))
 
 
 def _wrap_text(text: str) -> str:
@@ -253,7 +259,7 @@ def _conclude_leaders(
     conclusions_by_run = comparison["conclusions_of_runs"]
     return sweep.conclude(
         [
-            sweep.job_lead(
+            sweep.find_job_lead(
                 run, run_rows, conclusions_by_run.get(run, {}).get(dimension)
             )
             for run, run_rows in grouped(rows, "run").items()
@@ -292,7 +298,8 @@ def _list_run_conclusions(dimension: str, comparison: Comparison) -> list[str]:
             elif subject == dimension:
                 runs_by_sentence.setdefault(text, []).append(numbers[run])
     return [
-        words.concluded(sentence, runs) for sentence, runs in runs_by_sentence.items()
+        words.describe_run_conclusion(sentence, runs)
+        for sentence, runs in runs_by_sentence.items()
     ]
 
 
@@ -324,10 +331,13 @@ def _make_run_cells(row: Row, run: int) -> list[str]:
         str(run),
         row["run"],
         f"{row['experiment']}{judge}",
-        count(row["n_prompts"] or None),
-        count(None) if dollars is None else f"${dollars:,.2f}",
-        *(count(None if usage is None else usage.get(n) or 0) for n in _USAGE_FIELDS),
-        when(row["finished_at"]),
+        format_count(row["n_prompts"] or None),
+        format_count(None) if dollars is None else f"${dollars:,.2f}",
+        *(
+            format_count(None if usage is None else usage.get(n) or 0)
+            for n in _USAGE_FIELDS
+        ),
+        format_time(row["finished_at"]),
     ]
 
 
@@ -336,11 +346,11 @@ def _make_judge_cells(row: Row, run: int) -> list[str]:
     return [
         row["dimension"],
         str(run),
-        percent(row["flip_rate"]) if is_measured else "not measured: one order",
-        percent(row["first_shown_rate"]),
-        percent(row["tie_rate"]),
-        percent(row["invalid_rate"]),
-        percent_reached(row["elo_convergence"]),
+        format_percent(row["flip_rate"]) if is_measured else "not measured: one order",
+        format_percent(row["first_shown_rate"]),
+        format_percent(row["tie_rate"]),
+        format_percent(row["invalid_rate"]),
+        format_percent_floor(row["elo_convergence"]),
     ]
 
 
@@ -355,7 +365,7 @@ def _build_rating_table(
     """Return the ratings, best entrant first, with a row for each run."""
     head = ["Entrant", "Run", comparison["label"], "95 % CI", "Ranks"]
     head += ["Shift", "95 % CI", "p (Holm)"]
-    digits = sweep_words.DIGITS[comparison["unit"]]
+    digits = sweep_words.DECIMALS_BY_UNIT[comparison["unit"]]
     by_method = grouped(rows, "method")
     primary_rows = by_method.pop(comparison["method"], [])
     elo = {
@@ -377,14 +387,16 @@ def _build_rating_table(
                     flag=row["flag"],
                     digits=digits,
                 ),
-                between(row["ci_low"], row["ci_high"], digits),
-                str(low or NONE) if high in (None, low) else between(low, high),
-                number(row["shift"], digits, sign=True),
-                between(row["shift_ci_low"], row["shift_ci_high"], digits),
-                p_value(row["shift_p_holm"]),
+                format_interval(row["ci_low"], row["ci_high"], digits),
+                str(low or NO_VALUE)
+                if high in (None, low)
+                else format_interval(low, high),
+                format_number(row["shift"], digits, sign=True),
+                format_interval(row["shift_ci_low"], row["shift_ci_high"], digits),
+                format_p(row["shift_p_holm"]),
             ]
             if elo:
-                cells.append(number(elo.get((model, row["run"]))))
+                cells.append(format_number(elo.get((model, row["run"]))))
             table_rows.append(cells)
     return [*head, "Elo"] if elo else head, table_rows
 
@@ -397,16 +409,16 @@ def _build_estimate_table(comparison: Comparison, numbers: Mapping[str, int]) ->
         [
             row["policy"],
             str(numbers[row["run"]]),
-            number(row["value"], 3),
-            between(row["ci_low"], row["ci_high"], 3),
+            format_number(row["value"], 3),
+            format_interval(row["ci_low"], row["ci_high"], 3),
             row["status"],
-            row["rests_on"] or NONE,
-            number(row["difference"], 3, sign=True),
-            between(row["difference_ci_low"], row["difference_ci_high"], 3),
-            p_value(row["difference_p_holm"]),
+            row["rests_on"] or NO_VALUE,
+            format_number(row["difference"], 3, sign=True),
+            format_interval(row["difference_ci_low"], row["difference_ci_high"], 3),
+            format_p(row["difference_p_holm"]),
             "unpaired"
             if row["n_shared_prompts"] == 0
-            else count(row["n_shared_prompts"]),
+            else format_count(row["n_shared_prompts"]),
         ]
         for row in sorted(comparison["estimates"], key=lambda row: row["policy"])
     ]

@@ -17,7 +17,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dimension:
+class DimensionView:
     """What one dimension contributes to the page; `board` is of the primary method."""
 
     name: str
@@ -67,7 +67,7 @@ class Dimension:
         return min(n, default=0), max(n, default=0)
 
 
-def dimension(standings: Standings, name: str) -> Dimension:
+def build_dimension_view(standings: Standings, name: str) -> DimensionView:
     board, pairs = standings.board(name), standings.pairs(name)
     companions = {
         method: by_dimension.get(name)
@@ -95,7 +95,7 @@ def dimension(standings: Standings, name: str) -> Dimension:
             ):
                 cells[pair] = pair_share, n, is_significant
                 shares_by_model.setdefault(pair[0], []).append(pair_share)
-    return Dimension(
+    return DimensionView(
         name=name,
         battles=standings.battles[name],
         n_prompts=standings.n_prompts(name),

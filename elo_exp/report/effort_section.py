@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.report.formats import count, number
+from elo_exp.report.formats import format_count, format_number
 from elo_exp.report.tables import Table
 
 _NOTE = (
@@ -26,11 +26,11 @@ def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
         rows=[
             [
                 row["model"],
-                count(row["n"]),
-                *(number(row[key], 1) for key in ("steps", "calls")),
-                count(row["tokens"] and round(row["tokens"])),
-                number(row["seconds"], 1),
-                *(number(row["scores"].get(name), 3) for name in scores),
+                format_count(row["n"]),
+                *(format_number(row[key], 1) for key in ("steps", "calls")),
+                format_count(row["tokens"] and round(row["tokens"])),
+                format_number(row["seconds"], 1),
+                *(format_number(row["scores"].get(name), 3) for name in scores),
             ]
             for row in rows
         ],

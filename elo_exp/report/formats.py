@@ -3,91 +3,95 @@
 import math
 from collections.abc import Sequence
 
-NONE = "–"
+NO_VALUE = "–"
 _SPACE = "\N{NO-BREAK SPACE}"
 _MAX_NAMES_IN_SENTENCE = 4
 # Processors agree on so many decimals after the printed ones
 _N_REPRODUCIBLE_DECIMALS = 6
 
 
-def number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
+def format_number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
     """Return a number with a true minus, and a plus where `sign` asks for it.
 
     197 of 200 is 98.5 % on every processor: sums whose last bits differ are rounded alike.
     """
     if value is None:
-        return NONE
+        return NO_VALUE
     value = round(value, digits + _N_REPRODUCIBLE_DECIMALS)
     plus = "+" if sign and round(value, digits) > 0 else ""
     return plus + f"{value:z.{digits}f}".replace("-", "−")
 
 
-def count(value: int | None) -> str:
-    return NONE if value is None else f"{value:,}"
+def format_count(value: int | None) -> str:
+    return NO_VALUE if value is None else f"{value:,}"
 
 
 def all_prompts(n: int) -> str:
     return "the one prompt" if n == 1 else f"all {n:,} prompts"
 
 
-def between(low: float | None, high: float | None, digits: int = 0) -> str:
+def format_interval(low: float | None, high: float | None, digits: int = 0) -> str:
     """Return an interval, one end of which may be open: "1443 to 1548", "1967 or more"."""
     if low is None and high is None:
-        return NONE
+        return NO_VALUE
     if high is None:
-        return f"{number(low, digits)} or more"
+        return f"{format_number(low, digits)} or more"
     if low is None:
-        return f"{number(high, digits)} or less"
-    return f"{number(low, digits)} to {number(high, digits)}"
+        return f"{format_number(high, digits)} or less"
+    return f"{format_number(low, digits)} to {format_number(high, digits)}"
 
 
-def p_value(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """Return a p value without its leading zero: "< .001", ".460", "> .999"."""
     if p is None:
-        return NONE
+        return NO_VALUE
     if p < 0.001:
         return "< .001"
     return "> .999" if p >= 0.9995 else f"{p:.3f}"[1:]
 
 
-def p_equals(p: float | None) -> str:
+def format_p_equation(p: float | None) -> str:
     """Return "p < .001", "p = .460"."""
-    text = p_value(p)
+    text = format_p(p)
     return f"p {'= ' if text[0] == '.' else ''}{text}"
 
 
-def percent(share: float | None, digits: int = 0) -> str:
+def format_percent(share: float | None, digits: int = 0) -> str:
     """Return a share in percent; only what is certain is 0 or 100."""
     if share is None:
-        return NONE
+        return NO_VALUE
     half_step = 0.5 * 10.0**-digits
     percentage = round(100.0 * share, digits + _N_REPRODUCIBLE_DECIMALS)
     if share > 0.0 and percentage <= half_step:
         return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
     if 100.0 - half_step <= percentage and share < 1.0:
         return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
-    return f"{number(100.0 * share, digits)}{_SPACE}%"
+    return f"{format_number(100.0 * share, digits)}{_SPACE}%"
 
 
-def percent_reached(share: float | None) -> str:
+def format_percent_floor(share: float | None) -> str:
     """Return a share in whole percent, rounded down: 94.9 % of the way is not 95 %."""
     if share is None:
-        return NONE
-    return percent(math.floor(round(100.0 * share, _N_REPRODUCIBLE_DECIMALS)) / 100.0)
+        return NO_VALUE
+    return format_percent(
+        math.floor(round(100.0 * share, _N_REPRODUCIBLE_DECIMALS)) / 100.0
+    )
 
 
-def percent_between(low: float | None, high: float | None, digits: int = 0) -> str:
+def format_percent_interval(
+    low: float | None, high: float | None, digits: int = 0
+) -> str:
     if low is None or high is None:
-        return NONE
-    return f"{between(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
+        return NO_VALUE
+    return f"{format_interval(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
 
 
 def expected_win_rate(gap: float) -> str:
     """Return in percent the share of points that a lead of so many rating points is worth."""
-    return percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))
+    return format_percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))
 
 
-def names(models: Sequence[str], max_names: int = _MAX_NAMES_IN_SENTENCE) -> str:
+def join_names(models: Sequence[str], max_names: int = _MAX_NAMES_IN_SENTENCE) -> str:
     """Join names as a sentence does; of many, the first and how many more there are."""
     shown_names = list(models[:max_names])
     if len(models) > max_names:
@@ -99,12 +103,12 @@ def names(models: Sequence[str], max_names: int = _MAX_NAMES_IN_SENTENCE) -> str
     )
 
 
-def when(time: str | None) -> str:
+def format_time(time: str | None) -> str:
     """Return a time of manifest.json to the minute."""
-    return NONE if time is None else f"{time[:16].replace('T', ' ')} UTC"
+    return NO_VALUE if time is None else f"{time[:16].replace('T', ' ')} UTC"
 
 
-def shortened(text: str, max_characters: int = 100) -> str:
+def shorten(text: str, max_characters: int = 100) -> str:
     """Return a text of at most about so many characters, cut between words."""
     if len(text) <= max_characters + 5:
         return text
@@ -121,12 +125,12 @@ def rating_or_bound(
 ) -> str:
     """Return a rating; of an entrant that took every point or none the end that is known, "over 1967"."""
     if rating is not None:
-        return number(rating, digits)
+        return format_number(rating, digits)
     if low is not None:
-        return f"over {number(low, digits)}"
-    return flag or NONE if high is None else f"under {number(high, digits)}"
+        return f"over {format_number(low, digits)}"
+    return flag or NO_VALUE if high is None else f"under {format_number(high, digits)}"
 
 
-def plain(text: str) -> str:
+def replace_no_break_spaces(text: str) -> str:
     """Return lines of the console: a terminal breaks none at a space."""
     return text.replace(_SPACE, " ").rstrip("\n")

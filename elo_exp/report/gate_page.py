@@ -6,13 +6,13 @@ from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
-from elo_exp.analysis.gate import Share, WorstPrompt
+from elo_exp.analysis.gate import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
-from elo_exp.judges import as_whom
-from elo_exp.report.formats import NONE, count, number, shortened
+from elo_exp.judges import role_suffix
+from elo_exp.report.formats import NO_VALUE, format_count, format_number, shorten
 from elo_exp.report.words import gate as words
-from elo_exp.report.words.judge import audited
-from elo_exp.report.words.whose import of_run
+from elo_exp.report.words.judge import describe_audits
+from elo_exp.report.words.whose import describe_run_scope
 
 _CHIP_BY_STATE = {
     "same answers": "open",
@@ -31,7 +31,7 @@ _SHARE_COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gated:
+class GateResult:
     """What a gate found, and what may be said of it.
 
     quality  rows of judge_quality of manifest.json
@@ -42,7 +42,7 @@ class Gated:
     """
 
     conclusion: Conclusion
-    shares: Sequence[Share]
+    shares: Sequence[PointShare]
     worst: Sequence[WorstPrompt]
     quality: Sequence[Mapping[str, Any]]
     checks: Mapping[str, Sequence[Check]]
@@ -82,7 +82,7 @@ class CheckRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class GatePage:
     """What gate.md and the page of a gate hold, in words."""
 
     conclusion: Conclusion
@@ -97,15 +97,15 @@ class Shown:
     checks: Sequence[CheckRow]
 
 
-def shown(gate: Gated) -> Shown:
+def gate_page(gate: GateResult) -> GatePage:
     """Put into words what a gate found."""
     n_invalid = sum(share.n_invalid for share in gate.shares)
     n_lost = max(share.n_lost for share in gate.shares)
     is_same = gate.conclusion.state == "same answers"
-    role = as_whom(gate.roles)
+    role = role_suffix(gate.roles)
     judge_line = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
     judge_lines = [] if is_same else [judge_line]
-    return Shown(
+    return GatePage(
         conclusion=gate.conclusion,
         chip="open"
         if gate.conclusion.scope.is_baseline
@@ -113,7 +113,7 @@ def shown(gate: Gated) -> Shown:
         verdict=words.verdict(gate.conclusion),
         whose="No judge was asked: the answers are the same."
         if is_same
-        else of_run(
+        else describe_run_scope(
             gate.conclusion.scope,
             {
                 name: Gold.of(last_audit["audit"])
@@ -125,10 +125,10 @@ def shown(gate: Gated) -> Shown:
             words.margin(gate.margin, gate.margin_elo, gate.alpha),
             *words.looks(gate.earlier, gate.alpha),
             f"Cost ${gate.dollars:.2f}.",
-            *([] if is_same else audited(gate.audits)),
+            *([] if is_same else describe_audits(gate.audits)),
             *words.groups(gate.shares),
-            *([words.invalid(n_invalid)] if n_invalid else []),
-            *([words.lost(n_lost)] if n_lost else []),
+            *([words.describe_invalid(n_invalid)] if n_invalid else []),
+            *([words.describe_lost_answers(n_lost)] if n_lost else []),
             *words.control(
                 [
                     check
@@ -150,7 +150,7 @@ def shown(gate: Gated) -> Shown:
     )
 
 
-def markdown(gate: Shown) -> str:
+def format_markdown(gate: GatePage) -> str:
     """Return gate.md: what a pull request and the console show."""
     parts = [
         [f"## Gate: {gate.conclusion.state}"],
@@ -186,13 +186,15 @@ def markdown(gate: Shown) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _make_share_row(share: Share) -> Row:
-    numbers = [number(value, 3) for value in (share.share, share.low, share.high)]
+def _make_share_row(share: PointShare) -> Row:
+    numbers = [
+        format_number(value, 3) for value in (share.share, share.low, share.high)
+    ]
     return Row(
         name=share.dimension,
         cells=(
             *numbers,
-            *map(count, (share.n_prompts, share.n_invalid, share.n_needed)),
+            *map(format_count, (share.n_prompts, share.n_invalid, share.n_needed)),
         ),
     )
 
@@ -200,8 +202,8 @@ def _make_share_row(share: Share) -> Row:
 def _make_worst_row(prompt: WorstPrompt) -> WorstRow:
     return WorstRow(
         prompt_id=prompt.prompt_id,
-        question=shortened(prompt.question),
-        points={name: number(value, 2) for name, value in prompt.points.items()},
+        question=shorten(prompt.question),
+        points={name: format_number(value, 2) for name, value in prompt.points.items()},
     )
 
 
@@ -210,7 +212,7 @@ def _format_table_row(*cells: str) -> str:
 
 
 def _escape_cell(text: str) -> str:
-    return shortened(text.replace("|", "\\|").replace("\n", " "))
+    return shorten(text.replace("|", "\\|").replace("\n", " "))
 
 
 def _format_points(row: WorstRow) -> str:
@@ -218,6 +220,6 @@ def _format_points(row: WorstRow) -> str:
     parts = [
         f"{_escape_cell(name)} {points}"
         for name, points in row.points.items()
-        if points != NONE
+        if points != NO_VALUE
     ]
     return ", ".join(parts)

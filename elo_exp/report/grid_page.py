@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.win_rates import share_interval
-from elo_exp.console import text_table
-from elo_exp.figures.style import columns, grouped
+from elo_exp.analysis.win_rates import wilson_interval
+from elo_exp.console import format_table
+from elo_exp.figures.style import grouped, read_columns
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import HEADLINE
-from elo_exp.oracle.gates import REPORT, STATUSES
-from elo_exp.oracle.grid import ALL, GIVEN, JUDGE
-from elo_exp.report.formats import NONE, count, number, percent
+from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR
+from elo_exp.oracle.gates import REPORT, STATUSES_BEST_FIRST
+from elo_exp.oracle.grid import ALL, GIVEN, JUDGE_CALIBRATION
+from elo_exp.report.formats import NO_VALUE, format_count, format_number, format_percent
 from elo_exp.report.words import grid as words
 
 Row = Mapping[str, Any]  # of grid.csv
@@ -44,7 +44,9 @@ class GridResult:
     def shares(self) -> dict[float, list[float]]:
         """By label share: of the headlines that are reported, with caution, refused."""
         return {
-            label_share: [rows[s]["share"] if s in rows else 0 for s in STATUSES]
+            label_share: [
+                rows[s]["share"] if s in rows else 0 for s in STATUSES_BEST_FIRST
+            ]
             for label_share, rows in self.headline.items()
         }
 
@@ -56,9 +58,11 @@ class GridResult:
         ]
         if not rows_with_coverage:
             return None
-        shares, n, n_draws = columns(rows_with_coverage, "coverage", "n", "n_draws")
+        shares, n, n_draws = read_columns(
+            rows_with_coverage, "coverage", "n", "n_draws"
+        )
         share = float(np.average(shares, weights=n))
-        low, high = share_interval(share, int(n_draws.sum()))
+        low, high = wilson_interval(share, int(n_draws.sum()))
         return share, low, high
 
     @property
@@ -74,10 +78,12 @@ class GridResult:
 def grid_result(rows: Sequence[Row]) -> GridResult:
     """Choose what is shown from the rows of grid.csv."""
     scored = [row for row in rows if row["coverage"] is not None] or rows
-    calibrations = [row["calibration"] for row in rows if row["calibration"] != JUDGE]
+    calibrations = [
+        row["calibration"] for row in rows if row["calibration"] != JUDGE_CALIBRATION
+    ]
     filters = {
         "size": max(row["size"] for row in scored),
-        "calibration": [*calibrations, JUDGE][0],
+        "calibration": [*calibrations, JUDGE_CALIBRATION][0],
     }
     rows = [
         {**row, "name": f"{row['estimator']} {row['weights']}".rstrip()}
@@ -85,7 +91,7 @@ def grid_result(rows: Sequence[Row]) -> GridResult:
         if filters.items() <= row.items()
     ]
     headline_by_policy = grouped(
-        (row for row in rows if row["name"] == HEADLINE), "policy"
+        (row for row in rows if row["name"] == HEADLINE_ESTIMATOR), "policy"
     )
     given_rows = (row for row in rows if (row["policy"], row["status"]) == (ALL, GIVEN))
     return GridResult(
@@ -114,27 +120,29 @@ def metrics(result: GridResult) -> dict[str, float]:
 # The console
 
 
-def console(result: GridResult) -> str:
+def format_console(result: GridResult) -> str:
     """Return the end of a grid on the console."""
     by_share = []
     for label_share, shares in result.shares.items():
         reported = result.headline[label_share].get(REPORT)
-        rmse = number(reported["rmse"], 3) if reported else NONE
-        cells = "".join(f"  {percent(share):>6}" for share in shares)
-        by_share.append(f"{percent(label_share):>8} labels{cells}  {rmse}")
+        rmse = format_number(reported["rmse"], 3) if reported else NO_VALUE
+        cells = "".join(f"  {format_percent(share):>6}" for share in shares)
+        by_share.append(f"{format_percent(label_share):>8} labels{cells}  {rmse}")
     rows = [
         [
             name,
             *(
-                f"{number(row['rmse'], 3)} ({percent(1 - row['share'])})"
+                f"{format_number(row['rmse'], 3)} ({format_percent(1 - row['share'])})"
                 for row in cells
             ),
         ]
         for name, cells in result.estimators.items()
     ]
-    table = text_table(["RMSE (refused)", *map(percent, result.headline)], rows)
+    table = format_table(
+        ["RMSE (refused)", *map(format_percent, result.headline)], rows
+    )
     head = (
-        f"The headline in samples of {count(result.size)} prompts: reported, with caution, "
+        f"The headline in samples of {format_count(result.size)} prompts: reported, with caution, "
         "refused; RMSE of what is reported"
     )
     blocks = [
@@ -178,7 +186,7 @@ def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
     return GridPage(
         title=result.title,
         answer=result.answer,
-        size=count(result.size),
+        size=format_count(result.size),
         by_labels=[
             _make_labels_row(result, label_share) for label_share in result.headline
         ],
@@ -187,11 +195,14 @@ def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
             for policy, rows in result.policies.items()
             for i, row in enumerate(row for row in rows if row["status"] != GIVEN)
         ],
-        label_shares=[percent(label_share) for label_share in result.headline],
+        label_shares=[format_percent(label_share) for label_share in result.headline],
         estimators=[
             (
                 name,
-                [(number(row["rmse"], 3), percent(1 - row["share"])) for row in rows],
+                [
+                    (format_number(row["rmse"], 3), format_percent(1 - row["share"]))
+                    for row in rows
+                ],
             )
             for name, rows in result.estimators.items()
         ],
@@ -202,15 +213,15 @@ def _make_labels_row(result: GridResult, label_share: float) -> PageRow:
     rows = result.headline[label_share]
     given_row, reported_row = rows[GIVEN], rows.get(REPORT, {})
     return PageRow(
-        name=percent(label_share),
+        name=format_percent(label_share),
         numbers=(
-            *map(percent, result.shares[label_share]),
-            number(reported_row.get("rmse"), 3),
-            percent(reported_row.get("coverage")),
-            number(given_row["rmse"], 3),
-            percent(given_row["pairwise_accuracy"]),
-            percent(given_row["top_1"]),
-            number(given_row["rmse_judge"], 3),
+            *map(format_percent, result.shares[label_share]),
+            format_number(reported_row.get("rmse"), 3),
+            format_percent(reported_row.get("coverage")),
+            format_number(given_row["rmse"], 3),
+            format_percent(given_row["pairwise_accuracy"]),
+            format_percent(given_row["top_1"]),
+            format_number(given_row["rmse_judge"], 3),
         ),
     )
 
@@ -219,13 +230,16 @@ def _make_policy_row(row: Row, truth: Truth | None) -> PageRow:
     """Return a row of a policy; only its first row names the policy and the truth."""
     return PageRow(
         name=row["policy"] if truth else "",
-        before=(number(truth.mean, 3) if truth else "", percent(row["label_share"])),
+        before=(
+            format_number(truth.mean, 3) if truth else "",
+            format_percent(row["label_share"]),
+        ),
         text=row["status"],
         numbers=(
-            percent(row["share"]),
-            number(row["bias"], 3),
-            number(row["rmse"], 3),
-            percent(row["coverage"]),
-            number(row["interval_score"], 3),
+            format_percent(row["share"]),
+            format_number(row["bias"], 3),
+            format_number(row["rmse"], 3),
+            format_percent(row["coverage"]),
+            format_number(row["interval_score"], 3),
         ),
     )

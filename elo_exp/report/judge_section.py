@@ -7,8 +7,14 @@ from typing import Any
 from elo_exp.analysis.checks import FAILED, Check
 from elo_exp.analysis.standings import Standings
 from elo_exp.records import Rows
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.formats import NONE, between, count, number, percent
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+)
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judge
 
@@ -56,7 +62,9 @@ class JudgeSection:
 
 
 def judge_section(
-    dimensions: Sequence[Dimension], standings: Standings, refusal: str | None = None
+    dimensions: Sequence[DimensionView],
+    standings: Standings,
+    refusal: str | None = None,
 ) -> JudgeSection:
     """Lay out what is known of a judge.
 
@@ -70,7 +78,7 @@ def judge_section(
     if checks_by_dimension:
         verdict = [
             *judge.verdict({d.name: d.checks for d in dimensions}, refusal),
-            *judge.audited(standings.diagnoses),
+            *judge.describe_audits(standings.diagnoses),
         ]
     return JudgeSection(
         verdict=verdict,
@@ -84,7 +92,7 @@ def judge_section(
                     for checks in checks_by_dimension.values()
                 ],
             )
-            for name, (label, limit) in judge.CHECKS.items()
+            for name, (label, limit) in judge.CHECK_TITLES_AND_LIMITS.items()
             if name in check_names
         ],
         lengths=_build_length_table(
@@ -133,15 +141,15 @@ def _make_length_row(row: Mapping[str, Any]) -> list[str]:
     return [
         row["model"],
         row["dimension"],
-        number(row["mean_length"]),
-        number(row["rating"]),
-        number(at_equal_length),
-        number(at_equal_length - row["rating"], sign=True),
+        format_number(row["mean_length"]),
+        format_number(row["rating"]),
+        format_number(at_equal_length),
+        format_number(at_equal_length - row["rating"], sign=True),
     ]
 
 
 def _build_agreement_tables(
-    dimensions: Sequence[Dimension], standings: Standings
+    dimensions: Sequence[DimensionView], standings: Standings
 ) -> list[Table]:
     """Return a table of Cohen's kappas for each kind of pair that judged the same comparisons."""
     tables = []
@@ -176,10 +184,10 @@ def _build_agreement_tables(
 
 def _make_kappa_cells(row: Mapping[str, Any]) -> list[str]:
     return [
-        count(row["n_comparisons"]),
-        percent(row["agreement"]),
-        number(row["kappa"], 2),
-        between(row["ci_low"], row["ci_high"], 2),
+        format_count(row["n_comparisons"]),
+        format_percent(row["agreement"]),
+        format_number(row["kappa"], 2),
+        format_interval(row["ci_low"], row["ci_high"], 2),
     ]
 
 
@@ -189,12 +197,10 @@ def _build_judges_table(agreement: Rows, ranks: Rows) -> Table:
     rows = []
     for row in agreement:
         pair_ranks = ranks_by_pair.get(tuple(row[name] for name in key_columns))
-        correlation = NONE
+        correlation = NO_VALUE
         if pair_ranks and pair_ranks["rho"] is not None:
-            correlation = (
-                f"{number(pair_ranks['rho'], 2)} ({pair_ranks['n_models']} entrants)"
-            )
-        names = [row["first"], row["second"], row["dimension"] or NONE]
+            correlation = f"{format_number(pair_ranks['rho'], 2)} ({pair_ranks['n_models']} entrants)"
+        names = [row["first"], row["second"], row["dimension"] or NO_VALUE]
         rows.append([*names, *_make_kappa_cells(row), correlation])
     return Table(
         label="Agreement between judges",

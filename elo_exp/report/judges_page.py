@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.conclusions.judges import Opinion
+from elo_exp.analysis.conclusions.judges import JudgesResult
 from elo_exp.analysis.standings import Standings
 from elo_exp.records import Rows
 from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.formats import count, number, p_value, percent
-from elo_exp.report.pairs_section import MAX_PAIRS
+from elo_exp.report.formats import format_count, format_number, format_p, format_percent
+from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
 from elo_exp.report.tables import Table
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import tournament
 
-NUMBERS = (  # of a dimension, that a run of several judges logs
+JUDGE_METRIC_NAMES = (  # of a dimension, that a run of several judges logs
     *("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),
 )
 _LABEL_CHARACTERS = 14
@@ -35,7 +35,9 @@ class Card:
     own: Sequence[tuple[str, str, str]]  # a judge, its sentence, its page
 
 
-def joint(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> Standings:
+def build_joint_standings(
+    opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
+) -> Standings:
     """Return standings that hold the joint boards, of the dimensions that have one."""
     boards = {opinion.dimension: opinion.board for opinion in opinions if opinion.board}
     first_standings, *other_standings = (by_judge[name] for name in opinions[0].judges)
@@ -55,7 +57,7 @@ def joint(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> Sta
 
 
 def context(
-    opinions: Sequence[Opinion],
+    opinions: Sequence[JudgesResult],
     by_judge: Mapping[str, Standings],
     pages: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -63,11 +65,13 @@ def context(
 
     pages  of each judge, beside this one
     """
-    joint_sections = tournament_page.sections(joint(opinions, by_judge))
+    joint_sections = tournament_page.build_sections(
+        build_joint_standings(opinions, by_judge)
+    )
     return {
         **joint_sections,
         "headline": (headline := _format_sentence(opinions[0])),
-        "begins": tournament.begins(
+        "begins": tournament.begins_with_word(
             headline, [opinion.conclusion for opinion in opinions]
         ),
         "judges": ", ".join(by_judge),
@@ -86,19 +90,19 @@ def context(
     }
 
 
-def _format_sentence(opinion: Opinion) -> str:
+def _format_sentence(opinion: JudgesResult) -> str:
     return words.sentence(opinion.conclusion, [*opinion.own])
 
 
-def _build_card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
+def _build_card(opinion: JudgesResult, pages: Mapping[str, str]) -> Card:
     return Card(
         dimension=opinion.dimension,
         tone=words.tone(opinion.conclusion),
         chip=words.CHIPS[opinion.conclusion.state],
         sentence=(sentence := _format_sentence(opinion)),
-        begins=tournament.begins(sentence, [opinion.conclusion]),
-        spread=words.spread(opinion),
-        following=words.following(opinion),
+        begins=tournament.begins_with_word(sentence, [opinion.conclusion]),
+        spread=words.describe_spread(opinion),
+        following=words.suggest_next_step(opinion),
         own=[
             (name, tournament.sentence(conclusion), pages[name])
             for name, conclusion in opinion.own.items()
@@ -106,7 +110,7 @@ def _build_card(opinion: Opinion, pages: Mapping[str, str]) -> Card:
     )
 
 
-def _build_ratings_table(opinion: Opinion) -> Table:
+def _build_ratings_table(opinion: JudgesResult) -> Table:
     """Return the ratings by each judge, with its own intervals."""
     rows = {
         name: {row.model: row for row in board.ratings}
@@ -135,14 +139,14 @@ def _format_rating(row: Any) -> str:
     if row is None or row.rating is None:
         return "–"
     if None in (row.ci_low, row.ci_high):
-        return number(row.rating)
-    return f"{number(row.rating)} [{number(row.ci_low)}, {number(row.ci_high)}]"
+        return format_number(row.rating)
+    return f"{format_number(row.rating)} [{format_number(row.ci_low)}, {format_number(row.ci_high)}]"
 
 
-def _build_differences_table(opinion: Opinion) -> Table:
+def _build_differences_table(opinion: JudgesResult) -> Table:
     """Return the differences on the joint board; only the leader's if there are many."""
     differences, note = opinion.differences, ""
-    if len(differences) > MAX_PAIRS:
+    if len(differences) > MAX_PAIRS_PER_DIMENSION:
         leader = differences[0].higher
         differences = [pair for pair in differences if pair.higher == leader]
         note = f"Only those between {leader} and the others are shown; all are in judges.json."
@@ -154,9 +158,9 @@ def _build_differences_table(opinion: Opinion) -> Table:
             [
                 d.higher,
                 d.lower,
-                number(d.difference),
-                f"{number(d.ci_low)} to {number(d.ci_high)}",
-                p_value(d.p_holm),
+                format_number(d.difference),
+                f"{format_number(d.ci_low)} to {format_number(d.ci_high)}",
+                format_p(d.p_holm),
             ]
             for d in differences
         ],
@@ -181,8 +185,8 @@ def agreement(
             [
                 row["first"],
                 row["second"],
-                count(row["n_comparisons"]),
-                percent(row["agreement"]),
+                format_count(row["n_comparisons"]),
+                format_percent(row["agreement"]),
                 words.kappa(row),
             ]
             for row in kappas
@@ -193,14 +197,18 @@ def agreement(
 # The console
 
 
-def text(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> str:
+def format_console(
+    opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
+) -> str:
     """Return what the console says."""
-    dimensions = tournament_page.sections(joint(opinions, by_judge))["dimensions"]
+    dimensions = tournament_page.build_sections(
+        build_joint_standings(opinions, by_judge)
+    )["dimensions"]
     dimension_by_name = {d.name: d for d in dimensions}
     lines = list[str]()
     for opinion in opinions:
         head, *board = (
-            tournament_console.leaderboards(
+            tournament_console.format_leaderboards(
                 [dimension_by_name[opinion.dimension]], scored=False
             )
             if opinion.board
@@ -209,23 +217,23 @@ def text(opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]) -> str:
         lines += [head] if head and not lines else []
         lines += [f"{_format_heading(opinion)}: {_format_sentence(opinion)}", *board]
         lines += [*_format_labelled_lines(opinion), ""]
-    return tournament_console.filled(
+    return tournament_console.wrap_lines(
         [*lines, _format_line("cannot show", words.cannot_show(opinions[0]))]
     )
 
 
-def _format_heading(opinion: Opinion) -> str:
+def _format_heading(opinion: JudgesResult) -> str:
     if opinion.n_prompts is None or opinion.conclusion.state == "few":
         return opinion.dimension
-    return f"{opinion.dimension}, {count(opinion.n_prompts)} prompts"
+    return f"{opinion.dimension}, {format_count(opinion.n_prompts)} prompts"
 
 
-def _format_labelled_lines(opinion: Opinion) -> Iterator[str]:
-    yield _format_line("judges", words.spread(opinion))
+def _format_labelled_lines(opinion: JudgesResult) -> Iterator[str]:
+    yield _format_line("judges", words.describe_spread(opinion))
     for name, conclusion in opinion.own.items():
         yield _format_line(f"  {name}", tournament.sentence(conclusion))
     yield _format_line("kappa", words.kappas(opinion.kappas))
-    if more := words.following(opinion):
+    if more := words.suggest_next_step(opinion):
         yield _format_line("more", more)
 
 
@@ -241,7 +249,7 @@ def _format_line(label: str, text: str) -> str:
 # Files and trackers
 
 
-def as_json(opinion: Opinion) -> dict[str, Any]:
+def as_json(opinion: JudgesResult) -> dict[str, Any]:
     """Return an opinion as judges.json has it."""
     panel = opinion.panel
     return {
@@ -259,7 +267,7 @@ def as_json(opinion: Opinion) -> dict[str, Any]:
         },
         "n_prompts": opinion.n_prompts,
         "tau": panel.tau if panel else None,
-        "no_joint_board": words.refused(opinion.refusal) or None,
+        "no_joint_board": words.explain_no_joint_board(opinion.refusal) or None,
         "board": [row.to_dict() for row in opinion.board.ratings] if opinion.board else None,
         "differences": [d.to_dict() for d in opinion.differences],
         "agreement": [dict(row) for row in opinion.kappas],
@@ -271,18 +279,18 @@ def as_json(opinion: Opinion) -> dict[str, Any]:
 
 
 def tables(
-    opinions: Sequence[Opinion], by_judge: Mapping[str, Standings]
+    opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
 ) -> dict[str, Rows]:
     """Return the tables for a tracker: the joint boards, and how far every two judges agree."""
-    standings = joint(opinions, by_judge)
-    dimensions = tournament_page.sections(standings)["dimensions"]
+    standings = build_joint_standings(opinions, by_judge)
+    dimensions = tournament_page.build_sections(standings)["dimensions"]
     return {
         "leaderboard": artifacts.tables(standings, dimensions)["leaderboard"],
         "agreement": [dict(row) for opinion in opinions for row in opinion.kappas],
     }
 
 
-def metrics(opinions: Sequence[Opinion]) -> dict[str, Any]:
+def metrics(opinions: Sequence[JudgesResult]) -> dict[str, Any]:
     """Return what a tracker is told, under names that every such run shares."""
     metrics_by_name = dict[str, Any]()
     for opinion in opinions:

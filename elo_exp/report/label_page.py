@@ -45,7 +45,7 @@ def label_page(
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     script = (_TEMPLATES / "label.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return page.template("label.html.j2").render(
+    return page.load_template("label.html.j2").render(
         dimension=dimension,
         rubric=rubric,
         n=len(items),

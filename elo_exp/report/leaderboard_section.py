@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from elo_exp.analysis import judges
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.formats import NONE, between, count, number, percent
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+)
 from elo_exp.report.words import judge, standings
 
 _TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]
@@ -20,7 +26,7 @@ _P_BEST_HEADING = "P(best), among those that may be"
 # By a joint fit of all models; None if there is none
 _P_BEST_HEADING_BY_LABEL = {
     "Calibrated": "P(best)",
-    judges.LABEL: None,
+    judges.JOINT_BOARD_LABEL: None,
 }
 # So many draws can tell this from 0, and its complement from 1
 _MIN_P_BEST = 0.001
@@ -70,7 +76,7 @@ class Scale:
         if value is None:  # to the edge of the page's scale
             low = self.low if low is None else low
             high = self.high if high is None else high
-        interval = between(rating.ci_low, rating.ci_high, self.digits)
+        interval = format_interval(rating.ci_low, rating.ci_high, self.digits)
         return Bar(
             model=rating.model,
             color=colors.get(rating.model, _DEFAULT_COLOR),
@@ -86,7 +92,7 @@ class Scale:
         return f"{100.0 * (value - self.low) / (self.high - self.low):.2f}"
 
 
-def scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
+def fit_scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
     ends = [
         value
         for rating in ratings
@@ -167,7 +173,7 @@ class LeaderboardSection:
 
 
 def leaderboard_section(
-    dimensions: Sequence[Dimension],
+    dimensions: Sequence[DimensionView],
     colors: Mapping[str, int],
     axis: Scale,
     *,
@@ -197,7 +203,7 @@ def leaderboard_section(
             lines=[
                 _make_line(d, row, columns, colors, axis) for row in rows[:max_rows]
             ],
-            n_more=count(len(rows) - max_rows) if len(rows) > max_rows else None,
+            n_more=format_count(len(rows) - max_rows) if len(rows) > max_rows else None,
         )
         for d in dimensions
         for i, rows in enumerate(d.groups)
@@ -238,10 +244,10 @@ def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:
     )
 
 
-def _describe_group(dimension: Dimension, *, is_first: bool, scored: bool) -> str:
+def _describe_group(dimension: DimensionView, *, is_first: bool, scored: bool) -> str:
     """Return what the ratings of a group of entrants are based on."""
     if scored and dimension.board:
-        return f"{count(int(dimension.board.parameters['n_common'] or 0))} items"
+        return f"{format_count(int(dimension.board.parameters['n_common'] or 0))} items"
     if not is_first:
         return (
             "a separate group: no chain of wins links it to the entrants above and back, so ratings "
@@ -249,9 +255,9 @@ def _describe_group(dimension: Dimension, *, is_first: bool, scored: bool) -> st
         )
     n, battles = dimension.battles.total(), dimension.battles
     n_decisive = n - battles.total_of(battles.is_tie())
-    text = f"{count(n)} battles, {count(n_decisive)} decisive"
+    text = f"{format_count(n)} battles, {format_count(n_decisive)} decisive"
     if dimension.n_prompts:
-        text += f", {count(dimension.n_prompts)} prompts"
+        text += f", {format_count(dimension.n_prompts)} prompts"
     return text
 
 
@@ -268,34 +274,34 @@ class _Columns:
         p_best = [self.p_best] if self.p_best else []
         return [*p_best, *self.others, *(["Win rate"] if self.has_win_rates else [])]
 
-    def cells(self, dimension: Dimension, row: Rating) -> Iterator[Sortable]:
+    def cells(self, dimension: DimensionView, row: Rating) -> Iterator[Sortable]:
         if self.p_best:
-            text, p_best = NONE, row.p_best
+            text, p_best = NO_VALUE, row.p_best
             if p_best is not None:
-                text = percent(min(max(p_best, _MIN_P_BEST), 1.0 - _MIN_P_BEST))
+                text = format_percent(min(max(p_best, _MIN_P_BEST), 1.0 - _MIN_P_BEST))
             yield Sortable(text=text, order=p_best or 0.0)
         boards = {board.label: board for board in dimension.others}
         for label in self.others:
             yield _make_method_cell(boards.get(label), row.model)
         if self.has_win_rates:
             share = dimension.win_rate.get(row.model)
-            yield Sortable(text=percent(share), order=share or 0.0)
+            yield Sortable(text=format_percent(share), order=share or 0.0)
 
 
 def _make_method_cell(board: Leaderboard | None, model: str) -> Sortable:
     if board is None or model not in board.models:
-        return Sortable(text=NONE, order=0.0)
+        return Sortable(text=NO_VALUE, order=0.0)
     row = board.row(model)
     if row.rating is None:
-        return Sortable(text=row.flag or NONE, order=0.0)
+        return Sortable(text=row.flag or NO_VALUE, order=0.0)
     if board.unit == "points":
-        return Sortable(text=number(row.rating), order=row.rating)
-    text = f"{number(row.rating, 3)} ({between(row.ci_low, row.ci_high, 3)})"
+        return Sortable(text=format_number(row.rating), order=row.rating)
+    text = f"{format_number(row.rating, 3)} ({format_interval(row.ci_low, row.ci_high, 3)})"
     return Sortable(text=text, order=row.rating)
 
 
 def _make_line(
-    dimension: Dimension,
+    dimension: DimensionView,
     row: Rating,
     columns: _Columns,
     colors: Mapping[str, int],
@@ -309,16 +315,18 @@ def _make_line(
     ranks = ""
     if row.rank_low is not None and row.rank_low != row.rank_high:
         ranks = f"{row.rank_low}–{row.rank_high}"
-    n_battles = Sortable(text=count(row.n_battles), order=row.n_battles)
+    n_battles = Sortable(text=format_count(row.n_battles), order=row.n_battles)
     return Line(
         model=row.model,
         color=colors.get(row.model, _DEFAULT_COLOR),
-        rank=Sortable(text=str(row.rank or NONE), order=row.rank or _UNRANKED_SORT_KEY),
+        rank=Sortable(
+            text=str(row.rank or NO_VALUE), order=row.rank or _UNRANKED_SORT_KEY
+        ),
         ranks=ranks,
-        odd=judge.flagged({row.model: odd}) if odd else None,
+        odd=judge.describe_odd_answers({row.model: odd}) if odd else None,
         rating=rating,
         bar=axis.bar(row, colors),
-        interval=between(row.ci_low, row.ci_high, axis.digits),
+        interval=format_interval(row.ci_low, row.ci_high, axis.digits),
         numbers=[*columns.cells(dimension, row), n_battles],
     )
 
@@ -332,8 +340,8 @@ def _describe_style(dimension: str, board: Leaderboard) -> Iterator[str]:
             continue
         worth = "does not vary"
         if value is not None:
-            error = number(parameters[f"{name}_std_error"])
-            worth = f"{number(value, sign=True)} ± {error}"
+            error = format_number(parameters[f"{name}_std_error"])
+            worth = f"{format_number(value, sign=True)} ± {error}"
         terms.append(f"{name.removeprefix('style_').replace('_', ' in ')} {worth}")
     if terms:
         yield (
@@ -349,7 +357,7 @@ def _write_note(label: str, *, scored: bool, is_open: bool) -> str:
             "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
             "its verdicts taken as votes."
         )
-    if scored or label == judges.LABEL:
+    if scored or label == judges.JOINT_BOARD_LABEL:
         return ""
     open_ends = ""
     if is_open:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.judges import as_whom
-from elo_exp.report.formats import count, percent, when
+from elo_exp.judges import role_suffix
+from elo_exp.report.formats import format_count, format_percent, format_time
 from elo_exp.report.words.judge import conversations, cut_answers
-from elo_exp.store.usage import TOKEN_CLASSES, Usage, added_up, paid
+from elo_exp.store.usage import TOKEN_FIELDS, Usage, sum_usages, total_dollars
 
 Manifest = Mapping[str, Any]
 _EMPTY_USAGE = dataclasses.asdict(Usage())
@@ -39,14 +39,14 @@ def bill(
 
     usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
     """
-    total_usage = _EMPTY_USAGE | added_up([usage, before])
+    total_usage = _EMPTY_USAGE | sum_usages([usage, before])
     usage = _EMPTY_USAGE | dict(usage or {})
     if not usage["verdicts_wanted"] and not usage["responses_wanted"]:
         return None
-    dollars, dollars_before = paid(total_usage), paid(before or {})
+    dollars, dollars_before = total_dollars(total_usage), total_dollars(before or {})
     tokens = [
-        f"{count(usage[name])} {name.removesuffix('_tokens').replace('_', ' ')}"
-        for name in TOKEN_CLASSES
+        f"{format_count(usage[name])} {name.removesuffix('_tokens').replace('_', ' ')}"
+        for name in TOKEN_FIELDS
         if usage[name]
     ]
     earlier = f"{_format_dollars(dollars_before)} of it, by earlier attempts in the same folder"
@@ -76,7 +76,10 @@ def bill(
                     usage["judge_calls"], "new", usage["verdicts_stored"]
                 ),
             ),
-            Fact(term="Missing", text=f"{count(missing)} verdicts" if missing else ""),
+            Fact(
+                term="Missing",
+                text=f"{format_count(missing)} verdicts" if missing else "",
+            ),
             Fact(term="Tokens", text=", ".join(tokens)),
             Fact(term="Prompt cache", text=usage["cache"] or ""),
         ),
@@ -98,10 +101,14 @@ def _join_dollars(dollars: Mapping[str, float]) -> str:
 
 
 def _format_new_and_cached(n: int, verb: str, n_stored: int) -> str:
-    return f"{count(n)} {verb}, {count(n_stored)} cached" if n or n_stored else ""
+    return (
+        f"{format_count(n)} {verb}, {format_count(n_stored)} cached"
+        if n or n_stored
+        else ""
+    )
 
 
-def facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
+def list_facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
     """Return how a run was made, from its manifest.
 
     has_elo  whether battles were replayed through Elo
@@ -116,7 +123,7 @@ def facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
 
 def _list_command_facts(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
-    yield Fact(term="Started", text=when(started) if started else "")
+    yield Fact(term="Started", text=format_time(started) if started else "")
     yield Fact(term="Experiment", text=manifest.get("experiment") or "")
     no_overrides = "none: all settings as they ship"
     yield Fact(
@@ -128,11 +135,11 @@ def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
     judging = _get_config_group(manifest, "judging")
     yield Fact(term="Study", text=manifest.get("study") or "")
     if judge := manifest.get("judge_model"):
-        judge += as_whom((manifest.get("judge_roles") or {}).values())
+        judge += role_suffix((manifest.get("judge_roles") or {}).values())
         if orders := judging.get("orders"):
             judge += f"; orders used: {orders}"
         if share := judging.get("flip_share"):
-            judge += f", and both for {percent(share)}"
+            judge += f", and both for {format_percent(share)}"
         yield Fact(term="Judge", text=judge)
     if opponents := judging.get("opponents"):
         yield Fact(term="Opponents", text=f"{opponents} on each prompt")
@@ -142,9 +149,10 @@ def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
     n, bank_size = manifest.get("selected_prompt_count"), manifest.get("bank_size")
     if n and bank_size:
         yield Fact(
-            term="Prompts", text=f"{count(n)} of the {count(bank_size)} in the bank"
+            term="Prompts",
+            text=f"{format_count(n)} of the {format_count(bank_size)} in the bank",
         )
-    yield Fact(term="Rubrics", text=pairs(manifest.get("rubric_versions")))
+    yield Fact(term="Rubrics", text=join_pairs(manifest.get("rubric_versions")))
     files = [
         _describe_battles_file(file) for file in manifest.get("battles_files") or ()
     ]
@@ -161,7 +169,7 @@ def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
         parts = [conversations(extent), caution and f"caution: {caution}"]
         yield Fact(term="Conversations", text="; ".join(filter(None, parts)))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
-        text = f"{count(n_cut_off)} at the limit of tokens"
+        text = f"{format_count(n_cut_off)} at the limit of tokens"
         yield Fact(term="Answers cut off", text=text)
 
 
@@ -177,16 +185,22 @@ def has_flips(manifest: Manifest) -> bool:
 
 
 def _describe_battles_file(file: Mapping[str, Any]) -> str:
-    rows = ", ".join(f"{count(n)} {kind}" for kind, n in file["rows"].items())
+    rows = ", ".join(f"{format_count(n)} {kind}" for kind, n in file["rows"].items())
     assumed = f"; assumed: {file['assumed']}" if file.get("assumed") else ""
     notes = "".join(f"; {n}: {file[n]}" for n in ("files", "counts") if n in file)
     return f"{file['file']} read as {file['format']}: {rows}{assumed}{notes}."
 
 
 def _describe_answers_file(file: Mapping[str, Any]) -> str:
-    odd = [f"{count(file[name])} {name}" for name in ("empty", "failed") if file[name]]
-    notes = [f"{note} of {count(n)}" for note, n in file["notes"].items()]
-    counts = "; ".join([f"{count(file['answers'])} of {file['entrant']}", *odd, *notes])
+    odd = [
+        f"{format_count(file[name])} {name}"
+        for name in ("empty", "failed")
+        if file[name]
+    ]
+    notes = [f"{note} of {format_count(n)}" for note, n in file["notes"].items()]
+    counts = "; ".join(
+        [f"{format_count(file['answers'])} of {file['entrant']}", *odd, *notes]
+    )
     return f"{file['file']} read as {file['format']}: {counts}."
 
 
@@ -206,11 +220,11 @@ def _list_elo_facts(manifest: Manifest) -> Iterator[Fact]:
 def _list_origin_facts(manifest: Manifest) -> Iterator[Fact]:
     if commit := manifest.get("git_commit"):
         yield Fact(term="Commit", codes=[commit])
-    yield Fact(term="Versions", text=pairs(manifest.get("versions")))
+    yield Fact(term="Versions", text=join_pairs(manifest.get("versions")))
     hashes = manifest.get("input_hashes") or {}
     codes = [f"{name} sha256:{digest[:12]}" for name, digest in hashes.items()]
     yield Fact(term="Inputs", codes=codes)
 
 
-def pairs(values: Mapping[str, Any] | None) -> str:
+def join_pairs(values: Mapping[str, Any] | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items())

@@ -9,10 +9,10 @@ import numpy as np
 
 from elo_exp import arrays
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import Analysis, label_budget
+from elo_exp.oracle.estimates import Analysis, plan_label_budget
 from elo_exp.oracle.evidence import Estimate
 from elo_exp.oracle.gates import REFUSE, REPORT
-from elo_exp.oracle.weights import EXTREME
+from elo_exp.oracle.weights import EXTREME_WEIGHT
 from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
@@ -30,7 +30,7 @@ _TRACKED_FIELDS = (
 _BUDGETED_ESTIMATORS = ("direct", "dr_cpo")
 
 
-def documents(analysis: Analysis) -> dict[str, Any]:
+def build_json_files(analysis: Analysis) -> dict[str, Any]:
     """Return the JSON files that docs/oracle.md describes, by name."""
     data, widths = analysis.data, analysis.options.half_widths
     files: dict[str, Any] = {
@@ -38,7 +38,7 @@ def documents(analysis: Analysis) -> dict[str, Any]:
         "weight_diagnostics.json": diagnostics(analysis),
         "label_budget.json": [
             {"policy": policy, "estimator": name}
-            | label_budget(estimate, widths, max_labels=len(data.pool))
+            | plan_label_budget(estimate, widths, max_labels=len(data.pool))
             for (policy, name), estimate in analysis.unfiltered.items()
             if name in _BUDGETED_ESTIMATORS
         ],
@@ -101,7 +101,7 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
             "policy": step.choice,
             "most_lost": step.most_lost,
             "judge": choice.scope.judge,
-            "whose": whose.of_oracle(analysis.options.oracle),
+            "whose": whose.describe_oracle_scope(analysis.options.oracle),
         },
     }
 
@@ -120,14 +120,14 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
             }
             for policy, checks in analysis.checks.items()
         },
-        "calibration": arrays.one_row(
+        "calibration": arrays.make_row(
             mode="two_stage" if analysis.data.covariates else "monotone",
             n_labels=len(labelled),
             label_share=len(labelled) / len(analysis.data.pool),
             rmse_cross_fitted=np.sqrt((residual**2).mean()),
             lowest_score=labelled.score.min(),
             highest_score=labelled.score.max(),
-            curve=arrays.rows(index=curve.knots, value=curve.levels),
+            curve=arrays.make_rows(index=curve.knots, value=curve.levels),
         ),
     }
 
@@ -139,8 +139,8 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
         ratio = data.log_ratio(policy)
         size = np.nan_to_num(np.abs(ratio))
         indices = np.argsort(-size, kind="stable")[:_MAX_EXTREME_WEIGHTS_PER_POLICY]
-        indices = indices[size[indices] > math.log(EXTREME)]
-        rows += arrays.rows(
+        indices = indices[size[indices] > math.log(EXTREME_WEIGHT)]
+        rows += arrays.make_rows(
             policy=policy,
             prompt_id=[data.prompts[i] for i in data.logged.prompt[indices]],
             log_ratio=ratio[indices],
@@ -152,7 +152,7 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 # The kinds of numbers that trackers get, as experiments.NamesNumbers has them
-KINDS: Mapping[str, Sequence[str]] = {
+METRIC_KINDS: Mapping[str, Sequence[str]] = {
     "oracle_mean": ("error", "std_error", "reported"),
     **dict.fromkeys(("estimate", "std_error", "refused", "error"), ()),
     **dict.fromkeys(("overlap", "ess", "ess_calibrated"), ()),
@@ -197,7 +197,7 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
     return final_values
 
 
-def headline(metric_values: Mapping[str, Any]) -> tuple[str, float]:
+def choose_objective(metric_values: Mapping[str, Any]) -> tuple[str, float]:
     """Return the error over the policies if a truth is known, else their mean standard error, and its name.
 
     NaN where every estimate is refused.

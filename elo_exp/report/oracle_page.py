@@ -4,11 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.console import text_table
+from elo_exp.console import format_table
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
-from elo_exp.report.formats import NONE, between, count, number, p_value, percent
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+    format_p,
+    format_percent,
+)
 from elo_exp.report.words import oracle as words
 from elo_exp.report.words import whose
 
@@ -109,7 +116,7 @@ def oracle_page(
     """
     data, digits = analysis.data, analysis.data.scale.decimals + 1
     options = analysis.options
-    quoted_by_policy = quoted(analysis)
+    quoted_by_policy = quote_estimates(analysis)
     estimated_pairs = {
         (row.policy, row.estimator)
         for row in analysis.estimates
@@ -117,28 +124,28 @@ def oracle_page(
     }
     facts = [f"{len(data.policies)} policies"]
     if len(data.logged):
-        facts.append(f"{count(len(data.logged))} logged answers")
-    facts.append(f"{count(len(analysis.calibration.rows))} oracle labels.")
+        facts.append(f"{format_count(len(data.logged))} logged answers")
+    facts.append(f"{format_count(len(analysis.calibration.rows))} oracle labels.")
     return OraclePage(
         title=words.title(analysis, quoted_by_policy),
         facts=", ".join(facts),
         is_compat=bool(options.compat),
         is_ranked=bool(analysis.comparison.ranking),
-        whose=None if options.compat else whose.of_oracle(options.oracle),
+        whose=None if options.compat else whose.describe_oracle_scope(options.oracle),
         cards=[
             _build_card(analysis, row, truth, digits)
             for row in quoted_by_policy.values()
         ],
-        against_truth=words.against_truth(analysis.estimates, truth, digits),
+        against_truth=words.compare_with_truth(analysis.estimates, truth, digits),
         differences=[
             Row(
                 name=row["a"],
                 text=row["b"],
                 numbers=(
-                    number(row["value"], digits),
+                    format_number(row["value"], digits),
                     _format_pair_interval(row, digits),
-                    between(row["low"], row["high"], digits),
-                    p_value(row["p_holm"]),
+                    format_interval(row["low"], row["high"], digits),
+                    format_p(row["p_holm"]),
                 ),
                 words=row["rests_on"],
             )
@@ -153,9 +160,9 @@ def oracle_page(
             Row(
                 name=policy,
                 numbers=(
-                    number(checks.overlap.affinity, 2),
-                    percent(checks.overlap.out_of_range),
-                    percent(checks.overlap.saturation),
+                    format_number(checks.overlap.affinity, 2),
+                    format_percent(checks.overlap.out_of_range),
+                    format_percent(checks.overlap.saturation),
                 ),
                 words=words.transport(
                     checks.audit, margin=options.max_residual, digits=digits
@@ -174,10 +181,10 @@ def oracle_page(
                 name=row["policy"],
                 text=row["estimator"],
                 numbers=(
-                    count(row["n_labels"]),
-                    f"±{number(row['half_width'], digits)}",
-                    f"±{number(row['half_width_at_best'], digits)}",
-                    *map(count, row["labels_for"].values()),
+                    format_count(row["n_labels"]),
+                    f"±{format_number(row['half_width'], digits)}",
+                    f"±{format_number(row['half_width_at_best'], digits)}",
+                    *map(format_count, row["labels_for"].values()),
                 ),
             )
             for row in budgets
@@ -191,7 +198,7 @@ def oracle_page(
     )
 
 
-def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
+def quote_estimates(analysis: Analysis) -> dict[str, PolicyEstimate]:
     """Return the estimate of each policy to quote: its headline; with compat the first of the best status."""
 
     def preference(row: PolicyEstimate) -> tuple[bool, bool, bool]:
@@ -206,7 +213,9 @@ def quoted(analysis: Analysis) -> dict[str, PolicyEstimate]:
 def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
     """Return the interval of one pair by itself; a dash if its error is unknown."""
     low, high = difference["ci_low"], difference["ci_high"]
-    return NONE if low is None or high is None else between(low, high, digits)
+    return (
+        NO_VALUE if low is None or high is None else format_interval(low, high, digits)
+    )
 
 
 def _build_card(
@@ -218,18 +227,20 @@ def _build_card(
     if len(set(values)) > 1:
         agreeing = (
             f"All {len(values)} estimates that are not refused lie from "
-            f"{number(min(values), digits)} to {number(max(values), digits)}."
+            f"{format_number(min(values), digits)} to {format_number(max(values), digits)}."
         )
     policy_truth = truth.get(row.policy)
     return Card(
         policy=row.policy,
         kind=kind,
         chip=chip,
-        value=None if row.value is None else number(row.value, digits),
-        interval=between(row.ci_low, row.ci_high, digits),
+        value=None if row.value is None else format_number(row.value, digits),
+        interval=format_interval(row.ci_low, row.ci_high, digits),
         basis=f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}",
         reason=words.sentence(row.reason) if row.reason else None,
-        truth=None if policy_truth is None else number(policy_truth.mean, digits),
+        truth=None
+        if policy_truth is None
+        else format_number(policy_truth.mean, digits),
         agreeing=agreeing,
     )
 
@@ -243,18 +254,20 @@ def _build_policy_table(
         refusal = f"All {len(rows)} estimators are refused: {rows[0].reason}."
     return PolicyTable(
         policy=policy,
-        truth=None if policy_truth is None else number(policy_truth.mean, digits + 1),
+        truth=None
+        if policy_truth is None
+        else format_number(policy_truth.mean, digits + 1),
         refusal=refusal,
         rows=[
             Row(
                 name=row.estimator,
                 numbers=(
-                    number(row.value, digits + 1),
-                    number(row.std_error, digits + 1),
-                    between(row.ci_low, row.ci_high, digits)
+                    format_number(row.value, digits + 1),
+                    format_number(row.std_error, digits + 1),
+                    format_interval(row.ci_low, row.ci_high, digits)
                     + (", clipped" if row.ci_clipped else ""),
-                    count(row.n),
-                    number(row.ess),
+                    format_count(row.n),
+                    format_number(row.ess),
                 ),
                 text=row.status,
                 words=row.reason,
@@ -270,12 +283,12 @@ def _make_weights_row(row: WeightDiagnostics) -> Row:
     return Row(
         name=row.policy,
         numbers=(
-            *map(count, (row.n, row.n_failed, row.n_exactly_one, row.n_extreme)),
-            percent(row.ess / row.n),
-            NONE if calibrated is None else percent(calibrated / row.n),
-            number(row.tail_index, 2),
-            number(row.hellinger, 2),
-            percent(row.target_coverage),
+            *map(format_count, (row.n, row.n_failed, row.n_exactly_one, row.n_extreme)),
+            format_percent(row.ess / row.n),
+            NO_VALUE if calibrated is None else format_percent(calibrated / row.n),
+            format_number(row.tail_index, 2),
+            format_number(row.hellinger, 2),
+            format_percent(row.target_coverage),
         ),
     )
 
@@ -286,17 +299,17 @@ def _make_collected_row(row: Mapping[str, Any], digits: int) -> Row:
     return Row(
         name=row["policy"],
         numbers=(
-            *(count(row[name]) for name in names),
-            count(scores["n"]),
-            number(scores["mean"], digits),
-            count(labels["n"]),
-            number(labels["mean"], digits),
-            count(scores["n_unreadable"] + labels["n_unreadable"]),
+            *(format_count(row[name]) for name in names),
+            format_count(scores["n"]),
+            format_number(scores["mean"], digits),
+            format_count(labels["n"]),
+            format_number(labels["mean"], digits),
+            format_count(scores["n_unreadable"] + labels["n_unreadable"]),
         ),
     )
 
 
-def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def list_oracle_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what the page adds to how a run was made: calibration, draws, checks of log-probabilities."""
     oracle_config = (manifest.get("config") or {}).get("oracle")
     calibration = ""
@@ -308,7 +321,7 @@ def made(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Calibration", calibration),
         ("Fresh draws", _join_counts(manifest.get("n_draws"))),
         ("Probes", _join_counts(manifest.get("n_probe"))),
-        ("Log-probabilities", "; ".join(map(words.checked_logprobs, checks))),
+        ("Log-probabilities", "; ".join(map(words.describe_logprob_check, checks))),
     ]
 
 
@@ -319,13 +332,13 @@ def _join_counts(counts: Mapping[str, int] | None) -> str:
 # The console
 
 
-def console(
+def format_console(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     collection: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the end of a run on the console."""
-    lines = [collected_text(collection)] if collection else []
+    lines = [format_collection(collection)] if collection else []
     digits = analysis.data.scale.decimals + 1
     if not analysis.options.compat:
         lines += _format_ranking(analysis, digits)
@@ -335,8 +348,8 @@ def console(
     if analysis.options.compat:
         lines.append(_COMPAT_NOTE)
     else:
-        lines += [_LEGEND, whose.of_oracle(analysis.options.oracle)]
-    if truth_sentence := words.against_truth(analysis.estimates, truth, digits):
+        lines += [_LEGEND, whose.describe_oracle_scope(analysis.options.oracle)]
+    if truth_sentence := words.compare_with_truth(analysis.estimates, truth, digits):
         lines += ["", truth_sentence]
     return "\n".join(lines)
 
@@ -346,7 +359,7 @@ def _format_interval(row: PolicyEstimate, digits: int) -> str:
 
 
 def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
-    quoted_by_policy, rows = quoted(analysis), []
+    quoted_by_policy, rows = quote_estimates(analysis), []
     for row in analysis.comparison.ranking:
         estimate = quoted_by_policy[row["policy"]]
         ranks = "-".join(map(str, dict.fromkeys((row["rank_low"], row["rank_high"]))))
@@ -361,7 +374,7 @@ def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
             )
         )
     head = ("rank", "policy", "value", "95 %", "rests on", "use")
-    table = text_table(head, rows, text=("policy", "rests on", "use"))
+    table = format_table(head, rows, text=("policy", "rests on", "use"))
     return [table] if rows else []
 
 
@@ -373,13 +386,13 @@ def _format_policy(
     weights, counts, quality = checks.weights, [], []
     quality.append(f"overlap of judge scores {checks.overlap.affinity:.2f}")
     if weights:
-        counts.append(f"{count(weights.n)} logged answers")
+        counts.append(f"{format_count(weights.n)} logged answers")
         if weights.n_failed:
-            counts.append(f"{count(weights.n_failed)} without log-probability")
+            counts.append(f"{format_count(weights.n_failed)} without log-probability")
         quality.append(f"raw ESS {100 * weights.ess / weights.n:.3g} %")
     if fresh is not None:
-        counts.append(f"{count(len(fresh))} fresh draws")
-    counts.append(f"{count(len(analysis.calibration.rows))} labels")
+        counts.append(f"{format_count(len(fresh))} fresh draws")
+    counts.append(f"{format_count(len(analysis.calibration.rows))} labels")
     margin = analysis.options.max_residual
     audit = words.transport(checks.audit, margin=margin, digits=digits)
     quality.append(f"transport check: {audit}")
@@ -398,21 +411,21 @@ def _format_policy(
                 f"{row.value:.{digits + 1}f}",
                 f"{row.std_error:.{digits + 1}f}",
                 _format_interval(row, digits) + ("*" if row.ci_clipped else ""),
-                count(row.n),
-                "-" if row.ess is None else count(round(row.ess)),
+                format_count(row.n),
+                "-" if row.ess is None else format_count(round(row.ess)),
                 row.status,
                 row.reason,
             )
         )
     head = ("estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why")
-    table = text_table(head, rows, text=("use", "why")) if rows else ""
+    table = format_table(head, rows, text=("use", "why")) if rows else ""
     lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), table]
     for reason, names in estimators_by_reason.items():
         lines.append(f"  refused: {', '.join(names)}: {reason}")
     return [*lines, ""] if estimators_by_reason else lines
 
 
-def collected_text(collection: Mapping[str, Any]) -> str:
+def format_collection(collection: Mapping[str, Any]) -> str:
     """Return what a run has collected, as dataset_info.json has it."""
 
     def cells(row: Mapping[str, Any]) -> list[str]:
@@ -424,14 +437,14 @@ def collected_text(collection: Mapping[str, Any]) -> str:
         n_unreadable = scores["n_unreadable"] + labels["n_unreadable"]
         return [
             row["policy"],
-            *(count(row[name]) for name in _COUNT_FIELDS),
-            *(count(scores["n"]), means[0]),
-            *(count(labels["n"]), means[1]),
-            count(n_unreadable),
+            *(format_count(row[name]) for name in _COUNT_FIELDS),
+            *(format_count(scores["n"]), means[0]),
+            *(format_count(labels["n"]), means[1]),
+            format_count(n_unreadable),
         ]
 
-    table = text_table(_COLLECTED_COLUMNS, map(cells, collection["policies"]))
-    checks = map(words.checked_logprobs, collection["checks"])
+    table = format_table(_COLLECTED_COLUMNS, map(cells, collection["policies"]))
+    checks = map(words.describe_logprob_check, collection["checks"])
     return "\n".join([table, _COLLECTED_LEGEND, *checks])
 
 
@@ -445,11 +458,19 @@ def status(progress: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
         for step, (n, wanted) in steps.items():
             missing[step] = missing.get(step, 0) + wanted - n
     rows = [
-        [policy, *(f"{count(n)} of {count(wanted)}" for n, wanted in steps.values())]
+        [
+            policy,
+            *(
+                f"{format_count(n)} of {format_count(wanted)}"
+                for n, wanted in steps.values()
+            ),
+        ]
         for policy, steps in progress.items()
     ]
-    table = text_table(["policy", *missing], rows)
-    if missing_counts := [f"{count(n)} {step}" for step, n in missing.items() if n]:
+    table = format_table(["policy", *missing], rows)
+    if missing_counts := [
+        f"{format_count(n)} {step}" for step, n in missing.items() if n
+    ]:
         end = f"missing: {', '.join(missing_counts)}. Run without status=true to continue."
     else:
         end = "complete"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.formats import NONE, between, number
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.formats import NO_VALUE, format_interval, format_number
 from elo_exp.report.tables import Table
 from elo_exp.report.words import order
 
@@ -26,7 +26,7 @@ class OrderSection:
 
 
 def order_section(
-    standings: Standings, dimensions: Sequence[Dimension]
+    standings: Standings, dimensions: Sequence[DimensionView]
 ) -> OrderSection | None:
     """Lay out permutation Elo; None where Elo has rated no dimension."""
     k = standings.k
@@ -47,7 +47,7 @@ def order_section(
 
 
 def _build_table(
-    dimensions: Sequence[Dimension],
+    dimensions: Sequence[DimensionView],
     convergences: dict[str, Convergence],
     k: float,
     ks: Sequence[float],
@@ -61,7 +61,7 @@ def _build_table(
             [
                 *_make_mean_cells(d.name, row),
                 *(_format_mean(d.elo.get(other_k), row.model) for other_k in ks),
-                number(convergences[d.name].limit.get(row.model)),
+                format_number(convergences[d.name].limit.get(row.model)),
             ]
             for d in dimensions
             for row in d.elo[k].ratings[:_MAX_ENTRANTS_PER_DIMENSION]
@@ -79,13 +79,13 @@ def _make_mean_cells(dimension: str, row: Rating) -> list[str]:
     return [
         row.model,
         dimension,
-        number(row.rating, 1),
-        between(row.ci_low, row.ci_high),
-        NONE
+        format_number(row.rating, 1),
+        format_interval(row.ci_low, row.ci_high),
+        NO_VALUE
         if error is None or error <= _MAX_ROUNDING_ERROR_POINTS
-        else number(error, 2),
+        else format_number(error, 2),
     ]
 
 
 def _format_mean(board: Leaderboard | None, model: str) -> str:
-    return NONE if board is None else number(board.row(model).rating)
+    return NO_VALUE if board is None else format_number(board.row(model).rating)

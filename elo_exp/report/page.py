@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from elo_exp.console import printable
+from elo_exp.console import escape_unprintable
 from elo_exp.figures import style
-from elo_exp.judges import as_whom
+from elo_exp.judges import role_suffix
 from elo_exp.records import Plot
 from elo_exp.report import formats, made
-from elo_exp.report.formats import when
+from elo_exp.report.formats import format_time
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -55,7 +55,7 @@ _REDUNDANT_SVG = re.compile(
 _COORDINATE = re.compile(r"(?<!\d)\d{2,}\.\d{2,}")
 
 
-def template(name: str) -> Template:
+def load_template(name: str) -> Template:
     """Return a template of report/templates; names become text, and one that is not there is an error."""
     return _load_environment().get_template(name)
 
@@ -65,10 +65,10 @@ def _load_environment() -> Environment:
     """Return the Jinja environment, which compiles each template once."""
     from elo_exp.report.template_cache import user_folder
 
-    return environment(user_folder())
+    return build_environment(user_folder())
 
 
-def environment(folder: Path | None) -> Environment:
+def build_environment(folder: Path | None) -> Environment:
     """Return what makes pages of templates; `folder` has those that are compiled, None: none are kept."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -77,17 +77,17 @@ def environment(folder: Path | None) -> Environment:
     jinja_environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
-        bytecode_cache=TemplateCache(folder, (_OPTIONS, _shown.__name__)),
-        finalize=_shown,
+        bytecode_cache=TemplateCache(folder, (_OPTIONS, _make_printable.__name__)),
+        finalize=_make_printable,
         **_OPTIONS,
     )
-    jinja_environment.filters |= {"count": formats.count, "inline": inline_svg}
+    jinja_environment.filters |= {"count": formats.format_count, "inline": inline_svg}
     return jinja_environment
 
 
-def _shown(value: object) -> object:
+def _make_printable(value: object) -> object:
     """As a page shows it: of names and texts of others no character reorders what is beside it, or is not seen."""
-    return printable(value) if type(value) is str else value
+    return escape_unprintable(value) if type(value) is str else value
 
 
 class Figures:
@@ -131,7 +131,7 @@ def render(
     """
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template(f"{name}.html.j2").render(
+    return load_template(f"{name}.html.j2").render(
         figures=Figures(plots, without),
         contents=Contents(),
         **{"texts": None, **context},
@@ -141,7 +141,7 @@ def render(
     )
 
 
-def maker(
+def page_renderer(
     name: str,
     *,
     from_manifest: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
@@ -158,11 +158,11 @@ def maker(
         shared_context = {
             "title": title,
             "manifest": manifest,
-            "started": when(started) if started else None,
+            "started": format_time(started) if started else None,
             "judge_model": manifest.get("judge_model"),
-            "judge_as": as_whom((manifest.get("judge_roles") or {}).values()),
+            "judge_as": role_suffix((manifest.get("judge_roles") or {}).values()),
             "has_flips": made.has_flips(manifest),
-            "made_of": made.facts(manifest, has_elo=has_elo),
+            "made_of": made.list_facts(manifest, has_elo=has_elo),
             "bill": made.bill(manifest.get("usage"), manifest.get("paid_before")),
             "has_battles": False,
         }
@@ -184,11 +184,11 @@ def inline_svg(plot: Plot) -> str:
     return element
 
 
-def colors(models: Iterable[str]) -> dict[str, int]:
+def number_colors(models: Iterable[str]) -> dict[str, int]:
     """Return the number of each name's colour, as in the figures; one for all of many."""
     ordered = sorted(set(models))
-    has_own_colors = len(ordered) <= style.MAX_COLORED
+    has_own_colors = len(ordered) <= style.MAX_COLORED_NAMES
     return {
-        model: i if has_own_colors else style.MAX_COLORED
+        model: i if has_own_colors else style.MAX_COLORED_NAMES
         for i, model in enumerate(ordered)
     }

@@ -7,13 +7,21 @@ from urllib.parse import urlencode
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.looks import Resolution
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.formats import between, count, number, p_value, percent
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.formats import (
+    format_count,
+    format_interval,
+    format_number,
+    format_p,
+    format_percent,
+)
 from elo_exp.report.tables import Table
-from elo_exp.report.words.standings import how_tested
+from elo_exp.report.words.standings import name_test
 
 _MAX_MATRIX_MODELS = 20
-MAX_PAIRS = 45  # of a dimension; of more, those of the first entrant alone are shown
+MAX_PAIRS_PER_DIMENSION = (
+    45  # of a dimension; of more, those of the first entrant alone are shown
+)
 _MAX_DIFFERENCE_ROWS = 100
 # A matrix of more entrants takes the width of the page
 _MAX_NARROW_MATRIX_MODELS = 8
@@ -60,7 +68,7 @@ class PairsSection:
 
 
 def pairs_section(
-    dimensions: Sequence[Dimension], *, n_models: int, scored: bool, has_texts: bool
+    dimensions: Sequence[DimensionView], *, n_models: int, scored: bool, has_texts: bool
 ) -> PairsSection:
     """Lay out every pair of every dimension.
 
@@ -83,7 +91,7 @@ def pairs_section(
         ],
         is_wide=n_models > _MAX_NARROW_MATRIX_MODELS,
         left_out=left_out,
-        how=how_tested(has_looks=has_looks),
+        how=name_test(has_looks=has_looks),
         differences=_build_differences_table(
             dimensions, scored=scored, has_looks=has_looks
         ),
@@ -91,7 +99,7 @@ def pairs_section(
 
 
 def _build_matrix(
-    dimension: Dimension, models: Sequence[str], *, has_texts: bool
+    dimension: DimensionView, models: Sequence[str], *, has_texts: bool
 ) -> Matrix:
     return Matrix(
         dimension=dimension.name,
@@ -110,7 +118,7 @@ def _build_matrix(
 
 
 def _make_cell(
-    dimension: Dimension, row: str, column: str, *, has_texts: bool
+    dimension: DimensionView, row: str, column: str, *, has_texts: bool
 ) -> Cell | None:
     if (row, column) not in dimension.cells:
         return None
@@ -119,7 +127,7 @@ def _make_cell(
     return Cell(
         share=f"{100.0 * share:.0f}",
         tone="up" if share >= 0.5 else "down",
-        title=f"{row} against {column}: {count(n)} battles",
+        title=f"{row} against {column}: {format_count(n)} battles",
         link=f"#?{link}" if has_texts else None,
         is_significant=is_significant,
     )
@@ -129,7 +137,7 @@ def _make_cell(
 
 
 def _build_differences_table(
-    dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
+    dimensions: Sequence[DimensionView], *, scored: bool, has_looks: bool
 ) -> Table | None:
     if not any(d.pairs for d in dimensions):
         return None
@@ -159,7 +167,7 @@ def _build_differences_table(
 
 def _select_pairs(pairs: Sequence[Difference]) -> list[Difference]:
     """Return all pairs, or only the leader's pairs if there are many."""
-    if len(pairs) <= MAX_PAIRS:
+    if len(pairs) <= MAX_PAIRS_PER_DIMENSION:
         return list(pairs)
     return [pair for pair in pairs if pair.higher == pairs[0].higher][
         :_MAX_DIFFERENCE_ROWS
@@ -167,23 +175,23 @@ def _select_pairs(pairs: Sequence[Difference]) -> list[Difference]:
 
 
 def _make_difference_row(pair: Difference, digits: int) -> list[str]:
-    test = str(pair.look) if isinstance(pair, Resolution) else p_value(pair.p_holm)
+    test = str(pair.look) if isinstance(pair, Resolution) else format_p(pair.p_holm)
     result = {None: "not known", True: "significant", False: "not significant"}
     return [
         pair.higher,
         pair.lower,
         pair.dimension,
-        number(pair.difference, digits)
+        format_number(pair.difference, digits)
         if pair.ci_low is None or not pair.one_sided
-        else f"over {number(pair.ci_low, digits)}",
-        between(pair.ci_low, pair.ci_high, digits),
+        else f"over {format_number(pair.ci_low, digits)}",
+        format_interval(pair.ci_low, pair.ci_high, digits),
         test,
         result[pair.significant],
     ]
 
 
 def _describe_differences(
-    dimensions: Sequence[Dimension], *, scored: bool, has_looks: bool
+    dimensions: Sequence[DimensionView], *, scored: bool, has_looks: bool
 ) -> list[str]:
     units = "units of the score, paired by item" if scored else "rating points"
     method_note = "p values are adjusted by Holm for all pairs and dimensions; an interval is of its pair alone."
@@ -202,7 +210,7 @@ def _describe_differences(
         f"In {d.name} only those between {d.pairs[0].higher} and the others are shown; all are in "
         "ratings.json or differences.csv."
         for d in dimensions
-        if len(d.pairs) > MAX_PAIRS
+        if len(d.pairs) > MAX_PAIRS_PER_DIMENSION
     ]
     return [f"In {units}.", method_note, *left_out]
 
@@ -220,7 +228,7 @@ class LooksSection:
 
 
 def looks_section(
-    dimensions: Sequence[Dimension], *, drops: bool
+    dimensions: Sequence[DimensionView], *, drops: bool
 ) -> LooksSection | None:
     """Lay out the planned looks; None without looks.
 
@@ -233,8 +241,8 @@ def looks_section(
     n_planned = sum(d.looks[-1]["n_planned"] for d in dimensions_with_looks)
     return LooksSection(
         saved=(
-            f"{count(n_judged)} of {count(n_planned)} planned comparisons were judged: "
-            f"{percent(1.0 - n_judged / n_planned)} saved."
+            f"{format_count(n_judged)} of {format_count(n_planned)} planned comparisons were judged: "
+            f"{format_percent(1.0 - n_judged / n_planned)} saved."
         ),
         prompts=", ".join(_format_prompt_counts(d) for d in dimensions if d.pairs),
         table=_build_looks_table(
@@ -243,7 +251,7 @@ def looks_section(
     )
 
 
-def _format_prompt_counts(dimension: Dimension) -> str:
+def _format_prompt_counts(dimension: DimensionView) -> str:
     min_prompts, max_prompts = dimension.prompts_of_pairs
     n = (
         str(min_prompts)
@@ -264,10 +272,10 @@ def _build_looks_table(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Tab
             [
                 row["dimension"],
                 str(row["look"]),
-                count(row["n_prompts"]),
-                number(row["boundary"], 2),
+                format_count(row["n_prompts"]),
+                format_number(row["boundary"], 2),
                 str(row["n_resolved"]),
-                count(row["n_judged"]),
+                format_count(row["n_judged"]),
                 _describe_left_out(is_whole=row["is_whole"], drops=drops),
             ]
             for row in rows

@@ -10,7 +10,7 @@ from elo_exp.analysis.conclusions.people import STATES
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
 from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.formats import count, percent
+from elo_exp.report.formats import format_count, format_percent
 from elo_exp.report.tables import Table
 from elo_exp.report.words import people as words
 from elo_exp.report.words import tournament
@@ -120,12 +120,12 @@ def context(
     board      what people's board shows: the same, or the joint fit
     """
     conclusions = standings.conclusions
-    board_sections = tournament_page.sections(board)
+    board_sections = tournament_page.build_sections(board)
     headline = tournament.headline([*conclusions.values()])
     return {
         **board_sections,
         "headline": headline,
-        "begins": tournament.begins(headline, [*conclusions.values()]),
+        "begins": tournament.begins_with_word(headline, [*conclusions.values()]),
         "points": tournament.points([*conclusions.values()]),
         "cards": [
             _build_card(certificate, conclusions[certificate.dimension])
@@ -158,25 +158,27 @@ def _build_card(certificate: Certificate, people: Conclusion) -> Card:
     )
     return Card(
         dimension=certificate.dimension,
-        tone=tournament.tone(people),
+        tone=tournament.choose_tone(people),
         chip=tournament.chip(people),
         people=tournament.sentence(people),
         judge=judge,
         was=certificate.said if certificate.corrected else None,
-        leads=words.counted([lead for _, lead in certificate.leads]),
+        leads=words.count_lead_states([lead for _, lead in certificate.leads]),
         facts=_list_facts(certificate),
     )
 
 
 def _list_facts(certificate: Certificate) -> list[str]:
-    labelled = words.labelled(
+    labelled = words.describe_labels(
         sum(certificate.n_labels.values()),
         certificate.n_comparisons,
         certificate.n_prompts,
         [*certificate.n_labels],
     )
     skipped = (
-        [f"{count(certificate.n_skipped)} skipped"] if certificate.n_skipped else []
+        [f"{format_count(certificate.n_skipped)} skipped"]
+        if certificate.n_skipped
+        else []
     )
     return [labelled, words.first_shown(certificate.first_shown), *skipped]
 
@@ -191,7 +193,7 @@ def _build_leads_table(certificate: Certificate) -> Table:
                 str(lead.subject),
                 str(lead.rival),
                 _format_judge_difference(judge_difference),
-                words.people(lead),
+                words.describe_difference(lead),
                 words.state(lead, certificate.half_width),
             ]
             for judge_difference, lead in certificate.leads
@@ -200,7 +202,7 @@ def _build_leads_table(certificate: Certificate) -> Table:
 
 
 def _format_judge_difference(judge_difference: Difference) -> str:
-    return tournament.difference(
+    return tournament.format_difference(
         Effect(
             value=judge_difference.difference,
             low=judge_difference.ci_low,
@@ -220,9 +222,9 @@ def _build_agreement_table(certificate: Certificate) -> Table:
             [
                 row["first"],
                 row["second"],
-                count(row["n_comparisons"]),
-                count(row["n_prompts"]),
-                percent(row["agreement"]),
+                format_count(row["n_comparisons"]),
+                format_count(row["n_prompts"]),
+                format_percent(row["agreement"]),
                 words.kappa(row),
             ]
             for row in certificate.agreement
@@ -233,15 +235,17 @@ def _build_agreement_table(certificate: Certificate) -> Table:
 # The console
 
 
-def text(board: Standings, certificates: Sequence[Certificate]) -> str:
+def format_console(board: Standings, certificates: Sequence[Certificate]) -> str:
     """Return what the console says: people's board, then of the judge a certificate for each dimension."""
-    board_sections = tournament_page.sections(board)
+    board_sections = tournament_page.build_sections(board)
     lines = [
-        *tournament_console.leaderboards(board_sections["dimensions"], scored=False)
+        *tournament_console.format_leaderboards(
+            board_sections["dimensions"], scored=False
+        )
     ]
     for certificate in certificates:
         lines += ["", *_format_certificate_lines(certificate)]
-    return tournament_console.filled(lines)
+    return tournament_console.wrap_lines(lines)
 
 
 def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:
@@ -252,11 +256,11 @@ def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:
         yield f"  {'votes':<14}{say_votes(certificate.votes)}"
     if certificate.refusal:
         yield f"  {'board':<14}{certificate.refusal}"
-    yield f"  {'leads':<14}of {certificate.judge}: {words.counted([lead for _, lead in certificate.leads])}"
+    yield f"  {'leads':<14}of {certificate.judge}: {words.count_lead_states([lead for _, lead in certificate.leads])}"
     for judge_difference, lead in certificate.leads[:_MAX_CONSOLE_LEADS]:
         yield (
             f"    {lead.subject} over {lead.rival}: {words.state(lead, certificate.half_width)}; by the judge "
-            f"{_format_judge_difference(judge_difference)}, by people {words.people(lead)}"
+            f"{_format_judge_difference(judge_difference)}, by people {words.describe_difference(lead)}"
         )
     if (n := len(certificate.leads) - _MAX_CONSOLE_LEADS) > 0:
         yield f"    {n} more in the report"
@@ -294,7 +298,7 @@ def metrics(
     return metrics_by_name
 
 
-def number_of_contradictions(certificates: Sequence[Certificate]) -> float:
+def count_contradictions(certificates: Sequence[Certificate]) -> float:
     """Count the leads of the judge that people contradict."""
     return float(
         sum(

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
-from elo_exp.api.costs import money
-from elo_exp.api.jobs import say_spent
-from elo_exp.console import text_table
+from elo_exp.api.costs import format_dollars
+from elo_exp.api.jobs import describe_spending
+from elo_exp.console import format_table
 from elo_exp.store.admin import StoreSummary
-from elo_exp.store.caps import Spent
+from elo_exp.store.caps import Spending
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 
@@ -19,7 +19,7 @@ _NOUN_BY_KIND = {
 }
 
 
-def answers_table(
+def format_answers(
     store: str,
     summaries: Sequence[StoreSummary],
     *,
@@ -40,7 +40,7 @@ def answers_table(
     ]
     head = ["answers", "by", "on", "number", "paid $"]
     lines = [f"{store}, {n_bytes / 1e6:.1f} MB"]
-    lines.append(text_table(head, rows, text=["by", "on"]))
+    lines.append(format_table(head, rows, text=["by", "on"]))
     if n_lost:
         lines.append(
             f"{n_lost:,} calls got no answer, and may have cost ${dollars_lost:.4f} on top"
@@ -48,36 +48,35 @@ def answers_table(
     return "\n".join(lines)
 
 
-def spending(store: Store) -> list[str]:
+def format_spending(store: Store) -> list[str]:
     """Format a line for each month in which something was charged, and for what is left of each cap: of this month, of
     each sweep and of each run folder."""
     query = (
         "SELECT scope, dollars FROM spending WHERE scope LIKE 'month %' ORDER BY scope"
     )
     months = [
-        f"spent in {scope.partition(' ')[2]}: {money(dollars)}"
+        f"spent in {scope.partition(' ')[2]}: {format_dollars(dollars)}"
         for scope, dollars in store.read(query)
     ]
     cap_lines = [
-        f"{s.setting}: {say_spent(s)}; {_format_remaining(s)}" for s in store.spent()
+        f"{s.setting}: {describe_spending(s)}; {_format_remaining(s)}"
+        for s in store.spent()
     ]
     for kind in ("sweep", "folder"):
         for row, command in store.spent_before(kind):
             source = f"by {command}" if command else f"in {row.scope}"
-            spent_text = (
-                f"{money(row.dollars, beside=row.cap)} of {money(row.cap)} are spent"
-            )
+            spent_text = f"{format_dollars(row.dollars, beside=row.cap)} of {format_dollars(row.cap)} are spent"
             cap_lines.append(
                 f"{row.setting}: {spent_text} {source}; {_format_remaining(row)}"
             )
     return [*months, *cap_lines]
 
 
-def _format_remaining(spent: Spent) -> str:
-    return f"{money(max(0.0, spent.room), beside=spent.cap)} are left"
+def _format_remaining(spent: Spending) -> str:
+    return f"{format_dollars(max(0.0, spent.room), beside=spent.cap)} are left"
 
 
-def under_way(ledger: Ledger) -> str:
+def format_open_batches(ledger: Ledger) -> str:
     """Format a line for each batch whose results are still to come, and for each command that goes on with them."""
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
     commands = dict.fromkeys(map(ledger.command, open_batches))

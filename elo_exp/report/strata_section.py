@@ -4,8 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.report.dimension import Dimension
-from elo_exp.report.formats import NONE, between, count, number
+from elo_exp.report.dimension import DimensionView
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+)
 from elo_exp.report.words import strata
 
 
@@ -31,7 +36,7 @@ class StrataTable:
 
 
 def strata_tables(
-    dimensions: Sequence[Dimension], noun: str = "strata"
+    dimensions: Sequence[DimensionView], noun: str = "strata"
 ) -> list[StrataTable]:
     """Lay out the ratings by stratum of each dimension that has more than one.
 
@@ -57,7 +62,7 @@ def _build_table(
     return StrataTable(
         dimension=dimension,
         sentence=strata.sentence(test, noun),
-        differ=strata.differ(test),
+        differ=strata.ratings_differ(test),
         strata=names,
         rows=[
             (
@@ -66,12 +71,13 @@ def _build_table(
             )
             for model in models
         ],
-        sizes="; ".join(f"{name}: {count(n)} prompts" for name, n in sizes) + ".",
+        sizes="; ".join(f"{name}: {format_count(n)} prompts" for name, n in sizes)
+        + ".",
     )
 
 
 def _make_estimate(row: Mapping[str, Any] | None) -> Estimate:
     if row is None or row["rating"] is None:
-        return Estimate(rating=NONE, interval="")
-    interval = between(row["ci_low"], row["ci_high"])
-    return Estimate(rating=number(row["rating"]), interval=interval)
+        return Estimate(rating=NO_VALUE, interval="")
+    interval = format_interval(row["ci_low"], row["ci_high"])
+    return Estimate(rating=format_number(row["rating"]), interval=interval)

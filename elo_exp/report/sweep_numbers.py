@@ -11,11 +11,17 @@ from typing import Any
 from elo_exp.analysis import order, outcome
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.figures.style import grouped
-from elo_exp.report.formats import NONE, count, number, percent, percent_reached
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_number,
+    format_percent,
+    format_percent_floor,
+)
 from elo_exp.report.tables import Table
 from elo_exp.report.words import sweep as words
 from elo_exp.runs.reading import FinishedRun
-from elo_exp.store.usage import added_up
+from elo_exp.store.usage import sum_usages
 
 Row = Mapping[str, Any]
 
@@ -49,26 +55,26 @@ class Column:
 
 
 _ORDER_COLUMNS = (
-    Column(name="order_gap", heads=("Elo gap",), said=number),
-    Column(name="order_convergence", heads=("convergence",), said=percent_reached),
+    Column(name="order_gap", heads=("Elo gap",), said=format_number),
+    Column(name="order_convergence", heads=("convergence",), said=format_percent_floor),
     Column(
         name="order_mc_error",
         heads=("Monte Carlo", "error"),
-        said=lambda value: number(value, 1),
+        said=lambda value: format_number(value, 1),
     ),
-    Column(name="order_distance", heads=("to its", "limit"), said=number),
+    Column(name="order_distance", heads=("to its", "limit"), said=format_number),
     Column(name="order_swaps", heads=("pairs", "swapped"), said=lambda n: f"{n:.3g}"),
     Column(
         name="order_one_order_wrong",
         heads=("one order", "ranks otherwise"),
-        said=percent,
+        said=format_percent,
     ),
 )
 
 
 def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
     def points(value: float) -> str:
-        return number(value, words.DIGITS[unit])
+        return format_number(value, words.DECIMALS_BY_UNIT[unit])
 
     return (
         Column(name="result_gap", heads=("lead by", method), said=points),
@@ -78,8 +84,8 @@ def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
             heads=("pairs", "told apart"),
             said=lambda n: f"{n:.3g}",
         ),
-        Column(name="judge_flip_rate", heads=("flips",), said=percent),
-        Column(name="judge_invalid_rate", heads=("invalid",), said=percent),
+        Column(name="judge_flip_rate", heads=("flips",), said=format_percent),
+        Column(name="judge_invalid_rate", heads=("invalid",), said=format_percent),
         Column(
             name="dollars",
             heads=("paid",),
@@ -90,7 +96,7 @@ def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved:
+class ChangeTables:
     """What moved, in two tables: by dimension over the jobs, and by job.
 
     heads  headings of each table in lines of the console
@@ -116,7 +122,7 @@ def number_rows(
     for job in jobs:
         manifest = job.manifest
         rates = {row["dimension"]: row for row in manifest.get("judge_quality", ())}
-        bill = added_up([manifest.get("usage"), manifest.get("paid_before")])
+        bill = sum_usages([manifest.get("usage"), manifest.get("paid_before")])
         dollars = bill.get("dollars_by_dimension", {})
         for dimension in job.boards:
             primary = job.stored(job.primary(dimension), dimension)
@@ -145,7 +151,7 @@ def number_rows(
     return rows
 
 
-def ranges(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float]]]:
+def list_ranges(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float]]]:
     """Return the least and the most of each number over the jobs that have it, by dimension."""
     return {
         dimension: {
@@ -159,25 +165,25 @@ def ranges(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def moving(rows: Sequence[Row]) -> set[str]:
+def list_changed_numbers(rows: Sequence[Row]) -> set[str]:
     """Return the numbers that differ between jobs on some dimension."""
     return {
         name
-        for dimension_ranges in ranges(rows).values()
+        for dimension_ranges in list_ranges(rows).values()
         for name, (low, high) in dimension_ranges.items()
         if high - low > _MAX_ROUNDING_DIFFERENCE
     }
 
 
-def moved(
+def build_change_tables(
     rows: Sequence[Row], *, is_same: bool, differing: Collection[str] = ()
-) -> Moved | None:
+) -> ChangeTables | None:
     """Lay out what moved; None where nothing did.
 
     is_same    whether the rating that leads is the same in all jobs, so that only Elo can move
     differing  dimensions on which not all jobs have the same first: their leads are of different pairs
     """
-    names = moving(rows)
+    names = list_changed_numbers(rows)
     if not names:
         return None
     lead_column, *other_columns = _make_result_columns(
@@ -192,7 +198,7 @@ def moved(
         shown_columns if lead_column in shown_columns else [lead_column, *shown_columns]
     )
     job_columns = job_heads(rows)
-    return Moved(
+    return ChangeTables(
         by_dimension=_build_dimension_table(rows, columns_with_lead, differing),
         by_job=_build_job_table(rows, job_columns, shown_columns),
         heads=(
@@ -209,9 +215,9 @@ def _build_dimension_table(
         if column.name == "result_gap" and dimension in differing:
             return words.FIRST_DIFFERS
         ends = range_by_dimension[dimension].get(column.name)
-        return NONE if ends is None else words.span(*map(column.said, ends))
+        return NO_VALUE if ends is None else words.format_range(*map(column.said, ends))
 
-    range_by_dimension, n_jobs = ranges(rows), len(grouped(rows, "job"))
+    range_by_dimension, n_jobs = list_ranges(rows), len(grouped(rows, "job"))
     return Table(
         label=f"What moved by dimension, over the {n_jobs} jobs",
         columns=["Dimension", *(column.heading for column in columns)],
@@ -235,8 +241,8 @@ def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
     cells = {
         "job": row["job"],
         "K": f"{row['k']:g}",
-        "permutations": count(row["n_perms"]),
-        "setting": words.shortened(row["setting"]),
+        "permutations": format_count(row["n_perms"]),
+        "setting": words.shorten_settings(row["setting"]),
     }
     return [cells[head] for head in heads]
 
@@ -262,7 +268,7 @@ def _build_job_table(
             values = [
                 by_dimension[d][column.name] for d in complete_dimensions[column.name]
             ]
-            line.append(column.said(column.combined(values)) if values else NONE)
+            line.append(column.said(column.combined(values)) if values else NO_VALUE)
         lines.append(line)
     means = ", means over dimensions" if len(dimensions) > 1 else ""
     heads = [_capitalize(head) for head in job_columns]
@@ -276,10 +282,10 @@ def _build_job_table(
 
 def metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Return the ends of what moved, for the tracker: sweep/<dimension>/<number>_low and _high."""
-    names = moving(rows)
+    names = list_changed_numbers(rows)
     return {
         f"sweep/{dimension}/{name}_{end}": value
-        for dimension, dimension_ranges in ranges(rows).items()
+        for dimension, dimension_ranges in list_ranges(rows).items()
         for name in names & dimension_ranges.keys()
         for end, value in zip(("low", "high"), dimension_ranges[name], strict=True)
     }

@@ -9,24 +9,24 @@ from elo_exp.analysis.conclusions.sweep import (
     JobLead,
     SweepConclusion,
     conclude,
-    job_lead,
-    same_ratings,
+    find_job_lead,
+    have_same_ratings,
 )
-from elo_exp.console import text_table
-from elo_exp.figures.style import best_first, grouped
+from elo_exp.console import format_table
+from elo_exp.figures.style import grouped, sort_models
 from elo_exp.report import sweep_numbers
 from elo_exp.report.formats import (
-    NONE,
-    between,
-    count,
-    number,
-    percent,
-    percent_reached,
-    plain,
+    NO_VALUE,
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+    format_percent_floor,
+    format_time,
     rating_or_bound,
-    when,
+    replace_no_break_spaces,
 )
-from elo_exp.report.sweep_numbers import Moved
+from elo_exp.report.sweep_numbers import ChangeTables
 from elo_exp.report.tables import Table
 from elo_exp.report.words import sweep as words
 
@@ -135,12 +135,12 @@ class Settings:
         cells = []
         for name in self.swept:
             values = [self._choices_by_job[job].get(name) for job in jobs]
-            cells.append(", ".join(dict.fromkeys(filter(None, values))) or NONE)
+            cells.append(", ".join(dict.fromkeys(filter(None, values))) or NO_VALUE)
         return cells
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dimension:
+class SweptDimension:
     """The rows of sweep_summary.csv of one dimension.
 
     models      best first
@@ -186,7 +186,7 @@ class SweepPage:
     finished: str | None
     errors: Sequence[str]
     n_finished: int
-    moved: Moved | None
+    moved: ChangeTables | None
     seeds: Mapping[str, float]
     console_tables: Sequence[str]
 
@@ -233,7 +233,9 @@ def sweep_page(
     dimension_conclusions = [dimension.conclusion for dimension in dimensions]
     is_same = all(conclusion.is_same for conclusion in dimension_conclusions)
     differing = [d.name for d in dimensions if d.conclusion.state == "differs"]
-    moved = sweep_numbers.moved(numbers, is_same=is_same, differing=differing)
+    moved = sweep_numbers.build_change_tables(
+        numbers, is_same=is_same, differing=differing
+    )
     methods = list(grouped(rows, "method"))
     n_finished = sum(job["finished"] for job in jobs)
     started = [job["started_at"] for job in jobs if job["started_at"]]
@@ -248,7 +250,7 @@ def sweep_page(
             elo_moved=moved is not None,
         ),
         conclusions=dimension_conclusions,
-        whose=words.whose_of(conclusions),
+        whose=words.list_scope_lines(conclusions),
         sentences={
             d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
         },
@@ -275,8 +277,8 @@ def sweep_page(
             )
         ],
         judges=[_make_judge_cells(row) for row in judges],
-        started=when(min(started)) if started else None,
-        finished=when(max(finished)) if finished else None,
+        started=format_time(min(started)) if started else None,
+        finished=format_time(max(finished)) if finished else None,
         errors=[
             f"job {job['job']} failed: {job['error'] or 'it was stopped'}"
             for job in jobs
@@ -289,7 +291,7 @@ def sweep_page(
     )
 
 
-def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
+def format_console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     """Format what is printed at the end of a sweep.
 
     unknown  models of sweep_pair that no job rates
@@ -309,39 +311,39 @@ def console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
     ]
     lines += sweep.errors
     lines.append(f"sweep: {sweep.n_finished} of {len(sweep.jobs)} jobs finished")
-    return plain("\n".join(lines))
+    return replace_no_break_spaces("\n".join(lines))
 
 
 def _build_dimension(
     name: str, rows: Sequence[Row], conclusions: Conclusions
-) -> Dimension:
+) -> SweptDimension:
     rows_by_job = grouped(rows, "job")
     leads = {
-        job: job_lead(job, job_rows, conclusions.get(job, {}).get(name))
+        job: find_job_lead(job, job_rows, conclusions.get(job, {}).get(name))
         for job, job_rows in rows_by_job.items()
     }
-    return Dimension(
+    return SweptDimension(
         name=name,
-        models=best_first(rows),
+        models=sort_models(rows),
         by_job={
             job: {row["model"]: row for row in job_rows}
             for job, job_rows in rows_by_job.items()
         },
         leads=leads,
         elo_leads={
-            job: job_lead(job, job_rows, value="elo")
+            job: find_job_lead(job, job_rows, value="elo")
             for job, job_rows in rows_by_job.items()
         },
         conclusion=conclude(
             list(leads.values()),
             dimension=name,
-            is_same=same_ratings(list(rows_by_job.values())),
+            is_same=have_same_ratings(list(rows_by_job.values())),
             unit=rows[0]["unit"],
         ),
     )
 
 
-def _build_card(dimension: Dimension, *, is_same: bool) -> Card:
+def _build_card(dimension: SweptDimension, *, is_same: bool) -> Card:
     """`is_same`: whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
     sentences = [words.sentence(dimension.conclusion, is_same=is_same)]
     if is_same:
@@ -373,9 +375,9 @@ def _make_job_row(job: Row, settings: Settings) -> JobRow:
         link=f"{job['job']}/report.html" if job["finished"] else None,
         choices=settings.of([job["job"]]),
         state="finished" if job["finished"] else unfinished_state,
-        dollars=f"${dollars:,.2f}" if dollars is not None else NONE,
-        n_new=count(usage.get("judge_calls", 0)) if usage else NONE,
-        n_stored=count(usage.get("verdicts_stored", 0)) if usage else NONE,
+        dollars=f"${dollars:,.2f}" if dollars is not None else NO_VALUE,
+        n_new=format_count(usage.get("judge_calls", 0)) if usage else NO_VALUE,
+        n_stored=format_count(usage.get("verdicts_stored", 0)) if usage else NO_VALUE,
         error=job["error"] or "",
     )
 
@@ -392,19 +394,19 @@ def _list_estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[Ta
 
 def _make_estimate_cell(row: Row | None) -> Cell:
     if row is None or None in (row["value"], row["ci_low"], row["ci_high"]):
-        return Cell(value=row["status"] if row else NONE)
+        return Cell(value=row["status"] if row else NO_VALUE)
     half_width = max(row["value"] - row["ci_low"], row["ci_high"] - row["value"])
-    value = f"{number(row['value'], 3)} ± {number(half_width, 3)}"
+    value = f"{format_number(row['value'], 3)} ± {format_number(half_width, 3)}"
     return Cell(value=f"{value} {row['status']}")
 
 
-def _build_rating_table(dimension: Dimension, settings: Settings) -> RatingTable:
+def _build_rating_table(dimension: SweptDimension, settings: Settings) -> RatingTable:
     """Return a table of ratings in which jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
         for jobs in job_groups:
             group_rows = dimension.by_job[jobs[0]]
-            if same_ratings([list(rows.values()), list(group_rows.values())]):
+            if have_same_ratings([list(rows.values()), list(group_rows.values())]):
                 jobs.append(job)
                 break
         else:
@@ -412,7 +414,7 @@ def _build_rating_table(dimension: Dimension, settings: Settings) -> RatingTable
     models = dimension.models[:_MAX_RATING_COLUMNS]
     table_rows = [
         TableRow(
-            jobs=words.jobs_named(jobs),
+            jobs=words.name_jobs(jobs),
             choices=settings.of(jobs),
             cells=[_make_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
         )
@@ -422,20 +424,20 @@ def _build_rating_table(dimension: Dimension, settings: Settings) -> RatingTable
         dimension=dimension.name,
         models=models,
         rows=table_rows,
-        left_out=words.left_out(len(models), len(dimension.models)),
+        left_out=words.describe_left_out(len(models), len(dimension.models)),
     )
 
 
 def _make_rating_cell(row: Row | None) -> Cell:
     if row is None:
-        return Cell(value=NONE)
-    digits, ends = words.DIGITS[row["unit"]], (row["ci_low"], row["ci_high"])
+        return Cell(value=NO_VALUE)
+    digits, ends = words.DECIMALS_BY_UNIT[row["unit"]], (row["ci_low"], row["ci_high"])
     value = rating_or_bound(row["rating"], *ends, flag=row["flag"], digits=digits)
-    error = None if row["rating"] is None else between(*ends, digits)
+    error = None if row["rating"] is None else format_interval(*ends, digits)
     return Cell(value=value, error=error)
 
 
-def _build_elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
+def _build_elo_table(dimension: SweptDimension, settings: Settings) -> RatingTable:
     models, rows = dimension.models[:_MAX_RATING_COLUMNS], []
     for job, by_model in dimension.by_job.items():
         first_row = next(iter(by_model.values()))
@@ -443,7 +445,7 @@ def _build_elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
             jobs=job,
             choices=settings.of([job]),
             cells=[_make_elo_cell(by_model.get(model)) for model in models],
-            convergence=percent_reached(first_row["convergence"]),
+            convergence=format_percent_floor(first_row["convergence"]),
             is_lagging=first_row["converged"] is False,
         )
         rows.append(row)
@@ -452,24 +454,28 @@ def _build_elo_table(dimension: Dimension, settings: Settings) -> RatingTable:
 
 def _make_elo_cell(row: Row | None) -> Cell:
     if row is None or row["elo"] is None:
-        return Cell(value=NONE)
+        return Cell(value=NO_VALUE)
     error = row["ordering_error"] or 0.0
-    error_text = number(error, 2) if error > _MAX_ROUNDING_ERROR_POINTS else NONE
-    return Cell(value=number(row["elo"]), error=f"± {error_text}")
+    error_text = (
+        format_number(error, 2) if error > _MAX_ROUNDING_ERROR_POINTS else NO_VALUE
+    )
+    return Cell(value=format_number(row["elo"]), error=f"± {error_text}")
 
 
 def _make_judge_cells(row: Row) -> list[str]:
     return [
         *(row["first"], row["second"], row["dimension"]),
-        count(row["n_comparisons"]),
-        percent(row["agreement"]),
-        number(row["kappa"], 2),
-        number(row["rho"], 2),
+        format_count(row["n_comparisons"]),
+        format_percent(row["agreement"]),
+        format_number(row["kappa"], 2),
+        format_number(row["rho"], 2),
     ]
 
 
 def _format_console_tables(
-    rows: Sequence[Row], dimensions: Sequence[Dimension], moved: Moved | None
+    rows: Sequence[Row],
+    dimensions: Sequence[SweptDimension],
+    moved: ChangeTables | None,
 ) -> list[str]:
     """Return what moved by dimension and by job, or instead of the latter the leader of each job if leaders differ."""
     tables = []
@@ -483,7 +489,9 @@ def _format_console_tables(
     return tables
 
 
-def _format_leaders_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension]) -> str:
+def _format_leaders_by_job(
+    rows: Sequence[Row], dimensions: Sequence[SweptDimension]
+) -> str:
     columns = [dimension.name for dimension in dimensions]
     settings = sweep_numbers.job_heads(rows)
     lines = []
@@ -491,7 +499,7 @@ def _format_leaders_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension])
         leaders = [
             words.first_of_job(lead, dimension.conclusion.unit)
             if (lead := dimension.leads.get(job))
-            else NONE
+            else NO_VALUE
             for dimension in dimensions
         ]
         lines.append([*sweep_numbers.job_cells(job_rows[0], settings), *leaders])
@@ -504,7 +512,7 @@ def _format_leaders_by_job(rows: Sequence[Row], dimensions: Sequence[Dimension])
 
 def _format_table(table: Table, head: Sequence[str]) -> str:
     """Format a table for the console, with headings in several lines."""
-    table_text = text_table(head, table.rows[:_MAX_CONSOLE_ROWS], text=table.words)
+    table_text = format_table(head, table.rows[:_MAX_CONSOLE_ROWS], text=table.words)
     n_more = len(table.rows) - _MAX_CONSOLE_ROWS
     more = [f"  ... and {n_more} more in sweep_numbers.csv"] if n_more > 0 else []
     return "\n".join([table.label, table_text, *more])

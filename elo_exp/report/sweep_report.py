@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import agreement
-from elo_exp.analysis.conclusions.sweep import same_leader
+from elo_exp.analysis.conclusions.sweep import share_with_same_leader
 from elo_exp.analysis.order import scatter_over_error
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
@@ -17,9 +17,9 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import made, sweep_numbers
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render
-from elo_exp.report.sweep_page import Settings, SweepPage, console, sweep_page
+from elo_exp.report.sweep_page import Settings, SweepPage, format_console, sweep_page
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
-from elo_exp.store.usage import added_up, paid
+from elo_exp.store.usage import sum_usages, total_dollars
 from elo_exp.trackers import Lines, Value
 
 Row = Mapping[str, Any]
@@ -33,7 +33,9 @@ _JOB_FIELDS = (
 _NO_BATTLES = Battles.from_rows([])
 
 
-def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | None:
+def write_sweep_report(
+    folder: Path,
+) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | None:
     """Write report.html, sweep_summary.csv, sweep_numbers.csv, sweep_conclusions.json,
     sweep_judges.csv, sweep_jobs.json and figures/.
 
@@ -47,11 +49,11 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     for path in sweep_jobs(folder):
         manifest = manifest_if_any(path)
         job = {name: manifest.get(name) for name in _JOB_FIELDS}
-        bill = added_up([job["usage"], job["paid_before"]])
+        bill = sum_usages([job["usage"], job["paid_before"]])
         jobs.append(
             {"job": path.name, "finished": bool(job["finished_at"])}
             | job
-            | {"dollars": paid(bill) if bill else None}
+            | {"dollars": total_dollars(bill) if bill else None}
         )
         config = manifest.get("config", {}) if job["finished_at"] else config
     if all(job["overrides"] is None for job in jobs):
@@ -94,8 +96,8 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
     if conclusion_rows:
         write_json(folder / "sweep_conclusions.json", conclusion_rows)
     total_bill = made.bill(
-        added_up(job["usage"] for job in jobs),
-        added_up(job["paid_before"] for job in jobs),
+        sum_usages(job["usage"] for job in jobs),
+        sum_usages(job["paid_before"] for job in jobs),
     )
     page = render("sweep", plots, title=folder.name, sweep=page_data, bill=total_bill)
     write_whole(folder / "report.html", page)
@@ -112,7 +114,8 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         },
         **(
             {}
-            if (has_same_leader := same_leader(page_data.conclusions)) is None
+            if (has_same_leader := share_with_same_leader(page_data.conclusions))
+            is None
             else {"sweep/same_leader": has_same_leader}
         ),
         **_list_agreement_metrics(page_data),
@@ -133,7 +136,7 @@ def write(folder: Path) -> tuple[str, Mapping[str, Any], Mapping[str, Value]] | 
         **_draw_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
-    return console(page_data, unknown), config, metrics
+    return format_console(page_data, unknown), config, metrics
 
 
 def _list_rows(

@@ -9,13 +9,13 @@ from elo_exp.analysis.checks import FAILED
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.equal_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import Dimension
+from elo_exp.report.dimension import DimensionView
 from elo_exp.report.formats import (
-    count,
-    names,
-    number,
-    percent,
-    percent_reached,
+    format_count,
+    format_number,
+    format_percent,
+    format_percent_floor,
+    join_names,
 )
 from elo_exp.report.words import judge, order, strata, variance
 from elo_exp.report.words import standings as standings_words
@@ -32,23 +32,23 @@ _MAX_RATINGS_PER_LINE = 4
 _INDENT = " " * 8
 
 
-def text(page_context: Mapping[str, Any]) -> str:
+def format_console(page_context: Mapping[str, Any]) -> str:
     """Return all lines, 100 columns wide.
 
     page_context  the `context` of the page
     """
     standings, dimensions = page_context["standings"], page_context["dimensions"]
     lines = [
-        *leaderboards(dimensions, scored=standings.is_of_scores),
+        *format_leaderboards(dimensions, scored=standings.is_of_scores),
         "",
         *_list_labelled_lines(page_context),
         *_list_other_methods(dimensions),
         *_describe_order_experiment(standings, dimensions),
     ]
-    return filled(lines)
+    return wrap_lines(lines)
 
 
-def filled(lines: Iterable[str]) -> str:
+def wrap_lines(lines: Iterable[str]) -> str:
     """Return lines of the console, those that are too long broken behind their label."""
     wrapper = textwrap.TextWrapper(
         _MAX_LINE_COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
@@ -82,7 +82,9 @@ class _Layout:
         )
 
     def _format_interval(self, row: Rating) -> str:
-        low, high = (number(end, self.digits) for end in (row.ci_low, row.ci_high))
+        low, high = (
+            format_number(end, self.digits) for end in (row.ci_low, row.ci_high)
+        )
         if row.rating is None and row.ci_low is not None:
             return f"[{low}, …)"
         if row.rating is None and row.ci_high is not None:
@@ -119,7 +121,7 @@ def _format_rank(row: Rating) -> str:
     return str(low) if high in (None, row.rank_low) else f"{low}-{high}"
 
 
-def _choose_layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
+def _choose_layout(dimensions: Sequence[DimensionView], digits: int) -> _Layout:
     rows = [row for d in dimensions for group in d.groups for row in group]
     rows = [row for row in rows if row.rank is not None]
     ends = [
@@ -142,7 +144,9 @@ def _choose_layout(dimensions: Sequence[Dimension], digits: int) -> _Layout:
     )
 
 
-def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[str]:
+def format_leaderboards(
+    dimensions: Sequence[DimensionView], *, scored: bool
+) -> Iterator[str]:
     """Yield the lines of the leaderboards, each under its conclusion."""
     layout = _choose_layout(dimensions, digits=3 if scored else 0)
     boards = [d.board for d in dimensions if d.board]
@@ -164,11 +168,11 @@ def leaderboards(dimensions: Sequence[Dimension], *, scored: bool) -> Iterator[s
         if d.board:
             if scored:
                 yield _INDENT + standings_words.items(d.board)
-            for sentence in standings_words.unrated(d.board, d.groups[1:]):
+            for sentence in standings_words.list_unrated(d.board, d.groups[1:]):
                 yield _INDENT + sentence
 
 
-def _format_heading(d: Dimension, *, scored: bool) -> str:
+def _format_heading(d: DimensionView, *, scored: bool) -> str:
     is_in_sentence = d.conclusion is not None and d.conclusion.state == "few"
     if d.n_prompts is None or is_in_sentence:
         return d.name
@@ -207,7 +211,7 @@ def _list_labelled_lines(page_context: Mapping[str, Any]) -> Iterator[str]:
         ("known order", _describe_known_order(dimensions)),
         ("variance", _describe_variance(dimensions)),
         ("answers", _describe_answers(dimensions)),
-        ("audit", judge.audited(standings.diagnoses)),
+        ("audit", judge.describe_audits(standings.diagnoses)),
         ("warning", _list_warnings(dimensions)),
         ("agreement", _describe_agreement(standings)),
     ):
@@ -215,7 +219,7 @@ def _list_labelled_lines(page_context: Mapping[str, Any]) -> Iterator[str]:
             yield f"{label:<14}{line}"
 
 
-def _describe_significance(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_significance(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     tested_pairs = [
         pair
         for d in dimensions
@@ -223,12 +227,12 @@ def _describe_significance(dimensions: Sequence[Dimension]) -> Iterator[str]:
         for pair in d.pairs
     ]
     if tested_pairs:
-        method = standings_words.how_tested(has_looks=any(d.looks for d in dimensions))
+        method = standings_words.name_test(has_looks=any(d.looks for d in dimensions))
         n = sum(bool(pair.significant) for pair in tested_pairs)
         yield f"{n} of {len(tested_pairs)} pairwise differences ({method})"
 
 
-def _describe_looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_looks(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     for d in dimensions:
         if not d.looks:
             continue
@@ -236,8 +240,8 @@ def _describe_looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
         resolved_counts = ", ".join(str(look["n_resolved"]) for look in d.looks)
         prompts = ", ".join(str(look["n_prompts"]) for look in d.looks)
         text = (
-            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {count(last_look['n_judged'])} of "
-            f"{count(last_look['n_planned'])} comparisons judged"
+            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {format_count(last_look['n_judged'])} of "
+            f"{format_count(last_look['n_planned'])} comparisons judged"
         )
         min_prompts, max_prompts = d.prompts_of_pairs
         if min_prompts != max_prompts:
@@ -245,7 +249,7 @@ def _describe_looks(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield f"{text}, no pair left out" if last_look["is_whole"] else text
 
 
-def _describe_known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_known_order(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     known_orders = [
         d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
     ]
@@ -257,16 +261,16 @@ def _describe_known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
         yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
 
 
-def _describe_variance(dimensions: Sequence[Dimension]) -> list[str]:
-    return variance.of_dimensions(
+def _describe_variance(dimensions: Sequence[DimensionView]) -> list[str]:
+    return variance.describe_dimensions(
         {d.name: d.variance for d in dimensions if d.variance}
     )
 
 
-def _describe_answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _describe_answers(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     odd_answers = next((d.odd_answers for d in dimensions if d.odd_answers), None)
     if odd_answers:
-        yield judge.flagged(odd_answers)
+        yield judge.describe_odd_answers(odd_answers)
     answers_by_pair: dict[tuple[str, str], EqualAnswers] = {}
     for pair in (pair for d in dimensions for pair in d.equal_answers):
         previous = answers_by_pair.get((pair.first, pair.second), pair)
@@ -276,12 +280,12 @@ def _describe_answers(dimensions: Sequence[Dimension]) -> Iterator[str]:
     yield from judge.equal_answers([*answers_by_pair.values()])
 
 
-def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
+def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
     """Return each failed check with the dimensions in which it failed; of many, only the first ones."""
     warnings = []
-    for name, text in judge.WARNINGS.items():
+    for name, text in judge.CONSOLE_WARNINGS.items():
         failures = [
-            f"{d.name} {percent(check.value)}"
+            f"{d.name} {format_percent(check.value)}"
             for d in dimensions
             for check in d.checks
             if (check.name, check.state) == (name, FAILED) and check.value is not None
@@ -291,11 +295,13 @@ def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
     differing_dimensions = [
         d.name
         for d in dimensions
-        if d.strata and strata.differ(d.strata) and not _has_reason(d, "stratum")
+        if d.strata
+        and strata.ratings_differ(d.strata)
+        and not _has_reason(d, "stratum")
     ]
     if differing_dimensions:
         warnings.append(
-            f"ratings differ between strata in {names(differing_dimensions)}; see By stratum"
+            f"ratings differ between strata in {join_names(differing_dimensions)}; see By stratum"
         )
     if len(warnings) <= _MAX_WARNINGS:
         return warnings
@@ -305,7 +311,7 @@ def _list_warnings(dimensions: Sequence[Dimension]) -> list[str]:
     ]
 
 
-def _has_reason(dimension: Dimension, reason: str) -> bool:
+def _has_reason(dimension: DimensionView, reason: str) -> bool:
     """Return whether the conclusion of a dimension has this reason, so that its sentence states it."""
     conclusion = dimension.conclusion
     return (
@@ -328,13 +334,13 @@ def _describe_agreement(standings: Standings) -> list[str]:
             continue
         text = (
             f"{row['dimension']}: {row['first']} and {row['second']} agree on "
-            f"{percent(row['agreement'])} of {count(row['n_comparisons'])} comparisons"
+            f"{format_percent(row['agreement'])} of {format_count(row['n_comparisons'])} comparisons"
         )
         if row["kappa"] is not None:
-            text += f", kappa {number(row['kappa'], 2)}"
+            text += f", kappa {format_number(row['kappa'], 2)}"
         rank = ranks.get(tuple(row[name] for name in key_columns))
         if rank and rank["rho"] is not None:
-            text += f", rank correlation {number(rank['rho'], 2)}"
+            text += f", rank correlation {format_number(rank['rho'], 2)}"
         lines.append(text + judge.word_overlap([row["first"], row["second"]]))
     return lines[:_MAX_AGREEMENTS]
 
@@ -342,7 +348,7 @@ def _describe_agreement(standings: Standings) -> list[str]:
 # Other methods
 
 
-def _list_other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
+def _list_other_methods(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     width = max((len(d.name) for d in dimensions), default=0)
     for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
         yield ""
@@ -361,7 +367,7 @@ def _format_ratings(board: Leaderboard) -> str:
         family = ""
     digits = 0 if board.unit == "points" else 3
     rating_texts = [
-        f"{row.model.removeprefix(family)} {number(row.rating, digits)}"
+        f"{row.model.removeprefix(family)} {format_number(row.rating, digits)}"
         for row in rows[:_MAX_RATINGS_PER_LINE]
     ]
     if len(rows) > _MAX_RATINGS_PER_LINE:
@@ -370,7 +376,7 @@ def _format_ratings(board: Leaderboard) -> str:
 
 
 def _describe_order_experiment(
-    standings: Standings, dimensions: Sequence[Dimension]
+    standings: Standings, dimensions: Sequence[DimensionView]
 ) -> Iterator[str]:
     """Yield how far random orders of the same battles move Elo, and how far Elo comes at its K."""
     k, width = standings.k, max((len(d.name) for d in dimensions), default=0)
@@ -391,6 +397,12 @@ def _describe_order_experiment(
     for name, board in boards.items():
         errors = [row.ordering_error for row in board.ratings]
         worst = max((error for error in errors if error is not None), default=None)
-        line = f"  {name:<{width}} {_format_ratings(board)}  ± {number(worst, 1)}"
+        line = (
+            f"  {name:<{width}} {_format_ratings(board)}  ± {format_number(worst, 1)}"
+        )
         progress = standings.convergence[name].by_k.get(k)
-        yield f"{line}  {percent_reached(progress.convergence)}" if progress else line
+        yield (
+            f"{line}  {format_percent_floor(progress.convergence)}"
+            if progress
+            else line
+        )

@@ -12,11 +12,17 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.variance import Variance
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
-from elo_exp.report.dimension import Dimension, dimension
+from elo_exp.report.dimension import DimensionView, build_dimension_view
 from elo_exp.report.effort_section import effort_table
-from elo_exp.report.formats import count, expected_win_rate, number, percent, when
+from elo_exp.report.formats import (
+    expected_win_rate,
+    format_count,
+    format_number,
+    format_percent,
+    format_time,
+)
 from elo_exp.report.judge_section import judge_section
-from elo_exp.report.leaderboard_section import Bar, leaderboard_section, scale
+from elo_exp.report.leaderboard_section import Bar, fit_scale, leaderboard_section
 from elo_exp.report.order_section import order_section
 from elo_exp.report.pairs_section import looks_section, pairs_section
 from elo_exp.report.strata_section import strata_tables
@@ -42,7 +48,7 @@ def context(
 
     comparisons, judgments  with all texts; None where the page is to have none
     """
-    page_sections = sections(standings, comparisons, judgments)
+    page_sections = build_sections(standings, comparisons, judgments)
     dimensions, scored = page_sections["dimensions"], standings.is_of_scores
     conclusions = [*standings.conclusions.values()]
     method = standings.primary_method or ""
@@ -57,12 +63,12 @@ def context(
             page_sections["label"], page_sections["interval"], scored=scored
         ),
         "headline": (headline := words.headline(conclusions)),
-        "begins": words.begins(headline, conclusions),
+        "begins": words.begins_with_word(headline, conclusions),
         "points": words.points(conclusions) if conclusions else None,
-        "baseline": judge.BASELINE
+        "baseline": judge.BASELINE_NOTE
         if any(conclusion.scope.is_baseline for conclusion in conclusions)
         else None,
-        "judge_line": judge.line(
+        "judge_line": judge.describe_checks(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),
         "cards": [
@@ -85,7 +91,7 @@ def context(
     }
 
 
-def sections(
+def build_sections(
     standings: Standings,
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
@@ -101,11 +107,13 @@ def sections(
     noun                    what strata are called
     refusal                 why the judge cannot be used, where more than its checks says so
     """
-    dimensions = [dimension(standings, name) for name in standings.dimensions]
+    dimensions = [
+        build_dimension_view(standings, name) for name in standings.dimensions
+    ]
     boards = [d.board for d in dimensions if d.board]
-    scored, color = standings.is_of_scores, pages.colors(standings.models)
+    scored, color = standings.is_of_scores, pages.number_colors(standings.models)
     rows = [row for d in dimensions for group in d.groups for row in group]
-    axis = scale(rows, digits=3 if scored else 0)
+    axis = fit_scale(rows, digits=3 if scored else 0)
     return {
         "standings": standings,
         "dimensions": dimensions,
@@ -115,7 +123,9 @@ def sections(
         "axis": axis,
         "label": boards[0].label if boards else None,
         "interval": next((b.interval for b in boards if b.interval), None),
-        "texts": viewer.texts(comparisons or {}, judgments or {}, points(standings)),
+        "texts": viewer.collect_texts(
+            comparisons or {}, judgments or {}, list_primary_ratings(standings)
+        ),
         "has_battles": any(len(d.battles) for d in dimensions),
         "leaderboard": leaderboard_section(
             dimensions, color, axis, scored=scored, max_rows=max_rows
@@ -125,7 +135,7 @@ def sections(
     }
 
 
-def points(standings: Standings) -> dict[str, dict[str, float]]:
+def list_primary_ratings(standings: Standings) -> dict[str, dict[str, float]]:
     """Return the ratings of the primary method by dimension and model."""
     boards = standings.companions.get(standings.primary_method or "", {})
     return {
@@ -175,7 +185,7 @@ class Card:
 
 
 def _build_card(
-    d: Dimension,
+    d: DimensionView,
     conclusion: Conclusion,
     precision: Precision | None,
     page_sections: Mapping[str, Any],
@@ -190,25 +200,25 @@ def _build_card(
     sentence = words.sentence(conclusion)
     return Card(
         dimension=d.name,
-        tone=words.tone(conclusion),
+        tone=words.choose_tone(conclusion),
         chip=words.chip(conclusion),
         sentence=sentence,
-        begins=words.begins(sentence, [conclusion]),
+        begins=words.begins_with_word(sentence, [conclusion]),
         comment=words.comment(conclusion, precision),
-        notes=[*notes, *standings_words.unrated(d.board, d.groups[1:])],
+        notes=[*notes, *standings_words.list_unrated(d.board, d.groups[1:])],
         reasons=words.further(conclusion),
         bars=[bar for bar in bars if bar],
         tests=" ".join(_describe_tests(d)),
     )
 
 
-def _describe_tests(d: Dimension) -> list[str]:
+def _describe_tests(d: DimensionView) -> list[str]:
     if not d.pairs:
         return []
     sentences = ["The errors of the differences cannot be estimated."]
     if any(pair.significant is not None for pair in d.pairs):
         n = sum(bool(pair.significant) for pair in d.pairs)
-        method = standings_words.how_tested(has_looks=bool(d.looks))
+        method = standings_words.name_test(has_looks=bool(d.looks))
         sentences = [
             f"{n} of {len(d.pairs)} pairwise differences are significant ({method}, all dimensions)."
         ]
@@ -239,12 +249,12 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
         rows=[
             [
                 name,
-                count(row.n_prompts),
-                f"{number(row.detectable)} points",
+                format_count(row.n_prompts),
+                f"{format_number(row.detectable)} points",
                 expected_win_rate(row.detectable or 0.0),
-                f"{number(row.detectable_corrected)} points",
+                f"{format_number(row.detectable_corrected)} points",
                 *(
-                    count(row.prompts_needed_corrected.get(effort))
+                    format_count(row.prompts_needed_corrected.get(effort))
                     for effort in efforts
                 ),
             ]
@@ -253,7 +263,7 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
         note=(
             "The smallest gap between an average pair that a two-sided test at 5\N{NO-BREAK SPACE}% "
             "detects with 80\N{NO-BREAK SPACE}% power, by this run’s own variance between prompts: for "
-            f"one comparison, and as one of {count(first_precision.n_tests)} tests, for which the numbers of "
+            f"one comparison, and as one of {format_count(first_precision.n_tests)} tests, for which the numbers of "
             "prompts are, too. Judges cannot be compared by it: noise draws ratings together, and with "
             "them these gaps."
         ),
@@ -280,15 +290,15 @@ def _build_variance_table(
         rows=[
             [
                 name,
-                f"{count(dimension_variance.n)} × {dimension_variance.k}",
+                f"{format_count(dimension_variance.n)} × {dimension_variance.k}",
                 *_list_components(dimension_variance),
-                variance.width(
+                variance.format_width(
                     dimension_variance, 2 * dimension_variance.n, dimension_variance.k
                 ),
-                variance.width(
+                variance.format_width(
                     dimension_variance, dimension_variance.n, 2 * dimension_variance.k
                 ),
-                variance.floor(dimension_variance),
+                variance.format_floor(dimension_variance),
             ]
             for name, dimension_variance in variance_by_dimension.items()
         ],
@@ -303,14 +313,14 @@ def _build_variance_table(
 
 def _list_components(dimension_variance: Variance) -> list[str]:
     if "within" in dimension_variance.shares:
-        within = variance.share(dimension_variance, "within")
+        within = variance.format_share(dimension_variance, "within")
         return [
-            variance.share(dimension_variance, "prompts"),
+            variance.format_share(dimension_variance, "prompts"),
             within,
             "with draws (one order)",
         ]
     return [
-        variance.share(dimension_variance, name)
+        variance.format_share(dimension_variance, name)
         for name in ("prompts", "draws", "judge")
     ]
 
@@ -319,7 +329,9 @@ def _list_components(dimension_variance: Variance) -> list[str]:
 
 
 def _build_manifest_context(
-    standings: Standings, dimensions: Sequence[Dimension], manifest: Mapping[str, Any]
+    standings: Standings,
+    dimensions: Sequence[DimensionView],
+    manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
     config = manifest.get("config") or {}
     drops = (config.get("judging") or {}).get("drop") != "none"
@@ -327,7 +339,7 @@ def _build_manifest_context(
     return {
         "kicker": _format_kicker(manifest),
         "sizes": _format_sizes(standings, manifest),
-        "n_seen": count(n_seen) if n_seen else None,
+        "n_seen": format_count(n_seen) if n_seen else None,
         "lapses": _format_lapses(config.get("entrant") or {}),
         "looks": looks_section(dimensions, drops=drops),
         "effort": effort_table(manifest.get("effort") or ()),
@@ -339,7 +351,7 @@ def _format_kicker(manifest: Mapping[str, Any]) -> str:
     if manifest.get("mode") and manifest.get("selected_prompt_count"):
         parts.append(f"mode {manifest['mode']}")
     if started := manifest.get("started_at"):
-        parts.append(when(started))
+        parts.append(format_time(started))
     return " · ".join(parts)
 
 
@@ -348,11 +360,11 @@ def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
     n_prompts, n = manifest.get("selected_prompt_count"), len(standings.dimensions)
     parts = [f"{len(standings.models)} entrants"]
     if n_prompts:
-        parts.append(f"{count(n_prompts)} prompts")
+        parts.append(f"{format_count(n_prompts)} prompts")
     parts.append(f"{n} dimension{'s' if n != 1 else ''}")
     if not standings.is_of_scores:
         n_battles = sum(battles.total() for battles in standings.battles.values())
-        parts.append(f"{count(n_battles)} battles")
+        parts.append(f"{format_count(n_battles)} battles")
     return " · ".join(parts)
 
 
@@ -360,4 +372,4 @@ def _format_lapses(entrants: Mapping[str, Any]) -> str | None:
     """Return the share of prompts that probes answer in another style; None if they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
     numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]
-    return percent(max(numeric_rates)) if numeric_rates else None
+    return format_percent(max(numeric_rates)) if numeric_rates else None

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.console import printable
+from elo_exp.console import escape_unprintable
 from elo_exp.data import pairing
 from elo_exp.masking import current_mask
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report.formats import number
+from elo_exp.report.formats import format_number
 
 _NOTABLE_KINDS = ("upset", "flipped", "invalid")
-MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
+MAX_PAGE_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
 _MAX_NOTABLE = 6
 _SAMPLE_SEED = 20260425
 
@@ -33,7 +33,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedComparison:
     """A comparison and what was decided.
 
     outcome  a, b, tie, flipped or invalid
@@ -54,7 +54,9 @@ class Judged:
         if self.kind != "upset":
             return f"{c.entrant_a} against {c.entrant_b}"
         loser = c.entrant_b if winner == c.entrant_a else c.entrant_a
-        return f"{winner} beats {loser}, rated {number(self.upset)} points higher"
+        return (
+            f"{winner} beats {loser}, rated {format_number(self.upset)} points higher"
+        )
 
     @property
     def answers(self) -> list[Answer]:
@@ -80,14 +82,14 @@ class Texts:
     island: str
     n_comparisons: int
     n_kept: int
-    notable: Sequence[Judged]
+    notable: Sequence[JudgedComparison]
 
     @property
     def is_sample(self) -> bool:
         return self.n_kept < self.n_comparisons
 
 
-def joined(
+def pair_judgments(
     comparisons: Comparisons, judgments: Judgments
 ) -> list[tuple[Comparison, Judgment]]:
     """Return each judgment with its comparison."""
@@ -104,12 +106,12 @@ def joined(
     ]
 
 
-def texts(
+def collect_texts(
     comparisons: Comparisons,
     judgments: Judgments,
     ratings: Mapping[str, Mapping[str, float]],
     *,
-    max_characters: int = MAX_CHARACTERS,
+    max_characters: int = MAX_PAGE_CHARACTERS,
 ) -> Texts | None:
     """Collect all verdicts with their texts; None without a verdict.
 
@@ -119,7 +121,7 @@ def texts(
     ratings  of each dimension by model, for the upsets
     """
     judged_comparisons = []
-    for c, j in joined(comparisons, judgments):
+    for c, j in pair_judgments(comparisons, judgments):
         outcome, upset = "flipped" if j.inconsistent else "tie", 0.0
         rating_by_model = ratings.get(j.dimension, {})
         if j.invalid:
@@ -131,7 +133,9 @@ def texts(
                 upset = best - rating_by_model[j.winner]
         kind = "upset" if upset else outcome
         judged_comparisons.append(
-            Judged(comparison=c, judgment=j, outcome=outcome, upset=upset, kind=kind)
+            JudgedComparison(
+                comparison=c, judgment=j, outcome=outcome, upset=upset, kind=kind
+            )
         )
     if not judged_comparisons:
         return None
@@ -163,14 +167,17 @@ def texts(
 def _make_printable(value: Any) -> Any:
     """Return the value with all its texts made safe to show on a page."""
     if isinstance(value, str):
-        return printable(value)
+        return escape_unprintable(value)
     if isinstance(value, dict):
-        return {printable(key): _make_printable(item) for key, item in value.items()}
+        return {
+            escape_unprintable(key): _make_printable(item)
+            for key, item in value.items()
+        }
     return [*map(_make_printable, value)] if isinstance(value, list | tuple) else value
 
 
 def _select_fitting(
-    judged_comparisons: Sequence[Judged], max_characters: int
+    judged_comparisons: Sequence[JudgedComparison], max_characters: int
 ) -> set[int]:
     """Return the indices of the comparisons whose texts fit; notable comparisons come first."""
     numbers = list(range(len(judged_comparisons)))
@@ -201,7 +208,7 @@ def _select_fitting(
 
 
 def _build_data(
-    judged_comparisons: Sequence[Judged], kept_indices: set[int]
+    judged_comparisons: Sequence[JudgedComparison], kept_indices: set[int]
 ) -> dict[str, object]:
     """Return the prompts by id with their answers, and a row for each comparison; a text that is absent is null.
 
@@ -234,7 +241,7 @@ def _build_data(
         orders = [
             (
                 int(verdict.position_swap),
-                pairing.outcome(verdict) or "invalid",
+                pairing.unswap_verdict(verdict) or "invalid",
                 verdict.reasoning if i in kept_indices else None,
             )
             for verdict in judged.judgment.orders

@@ -85,7 +85,7 @@ class _RatingSettings(_Section):
     sweep_pair: list[str] | None = None
 
 
-class OfRatings(Manifest):
+class RatingsManifest(Manifest):
     """manifest.json of a run that ends in ratings."""
 
     config: _RatingSettings  # type: ignore[assignment]
@@ -100,7 +100,7 @@ class _SettingGroups(_Section):
     arena: dict[str, Any] | None = None
 
 
-class OfSettings(Manifest):
+class SettingsManifest(Manifest):
     """manifest.json of a run whose rating settings are taken."""
 
     config: _SettingGroups  # type: ignore[assignment]
@@ -237,7 +237,7 @@ class Gate(_Section):
     conclusion: _Sentence
 
 
-class Concluded(_Section):
+class Conclusions(_Section):
     """compare.json, and manifest.json of an oracle's run."""
 
     conclusions: dict[str, _Sentence] = {}
@@ -282,7 +282,7 @@ class StoredAudit(_Section):
     gold: list[_LabelAccuracy] = []
 
 
-class Kept(_Section):
+class FetchedArtifact(_Section):
     """artifact.json of a leaderboard that was fetched."""
 
     name: str = Field(pattern=r"^[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+$", max_length=1000)
@@ -295,7 +295,7 @@ Judges = dict[str, Gate]  # judges.json, by dimension
 _get_adapter = functools.cache(TypeAdapter)
 
 
-def read(kind: Any, path: Path) -> Any:
+def read_document(kind: Any, path: Path) -> Any:
     """Return a JSON file of a run folder as data. Raises UserError where it is not of this type."""
     content = read_json(path)
     if fault := _find_excess(content):

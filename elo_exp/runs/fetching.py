@@ -16,13 +16,13 @@ from pathlib import Path
 
 from elo_exp.files import write_json
 from elo_exp.records import UserError
-from elo_exp.runs.lineage import BOARD
-from elo_exp.runs.names import KEPT_AS
-from elo_exp.runs.reading import SUMMARY
+from elo_exp.runs.lineage import LEADERBOARD_FILES
+from elo_exp.runs.names import ARTIFACT_FILE
+from elo_exp.runs.reading import SUMMARY_FILE
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "wandb:"
+WANDB_PREFIX = "wandb:"
 _ARTIFACT_NAME = re.compile(r"[\w. -]+/[\w. -]+/[\w. -]+:[\w. -]+")
 # The place of this package is that of the job, whatever the folder is that it works in
 _PROGRAM = (
@@ -35,10 +35,10 @@ _MB = 1_000_000
 _MAX_BYTES = 2_000 * _MB
 
 
-def fetched(entries: Sequence[str], folder: Path) -> list[str]:
+def fetch_entries(entries: Sequence[str], folder: Path) -> list[str]:
     """Return these entries with folders in place of the leaderboards that Weights & Biases keeps. Raises UserError."""
     return [
-        str(fetch(entry, folder)) if entry.startswith(PREFIX) else entry
+        str(fetch(entry, folder)) if entry.startswith(WANDB_PREFIX) else entry
         for entry in entries
     ]
 
@@ -49,7 +49,7 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
     What is there of it already is not fetched again. Raises UserError in a line, at the latest when nothing has arrived
     for `patience` seconds.
     """
-    name = entry.removeprefix(PREFIX)
+    name = entry.removeprefix(WANDB_PREFIX)
     if not _ARTIFACT_NAME.fullmatch(name) or ".." in name:
         raise UserError(
             f"runs: found {entry}. Expected wandb:ENTITY/PROJECT/leaderboard:VERSION, as "
@@ -114,7 +114,9 @@ def _download(name: str, folder: Path) -> Path:
     if artifact.type != "leaderboard":
         raise ValueError(f"it is an artifact of type {artifact.type}, no leaderboard")
     entries = artifact.manifest.entries
-    wanted_entries = [entries[name] for name in (*BOARD, SUMMARY) if name in entries]
+    wanted_entries = [
+        entries[name] for name in (*LEADERBOARD_FILES, SUMMARY_FILE) if name in entries
+    ]
     if any(entry.ref is not None for entry in wanted_entries):
         raise ValueError("a file of it lies elsewhere")
     n_bytes = sum(entry.size or 0 for entry in wanted_entries)
@@ -131,7 +133,7 @@ def _download(name: str, folder: Path) -> Path:
         if path.stat().st_size != entry.size:
             raise ValueError(f"{entry.path} is not whole")
     version = f"{entity}/{project}/{collection}:{artifact.version}"
-    write_json(target / KEPT_AS, {"name": version})
+    write_json(target / ARTIFACT_FILE, {"name": version})
     return target
 
 

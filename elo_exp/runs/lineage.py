@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.files import safe_name, write_json
+from elo_exp.files import escape_name, write_json
 from elo_exp.records import UserError
 from elo_exp.runs import names
-from elo_exp.runs.manifest import OF_NO_RESULT, run_id
-from elo_exp.runs.reading import SUMMARY, read_manifest
+from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
+from elo_exp.runs.reading import SUMMARY_FILE, read_manifest
 from elo_exp.trackers import Files, RunInfo
 
-BOARD = (
+LEADERBOARD_FILES = (
     *(
         "ratings.json",
         "judges.json",
@@ -46,7 +46,7 @@ _METADATA_FIELDS = (
 _LATEST_ALIAS = "latest"
 
 
-def files_of_run(
+def collect_files(
     info: RunInfo,
     manifest: Mapping[str, Any],
     output_paths: Iterable[Path],
@@ -65,7 +65,7 @@ def files_of_run(
     outputs = {path.relative_to(info.run_dir).as_posix(): path for path in output_paths}
     artifacts = [*_collect_judge_files(info, manifest, outputs)]
     for entrant in dict.fromkeys([*(manifest.get("entrants") or ()), *recorded]):
-        name = f"responses_{safe_name(entrant)}.jsonl"
+        name = f"responses_{escape_name(entrant)}.jsonl"
         path = outputs.pop(f"responses/{name}", None)
         if path is not None and entrant not in recorded:
             artifacts.append(_build_text_files("responses", entrant, {name: path}))
@@ -76,9 +76,11 @@ def files_of_run(
     }:
         judge = info.labels.get("judge_model") or "unknown"
         artifacts.append(_build_text_files("verdicts", judge, verdicts))
-    if board := {name: outputs.pop(name) for name in BOARD if name in outputs}:
-        path = info.run_dir / "tracker" / SUMMARY
-        board[SUMMARY] = write_json(path, summary(manifest))
+    if board := {
+        name: outputs.pop(name) for name in LEADERBOARD_FILES if name in outputs
+    }:
+        path = info.run_dir / "tracker" / SUMMARY_FILE
+        board[SUMMARY_FILE] = write_json(path, summarise_manifest(manifest))
         artifacts.append(Files(kind="leaderboard", name="leaderboard", paths=board))
     texts = frozenset(name for name in outputs if not _is_under(name, _TEXT_FREE_FILES))
     artifacts.append(Files(kind="run", name="run-files", paths=outputs, texts=texts))
@@ -97,8 +99,8 @@ def _collect_judge_files(
 ) -> Iterator[Files]:
     """Yield the verdicts and the leaderboard of each of several judges. Answers, which are the same in the folder of each
     judge, become outputs of the run."""
-    for name, judge_name in names.of_judges(manifest.get("judges") or {}).items():
-        start = f"judges/{safe_name(name)}/"
+    for name, judge_name in names.name_judges(manifest.get("judges") or {}).items():
+        start = f"judges/{escape_name(name)}/"
         judge_files = {
             n.removeprefix(start): n for n in [*outputs] if n.startswith(start)
         }
@@ -113,12 +115,18 @@ def _collect_judge_files(
             if _is_under(n, _VERDICT_FILES)
         }:
             yield _build_text_files("verdicts", judge_name, verdicts)
-        if board := {n: outputs.pop(judge_files[n]) for n in BOARD if n in judge_files}:
+        if board := {
+            n: outputs.pop(judge_files[n])
+            for n in LEADERBOARD_FILES
+            if n in judge_files
+        }:
             folder = info.run_dir / start
-            judge_summary = summary(read_manifest(folder))
-            board[SUMMARY] = write_json(folder / "tracker" / SUMMARY, judge_summary)
+            judge_summary = summarise_manifest(read_manifest(folder))
+            board[SUMMARY_FILE] = write_json(
+                folder / "tracker" / SUMMARY_FILE, judge_summary
+            )
             yield Files(
-                kind="leaderboard", name=names.leaderboard(judge_name), paths=board
+                kind="leaderboard", name=names.leaderboard_name(judge_name), paths=board
             )
 
 
@@ -129,7 +137,7 @@ def _is_under(name: str, places: tuple[str, ...]) -> bool:
 def _build_text_files(
     kind: str, author: str, paths: Mapping[str, Path], **more: Any
 ) -> Files:
-    name = names.plain(f"{kind}-{author}")
+    name = names.safe_tracker_name(f"{kind}-{author}")
     return Files(kind=kind, name=name, paths=paths, texts=frozenset(paths), **more)
 
 
@@ -141,7 +149,7 @@ def _build_sweep_alias(info: RunInfo) -> str:
         r"[^A-Za-z0-9._-]+", "_", info.name.replace("=", "").replace(" ", "-")
     )
     # v1 is the number of a version
-    return "" if re.fullmatch(r"v\d+", alias) else alias[: names.MOST]
+    return "" if re.fullmatch(r"v\d+", alias) else alias[: names.MAX_NAME_CHARS]
 
 
 def _collect_inputs(
@@ -166,7 +174,7 @@ def _collect_inputs(
         stem = part if is_of_part else path.name.partition(".")[0]
         yield Files(
             kind="dataset",
-            name=names.plain(f"bank-{stem}"),
+            name=names.safe_tracker_name(f"bank-{stem}"),
             paths=paths,
             texts=frozenset(paths),
             is_input=True,
@@ -177,11 +185,11 @@ def _collect_inputs(
 def _reference_leaderboard(folder: Path) -> Files:
     """Return the leaderboard of another run, as that run logged it or as it was fetched."""
     manifest = {"config": {}, **read_manifest(folder)}
-    version = names.kept_as(folder)
+    version = names.artifact_version(folder)
     return Files(
         kind="leaderboard",
         name="leaderboard",
-        paths={n: folder / n for n in BOARD if (folder / n).is_file()},
+        paths={n: folder / n for n in LEADERBOARD_FILES if (folder / n).is_file()},
         is_input=True,
         known_as=version or f"leaderboard:run-{run_id(folder, manifest)}",
     )
@@ -209,7 +217,7 @@ def _name_files(paths: Iterable[Path]) -> dict[str, Path]:
     return paths_by_name
 
 
-def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest without what is of one attempt or one machine alone, so that equal conclusions have equal ones.
 
     Paths of files that the run has read are their names.
@@ -218,7 +226,9 @@ def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
         name: v for name, v in manifest.items() if name not in _ATTEMPT_FIELDS
     }
     stable_fields["config"] = {
-        name: v for name, v in manifest["config"].items() if name not in OF_NO_RESULT
+        name: v
+        for name, v in manifest["config"].items()
+        if name not in SETTINGS_WITHOUT_EFFECT
     }
     paths_read = manifest.get("input_paths", {}).values()
     name_of_path = {path: Path(path).name for path in paths_read}

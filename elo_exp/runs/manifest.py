@@ -22,10 +22,10 @@ from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
 from elo_exp.paths import HOME
-from elo_exp.records import UserError, fingerprint, storable_json
+from elo_exp.records import UserError, make_fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.store import Store
-from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
+from elo_exp.store.usage import DOLLAR_FIELDS, Usage, sum_usages, total_dollars
 from elo_exp.trackers import RunInfo
 from elo_exp.version import __version__
 
@@ -40,13 +40,13 @@ _RECORDED_PACKAGES = (
 
 
 # Settings that change nothing of what a run concludes
-OF_NO_RESULT = (
+SETTINGS_WITHOUT_EFFECT = (
     *("tracker", "figures", "resume", "cache_dir", "name", "headline", "plan", "caps"),
     *("downloads", "store", "wait_minutes"),
 )
 
 
-def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
+def claim_run_id(run_dir: Path, config: Mapping[str, Any]) -> str:
     """Return the id of the run of these settings in this folder, which every attempt has.
 
     It is made of the folder's token, which manifest.json keeps wherever the folder is moved, and of the
@@ -58,7 +58,7 @@ def claim(run_dir: Path, config: Mapping[str, Any]) -> str:
         write_json(
             run_dir / "manifest.json", {"finished_at": None, **manifest, "token": token}
         )
-    return _run_id(token, config, environment(config))
+    return _run_id(token, config, fingerprint_environment(config))
 
 
 def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
@@ -76,20 +76,22 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
 def _run_id(
     token: str, config: Mapping[str, Any], variables: Mapping[str, str | None]
 ) -> str:
-    settings = {name: v for name, v in config.items() if name not in OF_NO_RESULT}
+    settings = {
+        name: v for name, v in config.items() if name not in SETTINGS_WITHOUT_EFFECT
+    }
     if variables:
         settings["environment"] = variables
-    return f"{token}-{fingerprint(settings)[:8]}"
+    return f"{token}-{make_fingerprint(settings)[:8]}"
 
 
-def environment(config: Mapping[str, Any]) -> dict[str, str | None]:
+def fingerprint_environment(config: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the variables that a configuration names, each with a fingerprint of its value: another value is another run.
 
     None for a secret, which may be renewed, and for a variable that is not set.
     """
     names = sorted(set(_ENVIRONMENT_REFERENCE.findall(storable_json(config))))
     return {
-        name: fingerprint(os.environ[name])[:12]
+        name: make_fingerprint(os.environ[name])[:12]
         if name in os.environ and not is_secret_name(name)
         else None
         for name in names
@@ -121,8 +123,8 @@ def run_manifest(
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     config, earlier = info.config, manifest_if_any(info.run_dir)
-    total = added_up([earlier.get("paid_before"), earlier.get("usage")])
-    paid_before = {name: total[name] for name in DOLLARS if name in total}
+    total = sum_usages([earlier.get("paid_before"), earlier.get("usage")])
+    paid_before = {name: total[name] for name in DOLLAR_FIELDS if name in total}
     content: dict[str, Any] = {
         "token": earlier.get("token"),
         "experiment": info.job_type,
@@ -136,7 +138,7 @@ def run_manifest(
         "error": None,
         "usage": None,
         "store": _count_answers(store),
-        "paid_before": paid_before if paid(total) else None,
+        "paid_before": paid_before if total_dollars(total) else None,
         "overrides": list(info.overrides),
         "config_path": ".hydra/config.yaml",
         "git_commit": _read_git_commit(),
@@ -144,13 +146,17 @@ def run_manifest(
         "input_paths": input_paths,
         "input_hashes": input_hashes(input_paths),
         "weights": {
-            name: checkpoints.hashes(paths, Path(config["cache_dir"]))
+            name: checkpoints.hash_files(paths, Path(config["cache_dir"]))
             for name, paths in weights.items()
             if paths
         },
         "files": earlier.get("files") or [],  # until the run has written its own
         "config": config,
-        **({"environment": variables} if (variables := environment(config)) else {}),
+        **(
+            {"environment": variables}
+            if (variables := fingerprint_environment(config))
+            else {}
+        ),
     }
     path = write_json(info.run_dir / "manifest.json", content)
     try:
@@ -171,7 +177,7 @@ def _count_answers(store: Store) -> dict[str, Any]:
     return {"id": store.identity, "n_answers": store.n_answers_ever()}
 
 
-def count_lost(run_dir: Path, store: Store) -> tuple[int, int]:
+def count_answers_ever(run_dir: Path, store: Store) -> tuple[int, int]:
     """Return how many answers a store ever had by the manifests of a run folder and of the latest beside it, and how many
     it has had by its own count, which is less if it was brought back from a copy."""
     n_now, n_recorded = store.n_answers_ever(), 0
@@ -192,7 +198,7 @@ def _modified_at(path: Path) -> float:
     return 0.0
 
 
-def name_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) -> None:
+def record_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) -> None:
     """Name in a manifest the files that the run has left in its folder.
 
     Other files of an earlier run there are moved to `earlier/`, except those that this run has

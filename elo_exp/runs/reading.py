@@ -11,31 +11,31 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import battle_files
-from elo_exp.data.battles import OVERALL, Battles
+from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.files import checked, read_jsonl, safe_name
+from elo_exp.files import escape_name, read_jsonl, validate
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison, MissingBattle, Slot, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
-from elo_exp.runs.names import kept_as, leaderboard, of_judges
+from elo_exp.runs.names import artifact_version, leaderboard_name, name_judges
 
-OF_RATINGS = ("tournament", "rate")  # experiments whose runs log the same names
-MISSING = "missing.jsonl"  # planned comparisons without a result
-SUMMARY = (
+RATING_EXPERIMENTS = ("tournament", "rate")  # experiments whose runs log the same names
+MISSING_FILE = "missing.jsonl"  # planned comparisons without a result
+SUMMARY_FILE = (
     "run.json"  # in place of manifest.json, where a tracker has kept a leaderboard
 )
 
 
 def manifest_path(folder: Path) -> Path:
     """Return the path of manifest.json, or that of the summary in its place."""
-    path, summary = folder / "manifest.json", folder / SUMMARY
+    path, summary = folder / "manifest.json", folder / SUMMARY_FILE
     return summary if summary.is_file() and not path.is_file() else path
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return manifest.json as data. Raises UserError where no run wrote it."""
-    manifest: dict[str, Any] = documents.read(Manifest, manifest_path(folder))
+    manifest: dict[str, Any] = documents.read_document(Manifest, manifest_path(folder))
     return manifest
 
 
@@ -52,7 +52,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     config = read_manifest(folder).get("config")
     if not config:
         raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
-    documents.read(documents.OfSettings, manifest_path(folder))
+    documents.read_document(documents.SettingsManifest, manifest_path(folder))
     plain: dict[str, Any] = json.loads(
         json.dumps(config),
         object_hook=lambda node: {k: v for k, v in node.items() if k != "_target_"},
@@ -118,41 +118,43 @@ class FinishedRun:
         path = battles_file(self.folder)
         if path is None or not path.stat().st_size:
             return {}
-        columns = {name: name for name in battle_files.NAMES}
+        columns = {name: name for name in battle_files.FIELDS}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
         battles_by_dimension = battles.by_dimension()
         if (
             self.boards
-            and OVERALL in battles_by_dimension
-            and OVERALL not in self.boards
+            and OVERALL_DIMENSION in battles_by_dimension
+            and OVERALL_DIMENSION not in self.boards
         ):
             battles_by_dimension[next(iter(self.boards))] = battles_by_dimension.pop(
-                OVERALL
+                OVERALL_DIMENSION
             )
         return battles_by_dimension
 
     def missing(self) -> dict[str, list[MissingBattle]]:
         """Return the planned comparisons without a result by dimension; none where the run wrote none."""
-        path = self.folder / MISSING
+        path = self.folder / MISSING_FILE
         rows = read_jsonl(path) if path.is_file() else ()
         missing_by_dimension: dict[str, list[MissingBattle]] = {}
         for location, row in rows:
-            battle = checked(MissingBattle, row, location)
-            missing_by_dimension.setdefault(battle.dimension or OVERALL, []).append(
-                battle
-            )
+            battle = validate(MissingBattle, row, location)
+            missing_by_dimension.setdefault(
+                battle.dimension or OVERALL_DIMENSION, []
+            ).append(battle)
         return missing_by_dimension
 
     def comparisons(self) -> list[Comparison]:
         """Return the comparisons with their texts; none where the run judged no texts."""
         path = self.folder / "matches" / "matches.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
-        return [checked(Comparison, row, location) for location, row in rows]
+        return [validate(Comparison, row, location) for location, row in rows]
 
     def headlines(self) -> dict[str, Mapping[str, Any]]:
         """Return the headline's row of estimates.json by policy; none where the run has no such."""
         path = self.folder / "estimates.json"
-        rows = documents.read(documents.Estimates, path) if path.is_file() else []
+        rows = (
+            documents.read_document(documents.Estimates, path) if path.is_file() else []
+        )
         estimates = [Estimate(**row) for row in rows if row.get("headline")]
         return {estimate.policy: estimate.model_dump() for estimate in estimates}
 
@@ -160,14 +162,14 @@ class FinishedRun:
         """Return influences.json: by policy, the value compared and its influence by prompt."""
         path, kind = self.folder / "influences.json", documents.Influences
         by_policy: Mapping[str, Any]
-        by_policy = documents.read(kind, path) if path.is_file() else {}
+        by_policy = documents.read_document(kind, path) if path.is_file() else {}
         return by_policy
 
     def responses(self, entrant: str) -> dict[Slot, str]:
         """Return the texts by prompt and draw; none of an entrant that did not answer in this run."""
-        path = self.folder / "responses" / f"responses_{safe_name(entrant)}.jsonl"
+        path = self.folder / "responses" / f"responses_{escape_name(entrant)}.jsonl"
         rows = read_jsonl(path) if path.is_file() else ()
-        answers = (checked(_Answer, row, location) for location, row in rows)
+        answers = (validate(_Answer, row, location) for location, row in rows)
         return {
             (answer.prompt_id, answer.draw_idx): answer.response_text
             for answer in answers
@@ -252,25 +254,29 @@ def _read_content(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
     manifest = _MANIFEST_DEFAULTS | read_manifest(folder)
-    if manifest_file.name != SUMMARY and not manifest.get("finished_at"):
+    if manifest_file.name != SUMMARY_FILE and not manifest.get("finished_at"):
         reason = manifest.get("error") or "it was stopped"
         raise UserError(
             f"{folder} did not finish ({reason}). Give its command again, or leave it out."
         )
-    version = kept_as(folder)
+    version = artifact_version(folder)
     path = folder / "ratings.json"
     if with_oracle and (folder / "estimates.json").is_file():
         return manifest, {}
     kind = manifest.get("experiment")
-    if not path.is_file() and kind in OF_RATINGS and (judges := manifest.get("judges")):
+    if (
+        not path.is_file()
+        and kind in RATING_EXPERIMENTS
+        and (judges := manifest.get("judges"))
+    ):
         raise UserError(_explain_several_judges(folder, judges, version))
     if not path.is_file():
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )
-    documents.read(documents.OfRatings, manifest_file)
-    return manifest, documents.read(documents.Ratings, path)
+    documents.read_document(documents.RatingsManifest, manifest_file)
+    return manifest, documents.read_document(documents.Ratings, path)
 
 
 def _explain_several_judges(
@@ -283,11 +289,11 @@ def _explain_several_judges(
     """
     n = len(judges)
     if version is None:
-        folders = [f"{folder}/judges/{safe_name(name)}" for name in judges]
+        folders = [f"{folder}/judges/{escape_name(name)}" for name in judges]
         sentence = f"{folder} has a board of each of {n} judges. Name one's folder"
         return f"{sentence}: {', '.join(folders)}."
     project, _, _ = version.rpartition("/")
-    leaderboards = map(leaderboard, of_judges(judges).values())
+    leaderboards = map(leaderboard_name, name_judges(judges).values())
     sentence = (
         f"wandb:{version} has what {n} judges say together. Name the leaderboard of one"
     )
@@ -303,7 +309,7 @@ def _shorten_paths(folders: Sequence[Path]) -> list[str]:
     return []
 
 
-def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def find_differences(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the nested settings that are not the same in all runs, as path -> run -> value.
 
     None stands for a setting that a run does not have; of a group that only some runs have, such as
@@ -312,7 +318,9 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if all(isinstance(value, Mapping) for value in values.values()):
         keys = dict.fromkeys(key for value in values.values() for key in value)
         differences = {
-            key: differing({run: value.get(key) for run, value in values.items()})
+            key: find_differences(
+                {run: value.get(key) for run, value in values.items()}
+            )
             for key in keys
         }
         return {

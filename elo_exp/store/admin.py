@@ -22,7 +22,7 @@ from elo_exp.records import (
     UserError,
     storable_json,
 )
-from elo_exp.store.claims import OPEN
+from elo_exp.store.claims import OPEN_STATES_SQL
 from elo_exp.store.database import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -37,7 +37,7 @@ KINDS: Mapping[str, type[Record]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class AnswerFilter:
     """Which answers are meant; None: all. An entrant's are its responses, and the verdicts on
     it."""
 
@@ -78,11 +78,11 @@ _ADD_INCOMING = (
 _make_adapter = functools.cache(TypeAdapter)
 
 
-def count(store: Store, chosen: Filter) -> list[StoreSummary]:
+def count_answers_by_source(store: Store, chosen: AnswerFilter) -> list[StoreSummary]:
     return store.look(lambda db: _count_answers(db, chosen))
 
 
-def _count_answers(db: Database, chosen: Filter) -> list[StoreSummary]:
+def _count_answers(db: Database, chosen: AnswerFilter) -> list[StoreSummary]:
     where, values = chosen.where(db)
     of = db.text
     # of a verdict, and of a response
@@ -99,7 +99,7 @@ def _count_answers(db: Database, chosen: Filter) -> list[StoreSummary]:
     return [StoreSummary(*row) for row in rows]
 
 
-def losses(store: Store) -> tuple[Any, ...]:
+def count_lost_calls(store: Store) -> tuple[Any, ...]:
     """How many single calls got no answer that may have been billed, and the most they cost."""
     query = (
         "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
@@ -107,7 +107,7 @@ def losses(store: Store) -> tuple[Any, ...]:
     return store.read(query)[0]
 
 
-def export(store: Store, path: Path, chosen: Filter) -> int:
+def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
     """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such
     file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
@@ -117,7 +117,7 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
     return store.look(lambda db: _write_answers(path, store.name, db, chosen))
 
 
-def _write_answers(path: Path, name: str, db: Database, chosen: Filter) -> int:
+def _write_answers(path: Path, name: str, db: Database, chosen: AnswerFilter) -> int:
     rows = _ExportRows(name, db, chosen)
     write_jsonl(path, rows, keeps_secrets=True)  # they may be brought in again
     return rows.n
@@ -126,7 +126,7 @@ def _write_answers(path: Path, name: str, db: Database, chosen: Filter) -> int:
 class _ExportRows:
     """The rows of an export, one at a time, in the order in which the answers came; `n` counts those so far."""
 
-    def __init__(self, name: str, db: Database, chosen: Filter) -> None:
+    def __init__(self, name: str, db: Database, chosen: AnswerFilter) -> None:
         self.name, self.db, self.chosen, self.n = name, db, chosen, 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -146,7 +146,7 @@ class _ExportRows:
                 ) from None
 
 
-def load(store: Store, path: Path) -> tuple[int, int]:
+def import_answers(store: Store, path: Path) -> tuple[int, int]:
     """Bring in answers that `export` wrote; return how many there are, and how many were new.
 
     All are checked before any is brought in, and others may use the store meanwhile.
@@ -205,7 +205,7 @@ def _parse_exported_row(
     ) from None
 
 
-def merge(store: Store, path: Path) -> tuple[int, int]:
+def merge_store(store: Store, path: Path) -> tuple[int, int]:
     """Bring in the answers of another store; return how many it has, and how many were new.
 
     Raises UserError where batches are still under way there: whoever merged now would pay for them
@@ -271,7 +271,7 @@ def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
             f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp."
         )
     if version > 1:  # the first had no ledger
-        count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
+        count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN_STATES_SQL}"
         (n_open,) = db.execute(count).fetchone()
         if n_open:
             raise UserError(
@@ -281,13 +281,13 @@ def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def n_open(db: Database) -> int:
+def count_open_batches(db: Database) -> int:
     """Return how many batches are under way."""
-    count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
+    count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN_STATES_SQL}"
     return int(db.execute(count).fetchone()[0])
 
 
-def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
+def purge_answers(store: Store, chosen: AnswerFilter) -> tuple[int, Path]:
     """Take answers out of the store, into a file beside it that can be brought in again; return how
     many, and the file.
 

@@ -52,7 +52,7 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class Spending:
     """What was paid, or may have been, within a scope that has a cap.
 
     scope    month, sweep or folder, and which
@@ -73,12 +73,12 @@ class Spent:
 class OverCapError(Exception):
     """A cap has no room for the next call, which may cost `dollars`."""
 
-    def __init__(self, spent: Spent, dollars: float) -> None:
+    def __init__(self, spent: Spending, dollars: float) -> None:
         super().__init__(f"{spent.setting} has no room for ${dollars:.4f}")
         self.spent, self.dollars = spent, dollars
 
 
-def spent(db: Database, account: Account) -> list[Spent]:
+def list_spending(db: Database, account: Account) -> list[Spending]:
     """Return what was paid within each scope of an account that has a cap, the least room first."""
     scopes = [
         _read_spending(db, scope, setting, cap)
@@ -88,9 +88,9 @@ def spent(db: Database, account: Account) -> list[Spent]:
     return sorted(scopes, key=lambda scope: scope.room)
 
 
-def spent_before(
+def list_earlier_spending(
     db: Database, account: Account, kind: str
-) -> list[tuple[Spent, str | None]]:
+) -> list[tuple[Spending, str | None]]:
     """Return what each sweep or run folder has paid, whoever asks, with the command of a folder; empty where there is no
     such cap."""
     cap = {"sweep": account.caps.sweep_usd, "folder": account.caps.folder_usd}[kind]
@@ -108,12 +108,12 @@ def spent_before(
     ]
 
 
-def _read_spending(db: Database, scope: str, setting: str, cap: float) -> Spent:
+def _read_spending(db: Database, scope: str, setting: str, cap: float) -> Spending:
     """Return what was paid within a scope."""
     held_query = (
         f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
     )
-    return Spent(
+    return Spending(
         scope=scope,
         setting=setting,
         cap=cap,
@@ -122,7 +122,7 @@ def _read_spending(db: Database, scope: str, setting: str, cap: float) -> Spent:
     )
 
 
-def charge(db: Database, account: Account, name: str, dollars: float) -> None:
+def reserve_charge(db: Database, account: Account, name: str, dollars: float) -> None:
     """Charge the most that a call may cost, before it leaves.
 
     name  by which the charge is settled
@@ -130,7 +130,7 @@ def charge(db: Database, account: Account, name: str, dollars: float) -> None:
     """
     if not dollars:
         return
-    for spending in spent(db, account):
+    for spending in list_spending(db, account):
         if not dollars <= spending.room + 1e-9:
             raise OverCapError(spending, dollars)
     scopes = [*account.scopes()]
@@ -147,7 +147,7 @@ def charge(db: Database, account: Account, name: str, dollars: float) -> None:
         )
 
 
-def command_of(db: Database, name: str) -> str | None:
+def find_command(db: Database, name: str) -> str | None:
     """Return the command of the run that a call under way is charged to; None where that is not known."""
     scopes, _ = _find_charge(db, name) or ((), 0.0)
     return _find_command(db, scopes)
@@ -163,10 +163,10 @@ def _find_command(db: Database, scopes: Sequence[str]) -> str | None:
     return None
 
 
-def recharge(db: Database, account: Account, name: str, dollars: float) -> None:
+def charge_past_caps(db: Database, account: Account, name: str, dollars: float) -> None:
     """Charge, past any cap, a call that is under way and was taken for one that had never arrived."""
     if _find_charge(db, name) is None:
-        charge(db, replace(account, caps=Caps()), name, dollars)
+        reserve_charge(db, replace(account, caps=Caps()), name, dollars)
 
 
 def pay(db: Database, name: str, dollars: float) -> None:

@@ -26,31 +26,35 @@ from typing import Any, Self, TypeVar
 
 from elo_exp import interrupts
 from elo_exp.files import utc_now
-from elo_exp.masking import masked
-from elo_exp.progress import note
+from elo_exp.masking import mask_text
+from elo_exp.progress import show_note
 from elo_exp.records import Record
 from elo_exp.store import caps
-from elo_exp.store.database import Database, DatabaseError, storable
-from elo_exp.store.processes import is_alive, slurm_job, this_process
+from elo_exp.store.database import Database, DatabaseError, escape_unstorable
+from elo_exp.store.processes import find_slurm_job, identify_this_process, is_alive
 from elo_exp.store.store import Store
 from elo_exp.store.unsaved import Charge
 
 logger = logging.getLogger(__name__)
 
-BEAT_SECONDS = 20.0
-PAUSE_SECONDS = 1.0  # between two looks at what another process is making
-LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat is dead
+HEARTBEAT_INTERVAL_SECONDS = 20.0
+CLAIM_POLL_SECONDS = 1.0  # between two looks at what another process is making
+MAX_HEARTBEAT_AGE_SECONDS = (
+    300.0  # after which a process elsewhere without a new heartbeat is dead
+)
 # between two looks at the connection that shows that a process lives
-HOLD_SECONDS = 5.0
-GRACE_SECONDS = 30.0  # after which a process without such a connection is dead
+LOCK_CHECK_SECONDS = 5.0
+MAX_LOCK_FREE_SECONDS = 30.0  # after which a process without such a connection is dead
 # Between two looks at a server. After more, nobody knows whether it was there for others meanwhile.
 _MAX_GAP_SECONDS = 10.0
-OPEN = "('intended', 'submitted')"  # states of a batch whose results are still to come
-PENDING = (
-    "SELECT key FROM queries JOIN batches USING (nonce) "
-    f"WHERE state IN {OPEN} AND outcome IS NULL"
+OPEN_STATES_SQL = (
+    "('intended', 'submitted')"  # states of a batch whose results are still to come
 )
-_IS_PENDING = f"EXISTS ({PENDING} AND queries.key = claims.key)"
+PENDING_KEYS_SQL = (
+    "SELECT key FROM queries JOIN batches USING (nonce) "
+    f"WHERE state IN {OPEN_STATES_SQL} AND outcome IS NULL"
+)
+_IS_PENDING = f"EXISTS ({PENDING_KEYS_SQL} AND queries.key = claims.key)"
 _IS_OWNER_ALIVE = "owner IN (SELECT key FROM living)"
 
 
@@ -64,8 +68,8 @@ class Claims:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.owner = secrets.token_hex(8)
-        self._owner_row = (self.owner, *this_process())
-        self._job = slurm_job()
+        self._owner_row = (self.owner, *identify_this_process())
+        self._job = find_slurm_job()
         # By owner: the last heartbeat (None: a free lock), and when it was seen first and last, by our clock
         self._seen_heartbeats: dict[str, tuple[float | None, float, float]] = {}
         self._stop = threading.Event()
@@ -123,7 +127,7 @@ class Claims:
         db.fill("living", self._find_living_owners(db))
         db.fill("wanted", keys)
         adopted = db.execute(
-            f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_IS_OWNER_ALIVE} AND "
+            f"UPDATE batches SET owner = ? WHERE state IN {OPEN_STATES_SQL} AND NOT {_IS_OWNER_ALIVE} AND "
             "((state = 'intended' AND endpoint = ?) OR "
             "nonce IN (SELECT nonce FROM queries JOIN wanted USING (key)))",
             (self.owner, endpoint),
@@ -167,7 +171,7 @@ class Claims:
                 (dollars, utc_now(), key, self.owner),
             )
             if inserted.rowcount:
-                caps.charge(
+                caps.reserve_charge(
                     db, self.store.account, _charge_name(self.owner, key), dollars
                 )
             return inserted.rowcount == 1
@@ -194,7 +198,7 @@ class Claims:
         lost  why, if the server may have accepted it; then it stays counted
         """
         its = "key = ? AND owner = ? AND why IS NULL"
-        why = None if lost is None else storable(masked(lost))
+        why = None if lost is None else escape_unstorable(mask_text(lost))
 
         def end(db: Database) -> None:
             db.execute(f"UPDATE losses SET why = ? WHERE {its}", (why, key, self.owner))
@@ -212,7 +216,7 @@ class Claims:
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
                 "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
                 "SELECT key, owner FROM wanted JOIN queries USING (key) "
-                f"JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL) AS held "
+                f"JOIN batches USING (nonce) WHERE state IN {OPEN_STATES_SQL} AND outcome IS NULL) AS held "
                 "JOIN owners USING (owner) WHERE owner != ? GROUP BY owners.owner",
                 (self.owner,),
             ).fetchall()
@@ -260,7 +264,9 @@ class Claims:
         has_gap = held_locks is not None and now - last_look > _MAX_GAP_SECONDS
         since = now if sign != last_sign or has_gap else since
         self._seen_heartbeats[owner] = (sign, since, now)
-        return now - since >= (GRACE_SECONDS if is_free else LEASE_SECONDS)
+        return now - since >= (
+            MAX_LOCK_FREE_SECONDS if is_free else MAX_HEARTBEAT_AGE_SECONDS
+        )
 
     def _write_heartbeat(self, db: Database) -> None:
         """Write the heartbeat, and the row if it has gone: a process that slept was taken for dead, and goes on."""
@@ -279,12 +285,16 @@ class Claims:
         db: Database | None = None
         is_warned = False  # once until a beat is written again
         has_locks = self.store.has_locks
-        pause = min(HOLD_SECONDS, BEAT_SECONDS) if has_locks else BEAT_SECONDS
-        n, n_a_beat = 0, round(BEAT_SECONDS / pause)
+        pause = (
+            min(LOCK_CHECK_SECONDS, HEARTBEAT_INTERVAL_SECONDS)
+            if has_locks
+            else HEARTBEAT_INTERVAL_SECONDS
+        )
+        n, n_a_beat = 0, round(HEARTBEAT_INTERVAL_SECONDS / pause)
         while not self._stop.wait(pause if n or not has_locks else 0.0):
             n += 1
             try:
-                db = db or self.store.beside(busy_seconds=BEAT_SECONDS)
+                db = db or self.store.beside(busy_seconds=HEARTBEAT_INTERVAL_SECONDS)
                 if has_locks:
                     db.hold(self.owner)
                 if n % n_a_beat == 0:
@@ -307,7 +317,7 @@ def _charge_name(owner: str, key: str) -> str:
     return f"{owner} {key}"
 
 
-def share(
+def make_once(
     wanted: Mapping[str, Wanted],
     store: Store,
     *,
@@ -347,9 +357,11 @@ def share(
                 yield answer
             if waiting:
                 holders = claims.holders(list(waiting))
-                note(f"waiting for {len(waiting)} {noun} that others make: {holders}")
-                interrupts.pause(PAUSE_SECONDS)
-                interrupts.check_outside()
+                show_note(
+                    f"waiting for {len(waiting)} {noun} that others make: {holders}"
+                )
+                interrupts.pause(CLAIM_POLL_SECONDS)
+                interrupts.check_unless_finishing()
 
 
 def get_or_create(
@@ -372,6 +384,6 @@ def get_or_create(
             yield answer
         failed.update(unanswered)
 
-    return share(
+    return make_once(
         wanted, store, record=record, key=key, make=create, failed=failed, noun=noun
     )

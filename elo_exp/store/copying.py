@@ -5,7 +5,7 @@ from itertools import islice, zip_longest
 from typing import Any
 
 from elo_exp.records import UserError
-from elo_exp.store.admin import n_open
+from elo_exp.store.admin import count_open_batches
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
 from elo_exp.store.store import Store, count_answers
@@ -30,7 +30,7 @@ _COPIED_TABLES: Mapping[str, tuple[str, str]] = {
 _ROWS_PER_INSERT = 5000
 
 
-def copy(source: Store, target: Store) -> dict[str, int]:
+def copy_store(source: Store, target: Store) -> dict[str, int]:
     """Copy all that a store holds, in one transaction; return how many rows each table has.
 
     Raises UserError, and copies nothing, where the other store holds something, and where somebody is at work in this one
@@ -56,7 +56,7 @@ def _check_idle(store: Store) -> None:
         raise UserError(
             f"store.action=copy: {processes} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
         )
-    if n := store.look(n_open):
+    if n := store.look(count_open_batches):
         raise UserError(
             f"store.action=copy: {n} batches of {store.name} are still under way. Collect them first: experiment=store "
             "store.action=wait"

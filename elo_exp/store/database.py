@@ -48,13 +48,13 @@ CREATE TABLE IF NOT EXISTS commands (folder TEXT PRIMARY KEY, command TEXT NOT N
 CREATE TABLE IF NOT EXISTS accounts (nonce TEXT PRIMARY KEY, account TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL, n_answers INTEGER NOT NULL);
 """
-BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
+MAX_LOCK_WAIT_SECONDS = 60.0  # how long to wait for another process's transaction
 
 AnswerRow = tuple[str, str, str, str]  # key, kind, value, created_at
 T = TypeVar("T")
 
 
-def identity_row() -> str:
+def insert_identity_sql() -> str:
     """Return the statement that gives a store its identity if it has none: a random id, and how many answers were ever
     put into it."""
     return (
@@ -88,7 +88,7 @@ def check_url(url: str) -> None:
         )
 
 
-def storable(text: str) -> str:
+def escape_unstorable(text: str) -> str:
     """Return a text as every engine can hold it, such as what a server has said: lone surrogates and zero bytes are
     written as escapes."""
     return text.replace("\0", r"\x00").encode(errors="backslashreplace").decode()

@@ -18,15 +18,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from elo_exp.masking import masked
+from elo_exp.masking import mask_text
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store import caps
-from elo_exp.store.claims import OPEN, PENDING
-from elo_exp.store.database import Database, storable
+from elo_exp.store.claims import OPEN_STATES_SQL, PENDING_KEYS_SQL
+from elo_exp.store.database import Database, escape_unstorable
 from elo_exp.store.store import Store
 
-CANCELLED = "cancelled by the user"
-CONFIRMED = "confirmed by the user"  # in place of an account: it is that of any key
+CANCELLED_NOTE = "cancelled by the user"
+CONFIRMED_ACCOUNT = (
+    "confirmed by the user"  # in place of an account: it is that of any key
+)
 
 R = TypeVar("R", bound=Record)
 
@@ -119,7 +121,9 @@ class Ledger:
                 return None
             size = free_sizes[-1]
             chosen = dict(islice(names.items(), size))
-            claimed_query = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
+            claimed_query = (
+                f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING_KEYS_SQL}"
+            )
             claimed = {
                 key for (key,) in db.execute(claimed_query, (self._owner,)).fetchall()
             }
@@ -143,7 +147,7 @@ class Ledger:
                 created_at=now,
             )
             db.execute(_INSERT_BATCH, [*dataclasses.asdict(batch).values()])
-            caps.charge(db, self.store.account, nonce, batch.reserve)
+            caps.reserve_charge(db, self.store.account, nonce, batch.reserve)
             _insert_queries(db, nonce, chosen)
             if account is not None:
                 row = (nonce, account)
@@ -178,7 +182,7 @@ class Ledger:
             reserve=cost,
             ttl=None,
             high_water=None,
-            batch_id=storable(batch_id),
+            batch_id=escape_unstorable(batch_id),
             created_at=now,
         )
 
@@ -195,7 +199,7 @@ class Ledger:
                 f"{_INSERT_BATCH} ON CONFLICT DO NOTHING", values
             ).rowcount:
                 return None
-            caps.recharge(db, self.store.account, nonce, cost)
+            caps.charge_past_caps(db, self.store.account, nonce, cost)
             _insert_queries(db, nonce, names)
             return batch
 
@@ -214,7 +218,7 @@ class Ledger:
             lambda db: db.execute(
                 "INSERT INTO accounts VALUES (?, ?) "
                 "ON CONFLICT (nonce) DO UPDATE SET account = excluded.account",
-                (batch.nonce, CONFIRMED),
+                (batch.nonce, CONFIRMED_ACCOUNT),
             )
         )
 
@@ -227,7 +231,9 @@ class Ledger:
             if _update_batch(
                 db, batch, not_known_sql, state="submitted", batch_id=batch_id
             ):
-                caps.recharge(db, self.store.account, batch.nonce, batch.reserve)
+                caps.charge_past_caps(
+                    db, self.store.account, batch.nonce, batch.reserve
+                )
 
         self.store.write(mark_submitted, is_paid=True)
 
@@ -247,7 +253,7 @@ class Ledger:
 
     def give_up(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
-        open_sql = f"state IN {OPEN}"
+        open_sql = f"state IN {OPEN_STATES_SQL}"
         self.store.write(
             lambda db: _update_batch(db, batch, open_sql, state="abandoned", note=why)
         )
@@ -257,7 +263,7 @@ class Ledger:
 
         def mark_refused(db: Database) -> None:
             if _update_batch(
-                db, batch, f"state IN {OPEN}", state="abandoned", note=why
+                db, batch, f"state IN {OPEN_STATES_SQL}", state="abandoned", note=why
             ):
                 caps.settle(db, batch.nonce, 0.0)
 
@@ -265,7 +271,9 @@ class Ledger:
 
     def note(self, batch: Batch, note: str) -> None:
         self.store.write(
-            lambda db: _update_batch(db, batch, f"state IN {OPEN}", note=note)
+            lambda db: _update_batch(
+                db, batch, f"state IN {OPEN_STATES_SQL}", note=note
+            )
         )
 
     def record(
@@ -298,14 +306,15 @@ class Ledger:
             rows = db.execute(open_keys_query, (batch.nonce,)).fetchall()
             new = {key for (key,) in rows}
             outcome_rows = [
-                (storable(masked(outcomes[key])), batch.nonce, key) for key in new
+                (escape_unstorable(mask_text(outcomes[key])), batch.nonce, key)
+                for key in new
             ]
             db.executemany(set_outcome, outcome_rows)
             stored = self.store.put(db, answers)
             caps.pay(db, batch.nonce, sum(cost.get(key, 0.0) for key in new))
             settled = db.execute(
                 "UPDATE batches SET state = 'settled', settled_at = ? "
-                f"WHERE nonce = ? AND state IN {OPEN} AND NOT EXISTS "
+                f"WHERE nonce = ? AND state IN {OPEN_STATES_SQL} AND NOT EXISTS "
                 "(SELECT 1 FROM queries WHERE nonce = batches.nonce AND outcome IS NULL)",
                 (now, batch.nonce),
             )
@@ -347,7 +356,9 @@ class Ledger:
         """The keys in batches, of whichever process, whose results are still to come; of one
         endpoint, or all."""
         condition, values = (" AND endpoint = ?", [endpoint]) if endpoint else ("", [])
-        return {key for (key,) in self.store.read(f"{PENDING}{condition}", values)}
+        return {
+            key for (key,) in self.store.read(f"{PENDING_KEYS_SQL}{condition}", values)
+        }
 
     def command(self, batch: Batch) -> str | None:
         """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
@@ -389,16 +400,16 @@ def _update_batch(
 ) -> bool:
     """Update columns of a batch if a condition in SQL holds; `condition_values` are its parameters."""
     if "note" in values:  # what a server has said
-        values["note"] = masked(values["note"])
+        values["note"] = mask_text(values["note"])
     new = ", ".join(f"{name} = ?" for name in values)
     result = db.execute(
         f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",
-        [*map(storable, values.values()), batch.nonce, *condition_values],
+        [*map(escape_unstorable, values.values()), batch.nonce, *condition_values],
     )
     return result.rowcount == 1
 
 
-def unresolved(batches: Iterable[Batch]) -> str:
+def describe_unresolved(batches: Iterable[Batch]) -> str:
     """Which of these may or may not have arrived, and what to do about them; empty where it is
     known of all."""
     doubtful = [

@@ -30,12 +30,12 @@ from psycopg.conninfo import conninfo_to_dict
 from elo_exp.records import UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
-    BUSY_SECONDS,
+    MAX_LOCK_WAIT_SECONDS,
     SCHEMA_VERSION,
     TABLES,
     AnswerRow,
     DatabaseError,
-    identity_row,
+    insert_identity_sql,
 )
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Postgres:
         url: str,
         *,
         wait_minutes: float,
-        busy_seconds: float = BUSY_SECONDS,
+        busy_seconds: float = MAX_LOCK_WAIT_SECONDS,
         keeps_log: bool = True,
     ) -> None:
         self._url, self._wait_minutes, self._busy_seconds = (
@@ -162,14 +162,14 @@ class Postgres:
         if not self._is_ours():
             self._begin()
             if not self._is_ours():  # another process may have been first
-                self._run(f"{_TABLES}; {identity_row()}")
+                self._run(f"{_TABLES}; {insert_identity_sql()}")
             self._run("COMMIT")
         if self._read_version() < SCHEMA_VERSION:
             self._begin()
             # Another process may have been first
             if self._read_version() < SCHEMA_VERSION:
                 # those that an older version does not have
-                self._run(f"{_STORE_TABLES}; {identity_row()}")
+                self._run(f"{_STORE_TABLES}; {insert_identity_sql()}")
                 self._run(f"UPDATE {_MARKER_TABLE} SET version = {SCHEMA_VERSION}")
             self._run("COMMIT")
 

@@ -17,11 +17,11 @@ _HIDDEN_START = "hidden"
 Process = tuple[str, str, int, str]  # host, boot, process id, start
 
 
-def this_process() -> Process:
+def identify_this_process() -> Process:
     return socket.gethostname(), _read_boot_id(), os.getpid(), _read_start(os.getpid())
 
 
-def slurm_job() -> tuple[str, int] | None:
+def find_slurm_job() -> tuple[str, int] | None:
     """The job of Slurm that this process is of, and how often it has begun anew; None outside of one.
 
     A task of an array has a job id of its own, and keeps it when it is requeued, on whichever node.
@@ -41,16 +41,16 @@ def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
     return None if current_start == _HIDDEN_START else current_start == start
 
 
-def export_lifeline() -> None:
+def set_lifeline() -> None:
     """Make this process the one whose death stops the spending of all that it starts from now
     on."""
-    os.environ[_SWEEP_PROCESS_VARIABLE] = json.dumps(this_process())
+    os.environ[_SWEEP_PROCESS_VARIABLE] = json.dumps(identify_this_process())
 
 
 def is_job_of_sweep() -> bool:
     """Whether another process has started this one for a job of its sweep."""
     sweep = os.environ.get(_SWEEP_PROCESS_VARIABLE)
-    return sweep is not None and tuple(json.loads(sweep)) != this_process()
+    return sweep is not None and tuple(json.loads(sweep)) != identify_this_process()
 
 
 def check_lifeline() -> None:

@@ -15,12 +15,12 @@ from typing import Any, Self, TypeVar
 from elo_exp.records import UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
-    BUSY_SECONDS,
+    MAX_LOCK_WAIT_SECONDS,
     SCHEMA_VERSION,
     TABLES,
     AnswerRow,
     DatabaseError,
-    identity_row,
+    insert_identity_sql,
 )
 
 # For another program's transaction
@@ -45,7 +45,9 @@ class Sqlite:
     )
     has_locks = False
 
-    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self, path: Path, *, busy_seconds: float = MAX_LOCK_WAIT_SECONDS
+    ) -> None:
         self._path, self._busy_seconds = path, busy_seconds
         with _translate_errors(self._path):
             self._db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
@@ -333,6 +335,6 @@ def _upgrade(db: sqlite3.Connection) -> None:
 def _make_tables(db: sqlite3.Connection) -> None:
     for statement in filter(None, map(str.strip, TABLES.split(";"))):
         db.execute(statement)
-    db.execute(identity_row())
+    db.execute(insert_identity_sql())
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

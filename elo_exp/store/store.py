@@ -27,16 +27,16 @@ from elo_exp.records import (
     Record,
     Response,
     UserError,
-    fingerprint,
+    make_fingerprint,
     storable_json,
 )
 from elo_exp.store.caps import (
     Account,
-    Spent,
-    command_of,
+    Spending,
+    find_command,
+    list_earlier_spending,
+    list_spending,
     settle,
-    spent,
-    spent_before,
 )
 from elo_exp.store.database import AnswerRow, Database, DatabaseError
 from elo_exp.store.field_types import check_types
@@ -59,7 +59,7 @@ R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownPair:
+class PairResult:
     """The result of two entrants that a run shows: the keys of its verdicts, and who is significantly ahead."""
 
     verdicts: Sequence[str]
@@ -67,7 +67,7 @@ class ShownPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierLooks:
+class EarlierInterimAnalyses:
     """Results of a pair that were shown before verdicts were added to it.
 
     first_leader  who was significantly ahead at the first look: a lead that was claimed then needs no new test
@@ -78,7 +78,7 @@ class EarlierLooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownResult:
+class StoredResult:
     """A result that a run shows, of a subject such as a gate's dimension.
 
     name      that tells it from other results of the subject
@@ -193,7 +193,7 @@ class Store:
     def account_hash(self, key: str, organization: str | None) -> str:
         """Return what tells an account at an API from others, and shows nobody its key."""
         parts = [key, *([organization] if organization else [])]
-        return "/".join(fingerprint([self.identity, part])[:16] for part in parts)
+        return "/".join(make_fingerprint([self.identity, part])[:16] for part in parts)
 
     def save(
         self,
@@ -282,7 +282,7 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def least_room(self) -> Spent | None:
+    def least_room(self) -> Spending | None:
         """Return the cap with the least room; None where there is no cap."""
         return next(iter(self.spent()), None)
 
@@ -290,21 +290,21 @@ class Store:
         """Return how large it is."""
         return self.look(lambda db: db.n_bytes())
 
-    def spent(self) -> list[Spent]:
+    def spent(self) -> list[Spending]:
         """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
-        return self.look(lambda db: spent(db, self.account))
+        return self.look(lambda db: list_spending(db, self.account))
 
-    def spent_before(self, kind: str) -> list[tuple[Spent, str | None]]:
+    def spent_before(self, kind: str) -> list[tuple[Spending, str | None]]:
         """Return what was paid by each sweep, or in each run folder, with its command where that is known; empty where the
         account has no such cap.
 
         kind  sweep or folder
         """
-        return self.look(lambda db: spent_before(db, self.account, kind))
+        return self.look(lambda db: list_earlier_spending(db, self.account, kind))
 
     def command_of(self, name: str) -> str | None:
         """Return the command of the run that a call under way is charged to; None where that is not known."""
-        return self.look(lambda db: command_of(db, name))
+        return self.look(lambda db: find_command(db, name))
 
     def look(self, body: Callable[[Database], T]) -> T:
         """Run a body that only reads, and return what it returns. It may run twice."""
@@ -390,7 +390,7 @@ class Store:
 
         return self.write(register)
 
-    def look_at(self, results: Sequence[ShownPair]) -> list[EarlierLooks]:
+    def look_at(self, results: Sequence[PairResult]) -> list[EarlierInterimAnalyses]:
         """Store that the results of pairs are shown; return the looks that came before verdicts were added to them.
 
         A look is a result that was shown before. One with the same verdicts, or with more, is none: nothing was
@@ -398,7 +398,7 @@ class Store:
         """
         shown_at = time.time()
 
-        def register(db: Database) -> list[EarlierLooks]:
+        def register(db: Database) -> list[EarlierInterimAnalyses]:
             rows = db.execute(  # the key of a subject's result has a space
                 "SELECT verdicts, leader, shown_at, key FROM looks "
                 "WHERE key NOT LIKE '% %' ORDER BY shown_at"
@@ -413,7 +413,7 @@ class Store:
                 verdict_ids = frozenset(
                     name[:_LOOK_KEY_CHARACTERS] for name in result.verdicts
                 )
-                key = fingerprint([*sorted(verdict_ids)])
+                key = make_fingerprint([*sorted(verdict_ids)])
                 until = times.get(key, shown_at)
                 earlier_leaders, seen_verdicts = [], frozenset[str]()
                 for earlier_verdicts, leader, at, _ in earlier:
@@ -426,7 +426,7 @@ class Store:
                         earlier_leaders.append(leader)
                 first_leader = earlier_leaders[0] if earlier_leaders else None
                 looks.append(
-                    EarlierLooks(
+                    EarlierInterimAnalyses(
                         n_looks=len(earlier_leaders), first_leader=first_leader
                     )
                 )
@@ -441,22 +441,22 @@ class Store:
 
         return self.write(register) if results else []
 
-    def shown_before(self, subject: str, name: str) -> list[ShownResult]:
+    def shown_before(self, subject: str, name: str) -> list[StoredResult]:
         """Return the results of a subject that were shown before the one of this name was, the oldest first."""
         rows = self.read(
             "SELECT key, verdicts, leader FROM looks WHERE key LIKE ? ORDER BY shown_at, key",
-            [f"{fingerprint([subject])} %"],
+            [f"{make_fingerprint([subject])} %"],
         )
         names = [key.partition(" ")[2] for key, _, _ in rows]
         until = names.index(name) if name in names else len(names)
         return [
-            ShownResult(name=earlier_name, evidence=json.loads(text), claim=claim)
+            StoredResult(name=earlier_name, evidence=json.loads(text), claim=claim)
             for earlier_name, (_, text, claim) in zip(names[:until], rows, strict=False)
         ]
 
-    def show(self, subject: str, result: ShownResult) -> None:
+    def show(self, subject: str, result: StoredResult) -> None:
         """Store that a result of a subject is shown. One that was shown before stays as it was."""
-        key = f"{fingerprint([subject])} {result.name}"
+        key = f"{make_fingerprint([subject])} {result.name}"
         row = (key, json.dumps(result.evidence), result.claim, time.time())
         add = "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
         self.write(lambda db: db.execute(add, row))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import Record, UserError, fingerprint, storable_json
+from elo_exp.records import Record, UserError, make_fingerprint, storable_json
 
 _COLUMNS = ("key", "kind", "value", "created_at")
 
@@ -44,7 +44,7 @@ class UnsavedAnswers:
 
     def __init__(self, location: Path | str, folder: Path) -> None:
         name = str(location.resolve()) if isinstance(location, Path) else location
-        self._folder, self._name = folder, f"unsaved_{fingerprint(name)[:12]}"
+        self._folder, self._name = folder, f"unsaved_{make_fingerprint(name)[:12]}"
 
     def write(self, answers: Mapping[str, Record], charge: Charge | None) -> Path:
         """Write answers, by key. Raises OSError if there is no room anywhere."""

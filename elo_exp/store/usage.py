@@ -7,7 +7,7 @@ from typing import Any
 
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response
 
-TOKEN_CLASSES = (
+TOKEN_FIELDS = (
     "input_tokens",
     "cache_write_5m_tokens",
     "cache_write_1h_tokens",
@@ -73,7 +73,7 @@ class Usage:
                 self.dollars_at_most += dollars
         elif isinstance(answer, JudgeReply):
             self.judge_calls += 1
-            for name in TOKEN_CLASSES:
+            for name in TOKEN_FIELDS:
                 setattr(self, name, getattr(self, name) + answer.usage.get(name, 0))
             self.pay(answer.dollars)
             if answer.dollars and answer.dimension:
@@ -121,14 +121,14 @@ class Usage:
 
 
 # The fields of a usage that count dollars
-DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")
+DOLLAR_FIELDS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")
 
 
 def _add(total: dict[str, Any], name: str, value: float) -> None:
     total[name] = total.get(name, 0) + value
 
 
-def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+def sum_usages(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     """Add up usages as manifest.json has them; None is that of a run that left none."""
     total: dict[str, Any] = {}
     for usage in usages:
@@ -142,7 +142,7 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
     return total
 
 
-def paid(usage: Mapping[str, Any]) -> float:
+def total_dollars(usage: Mapping[str, Any]) -> float:
     """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
     return float(
         usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values())

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.masking import Mask, current_mask, masked
+from elo_exp.masking import Mask, current_mask, mask_text
 from elo_exp.records import Plot, Rows, UserError
 
 logger = logging.getLogger(__name__)
 
 # Of what runs log, the tables that hold prompts, answers and reasons; of one of several judges by_NAME/verdicts
-TEXTS = frozenset({"verdicts"})
-WITH_TEXTS = "with texts; tracker.texts=false keeps them here"
+TEXT_METRICS = frozenset({"verdicts"})
+WITH_TEXTS_NOTE = "with texts; tracker.texts=false keeps them here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +146,15 @@ class Project(Protocol):
         """Whether a key is at hand, and nobody wishes to stay offline."""
 
 
-def leaving(tracker: Tracker) -> str | None:
+def describe_uploaded_texts(tracker: Tracker) -> str | None:
     """Say which texts would leave this machine; None where nothing would leave it."""
     if not (isinstance(tracker, Project) and tracker.is_online):
         return None
     with_texts = getattr(tracker, "texts", True)
-    return WITH_TEXTS if with_texts else "without prompts, answers and reasons"
+    return WITH_TEXTS_NOTE if with_texts else "without prompts, answers and reasons"
 
 
-class Untracked:
+class NullRun:
     """The run of a job that nothing is logged of."""
 
     where = None
@@ -175,7 +175,7 @@ class Untracked:
         pass
 
 
-class Guarded:
+class GuardedRun:
     """The run of a job, which goes on whatever becomes of its tracker, and tells it no secret.
 
     The first exception is a warning, and ends what is logged. With `texts` false, none is handed on.
@@ -185,7 +185,7 @@ class Guarded:
         self.notes = ""  # what it concluded
         self._name = type(tracker).__name__
         self._with_texts = bool(getattr(tracker, "texts", True))
-        self._run: TrackedRun = Untracked()
+        self._run: TrackedRun = NullRun()
         with self._survive_errors(UserError):
             self._run = tracker.open(_mask_info(info))
 
@@ -196,7 +196,7 @@ class Guarded:
         except reraised:
             raise
         except Exception as error:
-            lines = masked(str(error)).splitlines() or [""]
+            lines = mask_text(str(error)).splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0]}".rstrip(": ")
             logger.warning(
                 "warning: %s fails (%s): from here on, nothing is logged to it. The run goes on.",
@@ -204,7 +204,7 @@ class Guarded:
                 reason,
             )
             logger.debug("what failed", exc_info=error)
-            self._run = Untracked()
+            self._run = NullRun()
 
     @property
     def where(self) -> str | None:
@@ -219,7 +219,9 @@ class Guarded:
     ) -> None:
         if not self._with_texts:
             metrics = {
-                k: v for k, v in metrics.items() if k.rpartition("/")[2] not in TEXTS
+                k: v
+                for k, v in metrics.items()
+                if k.rpartition("/")[2] not in TEXT_METRICS
             }
         mask = current_mask()
         values = {mask.text(name): _mask_value(mask, v) for name, v in metrics.items()}
@@ -235,7 +237,7 @@ class Guarded:
 
     def close(self, exit_code: int) -> None:
         with self._survive_errors():
-            self._run.close(exit_code, masked(self.notes))
+            self._run.close(exit_code, mask_text(self.notes))
 
 
 def _mask_info(info: RunInfo) -> RunInfo:
@@ -262,7 +264,7 @@ def _mask_value(mask: Mask, value: Value) -> Value:
     return masked_value
 
 
-def set_aside(run_dir: Path, path: Path) -> None:
+def archive_earlier_attempt(run_dir: Path, path: Path) -> None:
     """Move what an earlier attempt has logged to `earlier/` of the run folder: this one logs all of itself again."""
     target = run_dir / "earlier" / path.relative_to(run_dir)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -274,12 +276,12 @@ def set_aside(run_dir: Path, path: Path) -> None:
 
 
 @contextmanager
-def tracking(tracker: Tracker, info: RunInfo) -> Iterator[Guarded]:
+def track_run(tracker: Tracker, info: RunInfo) -> Iterator[GuardedRun]:
     """Open a run and close it; an exception marks it as failed.
 
     Raises UserError where the tracker cannot be used with its settings.
     """
-    run = Guarded(tracker, info)
+    run = GuardedRun(tracker, info)
     exit_code = 1
     try:
         yield run
@@ -288,7 +290,7 @@ def tracking(tracker: Tracker, info: RunInfo) -> Iterator[Guarded]:
         run.notes = "interrupted"
         raise
     except Exception as error:
-        run.notes = masked(" ".join(str(error).split()) or type(error).__name__)
+        run.notes = mask_text(" ".join(str(error).split()) or type(error).__name__)
         raise
     finally:
         run.close(exit_code)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
 
-from elo_exp.console import WITH_PASSWORD
-from elo_exp.masking import masked
+from elo_exp.console import URL_PASSWORD_PATTERN
+from elo_exp.masking import mask_text
 from elo_exp.records import Plot, UserError
 from elo_exp.trackers import Lines, TrackedRun, Value
 
@@ -40,7 +40,7 @@ class TrackerError(Exception):
     """Why a run is not tracked any more, in plain words."""
 
 
-class Apart:
+class SubprocessRun:
     """A run whose calls another process makes.
 
     open_run  opens it there; both it and what is logged are pickled
@@ -66,7 +66,10 @@ class Apart:
         threading.Thread(target=self._send, daemon=True).start()
         threading.Thread(target=self._receive, daemon=True).start()
         try:
-            words = [WITH_PASSWORD.sub(r"\1***@", masked(word)) for word in sys.argv]
+            words = [
+                URL_PASSWORD_PATTERN.sub(r"\1***@", mask_text(word))
+                for word in sys.argv
+            ]
             self._queue_call((words, sdk, open_run))  # an SDK may send them
             self._await_reply("loaded", _LOAD_TIMEOUT_S)
             self.where: str | None = self._await_reply("opened", self._limit)

@@ -10,7 +10,14 @@ from typing import Any
 
 from elo_exp.files import utc_now
 from elo_exp.records import Plot
-from elo_exp.trackers import Files, Histogram, Lines, RunInfo, Value, set_aside
+from elo_exp.trackers import (
+    Files,
+    Histogram,
+    Lines,
+    RunInfo,
+    Value,
+    archive_earlier_attempt,
+)
 
 
 @dataclass(kw_only=True)
@@ -29,7 +36,7 @@ class _LocalRun:
         path = info.run_dir / "tracker/log.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            set_aside(info.run_dir, path)
+            archive_earlier_attempt(info.run_dir, path)
         self._log = path.open("w", encoding="utf-8")
         self._write("run", {**asdict(info), "run_dir": str(info.run_dir)})
 

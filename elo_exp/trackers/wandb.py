@@ -20,14 +20,14 @@ from elo_exp.trackers import (
     Files,
     Histogram,
     Lines,
+    NullRun,
     RunInfo,
     TrackedRun,
-    Untracked,
     Value,
-    leaving,
-    set_aside,
+    archive_earlier_attempt,
+    describe_uploaded_texts,
 )
-from elo_exp.trackers.apart import Apart, TrackerError
+from elo_exp.trackers.apart import SubprocessRun, TrackerError
 from elo_exp.types import Positive
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class WandbTracker:
         Disabled, nothing is logged and wandb is not imported, which takes longer than a small run.
         """
         mode = self._choose_mode()
-        return Untracked() if mode == "disabled" else _FallbackRun(self, info, mode)
+        return NullRun() if mode == "disabled" else _FallbackRun(self, info, mode)
 
     def open_here(self, info: RunInfo, mode: Mode) -> TrackedRun:
         """Start a run in this process. Raises TrackerError where the server does not take it."""
@@ -190,8 +190,8 @@ class _FallbackRun:
         except TrackerError as error:
             self._go_offline(str(error), is_open=False)
 
-    def _open(self, mode: Mode) -> Apart:
-        return Apart(
+    def _open(self, mode: Mode) -> SubprocessRun:
+        return SubprocessRun(
             functools.partial(self._tracker.open_here, self._info, mode),
             sdk="wandb",
             # as long as the SDK has been told to wait, and some; files alone take what they take
@@ -208,7 +208,7 @@ class _FallbackRun:
         if self._info.id:
             folder = self._info.run_dir
             for piece in sorted(folder.glob(f"wandb/*run-*-{self._info.id}")):
-                set_aside(folder, piece)
+                archive_earlier_attempt(folder, piece)
 
     def _go_offline(self, reason: str, *, is_open: bool = True) -> None:
         explanation = _explain_lost_server(
@@ -224,7 +224,9 @@ class _FallbackRun:
 
     @property
     def where(self) -> str | None:
-        texts_sent = leaving(self._tracker) if self._calls is not None else None
+        texts_sent = (
+            describe_uploaded_texts(self._tracker) if self._calls is not None else None
+        )
         return f"{self._run.where} ({texts_sent})" if texts_sent else self._run.where
 
     def log(

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elo_exp.arrays import Array, Index
-from elo_exp.ratings.bootstrap import bootstrap
-from elo_exp.ratings.fit import POINTS, Fit
+from elo_exp.ratings.bootstrap import bootstrap_abilities
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit
 from elo_exp.ratings.games import Games
 from tests.benchmarks.races import Contestant, machine, show
 
@@ -90,7 +90,7 @@ class Workload:
             curvature = np.diag(weight.sum(axis=1)) - weight + 1 / m
             gradient = (wins - n_games * p).sum(axis=1).astype(np.float64)
             theta = theta + np.linalg.solve(curvature, gradient)
-        return centred(np.asarray(POINTS * theta, dtype=np.float64))
+        return centred(np.asarray(POINTS_PER_LOG_ODDS * theta, dtype=np.float64))
 
 
 def workload(n: int, m: int) -> Workload:
@@ -143,12 +143,12 @@ def fit(games: Games) -> Array:
     """With a sandwich."""
     found = Fit.of(games)
     assert np.isfinite(found.covariance).all()
-    return POINTS * found.theta
+    return POINTS_PER_LOG_ODDS * found.theta
 
 
 def bootstrapped(work: Workload) -> None:
     found = Fit.of(games_of_strings(*work.strings))
-    bootstrap({"d": found}, n_bootstraps=N_BOOTSTRAPS, seed=SEED)
+    bootstrap_abilities({"d": found}, n_bootstraps=N_BOOTSTRAPS, seed=SEED)
 
 
 # The peers
@@ -172,7 +172,7 @@ def evalica_fit(work: Workload) -> Array:
     import evalica
 
     scores = evalica.bradley_terry(*evalica_rows(work)).scores.sort_index()
-    return centred(POINTS * np.log(scores.to_numpy()))
+    return centred(POINTS_PER_LOG_ODDS * np.log(scores.to_numpy()))
 
 
 def fastchat_rows(work: Workload) -> tuple[npt.NDArray[Any], Array]:

@@ -30,11 +30,11 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.elo import replay
-from elo_exp.ratings.fit import POINTS
+from elo_exp.ratings.elo import play_orders
+from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.games import Games
-from elo_exp.ratings.games import games as games_of
-from elo_exp.ratings.tail import Tail, tail
+from elo_exp.ratings.games import make_games as games_of
+from elo_exp.ratings.tail import Tail, find_tail
 from elo_exp.records import Battle
 from tests.benchmarks.races import Contestant, machine, show
 
@@ -94,10 +94,10 @@ def plain_sweep(
 def elo_exp(dimensions: Sequence[Sides], n_perms: int) -> Array:
     """The stage as a run plays it, shuffles included."""
     log_odds = [
-        replay(columns(tuple(played)), ks=KS, n_perms=n_perms, seed=SEED)[0]
+        play_orders(columns(tuple(played)), ks=KS, n_perms=n_perms, seed=SEED)[0]
         for played in dimensions
     ]
-    return R0 + POINTS * np.stack(log_odds, axis=1)
+    return R0 + POINTS_PER_LOG_ODDS * np.stack(log_odds, axis=1)
 
 
 @functools.cache
@@ -187,11 +187,14 @@ def race_of_ends() -> None:
     """Whole orders beside the ends that decide, by K."""
     played = long_file()
     for k in (4.0, 16.0):
-        end = tail(played.wins(), [k])
+        end = find_tail(played.wins(), [k])
         rules: dict[str, Any] = {"ks": [k], "n_perms": N_LONG, "seed": SEED}
 
         def run(end: Tail | None, rules: dict[str, Any] = rules) -> Array:
-            return np.asarray(POINTS * replay(played, end=end, **rules)[0].mean(axis=0))
+            return np.asarray(
+                POINTS_PER_LOG_ODDS
+                * play_orders(played, end=end, **rules)[0].mean(axis=0)
+            )
 
         contestants = [
             Contestant(name="ends", run=functools.partial(run, end)),

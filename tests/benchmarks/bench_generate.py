@@ -33,7 +33,7 @@ Contestant = Callable[[Any, Sequence[Prompt]], Answers]
 
 def plain(of: Any, prompts: Sequence[Prompt]) -> Answers:
     """transformers' generate on the prompts in their order, padded on the left."""
-    lm, answers = models.load(of.weights), {}
+    lm, answers = models.load_weights(of.weights), {}
     for start in range(0, len(prompts), of.batch_size):
         some = prompts[start : start + of.batch_size]
         ids, mask = lm.padded([of.chat_ids(lm, p.sent(None)) for p in some])
@@ -61,12 +61,12 @@ def report(**settings: Any) -> None:
         name: shipped("entrant", "huggingface", **settings, batch_size=n)
         for name, n in (("one at a time", 1), (f"batches of {BATCH_SIZE}", BATCH_SIZE))
     }
-    lm = models.load(entrants["one at a time"].weights)
+    lm = models.load_weights(entrants["one at a time"].weights)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
     about = ", ".join(f"{name} {value}" for name, value in lm.environment.items())
     print(f"{about}; {n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts\n")
     runs: dict[str, Contestant] = {"generate": plain, "vanilla_hf": ours}
-    prompts = bank.load(BANK)[:N_PROMPTS]
+    prompts = bank.load_bank(BANK)[:N_PROMPTS]
     answers: dict[str, Answers] = {}
     seconds: dict[str, float] = {}
     for repeat in range(REPEATS + 1):

@@ -32,9 +32,9 @@ import torch
 from elo_exp import models, pipeline
 from elo_exp.files import write_json
 from elo_exp.judges.local import LABELS, Labels
-from elo_exp.models import first_line, races
-from elo_exp.models.generation import in_batches
-from elo_exp.models.multihead import Decoded
+from elo_exp.models import first_error_line, races
+from elo_exp.models.generation import run_in_batches
+from elo_exp.models.multihead import DecodedAnswer
 from elo_exp.records import Prompt, Response
 from tests.benchmarks import bench_poe
 from tests.benchmarks.random_models import RandomWeights
@@ -231,7 +231,7 @@ class Bench:
                     about |= {"figures": figures, "details": details()}
             except Exception as error:
                 traceback.print_exc()
-                about["reason"] = f"failed: {first_line(error)}"
+                about["reason"] = f"failed: {first_error_line(error)}"
                 self.failed = True
         self.add(what, how, at_once, **about)
 
@@ -239,32 +239,34 @@ class Bench:
 
     def product(self, hows: Sequence[str]) -> None:
         """Ways of decoding with nine heads, by number of prompts."""
-        lm = models.load(self.weights)
+        lm = models.load_weights(self.weights)
         heads = bench_poe.multi_head(lm)
 
-        def answers(how: str, some: Sequence[int], n_tokens: int) -> list[Decoded]:
+        def answers(
+            how: str, some: Sequence[int], n_tokens: int
+        ) -> list[DecodedAnswer]:
             return bench_poe.answers(lm, heads, how, some, n_tokens)
 
         @cache
-        def alone(how: str) -> list[Decoded]:
+        def alone(how: str) -> list[DecodedAnswer]:
             one_each = [answers(how, [i], self.long) for i in range(FEW)]
             return [decoded for (decoded,) in one_each]
 
         for how in hows:
             for n in self.sizes:
-                made: list[Decoded] = []
+                made: list[DecodedAnswer] = []
 
                 def work(
                     n_tokens: int,
                     how: str = how,
                     n: int = n,
-                    made: list[Decoded] = made,
+                    made: list[DecodedAnswer] = made,
                 ) -> float:
                     made[:] = answers(how, range(n), n_tokens)
                     return n * n_tokens
 
                 def details(
-                    how: str = how, made: list[Decoded] = made
+                    how: str = how, made: list[DecodedAnswer] = made
                 ) -> dict[str, Any]:
                     about = {}
                     if len(made) > 1:
@@ -313,7 +315,7 @@ class Bench:
         made: dict[str, Response] = {}
 
         def work() -> float:
-            models.load(of.weights)
+            models.load_weights(of.weights)
             made.update((r.prompt_id, r) for r in of.generate(prompts(n)))
             return sum(r.diagnostics["n_tokens_generated"] for r in made.values())
 
@@ -382,7 +384,7 @@ class Bench:
 
         def details() -> dict[str, Any]:
             any_gap = float("inf")
-            check = pipeline.generation_check(responses, totals, allowed=any_gap)
+            check = pipeline.compare_logprobs(responses, totals, allowed=any_gap)
             return {"nats a token from drawing": f"{check.mean_difference:.2g}"}
 
         if responses:
@@ -393,12 +395,12 @@ class Bench:
         for n in self.sizes[1::2]:
 
             def work(n: int = n) -> float:
-                lm = models.load(self.weights)
+                lm = models.load_weights(self.weights)
                 labels = Labels(lm, "VERDICT:", LABELS)
                 width = 40 if self.tokens < 10 else 600
                 text = lm.bare_ids("Why? " * width)[:width]
                 rows = {i: [*text, *labels.lead] for i in range(self.sizes[-1])}
-                read = in_batches(
+                read = run_in_batches(
                     rows,
                     partial(labels.log_probabilities, lm),
                     batch_size=n,
@@ -422,17 +424,17 @@ class Bench:
         of = self.entrant(batch_size=n, shape=flash)
         self.answered("flash attention", n, of, needs="flash_attn")
         if find_spec("bitsandbytes") and self.left() > 0:
-            models.release()
+            models.release_weights()
             room = shutil.disk_usage(folder).free
             if room < 1.2 * self.weights.n_bytes:
                 reason = f"not measured: {room / 2**30:.0f} GiB are free on disk for its weights"
                 self.add("huggingface", "4 bits", n, unit="tokens/s", reason=reason)
                 return
-            lm = models.load(self.weights)
+            lm = models.load_weights(self.weights)
             lm.model.save_pretrained(folder)
             lm.tokenizer.save_pretrained(folder)
             del lm
-            models.release()
+            models.release_weights()
         of = self.entrant(
             batch_size=n,
             model=str(folder),
@@ -445,7 +447,7 @@ class Bench:
         """What a step of the product launches, which the time of small batches is made of."""
         if not torch.cuda.is_available() or self.left() <= 0:
             return
-        lm = models.load(self.weights)
+        lm = models.load_weights(self.weights)
         heads = bench_poe.multi_head(lm)
         with torch.profiler.profile() as profile:
             bench_poe.answers(lm, heads, "speculative", range(self.sizes[-1]), 4)
@@ -455,12 +457,12 @@ class Bench:
         print(events.table(sort_by="self_device_time_total", row_limit=12))
 
     def vllm(self, folder: Path) -> None:
-        lm = models.load(self.weights)
+        lm = models.load_weights(self.weights)
         lm.model.config.save_pretrained(folder)
         lm.model.generation_config.save_pretrained(folder)
         lm.tokenizer.save_pretrained(folder)
         del lm
-        models.release()
+        models.release_weights()
         of = self.entrant(
             "vllm",
             model=str(folder),
@@ -496,7 +498,7 @@ def main(arguments: Sequence[str]) -> None:
             bench.product(["direct", "draft"])
             bench.others(Path(folder))
             bench.launches()
-    models.release()
+    models.release_weights()
     if bench.failed:
         sys.exit(1)
 

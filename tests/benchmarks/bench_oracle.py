@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elo_exp.oracle.data import Dataset, read_dataset, take_truth
+from elo_exp.oracle.data import Dataset, read_dataset, split_truth_from_labels
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import Grid, GridSettings
 from tests.oracle_simulation import (
@@ -140,7 +140,7 @@ def show_grid() -> bool:
         World(), n=2 * GRID_SIZES[-1], labelled=1.0, n_own=2 * GRID_SIZES[-1]
     )
     worlds = {p: dataclasses.replace(full, shift=shift) for p, shift in SHIFTS.items()}
-    hidden, truth = take_truth(several(1, **worlds))
+    hidden, truth = split_truth_from_labels(several(1, **worlds))
     axes = GridSettings(
         sizes=GRID_SIZES,
         label_shares=[0.05, 0.1, 0.25, 0.5, 1.0],

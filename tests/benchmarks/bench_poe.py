@@ -16,7 +16,13 @@ import numpy as np
 import torch
 
 from elo_exp.models.checkpoints import CausalLM
-from elo_exp.models.multihead import Decoded, MultiHead, Sampling, decode, geometry
+from elo_exp.models.multihead import (
+    DecodedAnswer,
+    MultiHead,
+    Sampling,
+    decode,
+    measure_geometry,
+)
 from tests.benchmarks.random_models import RandomWeights
 
 HIDDEN, LAYERS, INNER, VOCABULARY = 512, 12, 1376, 8192
@@ -31,7 +37,7 @@ ON_GPU = torch.cuda.is_available()
 def multi_head(lm: CausalLM) -> MultiHead:
     """The heads of a model, with random updates; the model itself stays as it is."""
     torch.manual_seed(0)
-    sizes = geometry(lm.model, DEPTH)
+    sizes = measure_geometry(lm.model, DEPTH)
     places = [
         ((layer, projection), pair)
         for layer in range(DEPTH)
@@ -47,7 +53,7 @@ def multi_head(lm: CausalLM) -> MultiHead:
 @torch.inference_mode()
 def answers(
     lm: CausalLM, heads: MultiHead, how: Any, prompts: Sequence[int], n_tokens: int
-) -> list[Decoded]:
+) -> list[DecodedAnswer]:
     """Answer prompts by number: tokens, head and random numbers are those of the number alone."""
     sources = [np.random.default_rng(i) for i in prompts]
     vocabulary = lm.model.config.vocab_size

@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models.checkpoints import CausalLM
-from elo_exp.models.tiny import TEMPLATE, tokenizer
+from elo_exp.models.tiny import TEMPLATE, train_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RandomWeights:
         model.generation_config = GenerationConfig(**ends)
         return CausalLM(
             model=model.eval().requires_grad_(requires_grad=False),
-            tokenizer=tokenizer(TEMPLATE, vocabulary=min(self.vocabulary, 512)),
+            tokenizer=train_tokenizer(TEMPLATE, vocabulary=min(self.vocabulary, 512)),
             device=model.get_input_embeddings().weight.device,
             name="random weights",
         )

@@ -3,23 +3,31 @@
 from collections.abc import Sequence
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.tournament import OF_JUDGE, OTHERS
+from elo_exp.analysis.conclusions.tournament import JUDGE_REASONS, OTHER_REASONS
 from elo_exp.ratings.leaderboard import Rating
 
 # The first that applies; each says more than those before it.
 STATES = ("refused", "unrated", "no_interval", "caution", "placed")
 # Reasons by their weight: of a judge that cannot be used, of the fit, of the scale, of the verdicts
 REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
-OF_FIT = ("no_kin_anchor", "wide", "beyond", "few_prompts")
-OF_MISSING = ("failures",)
-OF_SCALE = ("raw", "style")
+FIT_REASONS = ("no_kin_anchor", "wide", "beyond", "few_prompts")
+MISSING_REASONS = ("failures",)
+SCALE_REASONS = ("raw", "style")
 _WEIGHT = {
     name: n
     for n, name in enumerate(
-        (*REFUSALS, "unrated", *OF_FIT, *OF_SCALE, *OF_MISSING, *OF_JUDGE, *OTHERS)
+        (
+            *REFUSALS,
+            "unrated",
+            *FIT_REASONS,
+            *SCALE_REASONS,
+            *MISSING_REASONS,
+            *JUDGE_REASONS,
+            *OTHER_REASONS,
+        )
     )
 }
-STATUS = {  # of a placement, as the files have it
+STATUS_BY_STATE = {  # of a placement, as the files have it
     "refused": "refuse",
     "unrated": "refuse",
     "no_interval": "caution",

@@ -8,7 +8,7 @@ from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 _STATES_WORST_FIRST = ("biased", "cannot tell", "not audited", "ok")
 
 
-def audit_conclusion(
+def conclude_judge(
     results: Sequence[Mapping[str, Any]], *, judge: str, dimension: str, n_prompts: int
 ) -> Conclusion:
     """Return what an audit says of a judge on one dimension, by its one table; the first that applies.
@@ -43,7 +43,9 @@ def audit_conclusion(
     )
 
 
-def of_several(by_judge: Mapping[str, Conclusion], failed: Sequence[str]) -> Conclusion:
+def conclude_judges(
+    by_judge: Mapping[str, Conclusion], failed: Sequence[str]
+) -> Conclusion:
     """Return what audits say of several judges on one dimension: the state of the worst of them.
 
     Reasons are the judges that are not ok, by the state of each; `others` are those that are.

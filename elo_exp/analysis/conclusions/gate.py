@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.gate import MIN_PROMPTS, Share, decide
+from elo_exp.analysis.gate import MIN_PROMPTS_FOR_VERDICT, PointShare, decide_gate
 from elo_exp.analysis.gate_checks import blocking_checks
 from elo_exp.analysis.repeated_gates import EarlierGates
 
@@ -15,8 +15,8 @@ _CHECKS_OF_A_BLIND_JUDGE = ("same_verdict", "control")
 _CHECKS_CAUTIONING_A_FAIL = ("length", "responses")
 
 
-def gate_conclusion(
-    shares: Sequence[Share],
+def conclude(
+    shares: Sequence[PointShare],
     *,
     margin: float,
     candidate: str,
@@ -65,7 +65,7 @@ def gate_conclusion(
     """
     earlier, alpha = earlier or {}, alpha or 0.0
     is_whole = not any(share.n_invalid for share in shares)
-    bounds = decide(shares, margin)
+    bounds = decide_gate(shares, margin)
     blocking = [  # the baseline's own answers take no judge
         _make_check_reason(check, dimension if len(shares) > 1 else None)
         for dimension in [share.dimension for share in shares]
@@ -166,7 +166,7 @@ def gate_conclusion(
     )
 
 
-def _find_lowest(shares: Sequence[Share], *, bound: str) -> Share:
+def _find_lowest(shares: Sequence[PointShare], *, bound: str) -> PointShare:
     """Return the share whose bound is lowest; one without a bound goes before all."""
     return min(
         shares,
@@ -176,9 +176,9 @@ def _find_lowest(shares: Sequence[Share], *, bound: str) -> Share:
     )
 
 
-def _find_few_prompts(shares: Sequence[Share]) -> Reason | None:
+def _find_few_prompts(shares: Sequence[PointShare]) -> Reason | None:
     fewest = min(shares, key=lambda share: share.n_units)
-    if fewest.n_units >= MIN_PROMPTS:
+    if fewest.n_units >= MIN_PROMPTS_FOR_VERDICT:
         return None
     return Reason(
         name="few", value=fewest.n_units, about={"n_prompts": fewest.n_prompts}
@@ -186,10 +186,10 @@ def _find_few_prompts(shares: Sequence[Share]) -> Reason | None:
 
 
 def _explain_bounds(
-    shares: Sequence[Share], margin: float, other_reasons: Sequence[Reason]
+    shares: Sequence[PointShare], margin: float, other_reasons: Sequence[Reason]
 ) -> Iterator[Reason]:
     """Yield why the bounds do not pass."""
-    state_if_valid = decide([share.of_valid() for share in shares], margin)
+    state_if_valid = decide_gate([share.of_valid() for share in shares], margin)
     invalid_shares = [share for share in shares if share.n_invalid]
     hopeless_shares = [share for share in invalid_shares if share.n_needed is None]
     flips = [reason for reason in other_reasons if reason.name == "flips"]
@@ -258,11 +258,11 @@ def _next_alpha(earlier: Mapping[str, EarlierGates], alpha: float, claim: str) -
     return round(max(alpha, spent) + level, 9)
 
 
-def _explain_power(shares: Sequence[Share], margin: float) -> Reason:
+def _explain_power(shares: Sequence[PointShare], margin: float) -> Reason:
     """Return what more prompts would change, or that the judge's disagreement alone prevents a pass."""
     n_needed = [share.n_needed for share in shares]
     max_needed = max((n for n in n_needed if n is not None), default=None)
-    if decide([share.of_points() for share in shares], margin) == "pass":
+    if decide_gate([share.of_points() for share in shares], margin) == "pass":
         deciding_share = _find_lowest(shares, bound="low")
         about = {
             "dimension": deciding_share.dimension,
@@ -279,7 +279,7 @@ def _explain_power(shares: Sequence[Share], margin: float) -> Reason:
     return Reason(name="close")
 
 
-def _make_invalid_reason(share: Share, would: str | None) -> Reason:
+def _make_invalid_reason(share: PointShare, would: str | None) -> Reason:
     """Make the reason of invalid verdicts on a dimension. would: the state without them, if they hide one."""
     about = {
         "dimension": share.dimension,

@@ -10,11 +10,14 @@ import numpy as np
 
 from elo_exp.analysis import judges, missing_answers
 from elo_exp.analysis.agreement import pairwise_kappa
-from elo_exp.analysis.checks import MIN_PROMPTS
-from elo_exp.analysis.comparisons import Difference, First, first_of, holm
+from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
+from elo_exp.analysis.comparisons import Difference, Leader, adjust_by_holm, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.tournament import of_missing, worst_case
-from elo_exp.analysis.judges import Panel
+from elo_exp.analysis.conclusions.tournament import (
+    find_worst_case,
+    missing_result_reasons,
+)
+from elo_exp.analysis.judges import JudgePanelFit
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
@@ -29,7 +32,7 @@ _STATES_NAMING_A_LEADER = ("words", "caution", "unchecked", "leads")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opinion:
+class JudgesResult:
     """What several judges made of one dimension.
 
     own            each judge's conclusion by itself, and those of populations
@@ -49,7 +52,7 @@ class Opinion:
     boards: Mapping[str, Leaderboard]
     populations: Sequence[str]
     conclusion: Conclusion
-    panel: Panel | None
+    panel: JudgePanelFit | None
     refusal: Reason | None
     board: Leaderboard | None
     differences: Sequence[Difference]
@@ -62,14 +65,14 @@ class Opinion:
         return [name for name in self.own if name not in self.populations]
 
 
-def opinions(
+def sum_up_judges(
     by_judge: Mapping[str, Standings],
     *,
     orders: str,
     initial_rating: float,
     populations: Collection[str] = (),
     jointly: bool = True,
-) -> list[Opinion]:
+) -> list[JudgesResult]:
     """Return what several judges made of each dimension.
 
     by_judge        standings of each, with conclusions, of the same dimensions
@@ -98,9 +101,9 @@ def opinions(
     joint_panels = {
         name: panel
         for name, panel in panels.items()
-        if isinstance(panel, Panel) and panel.has_joint
+        if isinstance(panel, JudgePanelFit) and panel.has_joint
     }
-    all_differences = judges.differences(joint_panels)
+    all_differences = judges.test_joint_differences(joint_panels)
     cases = _test_worst_cases(
         judge_standings, joint_panels, all_differences, orders=orders
     )
@@ -109,7 +112,7 @@ def opinions(
         pairs = [pair for pair in all_differences if pair.dimension == name]
         board = None
         if name in joint_panels:
-            board = judges.leaderboard(
+            board = judges.joint_leaderboard(
                 joint_panels[name], initial_rating=initial_rating
             )
             battle_counts = [
@@ -126,10 +129,10 @@ def opinions(
         }
         counts = [standings.n_prompts(name) for standings in judge_standings.values()]
         n_prompts = max((n for n in counts if n is not None), default=None)
-        disagreements = judges.disagreements(
+        disagreements = judges.list_contradictions(
             {judge: standings.pairs(name) for judge, standings in by_judge.items()}
         )
-        leader = first_of(board, pairs) if board else None
+        leader = find_leader(board, pairs) if board else None
         conclusion = conclude(
             own_conclusions
             if board is None
@@ -147,7 +150,7 @@ def opinions(
             cases=cases.get(name, ()),
         )
         all_opinions.append(
-            Opinion(
+            JudgesResult(
                 dimension=name,
                 n_prompts=n_prompts,
                 own=own_conclusions,
@@ -158,7 +161,7 @@ def opinions(
                 },
                 populations=voters,
                 conclusion=conclusion,
-                panel=panel if isinstance(panel, Panel) else None,
+                panel=panel if isinstance(panel, JudgePanelFit) else None,
                 refusal=panel if isinstance(panel, Reason) else None,
                 board=board,
                 differences=pairs,
@@ -175,16 +178,18 @@ def opinions(
     return all_opinions
 
 
-def _fit_panel(battles: Mapping[str, Battles], *, orders: str) -> Panel | Reason:
+def _fit_panel(
+    battles: Mapping[str, Battles], *, orders: str
+) -> JudgePanelFit | Reason:
     """Fit the judges of a dimension; one alone has no spread."""
     if len(battles) < 2:
         return Reason(name="one_judge", about={"judge": next(iter(battles))})
-    return Panel.of(battles, orders=orders)
+    return JudgePanelFit.of(battles, orders=orders)
 
 
 def _test_worst_cases(
     judge_standings: Mapping[str, Standings],
-    joint_panels: Mapping[str, Panel],
+    joint_panels: Mapping[str, JudgePanelFit],
     all_differences: Sequence[Difference],
     *,
     orders: str,
@@ -205,8 +210,8 @@ def _test_worst_cases(
             for judge, standings in judge_standings.items()
         }
         pairs = [pair for pair in all_differences if pair.dimension == name]
-        board = judges.leaderboard(panel, initial_rating=0.0)
-        leader = first_of(_add_ranks(board, pairs), pairs)
+        board = judges.joint_leaderboard(panel, initial_rating=0.0)
+        leader = find_leader(_add_ranks(board, pairs), pairs)
         battles = {
             judge: standings.battles[name]
             for judge, standings in judge_standings.items()
@@ -217,7 +222,7 @@ def _test_worst_cases(
         if leader is None or is_complete:
             continue
         n_battles = sum(map(len, battles.values()))
-        for higher, lower in missing_answers.claims(
+        for higher, lower in missing_answers.list_claims(
             leader.model, leader.below, pairs, n_battles
         ):
             claim = {higher: 1.0, lower: -1.0}
@@ -225,31 +230,31 @@ def _test_worst_cases(
                 judge: missing_answers.count_against(
                     judge_battles,
                     missing[judge],
-                    missing_answers.influence_of(judge_battles, claim),
+                    missing_answers.compute_influence(judge_battles, claim),
                     in_both_orders=in_both,
                 )
                 for judge, judge_battles in battles.items()
             }
-            worst_panel = Panel.of(counted_battles, orders=orders)
+            worst_panel = JudgePanelFit.of(counted_battles, orders=orders)
             pair = None
-            if isinstance(worst_panel, Panel) and worst_panel.has_joint:
+            if isinstance(worst_panel, JudgePanelFit) and worst_panel.has_joint:
                 pair = next(
                     difference
-                    for difference in judges.differences({name: worst_panel})
+                    for difference in judges.test_joint_differences({name: worst_panel})
                     if {difference.higher, difference.lower} == {higher, lower}
                 )
             first_battles, *other_battles = battles.values()
             all_missing = [
                 battle for judge_missing in missing.values() for battle in judge_missing
             ]
-            counts = missing_answers.counted(
+            counts = missing_answers.count_missing(
                 first_battles.concatenate(*other_battles),
                 all_missing,
                 higher,
                 lower,
                 in_both_orders=in_both,
             )
-            case = missing_answers.with_test(counts, pair)
+            case = missing_answers.add_test(counts, pair)
             case_by_claim[name, higher, lower] = case
     keys = [
         (difference.dimension, difference.higher, difference.lower)
@@ -260,7 +265,7 @@ def _test_worst_cases(
         for key, difference in zip(keys, all_differences, strict=True)
     ]
     cases = dict[str, list[WorstCase]]()
-    adjusted = holm(np.array(p_values, dtype=np.float64)).tolist()
+    adjusted = adjust_by_holm(np.array(p_values, dtype=np.float64)).tolist()
     for key, p_holm in zip(keys, adjusted, strict=True):
         if key in case_by_claim:
             holds = missing_answers.is_significant(p_holm)
@@ -270,7 +275,7 @@ def _test_worst_cases(
 
 
 def _lacks_order(battles: Battles) -> bool:
-    return bool(missing_answers.lacking_order(battles).any())
+    return bool(missing_answers.find_missing_orders(battles).any())
 
 
 def _count_battles(battles: Battles, board: Leaderboard) -> list[int]:
@@ -293,7 +298,7 @@ def _add_ranks(board: Leaderboard, pairs: Sequence[Difference]) -> Leaderboard:
 
 def conclude(
     own_conclusions: Mapping[str, Conclusion],
-    leader: First | None,
+    leader: Leader | None,
     disagreements: Sequence[tuple[str, str, str, str]],
     votes: Sequence[tuple[str, str]] = (),
     *,
@@ -346,7 +351,7 @@ def conclude(
     reasons = []
     if has_joint and leader is None:
         state = "none"
-    elif n_prompts is None or n_prompts < MIN_PROMPTS:
+    elif n_prompts is None or n_prompts < MIN_PROMPTS_FOR_LEAD:
         state = "few"
     elif not has_joint and disagreements:
         state = "disagree"
@@ -354,7 +359,7 @@ def conclude(
     elif has_joint and leader and (leader.rivals or leader.level):
         state = "undecided"
         reasons = [Reason(name="rivals", about={"models": [*leader.rivals]})]
-    elif lost := [*of_missing(leader, cases)]:
+    elif lost := [*missing_result_reasons(leader, cases)]:
         state, reasons = "undecided", lost
     elif not has_joint and not (are_ahead and len(subjects) == 1):
         state = "undecided"
@@ -396,7 +401,7 @@ def conclude(
         reasons=tuple(reasons),
         is_checked=not doubted_judges,
         scope=scope,
-        worst_case=worst_case(leader, cases),
+        worst_case=find_worst_case(leader, cases),
     )
 
 

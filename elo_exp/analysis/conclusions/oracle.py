@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 
-STATUSES = ("refuse", "caution", "report")  # of a policy, the weakest first
+POLICY_STATUSES = ("refuse", "caution", "report")  # of a policy, the weakest first
 # Of the choice, the weakest first
 CHOICES = ("nobody", "unknown", "prompts", "labels", "labelled", "near", "best")
 DECIDED = ("labelled", "near", "best")
 
 
-def of_policy(
+def conclude_policy(
     policy: str,
     status: str,
     effect: Effect | None,
@@ -50,7 +50,7 @@ def of_policy(
     )
 
 
-def choice(
+def conclude_choice(
     ranked: Sequence[str],
     *,
     possible_best: Sequence[str],

@@ -14,7 +14,7 @@ STATES = ("contradicted", "confirmed", "open")
 _STATES_NAMING_A_LEADER = ("leads", "caution", "unchecked", "words")
 
 
-def of_lead(
+def conclude_lead(
     lead: Difference,
     people: Difference | None,
     *,
@@ -74,7 +74,7 @@ def _make_effect(people: Difference, *, is_same: bool) -> Effect:
     )
 
 
-def of_judge(
+def conclude_judge(
     row: Mapping[str, Any],
     leads: Sequence[Conclusion],
     *,

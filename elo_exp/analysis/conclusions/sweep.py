@@ -147,7 +147,7 @@ def conclude(
     )
 
 
-def same_leader(conclusions: Sequence[SweepConclusion]) -> float | None:
+def share_with_same_leader(conclusions: Sequence[SweepConclusion]) -> float | None:
     """Return the share of jobs that have the first of most jobs on every dimension.
 
     Parameters
@@ -190,7 +190,7 @@ def _combine_leads(models: tuple[str, ...], leads: Sequence[JobLead]) -> SharedL
     )
 
 
-def job_lead(
+def find_job_lead(
     job: str,
     rows: Sequence[Mapping[str, Any]],
     conclusion: Mapping[str, Any] | None = None,
@@ -267,7 +267,7 @@ def _list_unbeaten(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return [row for row in rows if row["rank"] == 1 and row["rating"] is None]
 
 
-def same_ratings(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
+def have_same_ratings(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
     """Whether several jobs give the same ratings and intervals by the same method.
 
     Parameters

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import missing_answers
-from elo_exp.analysis.checks import FAILED, MIN_PROMPTS, Check
-from elo_exp.analysis.comparisons import First, first_of
+from elo_exp.analysis.checks import FAILED, MIN_PROMPTS_FOR_LEAD, Check
+from elo_exp.analysis.comparisons import Leader, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.missing_answers import WorstCase
-from elo_exp.analysis.standings import Standings, with_checks
-from elo_exp.analysis.style_support import adjustment, of_support
+from elo_exp.analysis.standings import Standings, add_checks
+from elo_exp.analysis.style_support import find_adjustment, style_support_reasons
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import MIN_ANNOTATORS
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -26,28 +26,28 @@ STATES = (
 )
 # Reasons by their weight: of verdicts that compare nothing or of which nobody knows the prompts,
 # of a test that decides nothing, the judge's, all others
-NO_RESULT = ("no_result",)
-UNKNOWN = ("unnamed_prompts",)
-UNDECIDED = (
+NO_RESULT_REASONS = ("no_result",)
+UNKNOWN_PROMPTS_REASONS = ("unnamed_prompts",)
+UNDECIDED_REASONS = (
     *("same", "level", "no_error", "rivals", "failures", "undone", "not_met"),
     *("annotators", "unnamed_people"),
 )
-OF_JUDGE = (
+JUDGE_REASONS = (
     *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
     *("length", "kin", "people", "chance", "skipped"),
 )
-OTHERS = (
+OTHER_REASONS = (
     *("answers", "support", "stratum", "exploratory", "looked"),
     "no_scale",
 )
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
-LEVEL_MARGIN = 0.10
+LEVEL_MARGIN_OF_WIN_RATE = 0.10
 _KINDS_WITHOUT_JUDGE = ("people", "scores")
 # All other reasons have the name of their check
 _REASON_BY_CHECK = {"audit": "obeys", "responses": "answers"}
 
 
-def with_conclusions(
+def add_conclusions(
     standings: Standings, scope: Scope, *, quality: Rows = (), n_seen: int = 0
 ) -> Standings:
     """Add the checks of the judge, and what may be said of the first, by dimension.
@@ -56,14 +56,14 @@ def with_conclusions(
     quality  of the judgments, a row for each dimension; empty where they are not known
     n_seen   verdicts that had been looked at under another design
     """
-    checked_standings, conclusions = with_checks(standings, quality), {}
+    checked_standings, conclusions = add_checks(standings, quality), {}
     for name in checked_standings.dimensions:
         board, checks = checked_standings.board(name), checked_standings.checks[name]
-        leader = first_of(board, checked_standings.pairs(name)) if board else None
-        n_prompts, n_effective = prompts_of_pair(checked_standings, name, leader)
+        leader = find_leader(board, checked_standings.pairs(name)) if board else None
+        n_prompts, n_effective = count_prompts_of_pair(checked_standings, name, leader)
         strata = checked_standings.diagnoses.get(name, {}).get("strata", {})
         pairs = checked_standings.diagnoses.get(name, {}).get("equal_answers", ())
-        reasons = [*of_equal_answers(leader, pairs)]
+        reasons = [*equal_answer_reasons(leader, pairs)]
         identical_models = [
             model for reason in reasons for model in reason.about["models"]
         ]
@@ -72,25 +72,27 @@ def with_conclusions(
             and checked_standings.n_prompts(name) is None
             and not checked_standings.is_of_scores
         ):
-            reasons += [*of_unnamed_prompts(checked_standings.battles[name].total())]
-        level_ends = checked_standings.level_ends.get(name)
-        reasons += [*of_test(leader, board, checks, identical_models, level_ends)]
-        reasons += [*of_earlier_looks(n_seen)]
-        if scope.kind not in _KINDS_WITHOUT_JUDGE:
-            reasons += [*of_one_verdict(checks)]
-        cases = checked_standings.worst_cases.get(name, ())
-        reasons += [*of_missing(leader, cases)]
-        if board and checked_standings.is_of_scores:
-            reasons += [*of_scale(board)]
-        if leader and scope.kind == "people":
-            reasons += [*of_annotators(checked_standings.battles[name])]
-        if leader:
-            reasons += [*of_checks(checks, leader.model)]
-            reasons += [*of_strata(strata, leader.model)]
-            looks = checked_standings.diagnoses.get(name, {}).get("earlier_looks", ())
-            reasons += [*of_unplanned_looks(looks, leader.model)]
             reasons += [
-                *of_support(
+                *unnamed_prompt_reasons(checked_standings.battles[name].total())
+            ]
+        level_ends = checked_standings.level_ends.get(name)
+        reasons += [*test_reasons(leader, board, checks, identical_models, level_ends)]
+        reasons += [*exploratory_reasons(n_seen)]
+        if scope.kind not in _KINDS_WITHOUT_JUDGE:
+            reasons += [*one_verdict_reasons(checks)]
+        cases = checked_standings.worst_cases.get(name, ())
+        reasons += [*missing_result_reasons(leader, cases)]
+        if board and checked_standings.is_of_scores:
+            reasons += [*unknown_scale_reasons(board)]
+        if leader and scope.kind == "people":
+            reasons += [*annotator_reasons(checked_standings.battles[name])]
+        if leader:
+            reasons += [*failed_check_reasons(checks, leader.model)]
+            reasons += [*stratum_reversal_reasons(strata, leader.model)]
+            looks = checked_standings.diagnoses.get(name, {}).get("earlier_looks", ())
+            reasons += [*earlier_look_reasons(looks, leader.model)]
+            reasons += [
+                *style_support_reasons(
                     checked_standings.battles[name],
                     leader,
                     checked_standings.controlled,
@@ -98,7 +100,7 @@ def with_conclusions(
             ]
         leader_adjustment = None
         if leader and board and name in checked_standings.raw:
-            leader_adjustment = adjustment(
+            leader_adjustment = find_adjustment(
                 checked_standings.raw[name],
                 leader,
                 checked_standings.controlled,
@@ -118,7 +120,7 @@ def with_conclusions(
             ),
             is_measured=is_measured(checks),
             unit=board.unit if board else "points",
-            worst_case=worst_case(leader, cases),
+            worst_case=find_worst_case(leader, cases),
         )
         conclusions[name] = dataclasses.replace(
             conclusion, adjustment=leader_adjustment
@@ -127,7 +129,7 @@ def with_conclusions(
 
 
 def conclude(
-    leader: First | None,
+    leader: Leader | None,
     reasons: Sequence[Reason],
     scope: Scope,
     *,
@@ -159,11 +161,11 @@ def conclude(
         state = "none"
     elif "same" in names:
         state = "same"
-    elif names & {*NO_RESULT}:
+    elif names & {*NO_RESULT_REASONS}:
         state = "no_result"
-    elif scope.worth is None or scope.worth < MIN_PROMPTS:
+    elif scope.worth is None or scope.worth < MIN_PROMPTS_FOR_LEAD:
         state = "few"
-    elif names & {*UNDECIDED}:
+    elif names & {*UNDECIDED_REASONS}:
         state = "undecided"
     elif scope.kind == "words":
         state = "words"
@@ -185,8 +187,8 @@ def conclude(
     )
 
 
-def prompts_of_pair(
-    standings: Standings, dimension: str, leader: First | None
+def count_prompts_of_pair(
+    standings: Standings, dimension: str, leader: Leader | None
 ) -> tuple[int | None, float | None]:
     """Count the prompts on which the first and the second were compared, with each other or with others.
 
@@ -223,11 +225,19 @@ def prompts_of_pair(
 
 _WEIGHT = {
     name: n
-    for n, name in enumerate((*NO_RESULT, *UNKNOWN, *UNDECIDED, *OF_JUDGE, *OTHERS))
+    for n, name in enumerate(
+        (
+            *NO_RESULT_REASONS,
+            *UNKNOWN_PROMPTS_REASONS,
+            *UNDECIDED_REASONS,
+            *JUDGE_REASONS,
+            *OTHER_REASONS,
+        )
+    )
 }
 
 
-def _make_effect(leader: First, unit: str) -> Effect | None:
+def _make_effect(leader: Leader, unit: str) -> Effect | None:
     lead = leader.lead
     if lead is None:
         return None
@@ -247,8 +257,8 @@ def _make_effect(leader: First, unit: str) -> Effect | None:
 # Reasons
 
 
-def of_equal_answers(
-    leader: First | None, pairs: Sequence[Mapping[str, Any]]
+def equal_answer_reasons(
+    leader: Leader | None, pairs: Sequence[Mapping[str, Any]]
 ) -> Iterator[Reason]:
     """Yield a reason if other entrants gave exactly the leader's answers to every prompt.
 
@@ -273,8 +283,8 @@ def of_equal_answers(
         yield Reason(name="same", about=about)
 
 
-def of_test(
-    leader: First | None,
+def test_reasons(
+    leader: Leader | None,
     board: Leaderboard | None,
     checks: Sequence[Check],
     identical_models: Collection[str] = (),
@@ -307,7 +317,7 @@ def of_test(
 
 
 def _test_equivalence(
-    leader: First,
+    leader: Leader,
     checks: Sequence[Check],
     level_ends: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
@@ -317,7 +327,9 @@ def _test_equivalence(
     with missing results counted against either of the two. A check that stands against "level", as of a judge that
     flips, leaves it open.
     """
-    margin = 400.0 * math.log10((0.5 + LEVEL_MARGIN) / (0.5 - LEVEL_MARGIN))
+    margin = 400.0 * math.log10(
+        (0.5 + LEVEL_MARGIN_OF_WIN_RATE) / (0.5 - LEVEL_MARGIN_OF_WIN_RATE)
+    )
     lead, is_equivalent = leader.lead, False
     low, high = (lead.ci_low, lead.ci_high) if lead else (None, None)
     if len(leader.level) == 1 and low is not None and high is not None:
@@ -327,14 +339,16 @@ def _test_equivalence(
     return {"is_equivalent": is_equivalent, "margin": margin}
 
 
-def of_missing(leader: First | None, cases: Sequence[WorstCase]) -> Iterator[Reason]:
+def missing_result_reasons(
+    leader: Leader | None, cases: Sequence[WorstCase]
+) -> Iterator[Reason]:
     """Yield that a lead is lost if failures to answer, and unknown verdicts, count against the first.
 
     cases  the tests on which the lead rests, with what is missing counted so; empty if nothing is missing
     """
     if leader is None or not cases:
         return
-    holds = missing_answers.holding(leader.model, cases)
+    holds = missing_answers.models_still_behind(leader.model, cases)
     if lost := [model for model in leader.below if model not in holds]:
         case = _find_case(leader, cases, lost)
         about = {"models": lost, **(case.to_dict() if case else {})}
@@ -342,24 +356,26 @@ def of_missing(leader: First | None, cases: Sequence[WorstCase]) -> Iterator[Rea
         yield Reason(name="failures", value=value, about=about)
 
 
-def of_scale(board: Leaderboard) -> Iterator[Reason]:
+def unknown_scale_reasons(board: Leaderboard) -> Iterator[Reason]:
     """Yield that nobody knows between which ends scores lie, so that no test covers a large loss that was not drawn."""
     if board.parameters.get("scale_low") is None:
         yield Reason(name="no_scale")
 
 
-def worst_case(leader: First | None, cases: Sequence[WorstCase]) -> WorstCase | None:
+def find_worst_case(
+    leader: Leader | None, cases: Sequence[WorstCase]
+) -> WorstCase | None:
     """Return the lead over the rival that the sentence names, or over the first that is lost, if something is missing."""
     if leader is None or not cases:
         return None
-    holds = missing_answers.holding(leader.model, cases)
+    holds = missing_answers.models_still_behind(leader.model, cases)
     lost = [model for model in leader.below if model not in holds]
     case = _find_case(leader, cases, lost or [leader.second])
     return case if case and case.n_missing else None
 
 
 def _find_case(
-    leader: First, cases: Sequence[WorstCase], models: Sequence[str]
+    leader: Leader, cases: Sequence[WorstCase], models: Sequence[str]
 ) -> WorstCase | None:
     """Find the leader's test against the rival of the sentence, if it is among the models, else against the first model."""
     by_rival = {case.rival: case for case in cases if case.leader == leader.model}
@@ -368,7 +384,7 @@ def _find_case(
 
 
 def _is_undone_by_invalid(
-    checks: Sequence[Check], board: Leaderboard, leader: First
+    checks: Sequence[Check], board: Leaderboard, leader: Leader
 ) -> bool:
     """Return whether another entrant may be as good, by the bounds of what invalid verdicts hide."""
     best, second = board.row(leader.model).rating, board.row(leader.second).rating
@@ -384,7 +400,7 @@ def _is_undone_by_invalid(
     return False
 
 
-def of_checks(checks: Sequence[Check], leader: str) -> Iterator[Reason]:
+def failed_check_reasons(checks: Sequence[Check], leader: str) -> Iterator[Reason]:
     """Yield a reason for each check that blocks a lead of the first, by `checks.BLOCKS`."""
     for check in checks:
         if not check.blocks("leads"):
@@ -403,10 +419,10 @@ def of_checks(checks: Sequence[Check], leader: str) -> Iterator[Reason]:
         elif name == "length":
             value = about["gap_at_equal_length"]
         name = _REASON_BY_CHECK.get(name, name)
-        yield Reason(name=name, value=value, about=about, judges=name in OF_JUDGE)
+        yield Reason(name=name, value=value, about=about, judges=name in JUDGE_REASONS)
 
 
-def of_one_verdict(checks: Sequence[Check]) -> Iterator[Reason]:
+def one_verdict_reasons(checks: Sequence[Check]) -> Iterator[Reason]:
     """Yield that the judge gave one verdict whatever it was shown, or hardly any: it compared nothing."""
     for check in checks:
         if check.name == "one_verdict" and check.state == FAILED:
@@ -414,7 +430,9 @@ def of_one_verdict(checks: Sequence[Check]) -> Iterator[Reason]:
             yield Reason(name="no_result", value=check.value, about=about, judges=True)
 
 
-def of_strata(strata: Mapping[str, Any], leader: str) -> Iterator[Reason]:
+def stratum_reversal_reasons(
+    strata: Mapping[str, Any], leader: str
+) -> Iterator[Reason]:
     """Yield the widest lead over the first that a stratum's own test shows (Holm over strata and entrants).
 
     strata  of `Standings.diagnoses`: who is ahead of the first on which stratum
@@ -433,7 +451,7 @@ def of_strata(strata: Mapping[str, Any], leader: str) -> Iterator[Reason]:
             return
 
 
-def of_annotators(battles: Battles) -> Iterator[Reason]:
+def annotator_reasons(battles: Battles) -> Iterator[Reason]:
     """Yield that one or two people voted, who speak for themselves alone, or that nobody is named.
 
     If nobody is named, any number of votes may be by one person.
@@ -449,18 +467,18 @@ def of_annotators(battles: Battles) -> Iterator[Reason]:
         yield Reason(name="annotators", value=float(len(names)), about={"names": names})
 
 
-def of_unnamed_prompts(n_battles: int) -> Iterator[Reason]:
+def unnamed_prompt_reasons(n_battles: int) -> Iterator[Reason]:
     """Yield that the battles name no prompts: any number of them may be on one prompt."""
     yield Reason(name="unnamed_prompts", value=float(n_battles))
 
 
-def of_earlier_looks(n_seen: int) -> Iterator[Reason]:
+def exploratory_reasons(n_seen: int) -> Iterator[Reason]:
     """Yield that verdicts had been seen under another design, so that tests err more often."""
     if n_seen:
         yield Reason(name="exploratory", value=float(n_seen))
 
 
-def of_unplanned_looks(
+def earlier_look_reasons(
     looks: Sequence[Mapping[str, Any]], leader: str
 ) -> Iterator[Reason]:
     """Yield that a result of the first was shown before verdicts were added to it.

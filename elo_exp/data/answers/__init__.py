@@ -24,7 +24,7 @@ _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80
 # Of an id or a model's name
 _MAX_NAME_CHARS = 200
-AMONG = (
+ROW_ERRORS = (
     LookupError,
     TypeError,
     ValueError,
@@ -94,7 +94,7 @@ class Format:
 
     name: str
     required: Sequence[str] = ()
-    shapes: Sequence[str] = tables.SHAPES
+    shapes: Sequence[str] = tables.TABLE_SHAPES
     answer: Callable[[Row], Mapping[str, Any]] | None = None
     answers: Callable[[Path], Iterator[Answer]] | None = None
     lacks: Callable[[set[str]], str] | None = None
@@ -129,7 +129,7 @@ def recognise(path: Path) -> Format:
 
     Raises UserError for a file of no format, naming the nearest and what it lacks.
     """
-    shape, keys = tables.shape(path), tables.keys(path)
+    shape, keys = tables.detect_shape(path), tables.read_keys(path)
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
         if not (fault := file_format.missing(shape, keys)):
@@ -149,7 +149,7 @@ def recognise(path: Path) -> Format:
     )
 
 
-def read(path: Path) -> tuple[Format, list[Answer]]:
+def read_answers(path: Path) -> tuple[Format, list[Answer]]:
     """Return a file's format and its answers, in the order of the file.
 
     Raises UserError for a file of no format, and for the first row that is not as its format says.
@@ -178,14 +178,14 @@ def read(path: Path) -> tuple[Format, list[Answer]]:
 
 def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
     assert file_format.answer is not None
-    for location, row in tables.rows(path):
+    for location, row in tables.read_rows(path):
         missing_keys = [repr(key) for key in file_format.required if key not in row]
         if missing_keys:
             raise UserError(
                 f"{location}: lacks {', '.join(missing_keys)}, which other rows have. Expected a row of "
                 f"{file_format.name}."
             )
-        with malformed(location, file_format.name):
+        with convert_row_errors(location, file_format.name):
             fields = file_format.answer(row)
         doc = row.get("doc")
         inner = doc if isinstance(doc, Mapping) else {}
@@ -198,19 +198,19 @@ def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         str(name).strip().casefold(): cell_text
         for name, value in row.items()
         if isinstance(value, str | int | float)
-        and (cell_text := tables.text(value))
+        and (cell_text := tables.to_text(value))
         and len(cell_text) <= _MAX_NAME_CHARS
     }
 
 
 @contextlib.contextmanager
-def malformed(location: str, name: str) -> Iterator[None]:
+def convert_row_errors(location: str, name: str) -> Iterator[None]:
     """Turn what reading a row raises into a UserError that names the row's place."""
     try:
         yield
     except MalformedError as error:
         raise UserError(f"{location}: {error}") from None
-    except AMONG as error:
+    except ROW_ERRORS as error:
         raise UserError(f"{location}: is no row of {name}: {error!r:.200}.") from None
 
 
@@ -259,45 +259,45 @@ def _check_answer(answer: Answer) -> None:
 # What the formats share
 
 
-def text(value: Any, label: str) -> str:
+def require_text(value: Any, label: str) -> str:
     """Return a text. Raises MalformedError for anything else."""
     if not isinstance(value, str):
         raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
     return value
 
 
-def listed(value: Any, label: str) -> list[Any]:
+def require_list(value: Any, label: str) -> list[Any]:
     """Return a list. Raises MalformedError for anything else, a text among it, and for an empty one."""
     if not isinstance(value, list) or not value:
         raise MalformedError(f"{label} is {value!r:.80}. Expected a list.")
     return value
 
 
-def said(content: Any, label: str) -> str:
+def message_text(content: Any, label: str) -> str:
     """Return the text of a message: a text, or the texts of its parts, but for those of a thought.
 
     Raises MalformedError for parts of other kinds, such as pictures.
     """
     if not isinstance(content, list):
-        return text(content, label)
+        return require_text(content, label)
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in ("text", "output_text", "input_text"):
-            texts.append(text(part["text"], label))
+            texts.append(require_text(part["text"], label))
         elif kind != "reasoning":
             raise MalformedError(f"{label} has a part {part!r:.80}. Expected texts.")
     return "".join(texts)
 
 
-def name(value: Any, label: str) -> str | None:
+def parse_name(value: Any, label: str) -> str | None:
     """Return an id or a model's name as text, None where it is missing.
 
     Raises MalformedError for what is neither text nor number.
     """
     if isinstance(value, list | dict | bool):
         raise MalformedError(f"{label} is {value!r:.80}. Expected a name.")
-    name_text = (tables.text(value) or "").strip()
+    name_text = (tables.to_text(value) or "").strip()
     if len(name_text) > _MAX_NAME_CHARS or not name_text.isprintable():
         raise MalformedError(
             f"{label} is {name_text!r:.80}. Expected a name: at most {_MAX_NAME_CHARS} characters, none of them "
@@ -306,11 +306,11 @@ def name(value: Any, label: str) -> str | None:
     return name_text or None
 
 
-def reference_of(value: Any) -> str | None:
+def parse_reference(value: Any) -> str | None:
     """Return a reference as text; None for none, or for several."""
     if isinstance(value, list) and len(value) == 1:
-        return reference_of(value[0])
+        return parse_reference(value[0])
     if isinstance(value, list | dict | bool):
         return None
-    reference = tables.text(value)
+    reference = tables.to_text(value)
     return reference if reference and reference.strip() else None

@@ -7,19 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data import fields
-from elo_exp.data.answers import Format, name, text
+from elo_exp.data.answers import Format, parse_name, require_text
 from elo_exp.data.tables import Row
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    instruction, input_value = text(row["instruction"], "instruction"), row.get("input")
-    input_text = text(input_value, "input") if input_value else None
+    instruction, input_value = (
+        require_text(row["instruction"], "instruction"),
+        row.get("input"),
+    )
+    input_text = require_text(input_value, "input") if input_value else None
     output = row["output"]
     return {
-        "prompt": fields.with_input(instruction, input_text),
-        "text": None if output is None else text(output, "output"),
-        "entrant": name(row.get("generator"), "generator"),
-        "source": name(row.get("dataset"), "dataset"),
+        "prompt": fields.join_input(instruction, input_text),
+        "text": None if output is None else require_text(output, "output"),
+        "entrant": parse_name(row.get("generator"), "generator"),
+        "source": parse_name(row.get("dataset"), "dataset"),
     }
 
 

@@ -6,7 +6,13 @@ github.com/lmarena/arena-hard-auto, gen_answer.py and utils/completion.py
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, listed, name, said
+from elo_exp.data.answers import (
+    Format,
+    MalformedError,
+    message_text,
+    parse_name,
+    require_list,
+)
 from elo_exp.data.tables import Row
 
 _FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
@@ -14,7 +20,7 @@ _FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 def answer(row: Row) -> Mapping[str, Any]:
     """Turns of user and assistant, perhaps after a system's; the first two are taken."""
-    messages = listed(row["messages"], "messages")
+    messages = require_list(row["messages"], "messages")
     if messages and messages[0]["role"] == "system":
         messages = messages[1:]
     roles = [message["role"] for message in messages]
@@ -25,12 +31,12 @@ def answer(row: Row) -> Mapping[str, Any]:
     question, reply = messages[0]["content"], messages[1]["content"]
     reply_text = reply["answer"] if isinstance(reply, dict) else reply
     return {
-        "id": name(row["uid"], "uid"),
-        "prompt": said(question, "the user's message"),
+        "id": parse_name(row["uid"], "uid"),
+        "prompt": message_text(question, "the user's message"),
         "text": None
         if reply_text in (None, _FAILED_ANSWER)
-        else said(reply_text, "the answer"),
-        "entrant": name(row["model"], "model"),
+        else message_text(reply_text, "the answer"),
+        "entrant": parse_name(row["model"], "model"),
         "notes": ("first turn",) if len(roles) > 2 else (),
     }
 

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data import conversations, fields, trajectories
-from elo_exp.data.answers import Format, MalformedError, listed, name, reference_of
+from elo_exp.data.answers import (
+    Format,
+    MalformedError,
+    parse_name,
+    parse_reference,
+    require_list,
+)
 from elo_exp.data.tables import Row
 from elo_exp.records import UserError
 
@@ -14,10 +20,12 @@ _ID_FIELDS = (*fields.ID, "custom_id")
 def answer(row: Row) -> Mapping[str, Any]:
     """The answer begins with the first message of the assistant."""
     try:
-        messages = trajectories.messages(listed(row["messages"], "messages"), "row")
+        messages = trajectories.parse_messages(
+            require_list(row["messages"], "messages"), "row"
+        )
     except UserError as error:
         raise MalformedError(str(error).removeprefix("row: ")) from None
-    question, reply = trajectories.parted(messages)
+    question, reply = trajectories.split_question(messages)
     if not question or not (reply or row.get("error")):
         raise MalformedError(
             "messages are no question and an answer. Expected a user's message, and what followed; a file of "
@@ -32,19 +40,19 @@ def answer(row: Row) -> Mapping[str, Any]:
         "diagnostics": _read_effort(row, () if is_words else reply)
     }
     if reason or not is_words:
-        recorded["finish_reason"] = reason or trajectories.reason(reply)
+        recorded["finish_reason"] = reason or trajectories.finish_reason(reply)
     return {
-        "id": name(fields.first(row, _ID_FIELDS), "the id"),
+        "id": parse_name(fields.first_value(row, _ID_FIELDS), "the id"),
         "draw_idx": draw_idx,
         "prompt": question[0].content
         if is_text
         else conversations.transcript(question),
         "asked": () if is_text else question,
-        "text": None if row.get("error") else conversations.final(reply),
+        "text": None if row.get("error") else conversations.final_answer(reply),
         "messages": () if is_words else reply,
-        "entrant": name(fields.first(row, fields.ENTRANT), "the model"),
-        "reference": reference_of(fields.first(row, fields.REFERENCE)),
-        "source": name(fields.first(row, fields.SOURCE), "the source"),
+        "entrant": parse_name(fields.first_value(row, fields.ENTRANT), "the model"),
+        "reference": parse_reference(fields.first_value(row, fields.REFERENCE)),
+        "source": parse_name(fields.first_value(row, fields.SOURCE), "the source"),
         "is_cut": reason == "length",
         "is_failed": bool(row.get("error")),
         "recorded": {key: value for key, value in recorded.items() if value},
@@ -53,7 +61,7 @@ def answer(row: Row) -> Mapping[str, Any]:
 
 def _read_effort(row: Row, reply: trajectories.Messages) -> dict[str, Any]:
     """Return the effort of an answer of more than words, and the tokens and seconds that the row records."""
-    effort: dict[str, Any] = {**trajectories.effort(reply)} if reply else {}
+    effort: dict[str, Any] = {**trajectories.count_effort(reply)} if reply else {}
     usage = row.get("usage")
     n = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     for key, value in {"tokens": n, "seconds": row.get("seconds")}.items():

@@ -6,23 +6,23 @@ github.com/lm-sys/FastChat, fastchat/llm_judge/gen_model_answer.py and common.py
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, listed, name, text
+from elo_exp.data.answers import Format, parse_name, require_list, require_text
 from elo_exp.data.tables import Row
 
 _FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    choice, *others = listed(row["choices"], "choices")
-    turn, *later = listed(choice["turns"], "turns")
+    choice, *others = require_list(row["choices"], "choices")
+    turn, *later = require_list(choice["turns"], "turns")
 
     def read_turn(value: Any, label: str) -> str | None:
-        return None if value in (None, _FAILED_ANSWER) else text(value, label)
+        return None if value in (None, _FAILED_ANSWER) else require_text(value, label)
 
     return {
-        "id": name(row["question_id"], "question_id"),
+        "id": parse_name(row["question_id"], "question_id"),
         "text": read_turn(turn, "the first turn"),
-        "entrant": name(row["model_id"], "model_id"),
+        "entrant": parse_name(row["model_id"], "model_id"),
         "later": tuple(read_turn(value, "a later turn") for value in later),
         "notes": ("first choice",) if others else (),
     }

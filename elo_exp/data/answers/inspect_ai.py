@@ -9,10 +9,10 @@ from elo_exp.data.answers import (
     Answer,
     Format,
     MalformedError,
-    malformed,
-    name,
-    reference_of,
-    said,
+    convert_row_errors,
+    message_text,
+    parse_name,
+    parse_reference,
     short_cells,
 )
 from elo_exp.data.inspect_log import Sample
@@ -24,13 +24,13 @@ def answers(path: Path) -> Iterator[Answer]:
     Where a sample was answered by more than words, the log is of an agent: what its answers took is
     recorded.
     """
-    log = inspect_log.read(path)
-    model = name(log.model, "eval.model")
+    log = inspect_log.read_log(path)
+    model = parse_name(log.model, "eval.model")
     if model is None:
         raise MalformedError("eval.model is missing. Expected a name.")
     all_fields = []
     for sample in log.samples():
-        with malformed(sample.place, "inspect_ai's log"):
+        with convert_row_errors(sample.place, "inspect_ai's log"):
             all_fields.append(_read_fields(sample, model))
     is_agent = any(fields["messages"] for fields in all_fields)
     for fields in all_fields:
@@ -39,18 +39,18 @@ def answers(path: Path) -> Iterator[Answer]:
 
 
 def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
-    key, epoch = name(sample.row["id"], "id"), sample.row["epoch"]
+    key, epoch = parse_name(sample.row["id"], "id"), sample.row["epoch"]
     if key is None or not isinstance(epoch, int) or epoch < 1:
         raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
-    question = trajectories.question(sample.question)
+    question = trajectories.drop_system(sample.question)
     recorded = {"finish_reason": sample.reason, "diagnostics": sample.effort(model)}
     messages = () if sample.is_void else sample.answer
     text, notes = None, list[str]()
     if trajectories.is_words(messages):
-        text, notes = _read_words(sample, conversations.final(messages) or None)
+        text, notes = _read_words(sample, conversations.final_answer(messages) or None)
         messages = ()
     elif not sample.is_void:
-        text = conversations.final(messages)
+        text = conversations.final_answer(messages)
     is_text = len(question) == 1
     return {
         "place": sample.place,
@@ -63,7 +63,7 @@ def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
         "asked": () if is_text else question,
         "text": text,
         "messages": messages,
-        "reference": reference_of(sample.row.get("target")),
+        "reference": parse_reference(sample.row.get("target")),
         "is_cut": recorded["finish_reason"] == "length",
         "is_failed": text is None and sample.is_void,
         "notes": tuple(notes),
@@ -83,7 +83,7 @@ def _read_words(sample: Sample, last: str | None) -> tuple[str | None, list[str]
     content = sample.whole(choices[0]["message"]["content"])
     if isinstance(content, list) and sum("text" in part for part in content) > 1:
         notes.append("several parts, joined,")
-    return said(content, "output"), notes
+    return message_text(content, "output"), notes
 
 
 FORMATS = (

@@ -10,10 +10,10 @@ from elo_exp.data import fields
 from elo_exp.data.answers import (
     Format,
     MalformedError,
-    listed,
-    name,
-    reference_of,
-    text,
+    parse_name,
+    parse_reference,
+    require_list,
+    require_text,
 )
 from elo_exp.data.tables import Row
 
@@ -21,31 +21,31 @@ from elo_exp.data.tables import Row
 def answer(row: Row) -> Mapping[str, Any]:
     """The request's context is the prompt; a row of each filter has one and the same answer in `resps`."""
     arguments = row["arguments"]
-    requests = listed(
+    requests = require_list(
         list(arguments.values()) if isinstance(arguments, dict) else arguments,
         "arguments",
     )
     request = requests[0]
     request_arguments = list(request.values()) if isinstance(request, dict) else request
-    context = listed(request_arguments, "the first of the arguments")[0]
-    responses = listed(row.get("resps") or [row["filtered_resps"]], "resps")
-    answers = listed(responses[0], "resps")
+    context = require_list(request_arguments, "the first of the arguments")[0]
+    responses = require_list(row.get("resps") or [row["filtered_resps"]], "resps")
+    answers = require_list(responses[0], "resps")
     if len(requests) > 1 or not isinstance(answers[0], str):
         raise MalformedError(
             "has log-likelihoods of options, and no answer that could be judged. Rate its scores: "
             "experiment=rate."
         )
-    doc = name(row["doc_id"], "doc_id")
+    doc = parse_name(row["doc_id"], "doc_id")
     if doc is None:
         raise MalformedError("doc_id is missing. Expected a number.")
-    content_hash = name(row.get("doc_hash"), "doc_hash")
-    question = fields.prompt_of(row["doc"]) if content_hash else None
+    content_hash = parse_name(row.get("doc_hash"), "doc_hash")
+    question = fields.find_prompt(row["doc"]) if content_hash else None
     return {
         "id": f"{doc} {content_hash or ''}".strip(),
         "question": question if isinstance(question, str) else None,
-        "prompt": text(context, "the first argument"),
+        "prompt": require_text(context, "the first argument"),
         "text": answers[0],
-        "reference": reference_of(row["target"]),
+        "reference": parse_reference(row["target"]),
         "notes": ("first of several answers",) if len(answers) > 1 else (),
     }
 

@@ -6,7 +6,13 @@ platform.openai.com/docs/api-reference/batch/request-output
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, listed, name, said
+from elo_exp.data.answers import (
+    Format,
+    MalformedError,
+    message_text,
+    parse_name,
+    require_list,
+)
 from elo_exp.data.tables import Row
 
 _OK_STATUS = 200
@@ -15,10 +21,10 @@ _OK_STATUS = 200
 def answer(row: Row) -> Mapping[str, Any]:
     response = row["response"] or {}
     body = response.get("body") or {}
-    key = name(row["custom_id"], "custom_id")
+    key = parse_name(row["custom_id"], "custom_id")
     if key is None:
         raise MalformedError("custom_id is missing. Expected a name.")
-    entrant = name(body.get("model"), "body.model")
+    entrant = parse_name(body.get("model"), "body.model")
     if row["error"] or response.get("status_code") != _OK_STATUS:
         return {"id": key, "text": None, "entrant": entrant, "is_failed": True}
     answer_fields = _parse_responses(body) if "output" in body else _parse_chat(body)
@@ -27,12 +33,12 @@ def answer(row: Row) -> Mapping[str, Any]:
 
 def _parse_chat(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Parse a body of /v1/chat/completions. A refusal is an answer."""
-    choice, *others = listed(body["choices"], "choices")
+    choice, *others = require_list(body["choices"], "choices")
     message = choice["message"]
     content = message["content"]
     reply = message.get("refusal") if content is None else content
     return {
-        "text": said(reply or "", "content"),
+        "text": message_text(reply or "", "content"),
         "is_cut": choice["finish_reason"] == "length",
         "notes": ("first choice",) if others else (),
     }
@@ -47,7 +53,10 @@ def _parse_responses(body: Mapping[str, Any]) -> Mapping[str, Any]:
         for part in parts
     ]
     reason = (body.get("incomplete_details") or {}).get("reason")
-    return {"text": said(texts, "output"), "is_cut": reason == "max_output_tokens"}
+    return {
+        "text": message_text(texts, "output"),
+        "is_cut": reason == "max_output_tokens",
+    }
 
 
 FORMATS = (

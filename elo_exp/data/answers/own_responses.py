@@ -3,29 +3,33 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data.answers import Format, MalformedError, name, text
+from elo_exp.data.answers import Format, MalformedError, parse_name, require_text
 from elo_exp.data.tables import Row
-from elo_exp.data.trajectories import messages
-from elo_exp.files import checked
+from elo_exp.data.trajectories import parse_messages
+from elo_exp.files import validate
 from elo_exp.records import Response, UserError, canonical_json
 
 _RECORDED_FIELDS = ("p_correct", "finish_reason", "diagnostics", "timestamp")
 
 
 def answer(row: Row) -> Mapping[str, Any]:
-    entrant, prompt_id = (name(row[key], key) for key in ("entrant_id", "prompt_id"))
+    entrant, prompt_id = (
+        parse_name(row[key], key) for key in ("entrant_id", "prompt_id")
+    )
     if entrant is None or prompt_id is None:
         raise MalformedError("entrant_id or prompt_id is empty. Expected a name.")
     recorded = {key: row[key] for key in _RECORDED_FIELDS if row.get(key) is not None}
     answer_text = (
-        None if row["response_text"] is None else text(row["response_text"], "it")
+        None
+        if row["response_text"] is None
+        else require_text(row["response_text"], "it")
     )
     response_fields: dict[str, Any] = {"entrant_id": entrant, "prompt_id": prompt_id}
     response_fields["response_text"] = answer_text or ""
     response_fields["draw_idx"] = row.get("draw_idx") or 0
     try:
-        response_fields["messages"] = messages(row.get("messages") or (), "row")
-        response = checked(
+        response_fields["messages"] = parse_messages(row.get("messages") or (), "row")
+        response = validate(
             Response, {**response_fields, "diagnostics": {}, **recorded}, "row"
         )
         canonical_json(response.to_dict())

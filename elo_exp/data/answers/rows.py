@@ -9,9 +9,9 @@ from elo_exp.data.answers import (
     Answer,
     Format,
     MalformedError,
-    malformed,
-    name,
-    reference_of,
+    convert_row_errors,
+    parse_name,
+    parse_reference,
     short_cells,
 )
 from elo_exp.data.tables import Row
@@ -23,8 +23,8 @@ _FAILURE_COLUMNS = ("error", "finish_reason")
 def answers(path: Path) -> Iterator[Answer]:
     """Yield each answer. The column of the answers is the same in every row."""
     column = None
-    for location, raw_row in tables.rows(path):
-        with malformed(location, "plain rows"):
+    for location, raw_row in tables.read_rows(path):
+        with convert_row_errors(location, "plain rows"):
             row = _normalise_names(raw_row)
             answer_column = next((key for key in fields.ANSWER if key in row), None)
             column = column or answer_column
@@ -37,7 +37,7 @@ def answers(path: Path) -> Iterator[Answer]:
             other_columns = [
                 key for key in fields.ANSWER if key in row and key != column
             ]
-            prompt = fields.prompt_of({k: v for k, v in row.items() if k != column})
+            prompt = fields.find_prompt({k: v for k, v in row.items() if k != column})
             answer_text = _to_text(row[column], column)
             if not answer_text and row.get("error"):
                 answer_text = None  # a table has an empty cell for it
@@ -45,10 +45,12 @@ def answers(path: Path) -> Iterator[Answer]:
                 place=location,
                 text=answer_text,
                 prompt=None if prompt is None else _to_text(prompt, "the prompt"),
-                id=name(fields.first(row, fields.ID), "the id"),
-                entrant=name(fields.first(row, fields.ENTRANT), "the model"),
-                reference=reference_of(fields.first(row, fields.REFERENCE)),
-                source=name(fields.first(row, fields.SOURCE), "the source"),
+                id=parse_name(fields.first_value(row, fields.ID), "the id"),
+                entrant=parse_name(
+                    fields.first_value(row, fields.ENTRANT), "the model"
+                ),
+                reference=parse_reference(fields.first_value(row, fields.REFERENCE)),
+                source=parse_name(fields.first_value(row, fields.SOURCE), "the source"),
                 is_cut=row.get("finish_reason") == _CUT_FINISH_REASON,
                 is_failed=answer_text is None
                 and any(row.get(name) for name in _FAILURE_COLUMNS),
@@ -63,7 +65,7 @@ def _to_text(value: Any, label: str) -> str | None:
         return ""
     if isinstance(value, list | dict | bool):
         raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
-    return tables.text(value)
+    return tables.to_text(value)
 
 
 def _normalise_names(row: Row) -> Row:

@@ -17,13 +17,15 @@ from typing import Any
 
 from elo_exp.data import tables
 from elo_exp.data.tables import Row, Source
-from elo_exp.files import one_of
+from elo_exp.files import check_choice
 from elo_exp.records import WINNERS, UserError
 
 logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
-WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}  # of a winner
+WINNER_WORDS = {word: word for word in WINNERS} | {
+    "both_bad": "tie (bothbad)"
+}  # of a winner
 _MAX_KEYS_IN_MESSAGE = 20
 
 
@@ -62,7 +64,7 @@ class Format:
 
     name: str
     required: Sequence[str]
-    shapes: Sequence[str] = tables.SHAPES
+    shapes: Sequence[str] = tables.TABLE_SHAPES
     assumes: str = ""
     instead: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -125,8 +127,10 @@ def recognise(path: Source, name: str | None = None) -> Format:
     Raises UserError for a file of no format, naming the two nearest and what it lacks for each.
     """
     if name is not None:
-        one_of("battles_format", name, [file_format.name for file_format in formats()])
-    shape, keys = tables.shape(path), tables.keys(path)
+        check_choice(
+            "battles_format", name, [file_format.name for file_format in formats()]
+        )
+    shape, keys = tables.detect_shape(path), tables.read_keys(path)
     mismatches: dict[Sequence[str], tuple[float, str]] = {}
     for file_format in formats():
         if name not in (None, file_format.name):
@@ -153,7 +157,7 @@ def recognise(path: Source, name: str | None = None) -> Format:
     )
 
 
-def facts(
+def log_facts(
     path: Source,
     file_format: Format,
     rows: Mapping[str, int],

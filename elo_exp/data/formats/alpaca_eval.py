@@ -9,7 +9,7 @@ from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.tables import Row
-from elo_exp.data.writing_style import counts
+from elo_exp.data.writing_style import count_style
 
 
 def fields(row: Row) -> Mapping[str, Any]:
@@ -23,7 +23,7 @@ def fields(row: Row) -> Mapping[str, Any]:
     return {
         "score": None if preference is None else 2.0 - (preference or 1.5),
         "question_id": hashlib.sha1(str(row["instruction"]).encode()).hexdigest(),
-        **{name: list(counts(text)) for name, text in outputs.items() if text},
+        **{name: list(count_style(text)) for name, text in outputs.items() if text},
     }
 
 

@@ -32,7 +32,7 @@ def fields(row: Row) -> Mapping[str, Any]:
     }
 
 
-def weighted(rows: Rows) -> Rows:
+def repeat_strong_games(rows: Rows) -> Rows:
     """Count a game of A>>B or B>>A three times."""
     for location, row in rows:
         yield location, row
@@ -74,7 +74,7 @@ FORMATS = (
     replace(
         _FORMAT,
         name="arena_hard_weighted",  # by battles_format alone
-        join=weighted,
+        join=repeat_strong_games,
         judged=False,  # once
         assumes=f"A>>B counts three times; a baseline that is not named is {_DEFAULT_BASELINE}",
     ),

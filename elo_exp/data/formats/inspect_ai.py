@@ -16,7 +16,7 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
 
     A scorer of several values has each of them as a scorer.
     """
-    log = inspect_log.read(path)
+    log = inspect_log.read_log(path)
     if log.status != "success":
         logger.warning("%s: the status of the log is %s", path, log.status)
     samples = [

@@ -16,11 +16,11 @@ _WINNER_COLUMNS = {
 }
 
 
-def flagged(row: Row, columns: Mapping[str, str | None]) -> str | None:
+def read_flags(row: Row, columns: Mapping[str, str | None]) -> str | None:
     """Return the winner whose column is true. Raises MalformedError where two are."""
     winners = {}
     for name, column in columns.items():
-        flag = str(tables.text(row.get(column))).lower()
+        flag = str(tables.to_text(row.get(column))).lower()
         if flag in _TRUE_FLAGS:
             winners[name] = str(column)
         elif flag not in _FALSE_FLAGS:
@@ -36,14 +36,14 @@ def flagged(row: Row, columns: Mapping[str, str | None]) -> str | None:
 
 
 def lmarena(row: Row) -> Mapping[str, Any]:
-    if (winner := flagged(row, _WINNER_COLUMNS)) is None:
+    if (winner := read_flags(row, _WINNER_COLUMNS)) is None:
         raise MalformedError(f"none of {', '.join(_WINNER_COLUMNS.values())} is 1.")
     return {"winner": winner}
 
 
 def comparia(row: Row) -> Mapping[str, Any]:
-    chosen_model = tables.text(row["chosen_model_name"])
-    tie = flagged(row, {"tie": "both_equal"})
+    chosen_model = tables.to_text(row["chosen_model_name"])
+    tie = read_flags(row, {"tie": "both_equal"})
     if chosen_model and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")
     return {"winner": tie or chosen_model}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
-from elo_exp.api.costs import money
-from elo_exp.arena.joint_fit import MIN_PROMPTS
+from elo_exp.api.costs import format_dollars
+from elo_exp.arena.joint_fit import MIN_PROMPTS_FOR_COVERAGE
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.style_distance import (
     MAX_STYLE_DISTANCE,
@@ -14,22 +14,27 @@ from elo_exp.arena.style_distance import (
 )
 from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import between, count, number, percent
+from elo_exp.report.formats import (
+    format_count,
+    format_interval,
+    format_number,
+    format_percent,
+)
 from elo_exp.report.words import tournament, whose
 
 
-def with_interval(row: Rating) -> str:
+def format_with_interval(row: Rating) -> str:
     """Return "1031 (95 % CI 965 to 1097)", or the rating alone."""
     if row.ci_low is None or row.ci_high is None:
-        return number(row.rating)
-    return f"{number(row.rating)} (95 % CI {between(row.ci_low, row.ci_high)})"
+        return format_number(row.rating)
+    return f"{format_number(row.rating)} (95 % CI {format_interval(row.ci_low, row.ci_high)})"
 
 
 def _format_short(row: Rating) -> str:
-    return f"{number(row.rating)} ({between(row.ci_low, row.ci_high)})"
+    return f"{format_number(row.rating)} ({format_interval(row.ci_low, row.ci_high)})"
 
 
-def place(board: Leaderboard, model: str) -> str:
+def describe_rank(board: Leaderboard, model: str) -> str:
     """Say the rating of a model and its rank, or why it has none."""
     row = board.row(model)
     if row.rating is None:
@@ -37,22 +42,22 @@ def place(board: Leaderboard, model: str) -> str:
     low, high = row.rank_low or row.rank, row.rank_high or row.rank
     ranks = f"{low}" if high == low else f"{low} to {high}"
     n_rated = sum(rating.rating is not None for rating in board.ratings)
-    return f"{with_interval(row)}, rank {ranks} of {n_rated}"
+    return f"{format_with_interval(row)}, rank {ranks} of {n_rated}"
 
 
 def sentence(conclusion: Conclusion, placement: Placement) -> str:
     """Say where a model stands, with the weightiest reason against it, or why it is not placed."""
     if conclusion.state == "refused":
-        return f"no placement: {because(conclusion.reasons[0], conclusion)}"
-    position = place(placement.board, str(conclusion.subject))
+        return f"no placement: {explain_reason(conclusion.reasons[0], conclusion)}"
+    position = describe_rank(placement.board, str(conclusion.subject))
     if conclusion.adjustment and conclusion.state != "unrated":
-        condition = tournament.at_equal(conclusion.adjustment.features)
+        condition = tournament.describe_control(conclusion.adjustment.features)
         position = (
             f"{condition}, {position}{_describe_uncontrolled(conclusion, placement)}"
         )
     if conclusion.state != "caution":
         return position
-    return f"{position}, but {because(conclusion.reasons[0], conclusion)}"
+    return f"{position}, but {explain_reason(conclusion.reasons[0], conclusion)}"
 
 
 def _describe_uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
@@ -65,10 +70,10 @@ def _describe_uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
     )
 
 
-def further(conclusion: Conclusion, placement: Placement) -> list[str]:
+def list_further_reasons(conclusion: Conclusion, placement: Placement) -> list[str]:
     """Return the reasons that the sentence leaves out."""
     main_sentence = sentence(conclusion, placement)
-    reasons = [because(reason, conclusion) for reason in conclusion.reasons]
+    reasons = [explain_reason(reason, conclusion) for reason in conclusion.reasons]
     return [text for text in reasons if text not in main_sentence]
 
 
@@ -94,11 +99,11 @@ def points(conclusion: Conclusion, placement: Placement) -> str | None:
         return None
     taste = placement.fit.taste if placement.fit and placement.by_judge else None
     if taste is None:
-        return whose.whose(conclusion.scope)
-    return whose.of_calibrated_arena(1.96 * taste)
+        return whose.describe_scope(conclusion.scope)
+    return whose.describe_arena_scope(1.96 * taste)
 
 
-def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
+def conclusion_to_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
     """Return a conclusion as the files have it, with its sentences."""
     effect = conclusion.effect or Effect(value=None)
     adjustment = conclusion.adjustment
@@ -109,7 +114,7 @@ def as_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:
             {
                 "name": reason.name,
                 "value": reason.value,
-                "words": because(reason, conclusion),
+                "words": explain_reason(reason, conclusion),
             }
             for reason in conclusion.reasons
         ],
@@ -154,7 +159,7 @@ def _make_missing_row(placement: Placement, model: str) -> dict[str, Any] | None
 # Reasons
 
 
-def because(reason: Reason, conclusion: Conclusion) -> str:
+def explain_reason(reason: Reason, conclusion: Conclusion) -> str:
     """Say one reason against a placement."""
     if reason.name in _REASON_TEXTS:
         return _REASON_TEXTS[reason.name](reason)
@@ -182,7 +187,7 @@ def _explain_style(reason: Reason) -> str:
     more, less = _MORE_AND_LESS[feature]
     return (
         f"its answers {more if distance > 0 else less} than the anchors' answers by "
-        f"{number(abs(distance), 1)} standard deviations between anchors (limit "
+        f"{format_number(abs(distance), 1)} standard deviations between anchors (limit "
         f"{reason.about['needed']:g}), and the interval does not cover a judge's taste for that"
     )
 
@@ -195,7 +200,10 @@ def _explain_failures(reason: Reason) -> str:
     )
     if low is None or high is None:
         return f"{text}, without which nobody knows where it stands"
-    return f"{text}: it is at {number(low)} if it lost all of them, at {number(high)} if it won those of unknown result"
+    return (
+        f"{text}: it is at {format_number(low)} if it lost all of them, at {format_number(high)} if it "
+        "won those of unknown result"
+    )
 
 
 _MORE_AND_LESS: Mapping[StyleFeature, tuple[str, str]] = {
@@ -220,7 +228,7 @@ _REASON_TEXTS: dict[str, Callable[[Reason], str]] = {
     "style": _explain_style,
     "failures": _explain_failures,
     "few_prompts": lambda reason: (
-        f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS}"
+        f"its verdicts are on {reason.value:.0f} prompts, fewer than {MIN_PROMPTS_FOR_COVERAGE}"
     ),
     "raw": lambda _: "this is the judge's own scale, not that of the voters",
 }
@@ -247,7 +255,7 @@ def truth(placement: Placement, model: str) -> str | None:
     return text
 
 
-def by_judge(placement: Placement, model: str) -> str | None:
+def describe_judge_rating(placement: Placement, model: str) -> str | None:
     """Say where a calibrated model stands by the judge's verdicts as they are, unless the line about
     the truth has it."""
     if placement.by_judge is None or truth(placement, model):
@@ -257,22 +265,22 @@ def by_judge(placement: Placement, model: str) -> str | None:
         return None
     return (
         f"By the verdicts of {placement.judge_model} as they are, {model} is at "
-        f"{with_interval(row)}."
+        f"{format_with_interval(row)}."
     )
 
 
-def soft(placement: Placement, model: str) -> str | None:
+def describe_soft_rating(placement: Placement, model: str) -> str | None:
     """Say where a model stands by the judge's scores."""
     if placement.soft is None or model not in placement.soft.models:
         return None
-    temperature = number(placement.soft.parameters["temperature"], 2)
+    temperature = format_number(placement.soft.parameters["temperature"], 2)
     return (
         f"{model}: soft Elo {_format_short(placement.soft.row(model))} on the judge's scale, "
         f"temperature {temperature}."
     )
 
 
-def missing_results(placement: Placement, model: str) -> str | None:
+def describe_missing_results(placement: Placement, model: str) -> str | None:
     """Say where a model stands if missing answers and verdicts count against it; None if nothing is missing."""
     missing = placement.missing.get(model)
     if missing is None or placement.refusal:
@@ -281,13 +289,16 @@ def missing_results(placement: Placement, model: str) -> str | None:
         "without an answer": missing.n_lacks,
         "without a verdict": missing.n_unjudged,
     }
-    counted = " and ".join(f"{count(n)} {kind}" for kind, n in parts.items() if n)
+    counted = " and ".join(
+        f"{format_count(n)} {kind}" for kind, n in parts.items() if n
+    )
     ends = [
-        with_interval(end) if end and end.rating is not None else "no rating"
+        format_with_interval(end) if end and end.rating is not None else "no rating"
         for end in (missing.low, missing.high)
     ]
     return (
-        f"{model}: {counted} of {count(missing.n_battles)} battles: {ends[0]} if it lost all of them, {ends[1]} if it won "
+        f"{model}: {counted} of {format_count(missing.n_battles)} battles: {ends[0]} if it lost all of "
+        f"them, {ends[1]} if it won "
         "those of unknown result."
     )
 
@@ -303,7 +314,7 @@ def style_distance(placement: Placement, model: str) -> str | None:
             f"{MIN_ANCHORS_WITH_STYLE} are needed."
         )
     distances = ", ".join(
-        f"{name} {number(value, 1, sign=True)}"
+        f"{name} {format_number(value, 1, sign=True)}"
         for name, value in style.distance.items()
     )
     return (
@@ -312,7 +323,7 @@ def style_distance(placement: Placement, model: str) -> str | None:
     )
 
 
-def held_out(placement: Placement, model: str) -> str | None:
+def describe_human_rating(placement: Placement, model: str) -> str | None:
     """Compare the judge's placement of a model with that of humans, who judged it, too."""
     rating = placement.board.row(model).rating
     human = next((r for r in placement.human_board.ratings if r.model == model), None)
@@ -320,8 +331,8 @@ def held_out(placement: Placement, model: str) -> str | None:
         return None
     direction = "higher" if rating > human.rating else "lower"
     return (
-        f"By humans alone {with_interval(human)}: the judge places {model} "
-        f"{number(abs(rating - human.rating))} points {direction}."
+        f"By humans alone {format_with_interval(human)}: the judge places {model} "
+        f"{format_number(abs(rating - human.rating))} points {direction}."
     )
 
 
@@ -330,7 +341,7 @@ def calibration(placement: Placement) -> list[str]:
     lines = []
     if placement.mae is not None:
         lines.append(
-            f"The anchors are {number(placement.mae, 1)} points from where {placement.votes} "
+            f"The anchors are {format_number(placement.mae, 1)} points from where {placement.votes} "
             "votes alone put them, on average."
         )
     agreement, fit = placement.agreement, placement.fit
@@ -339,18 +350,18 @@ def calibration(placement: Placement) -> list[str]:
     voters = "simulated voters" if placement.truth else "humans"
     lines.append(
         f"On {agreement['n_comparisons']} {placement.votes} battles the judge names the {voters}' "
-        f"winner in {percent(agreement['agreement'])} (kappa {number(agreement['kappa'], 2)}, "
-        f"temperature {number(placement.temperature, 2)})."
+        f"winner in {format_percent(agreement['agreement'])} (kappa {format_number(agreement['kappa'], 2)}, "
+        f"temperature {format_number(placement.temperature, 2)})."
     )
     taste = ""
     if placement.by_judge and fit.taste is not None:
         taste = (
-            f", and its taste for a model is worth ± {number(1.96 * fit.taste)} points, which "
+            f", and its taste for a model is worth ± {format_number(1.96 * fit.taste)} points, which "
             "more battles do not narrow"
         )
     lines.append(
-        f"The judge multiplies the {voters}' distances by {number(fit.s, 2)} ± "
-        f"{number(fit.s_std_error, 2)}{taste}."
+        f"The judge multiplies the {voters}' distances by {format_number(fit.s, 2)} ± "
+        f"{format_number(fit.s_std_error, 2)}{taste}."
     )
     return lines
 
@@ -368,8 +379,8 @@ def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
         flips = "orders not compared"
     n_anchors = len(placement.board.models) - len(placement.placed)
     return (
-        f"{placement.arena}: {count(len(placement.human))} {placement.votes} battles of "
-        f"{count(n_anchors)} anchors, {count(len(placement.judged))} battles judged by "
+        f"{placement.arena}: {format_count(len(placement.human))} {placement.votes} battles of "
+        f"{format_count(n_anchors)} anchors, {format_count(len(placement.judged))} battles judged by "
         f"{placement.judge_model}; {flips}, {quality['n_invalid']} invalid."
     )
 
@@ -381,7 +392,7 @@ def plan_is_assumed(arena: str) -> str:
     )
 
 
-def plan_of_calibration(plan: Plan, n: int) -> list[str]:
+def describe_calibration_plan(plan: Plan, n: int) -> list[str]:
     """Say what share of a plan calibrates the judge, and what that buys.
 
     n  of the planned pairs, the human battles that are judged again
@@ -390,9 +401,9 @@ def plan_of_calibration(plan: Plan, n: int) -> list[str]:
         return []
     pairs, dollars = plan.rows[0].pairs, ""
     if plan.dollars:
-        dollars = f" (about {money(round(plan.dollars * n / pairs, 2))})"
+        dollars = f" (about {format_dollars(round(plan.dollars * n / pairs, 2))})"
     return [
-        f"  {count(n)} of the {count(pairs)} pairs are human battles that calibrate the judge"
+        f"  {format_count(n)} of the {format_count(pairs)} pairs are human battles that calibrate the judge"
         f"{dollars}. Much of the interval's",
         "  width is the judge's taste for single models, which more battles do not narrow; votes "
         "on the placed model do.",

@@ -6,13 +6,13 @@ from typing import Any
 from elo_exp.analysis.conclusions import Effect
 from elo_exp.analysis.conclusions.compare import CompareConclusion
 from elo_exp.report.formats import (
-    count,
-    names,
-    number,
-    p_equals,
-    percent,
+    format_count,
+    format_number,
+    format_p_equation,
+    format_percent,
+    join_names,
 )
-from elo_exp.report.words.tournament import at_equal
+from elo_exp.report.words.tournament import describe_control
 
 Row = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ _CHIP_BY_LEADER_STATE = {
     "ahead": "Same first",
     "leads": "Same leader",
 }
-PAIRED = (
+PAIRS_NOTE = (
     "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
     "observation; unpaired where no prompt is shared or influences.json is missing."
 )
@@ -68,7 +68,7 @@ def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
         ]
         dimensions = [conclusion.scope.dimension for conclusion in changed_conclusions]
         changed_names = list(dict.fromkeys(changed_names))
-        subject = names(changed_names)
+        subject = join_names(changed_names)
         if dimensions == [None]:
             verb = "differs" if len(changed_names) == 1 else "differ"
             return f"{subject} {verb} significantly between runs"
@@ -76,9 +76,7 @@ def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
             return f"{subject} moved significantly"
         if len(changed_conclusions) > 1:
             subject = "Entrants"  # not each of them in each
-        return (
-            f"{subject} moved significantly in {names([d or '' for d in dimensions])}"
-        )
+        return f"{subject} moved significantly in {join_names([d or '' for d in dimensions])}"
     states = {conclusion.state for conclusion in conclusions}
     state = next((state for state in _STATES_BY_DOUBT if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
@@ -111,20 +109,20 @@ def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:
         for features in conclusion.firsts.adjusted
     }
     conditions = sorted(
-        {at_equal(features.split("+")) for features in controls if features}
+        {describe_control(features.split("+")) for features in controls if features}
     )
     if not conditions:
         return ""
     is_of_all = len(controls) == 1
-    return f"{names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
+    return f"{join_names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
 
 
 def _format_effect(effect: Effect) -> str:
     """ "−32 [−42, −24], p < .001" """
     digits = 0 if effect.unit == "points" else 3
-    low, high = number(effect.low, digits), number(effect.high, digits)
-    value = number(effect.value, digits, sign=True)
-    return f"{value} [{low}, {high}], {p_equals(effect.p_value)}"
+    low, high = format_number(effect.low, digits), format_number(effect.high, digits)
+    value = format_number(effect.value, digits, sign=True)
+    return f"{value} [{low}, {high}], {format_p_equation(effect.p_value)}"
 
 
 def chip(conclusion: CompareConclusion) -> str:
@@ -151,30 +149,30 @@ def overlap(row: Row, runs: Sequence[int]) -> str:
     are_many = len(runs) > 1
     if row["verdicts"] == "same":
         verb = "have" if are_many else "has"
-        return f"{runs_named(runs)} {verb} the same verdicts as run 1: only their fit can differ."
+        return f"{name_runs(runs)} {verb} the same verdicts as run 1: only their fit can differ."
     text = (
-        f"{runs_named(runs)} {'share' if are_many else 'shares'} "
-        f"{count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
-        f"{count(row['n_prompts'])} prompts with the {count(row['n_prompts_before'])} of run 1"
+        f"{name_runs(runs)} {'share' if are_many else 'shares'} "
+        f"{format_count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
+        f"{format_count(row['n_prompts'])} prompts with the {format_count(row['n_prompts_before'])} of run 1"
     )
     agreement = row["agreement"]
     if agreement["agreement"] is not None:
         text += (
-            f"; the winner is the same in {percent(agreement['agreement'])} of "
-            f"{count(agreement['n_comparisons'])} shared comparisons (kappa "
-            f"{number(agreement['kappa'], 2)})"
+            f"; the winner is the same in {format_percent(agreement['agreement'])} of "
+            f"{format_count(agreement['n_comparisons'])} shared comparisons (kappa "
+            f"{format_number(agreement['kappa'], 2)})"
         )
     if row["no_interval"]:
         text += f". No shift is tested: {row['no_interval']}"
     return f"{text}."
 
 
-def concluded(text: str, runs: Sequence[int]) -> str:
+def describe_run_conclusion(text: str, runs: Sequence[int]) -> str:
     """Say what runs conclude, each by itself, in their own words."""
-    return f"{runs_named(runs)}: {text}."
+    return f"{name_runs(runs)}: {text}."
 
 
-def runs_named(runs: Sequence[int]) -> str:
+def name_runs(runs: Sequence[int]) -> str:
     return f"Run{'s' if len(runs) > 1 else ''} {', '.join(map(str, runs))}"
 
 
@@ -187,7 +185,7 @@ def run_line(row: Row, run: int) -> str:
         (usage.get("judge_calls"), "new verdicts"),
         (usage.get("verdicts_stored"), "cached"),
     ]
-    parts = "".join(f", {count(n)} {noun}" for n, noun in counts if n)
+    parts = "".join(f", {format_count(n)} {noun}" for n, noun in counts if n)
     if row["dollars"] is not None:  # which an artifact does not say
         parts += f", ${row['dollars']:,.2f}"
     return f"run {run}  {row['run']}: {row['experiment']}{judge}{parts}"
@@ -196,5 +194,5 @@ def run_line(row: Row, run: int) -> str:
 def answers(run: int, changed: Sequence[str]) -> str:
     """Say which entrants answered otherwise than in the first run."""
     if changed:
-        return f"Run {run}: {names(changed)} answered some prompts otherwise than in run 1."
+        return f"Run {run}: {join_names(changed)} answered some prompts otherwise than in run 1."
     return f"Run {run}: the same answers as in run 1 to every shared prompt."

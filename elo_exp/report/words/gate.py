@@ -4,12 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.gate import MIN_PROMPTS, Share
+from elo_exp.analysis.gate import MIN_PROMPTS_FOR_VERDICT, PointShare
 from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.data.degrading import CONTROL_PROMPTS
-from elo_exp.report.formats import NONE, count, names, number, percent
-from elo_exp.report.words.judge import ODD
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_number,
+    format_percent,
+    join_names,
+)
+from elo_exp.report.words.judge import ODD_ANSWER_KINDS
 
 
 def verdict(conclusion: Conclusion) -> str:
@@ -18,14 +24,14 @@ def verdict(conclusion: Conclusion) -> str:
     prefix = "By shared words " if conclusion.scope.kind == "words" else ""
     if conclusion.state == "same answers":
         return (
-            f"{subject} gave the baseline's answer to all {count(conclusion.scope.n_prompts)} prompts: nothing to "
+            f"{subject} gave the baseline's answer to all {format_count(conclusion.scope.n_prompts)} prompts: nothing to "
             "compare, and no judge was asked. Was the change applied?"
         )
     if conclusion.state == "pass":
         scope_text = " in any dimension" if has_several else ""
         return f"{prefix}{subject} is not worse than the baseline by more than the margin{scope_text}."
     if conclusion.state == "fail":
-        scope_text = f" in {names(conclusion.others)}" if has_several else ""
+        scope_text = f" in {join_names(conclusion.others)}" if has_several else ""
         if not conclusion.reasons:
             return f"{prefix}{subject} is worse than the baseline{scope_text}."
         sentences = _list_reason_sentences(
@@ -60,16 +66,16 @@ def _list_reason_sentences(
         is_lowered = name in _REASONS_STARTING_IN_LOWER_CASE or text.startswith("The ")
         first_letter = text[:1].lower() if text_dimensions and is_lowered else text[:1]
         sentences.append(
-            f"{f'In {names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
+            f"{f'In {join_names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
         )
     return sentences
 
 
 def _explain_few_prompts(reason: Reason, subject: str) -> str:
     n, n_prompts = int(reason.value or 0), reason.about["n_prompts"]
-    groups = f" These {count(n_prompts)} prompts form {count(n)} groups."
+    groups = f" These {format_count(n_prompts)} prompts form {format_count(n)} groups."
     return (
-        f"A verdict takes at least {MIN_PROMPTS} prompts in each dimension."
+        f"A verdict takes at least {MIN_PROMPTS_FOR_VERDICT} prompts in each dimension."
         f"{groups if n < n_prompts else ''}"
     )
 
@@ -78,7 +84,7 @@ def _explain_same_verdict(reason: Reason, subject: str) -> str:
     about = reason.about
     phrases = {"A": "named the first answer", "B": "named the second answer"}
     phrase = phrases.get(about["verdict"], "named a tie")
-    return f"No result: the judge {phrase} in {count(about['n'])} of {count(about['of'])} comparisons."
+    return f"No result: the judge {phrase} in {format_count(about['n'])} of {format_count(about['of'])} comparisons."
 
 
 def _explain_control(reason: Reason, subject: str) -> str:
@@ -86,11 +92,11 @@ def _explain_control(reason: Reason, subject: str) -> str:
     if about["state"] == "not done":
         return _CONTROL_NOT_DONE[about["why"]]
     text = (
-        f"The judge named a degraded copy of the baseline's answer the loser on {count(about['n'])} of "
-        f"{count(about['n_prompts'])} prompts (at least {count(about['least'])} are needed)"
+        f"The judge named a degraded copy of the baseline's answer the loser on {format_count(about['n'])} of "
+        f"{format_count(about['n_prompts'])} prompts (at least {format_count(about['least'])} are needed)"
     )
     if about["state"] == "cannot tell":
-        return f"{text}. On {count(about['n_missing'])} it gave no verdict."
+        return f"{text}. On {format_count(about['n_missing'])} it gave no verdict."
     return f"{text}. Nothing shows that it can see a worse candidate."
 
 
@@ -99,17 +105,19 @@ _CONTROL_NOT_DONE = {
     "candidate.",
     "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
     "the gate without judging.stored_only=true.",
-    "too few": f"The control takes {MIN_PROMPTS} compared prompts, of which the baseline answered {CONTROL_PROMPTS} in some "
+    "too few": f"The control takes {MIN_PROMPTS_FOR_VERDICT} compared prompts, "
+    f"of which the baseline answered {CONTROL_PROMPTS} in some "
     "words.",
 }
 
 
 def _explain_lost_answers(reason: Reason, subject: str) -> str:
     about = reason.about
-    share = percent(reason.value)
+    share = format_percent(reason.value)
     return (
-        f"{count(about['n_lost'])} of {subject}'s {count(about['n_prompts'])} answers ({share}) are missing or empty. "
-        f"Counted as lost, the share may be as low as {number(about['low'], 3)}."
+        f"{format_count(about['n_lost'])} of {subject}'s {format_count(about['n_prompts'])} answers "
+        f"({share}) are missing or empty. "
+        f"Counted as lost, the share may be as low as {format_number(about['low'], 3)}."
     )
 
 
@@ -123,17 +131,18 @@ def _explain_flips(reason: Reason, subject: str) -> str:
     needed = (
         "With such a judge no number of prompts would pass an equal candidate."
         if about["n_needed"] is None
-        else f"{count(about['n_needed'])} prompts would pass an equal candidate with 80 % power."
+        else f"{format_count(about['n_needed'])} prompts would pass an equal candidate with 80 % power."
     )
     return (
-        f"The judge's two orders disagree, which hides losses: counted so, the lower bound is {number(about['low'], 3)} "
-        f"in place of {number(about['low_of_points'], 3)}. {needed}{_advise_next_alpha(reason)}"
+        "The judge's two orders disagree, which hides losses: counted so, the lower bound is "
+        f"{format_number(about['low'], 3)} "
+        f"in place of {format_number(about['low_of_points'], 3)}. {needed}{_advise_next_alpha(reason)}"
     )
 
 
 def _explain_earlier_looks(reason: Reason, subject: str) -> str:
     about, n = reason.about, int(reason.value or 0)
-    times = "once" if n == 1 else f"{count(n)} times"
+    times = "once" if n == 1 else f"{format_count(n)} times"
     return (
         f"{subject} would {about['would']} by the bounds, but its result was shown {times} before prompts were added, and "
         f"that has used an alpha of {about['spent']:g}. No alpha is left. "
@@ -157,14 +166,14 @@ def _explain_length(reason: Reason, subject: str) -> str:
     if about["state"] == "failed":
         return (
             f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
-            f"would be {number(about['share_at_equal_length'], 3)}."
+            f"would be {format_number(about['share_at_equal_length'], 3)}."
         )
     if about.get("lowest") is None:
         limit = "cannot be told"
     elif about["favours"] == "baseline":
-        limit = f"may be as high as {number(min(about['highest'], 1.0), 3)}"
+        limit = f"may be as high as {format_number(min(about['highest'], 1.0), 3)}"
     else:
-        limit = f"may be as low as {number(max(about['lowest'], 0.0), 3)}"
+        limit = f"may be as low as {format_number(max(about['lowest'], 0.0), 3)}"
     return (
         f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
         f"length the share {limit}."
@@ -173,11 +182,16 @@ def _explain_length(reason: Reason, subject: str) -> str:
 
 def _explain_responses(reason: Reason, subject: str) -> str:
     flagged = next(iter(reason.about["flagged"].values()))
-    flags = [f"{ODD[name]} in {percent(share)}" for name, share in flagged.items()]
+    flags = [
+        f"{ODD_ANSWER_KINDS[name]} in {format_percent(share)}"
+        for name, share in flagged.items()
+    ]
     owner, other_owner = f"{subject}'s", "the baseline's"
     if reason.about["favours"] == "baseline":
         owner, other_owner = "The baseline's", owner
-    return f"{owner} answers are unusual, and {other_owner} are not: {names(flags)}."
+    return (
+        f"{owner} answers are unusual, and {other_owner} are not: {join_names(flags)}."
+    )
 
 
 def _explain_kin(reason: Reason, subject: str) -> str:
@@ -196,14 +210,14 @@ def _explain_audit(reason: Reason, subject: str) -> str:
     biased_probes = [
         row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
     ]
-    return f"An audit found the judge biased ({names(biased_probes)})."
+    return f"An audit found the judge biased ({join_names(biased_probes)})."
 
 
 def _explain_power(reason: Reason, subject: str) -> str:
     if reason.value is None:
         return "With such verdicts no number of prompts would pass an equal candidate."
     return (
-        f"{count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+        f"{format_count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
         f"{_advise_next_alpha(reason)}"
     )
 
@@ -218,15 +232,18 @@ def _explain_close_call(reason: Reason, subject: str) -> str:
 def _explain_invalid(reason: Reason, subject: str) -> str:
     """Say what invalid verdicts may hide."""
     about = reason.about
-    share = percent(reason.value)
-    count_sentence = f"{count(about['n_invalid'])} of {count(about['n_prompts'])} prompts ({share}) have no valid verdict."
-    as_lost = f"Counted as lost, the share may be as low as {number(about['low'], 3)}"
+    share = format_percent(reason.value)
+    count_sentence = (
+        f"{format_count(about['n_invalid'])} of {format_count(about['n_prompts'])} prompts "
+        f"({share}) have no valid verdict."
+    )
+    as_lost = (
+        f"Counted as lost, the share may be as low as {format_number(about['low'], 3)}"
+    )
     if about["would"] == "pass":
         return f"{count_sentence} {as_lost}; without them {subject} would pass."
     if about["would"] == "fail":
-        as_won = (
-            f"Counted as won, the share may be as high as {number(about['high'], 3)}"
-        )
+        as_won = f"Counted as won, the share may be as high as {format_number(about['high'], 3)}"
         return f"{count_sentence} {as_won}; without them {subject} would fail."
     return f"{count_sentence} {as_lost}; with so many, no number of prompts would pass an equal candidate."
 
@@ -254,7 +271,7 @@ _REASONS_STARTING_IN_LOWER_CASE = ("same_verdict", "control", "flips", "audit")
 def margin(share: float, elo: float | None, alpha: float) -> str:
     """Say how much worse a candidate may be. elo: the margin in points, where it was given so."""
     points = "" if elo is None else f" ({elo:g} Elo points)"
-    return f"Margin {number(share, 3)} of the share of points{points}, one-sided bounds, alpha {alpha:g}."
+    return f"Margin {format_number(share, 3)} of the share of points{points}, one-sided bounds, alpha {alpha:g}."
 
 
 def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
@@ -267,41 +284,43 @@ def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
         return []
     remaining_alpha, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
     return [
-        f"Results shown before prompts were added: {count(n_looks)}, which used {spent_alpha[name]:g} of alpha "
+        f"Results shown before prompts were added: {format_count(n_looks)}, which used {spent_alpha[name]:g} of alpha "
         f"({remaining_alpha:g} is left)."
     ]
 
 
-def invalid(n_invalid: int) -> str:
+def describe_invalid(n_invalid: int) -> str:
     """Say what becomes of comparisons that have no valid verdict."""
     return (
-        f"Comparisons without a valid verdict: {count(n_invalid)}, counted as lost in lower bounds and as won in "
+        f"Comparisons without a valid verdict: {format_count(n_invalid)}, counted as lost in lower bounds and as won in "
         "upper ones."
     )
 
 
-def groups(shares: Sequence[Share]) -> list[str]:
+def groups(shares: Sequence[PointShare]) -> list[str]:
     """Say how many groups the prompts form, if some belong together."""
     fewest = min(shares, key=lambda share: share.n_units)
     if fewest.n_units == fewest.n_prompts:
         return []
     return [
-        f"The {count(fewest.n_prompts)} prompts form {count(fewest.n_units)} groups: the mean of a group is one "
+        f"The {format_count(fewest.n_prompts)} prompts form {format_count(fewest.n_units)} groups: the "
+        "mean of a group is one "
         "observation."
     ]
 
 
-def lost(n_prompts: int) -> str:
+def describe_lost_answers(n_prompts: int) -> str:
     """Say what becomes of answers that the candidate lacks."""
     return (
-        f"Prompts to which the candidate's answer is missing or empty: {count(n_prompts)}, counted as lost in the lower "
+        f"Prompts to which the candidate's answer is missing or empty: {format_count(n_prompts)}, counted "
+        "as lost in the lower "
         "bound."
     )
 
 
 def rules(margin: float) -> list[str]:
     """Say what a share of points is, and which shares pass and fail."""
-    min_share = number(0.5 - margin, 3)
+    min_share = format_number(0.5 - margin, 3)
     return [
         "Share of points: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts; 0.500 is as good as "
         "the baseline.",
@@ -329,7 +348,7 @@ def control(checks: Sequence[Check]) -> list[str]:
 _TITLE_AND_LIMIT_BY_CHECK = {
     "same_verdict": (
         "One verdict for all comparisons",
-        f"under {percent(MAX_SAME_SHARE)}",
+        f"under {format_percent(MAX_SAME_SHARE)}",
     ),
     "control": (
         "Degraded copies of the baseline's answers that lost to them",
@@ -363,34 +382,44 @@ def _describe_finding(check: Check) -> str:
         return _FINDING_TEXTS[check.name](check)
     if check.value is None:
         is_one_order = (check.about or {}).get("n_one_order")
-        return "not measured: one order" if is_one_order else NONE
-    shares = f"{count(check.n)} of {count(check.of)}"
+        return "not measured: one order" if is_one_order else NO_VALUE
+    shares = f"{format_count(check.n)} of {format_count(check.of)}"
     if check.low is None or check.high is None:
         return shares
-    ends = f"[{number(100 * check.low)}, {number(100 * check.high)}]"
-    return f"{percent(check.value)} {ends}, {shares}"
+    ends = f"[{format_number(100 * check.low)}, {format_number(100 * check.high)}]"
+    return f"{format_percent(check.value)} {ends}, {shares}"
 
 
 def _describe_length_finding(check: Check) -> str:
     if check.value is None:
         return "cannot be told apart from the candidate"
-    ends = ", ".join(number(end, 3, sign=True) for end in (check.low, check.high))
-    return f"{number(check.value, 3, sign=True)} [{ends}]"
+    ends = ", ".join(
+        format_number(end, 3, sign=True) for end in (check.low, check.high)
+    )
+    return f"{format_number(check.value, 3, sign=True)} [{ends}]"
 
 
 def _describe_flags_finding(check: Check) -> str:
     flagged = next(iter((check.about or {})["flagged"].values()))
-    return names([f"{ODD[name]} {percent(x)}" for name, x in flagged.items()]) or "none"
+    return (
+        join_names(
+            [
+                f"{ODD_ANSWER_KINDS[name]} {format_percent(x)}"
+                for name, x in flagged.items()
+            ]
+        )
+        or "none"
+    )
 
 
 _FINDING_TEXTS: Mapping[str, Callable[[Check], str]] = {
     "length": _describe_length_finding,
     "responses": _describe_flags_finding,
-    "kin": lambda check: (check.about or {})["family"] or NONE,
+    "kin": lambda check: (check.about or {})["family"] or NO_VALUE,
     "audit": lambda check: (
-        NONE if check.value is None else f"{count(int(check.value))} biased"
+        NO_VALUE if check.value is None else f"{format_count(int(check.value))} biased"
     ),
-    "ties": lambda check: percent(check.value),
+    "ties": lambda check: format_percent(check.value),
 }
 
 
@@ -421,7 +450,7 @@ def plan(
     ]
 
 
-def plan_of_control(
+def describe_control_plan(
     n_calls: int, n_new: int, dollars: float | None, *, is_wanted: bool
 ) -> list[str]:
     """Say what the control takes.
@@ -435,7 +464,8 @@ def plan_of_control(
         return []
     cost = "" if dollars is None else f", ${dollars:.2f}"
     return [
-        f"  control: {count(n_calls)} of the calls ({count(n_new)} new{cost}) compare degraded copies of the baseline's "
+        f"  control: {format_count(n_calls)} of the calls ({format_count(n_new)} new{cost}) compare "
+        "degraded copies of the baseline's "
         "answers with these answers:",
         "  a judge that does not see that the copies are worse cannot show that the candidate is not.",
     ]

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elo_exp.report.formats import count, number, percent, percent_between
+from elo_exp.report.formats import (
+    format_count,
+    format_number,
+    format_percent,
+    format_percent_interval,
+)
 
 Row = Mapping[str, Any]  # of grid.csv
 _NOMINAL_COVERAGE = 0.95
@@ -41,8 +46,8 @@ def answer(
     shares  by label share: of the headlines that may be reported
     """
     text = (
-        f"In samples of {count(size)} prompts with {_format_range(map(percent, _find_ends(shares)))} of the "
-        f"logged answers labelled, {_format_range(map(percent, _find_ends(shares.values())))} of the "
+        f"In samples of {format_count(size)} prompts with {_format_range(map(format_percent, _find_ends(shares)))} of the "
+        f"logged answers labelled, {_format_range(map(format_percent, _find_ends(shares.values())))} of the "
         "headlines may be reported"
     )
     if reported:
@@ -53,15 +58,15 @@ def answer(
         if coverage is not None:
             share, low, high = coverage
             text += (
-                f", and {percent(share)} of their 95 % intervals hold the truth "
-                f"({percent_between(low, high)} by the number of draws)"
+                f", and {format_percent(share)} of their 95 % intervals hold the truth "
+                f"({format_percent_interval(low, high)} by the number of draws)"
             )
     return f"{text}."
 
 
 def _format_errors(rows: Sequence[Row], column: str) -> str:
     return _format_range(
-        number(value, 3) for value in _find_ends(row[column] for row in rows)
+        format_number(value, 3) for value in _find_ends(row[column] for row in rows)
     )
 
 

@@ -6,24 +6,24 @@ from typing import Any
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
 from elo_exp.data.equal_answers import EqualAnswers
-from elo_exp.judges import as_whom, kind_of_recorded
+from elo_exp.judges import guess_judge_kind, role_suffix
 from elo_exp.report.formats import (
-    NONE,
-    count,
-    names,
-    number,
-    p_equals,
-    percent,
-    percent_between,
+    NO_VALUE,
+    format_count,
+    format_number,
+    format_p_equation,
+    format_percent,
+    format_percent_interval,
+    join_names,
 )
 
 About = Mapping[str, Any]  # of a check: names and further numbers
 
 # share of the answers beyond which it is a caution that parts are left out
-MAX_CUT = 0.05
+MAX_CUT_SHARE = 0.05
 _MAX_EQUAL_ANSWER_PAIRS = 3
 _SPACE = "\N{NO-BREAK SPACE}"
-CHECKS = {  # what a check is called in a table, and what it accepts
+CHECK_TITLES_AND_LIMITS = {  # what a check is called in a table, and what it accepts
     "one_verdict": (
         "Comparisons with one and the same verdict",
         "under 95 %; above, the judge has compared nothing",
@@ -69,7 +69,7 @@ CHECKS = {  # what a check is called in a table, and what it accepts
     "transitivity": ("Model fit: one rating explains all pairs", "p > .05"),
     "cycles": ("Prompts with an intransitive triple", "no limit"),
 }
-ODD = {  # kinds of odd answers
+ODD_ANSWER_KINDS = {  # kinds of odd answers
     "one_text": "one text",
     "repeated": "repeated texts",
     "phrases": "boilerplate",
@@ -89,7 +89,7 @@ _CONSOLE_LABELS = {
 _MISSING_POSITION_LABELS = {"flips": "no flips", "first_shown": "no positions"}
 
 
-def line(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
+def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     """Return how far the judge was checked, the failed checks first: "CAUTION: flips 23 %; invalid 0 %".
 
     checks  by dimension
@@ -149,18 +149,20 @@ def _format_by_dimension(checks: Sequence[Check]) -> str:
     """Return one figure if all dimensions agree, else the figure of each: "91/25/64 %"."""
     checks_with_value = [check for check in checks if check.value is not None]
     values = [check.value for check in checks_with_value]
-    percents = list(dict.fromkeys(map(percent, values)))
+    percents = list(dict.fromkeys(map(format_percent, values)))
     states = {check.state for check in checks_with_value}
     is_open = CANNOT_TELL in states and FAILED not in states
     state = " (cannot tell)" if is_open else ""
     if len(percents) > 1:
-        shares = "/".join(number(100 * value) for value in values if value is not None)
+        shares = "/".join(
+            format_number(100 * value) for value in values if value is not None
+        )
         return f"{shares} %{state}"
     if percents:
         low, high = checks_with_value[0].low, checks_with_value[0].high
         interval = ""
         if len(checks_with_value) == 1 and low is not None and high is not None:
-            interval = f" [{number(100 * low)}, {number(100 * high)}]"
+            interval = f" [{format_number(100 * low)}, {format_number(100 * high)}]"
         return f"{percents[0]}{interval}{state}"
     is_one_order = any(check.is_one_order for check in checks)
     return "not measured: one order" if is_one_order else ""
@@ -182,7 +184,7 @@ _ONE_VERDICT_TEXTS = {
 }
 _FAILURE_TEXTS: Mapping[str, Callable[[About], str]] = {
     "invalid_by_entrant": lambda about: (
-        f"invalid verdicts fall on {names([row['model'] for row in about['differing']])}"
+        f"invalid verdicts fall on {join_names([row['model'] for row in about['differing']])}"
     ),
     "audit": _describe_biased_audit,
     "kin": lambda about: f"kin of the first ({about['family']})",
@@ -192,7 +194,7 @@ _FAILURE_TEXTS: Mapping[str, Callable[[About], str]] = {
 }
 
 
-WARNINGS = {  # on the console, before the dimensions and what was measured there
+CONSOLE_WARNINGS = {  # on the console, before the dimensions and what was measured there
     "flips": "verdicts flip with the order (accepted: at most 10 %)",
     "first_shown": "the first-shown answer wins (accepted: 45 to 55 %)",
     "length": "length explains the lead, or half of it; the longer answer wins",
@@ -245,11 +247,11 @@ def _list_open_checks(checks: Mapping[str, Sequence[Check]]) -> list[str]:
     for dimension, dimension_checks in checks.items():
         for check in dimension_checks:
             if check.state == CANNOT_TELL:
-                dimensions_by_label.setdefault(CHECKS[check.name][0], []).append(
-                    dimension
-                )
+                dimensions_by_label.setdefault(
+                    CHECK_TITLES_AND_LIMITS[check.name][0], []
+                ).append(dimension)
     return [
-        f"Cannot tell, in {names(dimensions)}: {label.lower()}."
+        f"Cannot tell, in {join_names(dimensions)}: {label.lower()}."
         for label, dimensions in dimensions_by_label.items()
     ]
 
@@ -268,7 +270,7 @@ def _explain_flips(check: Check, about: About) -> str:
     if check.value is None:
         return "Each comparison was judged in one order, so flips are not measured."
     return (
-        f"The judge names another winner in {percent(check.value)} of comparisons when the "
+        f"The judge names another winner in {format_percent(check.value)} of comparisons when the "
         "answers swap places."
     )
 
@@ -276,9 +278,9 @@ def _explain_flips(check: Check, about: About) -> str:
 def _explain_position(check: Check, about: About) -> str:
     interval = ""
     if check.low is not None:
-        interval = f" (95{_SPACE}% CI {percent_between(check.low, check.high)})"
+        interval = f" (95{_SPACE}% CI {format_percent_interval(check.low, check.high)})"
     return (
-        f"Of equal answers the one shown first wins {percent(check.value)} of decisive "
+        f"Of equal answers the one shown first wins {format_percent(check.value)} of decisive "
         f"verdicts{interval}."
     )
 
@@ -290,21 +292,21 @@ def _explain_length(check: Check, about: About) -> str:
     share = check.value
     longer = share > 0.5
     return (
-        f"At equal length the lead would be {number(about['gap_at_equal_length'])} points, not "
-        f"{number(about['gap'])}: the {'longer' if longer else 'shorter'} of two equally rated "
-        f"answers wins {percent(share if longer else 1.0 - share)} of comparisons."
+        f"At equal length the lead would be {format_number(about['gap_at_equal_length'])} points, not "
+        f"{format_number(about['gap'])}: the {'longer' if longer else 'shorter'} of two equally rated "
+        f"answers wins {format_percent(share if longer else 1.0 - share)} of comparisons."
     )
 
 
 def _explain_invalid(check: Check, about: About) -> str:
-    return f"{percent(check.value)} of comparisons have no valid verdict."
+    return f"{format_percent(check.value)} of comparisons have no valid verdict."
 
 
 def _explain_invalid_by_entrant(check: Check, about: About) -> str:
-    models = names([row["model"] for row in about["differing"]])
+    models = join_names([row["model"] for row in about["differing"]])
     bounds = [
         f" Whatever they would have been, the rating of {row['model']} is between "
-        f"{number(row['bound_low'])} and {number(row['bound_high'])}."
+        f"{format_number(row['bound_low'])} and {format_number(row['bound_high'])}."
         for row in about["differing"]
         if row["bound_low"] is not None and row["bound_high"] is not None
     ]
@@ -315,12 +317,12 @@ def _explain_invalid_by_entrant(check: Check, about: About) -> str:
 
 
 def _explain_odd_answers(check: Check, about: About) -> str:
-    return f"Odd answers: {flagged(about['flagged'])}."
+    return f"Odd answers: {describe_odd_answers(about['flagged'])}."
 
 
 def _explain_audit(check: Check, about: About) -> str:
     biased_probes = [
-        f"{row['probe']} {number(row['estimate'], 2, sign=True)}"
+        f"{row['probe']} {format_number(row['estimate'], 2, sign=True)}"
         for row in about["results"]
         if row["verdict"] == "biased"
     ]
@@ -328,7 +330,7 @@ def _explain_audit(check: Check, about: About) -> str:
 
 
 def _explain_kin(check: Check, about: About) -> str:
-    return f"{kin(about['first'], about['family'])}."
+    return f"{describe_same_family(about['first'], about['family'])}."
 
 
 _REASON_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
@@ -352,13 +354,13 @@ def value(check: Check) -> str:
         return "not measured: one order" if check.is_one_order else "not checked"
     match check.name:
         case "first_shown" | "length":
-            return percent(check.value, 1)
+            return format_percent(check.value, 1)
         case "fit":
-            return f"{number(100.0 * check.value, sign=True)} pp"
+            return f"{format_number(100.0 * check.value, sign=True)} pp"
         case "transitivity":
-            return p_equals(check.value)
+            return format_p_equation(check.value)
         case _:
-            return percent(check.value)
+            return format_percent(check.value)
 
 
 def chip(check: Check) -> str | None:
@@ -377,11 +379,11 @@ def detail(check: Check) -> str:
 
 
 def _format_interval(check: Check) -> str:
-    return f"95{_SPACE}% CI {percent_between(check.low, check.high, 1)}, "
+    return f"95{_SPACE}% CI {format_percent_interval(check.low, check.high, 1)}, "
 
 
 def _format_counts(check: Check, about: About) -> str:
-    return f"{count(check.n)} of {count(check.of)}"
+    return f"{format_count(check.n)} of {format_count(check.of)}"
 
 
 def _detail_one_verdict(check: Check, about: About) -> str:
@@ -395,45 +397,49 @@ def _detail_flips(check: Check, about: About) -> str:
 
 def _detail_position(check: Check, about: About) -> str:
     interval = "" if check.low is None else _format_interval(check)
-    return f"{interval}{count(check.n)} decisive verdicts"
+    return f"{interval}{format_count(check.n)} decisive verdicts"
 
 
 def _detail_length(check: Check, about: About) -> str:
     if not about:
         return ""
     interval = "" if check.low is None else _format_interval(check)
-    text = f"{interval}{number(about['scale'])} characters apart"
+    text = f"{interval}{format_number(about['scale'])} characters apart"
     gap, at_equal_length = about["gap"], about["gap_at_equal_length"]
     if gap is None or at_equal_length is None:
         return text
-    lead = f"lead {number(gap)}, at equal length {number(at_equal_length)}"
+    lead = (
+        f"lead {format_number(gap)}, at equal length {format_number(at_equal_length)}"
+    )
     least = about.get("least")
-    bound = f" (at least {number(least)})" if least is not None else ""
+    bound = f" (at least {format_number(least)})" if least is not None else ""
     return f"{text}; {lead}{bound}"
 
 
 def _detail_invalid(check: Check, about: About) -> str:
-    kinds = [f", {count(n)} {kind}" for kind, n in about.items() if n]
+    kinds = [f", {format_count(n)} {kind}" for kind, n in about.items() if n]
     return _format_counts(check, about) + "".join(kinds)
 
 
 def _detail_invalid_by_entrant(check: Check, about: About) -> str:
     row = about["worst"]
-    return f"most: {row['model']}, {count(row['n_invalid'])} of {count(row['n_judgments'])}"
+    return f"most: {row['model']}, {format_count(row['n_invalid'])} of {format_count(row['n_judgments'])}"
 
 
 def _detail_odd_answers(check: Check, about: About) -> str:
     if not about:
         return ""
     n = about["cut off"]
-    return (flagged(about["flagged"]) or "none") + (
-        f"; {count(n)} cut off" if n else ""
+    return (describe_odd_answers(about["flagged"]) or "none") + (
+        f"; {format_count(n)} cut off" if n else ""
     )
 
 
 def _detail_equal_answers(check: Check, about: About) -> str:
     top_pair, *other_pairs = about["pairs"]
-    more_text = f"; {count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
+    more_text = (
+        f"; {format_count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
+    )
     more_text = "; one more pair" if len(other_pairs) == 1 else more_text
     return f"{top_pair['first']} and {top_pair['second']}, {_format_counts(check, about)} prompts{more_text}"
 
@@ -442,17 +448,17 @@ def _detail_audit(check: Check, about: About) -> str:
     if not about.get("date"):
         return ""
     return (
-        f"of {len(about['results'])} probes on {count(about['n_prompts'])} prompts, "
+        f"of {len(about['results'])} probes on {format_count(about['n_prompts'])} prompts, "
         f"{about['date'][:10]}"
     )
 
 
 def _detail_kin(check: Check, about: About) -> str:
-    return f"{names(about['models'])}, of {about['family']}" if about else ""
+    return f"{join_names(about['models'])}, of {about['family']}" if about else ""
 
 
 def _detail_ties(check: Check, about: About) -> str:
-    return f"{count(check.n)} identical answers excluded"
+    return f"{format_count(check.n)} identical answers excluded"
 
 
 def _detail_fit(check: Check, about: About) -> str:
@@ -464,7 +470,7 @@ def _detail_transitivity(check: Check, about: About) -> str:
         return "too few prompts for a test"
     if about.get("chi_square") is None:
         return ""
-    return f"χ² = {number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
+    return f"χ² = {format_number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
 
 
 _DETAIL_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
@@ -485,12 +491,12 @@ _DETAIL_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
 }
 
 
-def kin(model: str, family: str) -> str:
+def describe_same_family(model: str, family: str) -> str:
     """Return why a lead may be the judge's preference for its own family."""
     return f"{model} and the judge are of one family, {family}"
 
 
-BASELINE = (
+BASELINE_NOTE = (
     "Baseline: words were counted, and nobody judged. Which answers are better is not known; judge=sonnet plan=true says "
     "what it would cost to ask."
 )
@@ -504,16 +510,16 @@ def word_overlap(judges: Iterable[str]) -> str:
     word_counters = [name for name in dict.fromkeys(judges) if _counts_words(name)]
     if not word_counters:
         return ""
-    return f" ({names(word_counters)} compares words alone: no opinion on quality)"
+    return f" ({join_names(word_counters)} compares words alone: no opinion on quality)"
 
 
 def _counts_words(name: str) -> bool:
-    return kind_of_recorded([name]) == "words"
+    return guess_judge_kind([name]) == "words"
 
 
 def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
     """Return the warning of a bank that the study was not written for."""
-    role_text = as_whom(roles).removeprefix(" as ")
+    role_text = role_suffix(roles).removeprefix(" as ")
     return (
         f"study {study} tells the judge that it is {role_text}, about {path}. For prompts of any kind: study=own; to keep "
         f"it: study={study}."
@@ -524,12 +530,12 @@ def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
     """Return the line that says how reference answers could be judged by."""
     rubric_list = ",".join([*rubrics, "correctness"])
     return (
-        f"{count(n)} of {count(n_prompts)} prompts have a reference answer, which the judge is not shown; "
+        f"{format_count(n)} of {format_count(n_prompts)} prompts have a reference answer, which the judge is not shown; "
         f"'rubric=[{rubric_list}]' has it judge by them, too"
     )
 
 
-def none_chosen(
+def list_judge_choices(
     n_queries: int,
     dimensions: Sequence[str],
     dollars: Mapping[str, float],
@@ -541,8 +547,8 @@ def none_chosen(
     dollars     that a plan expects, by the name of a judge
     keys        the variable that holds the key of each
     """
-    queries = f"{count(n_queries)} {'query' if n_queries == 1 else 'queries'}"
-    where = f" on {names(dimensions)}" if dimensions else ""
+    queries = f"{format_count(n_queries)} {'query' if n_queries == 1 else 'queries'}"
+    where = f" on {join_names(dimensions)}" if dimensions else ""
     by_key = dict[str, list[str]]()
     for name, price in dollars.items():
         by_key.setdefault(keys[name], []).append(f"judge={name}   ${price:,.2f}")
@@ -563,12 +569,10 @@ def none_chosen(
     )
 
 
-def plan_of_kin(models: Sequence[str], family: str) -> str:
+def describe_same_family_plan(models: Sequence[str], family: str) -> str:
     """Return the line of a plan that says who would be judged by a model of its own family."""
     verb, possessive = ("is", "its") if len(models) == 1 else ("are", "their")
-    return (
-        f"kin      {names(models)} {verb} judged by {possessive} own family ({family})"
-    )
+    return f"kin      {join_names(models)} {verb} judged by {possessive} own family ({family})"
 
 
 def conversations(extent: Mapping[str, Any]) -> str:
@@ -578,17 +582,17 @@ def conversations(extent: Mapping[str, Any]) -> str:
     rounds = f"{extent['n_rounds']} round{'s' * (extent['n_rounds'] != 1)}"
     return (
         f"{_format_prompt_count(extent['n_prompts'])}, {n:,} turn{'s' * (n != 1)} in {rounds}; "
-        f"{extent['mean_chars']:,.0f} characters an answer, {percent(share)} cut"
+        f"{extent['mean_chars']:,.0f} characters an answer, {format_percent(share)} cut"
     )
 
 
 def cut_answers(extent: Mapping[str, Any]) -> str | None:
     """Return a caution where a judge is not shown the whole of more than 5 % of the answers."""
     n, n_cut = extent["n_answers"], extent["n_cut"]
-    if n_cut <= MAX_CUT * n:
+    if n_cut <= MAX_CUT_SHARE * n:
         return None
     return (
-        f"of {percent(n_cut / n)} of the answers the judge is shown a part: judging.shown.answer_chars and "
+        f"of {format_percent(n_cut / n)} of the answers the judge is shown a part: judging.shown.answer_chars and "
         "tool_chars leave out the rest"
     )
 
@@ -605,7 +609,7 @@ def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
     return [*lines, more] if n_more else lines
 
 
-def plan_of_equal_answers(
+def describe_equal_answers_plan(
     pairs: Sequence[EqualAnswers], *, stops: bool = False
 ) -> list[str]:
     """Return the lines of a plan that say who gave the same answers.
@@ -617,7 +621,7 @@ def plan_of_equal_answers(
     return [*lines, f"{'':<9}{stop}"] if stops else lines
 
 
-def all_equal(pair: EqualAnswers) -> str:
+def refuse_equal_answers(pair: EqualAnswers) -> str:
     """Return why a paid judge is not asked about two entrants."""
     prompts = (
         "the one prompt" if pair.n_prompts == 1 else f"all {pair.n_prompts:,} prompts"
@@ -633,15 +637,15 @@ def _format_prompt_count(n: int) -> str:
     return f"{n:,} prompt{'' if n == 1 else 's'}"
 
 
-def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
+def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
     """Return what is odd about the answers of models, and of what share of them.
 
     odd  shares by model and kind, such as {"c": {"refused": 0.26}}: "refusals: c 26 %"
     """
     kinds = []
-    for kind, label in ODD.items():
+    for kind, label in ODD_ANSWER_KINDS.items():
         shares = [
-            f"{model} {percent(flags[kind])}"
+            f"{model} {format_percent(flags[kind])}"
             for model, flags in odd.items()
             if kind in flags
         ]
@@ -650,7 +654,7 @@ def flagged(odd: Mapping[str, Mapping[str, float]]) -> str:
     return "; ".join(kinds)
 
 
-def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def describe_audits(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each dimension that the judge was audited for, and one for all others.
 
     diagnoses  by dimension, as in Standings; those without the key audit had no judge
@@ -665,7 +669,7 @@ def audited(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
             unaudited.append(dimension)
     if unaudited:
         scope_text = (
-            f" for {names(unaudited)}" if len(unaudited) < len(diagnoses) else ""
+            f" for {join_names(unaudited)}" if len(unaudited) < len(diagnoses) else ""
         )
         lines.append(
             f"Judge not audited{scope_text} (experiment=audit, its price with plan=true)."
@@ -678,8 +682,8 @@ def _describe_audit(dimension: str, audit: Mapping[str, Any]) -> str:
     biased_probes = []
     for row in audit["results"]:
         if row["verdict"] == "biased":
-            elo = f", about {points(abs(row['estimate']))} Elo"
-            estimate = number(row["estimate"], 2, sign=True)
+            elo = f", about {effect_to_points(abs(row['estimate']))} Elo"
+            estimate = format_number(row["estimate"], 2, sign=True)
             biased_probes.append(
                 f"{row['probe']} {estimate}{elo if row['kind'] == 'bias' else ''}"
             )
@@ -690,9 +694,9 @@ def _describe_audit(dimension: str, audit: Mapping[str, Any]) -> str:
     )
 
 
-def points(effect: float | None, *, sign: bool = False) -> str:
+def effect_to_points(effect: float | None, *, sign: bool = False) -> str:
     """Return the rating difference at which a share of one half becomes one half + effect."""
     if effect is None:
-        return NONE
+        return NO_VALUE
     share = max(min(0.5 + effect, 0.999), 0.001)
-    return number(400.0 * math.log10(share / (1.0 - share)), sign=sign)
+    return format_number(400.0 * math.log10(share / (1.0 - share)), sign=sign)

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.conclusions.judges import Opinion
+from elo_exp.analysis.conclusions.judges import JudgesResult
 from elo_exp.analysis.judges import judges_needed
-from elo_exp.analysis.voters import Repeats
-from elo_exp.report.formats import names, number
+from elo_exp.analysis.voters import RepeatedComparisons
+from elo_exp.report.formats import format_number, join_names
 from elo_exp.report.words.judge import word_overlap
 from elo_exp.report.words.tournament import (
-    difference,
-    lead_in_worst_case,
+    describe_worst_case_lead,
+    format_difference,
     say_failures,
 )
 
@@ -41,13 +41,17 @@ def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
 
 
 def _format_margin(conclusion: Conclusion) -> str:
-    return difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+    return (
+        format_difference(conclusion.effect)
+        if conclusion.effect
+        else "an unknown margin"
+    )
 
 
 def _describe_with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
     """Say who is preferred if judges have not passed their checks, or who leads, with the objection to it."""
     reason = conclusion.reasons[0]
-    judge_names = names(reason.about["judges"])
+    judge_names = join_names(reason.about["judges"])
     if reason.name == "against":
         return f"{leads}, but by {judge_names} something stands against it"
     if reason.name == "votes":
@@ -71,7 +75,7 @@ def _describe_undecided(conclusion: Conclusion, _: str) -> str:
     if conclusion.reasons[0].name == "failures":
         failure_text = say_failures(conclusion, _format_margin(conclusion))
         return f"no clear winner whichever such judge is asked: {failure_text}"
-    other_models = names(conclusion.reasons[0].about["models"])
+    other_models = join_names(conclusion.reasons[0].about["models"])
     return (
         f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
         f"{_format_margin(conclusion)}; {other_models} may be as good"
@@ -98,7 +102,7 @@ _JOINT_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
     ),
     "leads": lambda conclusion, _: (
         f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
-        f"by {_format_margin(conclusion)}{lead_in_worst_case(conclusion)}"
+        f"by {_format_margin(conclusion)}{describe_worst_case_lead(conclusion)}"
     ),
 }
 
@@ -113,7 +117,7 @@ def _describe_leader(conclusion: Conclusion, all_of_them: str) -> str:
 
 
 def _describe_not_significant(conclusion: Conclusion, all_of_them: str) -> str:
-    judge_names = names(conclusion.reasons[0].about["judges"])
+    judge_names = join_names(conclusion.reasons[0].about["judges"])
     return f"{_describe_leader(conclusion, all_of_them)}, but not significantly by {judge_names}"
 
 
@@ -124,11 +128,13 @@ def _describe_different_leaders(conclusion: Conclusion, _: str) -> str:
 
 def _describe_no_leader(conclusion: Conclusion, _: str) -> str:
     judges = conclusion.reasons[0].about["judges"]
-    return f"{names(judges)} {'has' if len(judges) == 1 else 'have'} no entrant ahead"
+    return (
+        f"{join_names(judges)} {'has' if len(judges) == 1 else 'have'} no entrant ahead"
+    )
 
 
 def _describe_lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
-    judge_names = names(conclusion.reasons[0].about["judges"])
+    judge_names = join_names(conclusion.reasons[0].about["judges"])
     return (
         f"{_describe_leader(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
         "and unknown verdicts count against it"
@@ -164,10 +170,12 @@ def _count_all_judges(judges: Sequence[str]) -> str:
     return "both" if len(judges) == 2 else f"all {len(judges)}"
 
 
-def cannot_show(opinion: Opinion) -> str:
+def cannot_show(opinion: JudgesResult) -> str:
     """Say what other judges like these would not show, and who does."""
     if opinion.populations:
-        return f"{_SHARED_TASTE_CAVEAT}. The votes of {names(opinion.populations)} do"
+        return (
+            f"{_SHARED_TASTE_CAVEAT}. The votes of {join_names(opinion.populations)} do"
+        )
     suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
     return f"{_SHARED_TASTE_CAVEAT}. People show it{suffix}"
 
@@ -179,18 +187,18 @@ def tone(conclusion: Conclusion) -> str:
     return "caution" if conclusion.state in ("caution", "disagree") else "open"
 
 
-def spread(opinion: Opinion) -> str:
+def describe_spread(opinion: JudgesResult) -> str:
     """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
     n, panel = len(opinion.judges), opinion.panel
     judge_count = f"{n} judge{'s' if n != 1 else ''}{_name_populations(opinion)}"
     if panel is None:
-        return f"{judge_count}; {refused(opinion.refusal)}"
+        return f"{judge_count}; {explain_no_joint_board(opinion.refusal)}"
     judge, model, points = panel.widest_taste()
     direction = "higher" if points > 0 else "lower"
-    text = f"{judge_count}, tau {number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
+    text = f"{judge_count}, tau {format_number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
     if abs(points) >= 1.0:
         other_judges = "the others do" if n > 2 else "the other does"
-        text += f"; {judge} rates {model} {number(abs(points))} {direction} than {other_judges}"
+        text += f"; {judge} rates {model} {format_number(abs(points))} {direction} than {other_judges}"
     if not panel.has_joint:
         text += (
             f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
@@ -199,19 +207,21 @@ def spread(opinion: Opinion) -> str:
     return text
 
 
-def _name_populations(opinion: Opinion) -> str:
+def _name_populations(opinion: JudgesResult) -> str:
     """Name the voter populations, which are not judges."""
     return (
-        f" and the votes of {names(opinion.populations)}" if opinion.populations else ""
+        f" and the votes of {join_names(opinion.populations)}"
+        if opinion.populations
+        else ""
     )
 
 
-def refused(reason: Reason | None) -> str:
+def explain_no_joint_board(reason: Reason | None) -> str:
     """Say why there is no joint board, and no tau."""
     if reason is None:
         return ""
     text = _NO_JOINT_BOARD_REASONS[reason.name].format(
-        **reason.about, entrants=names(reason.about.get("models", ()))
+        **reason.about, entrants=join_names(reason.about.get("models", ()))
     )
     return f"no joint board: {text}"
 
@@ -228,7 +238,9 @@ _NO_JOINT_BOARD_REASONS = {
 }
 
 
-def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
+def warn_pooled_judges(
+    judges: Sequence[str], *, column: str | None, is_asked: bool
+) -> str:
     """Say that the verdicts of several judges are rated as if one had given them.
 
     column    of the file, that names them
@@ -250,14 +262,16 @@ def pooled(judges: Sequence[str], *, column: str | None, is_asked: bool) -> str:
     )
 
 
-def repeats(repeat_counts: Repeats, *, column: str | None) -> str:
+def warn_repeated_judging(
+    repeat_counts: RepeatedComparisons, *, column: str | None
+) -> str:
     """Say that comparisons were judged more than once by one judge.
 
     column  of the file, that names judges
     """
     n = len(repeat_counts.judges) - _MAX_VOTER_NAMES
     more = [f"{n} more"] if n > 0 else []
-    judge_names = names([*repeat_counts.judges[:_MAX_VOTER_NAMES], *more])
+    judge_names = join_names([*repeat_counts.judges[:_MAX_VOTER_NAMES], *more])
     return (
         f"{judge_names} judged {repeat_counts.n:,} of {repeat_counts.of:,} comparisons more than once. "
         f"All verdicts count; those on one prompt are one prompt’s in an interval. "
@@ -275,13 +289,13 @@ def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def kappa(row: Mapping[str, Any]) -> str:
     """Say a kappa with its interval."""
-    value = number(row["kappa"], 2)
+    value = format_number(row["kappa"], 2)
     if row["ci_low"] is None:
         return value
-    return f"{value} [{number(row['ci_low'], 2)}, {number(row['ci_high'], 2)}]"
+    return f"{value} [{format_number(row['ci_low'], 2)}, {format_number(row['ci_high'], 2)}]"
 
 
-def following(opinion: Opinion) -> str:
+def suggest_next_step(opinion: JudgesResult) -> str:
     """Say what would tell more: another judge, or more prompts."""
     n, panel = len(opinion.judges), opinion.panel
     if panel is None:
@@ -291,9 +305,9 @@ def following(opinion: Opinion) -> str:
         if opinion.conclusion.scope.source:  # on file, where no other judge is asked
             return text
         return f"{text}: 'judge=[{','.join(opinion.judges)},...]'"
-    now = number(panel.half_width())
-    judge = number(panel.half_width(more_judges=1))
-    prompts = number(panel.half_width(times_prompts=2.0))
+    now = format_number(panel.half_width())
+    judge = format_number(panel.half_width(more_judges=1))
+    prompts = format_number(panel.half_width(times_prompts=2.0))
     return (
         f"a {_format_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
         "(of a typical difference)"

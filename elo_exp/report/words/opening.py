@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from elo_exp.judges import as_whom
-from elo_exp.report.formats import names
+from elo_exp.judges import role_suffix
+from elo_exp.report.formats import join_names
 
 
 def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
@@ -12,7 +12,7 @@ def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
     by  of several judges: those who are rated apart
     """
     size = f"{_format_count(n, 'battle')} in {_format_count(n_dimensions, 'dimension')}"
-    return f"{size}; a board each of {names(by)}" if by else size
+    return f"{size}; a board each of {join_names(by)}" if by else size
 
 
 def scores(n_items: int, n_dimensions: int) -> str:
@@ -23,10 +23,10 @@ def runs(n: int) -> str:
     return _format_count(n, "finished run")
 
 
-BASELINE = "baseline: words are counted, nobody judged"
+BASELINE_LINE = "baseline: words are counted, nobody judged"
 
 
-def judged(
+def describe_judging(
     dimensions: Sequence[str],
     judge: str,
     roles: Iterable[str],
@@ -39,9 +39,11 @@ def judged(
     roles  what the judge is told that it is
     cap    in dollars; None where nothing is paid
     """
-    subject = f"study {study}: {names(dimensions)}" if study else names(dimensions)
+    subject = (
+        f"study {study}: {join_names(dimensions)}" if study else join_names(dimensions)
+    )
     cap_text = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
-    return f"{subject}; judge {judge}{as_whom(roles)}{cap_text}"
+    return f"{subject}; judge {judge}{role_suffix(roles)}{cap_text}"
 
 
 def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
@@ -57,11 +59,13 @@ def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
     if n < wanted:
         fewest = [name for name, n_draws in by_entrant.items() if n_draws == n]
         lines.append(
-            f"draws: {n} of each entrant and not {wanted}, as {names(fewest)} has no more recorded answers "
+            f"draws: {n} of each entrant and not {wanted}, as {join_names(fewest)} has no more recorded answers "
             "to some prompt"
         )
     if single:
-        lines.append(f"draws: one of {names(single)}, which meets each of the others")
+        lines.append(
+            f"draws: one of {join_names(single)}, which meets each of the others"
+        )
     return lines
 
 

@@ -13,14 +13,14 @@ from elo_exp.oracle.estimates import (
 )
 from elo_exp.oracle.gates import (
     CAUTION,
-    MIN_AUDIT,
+    MIN_OWN_LABELS,
     REFUSE,
     REPORT,
     TransportAudit,
 )
 from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
-from elo_exp.report.formats import count, number
-from elo_exp.report.words.whose import of_oracle
+from elo_exp.report.formats import format_count, format_number
+from elo_exp.report.words.whose import describe_oracle_scope
 
 _STATUS_TEXTS = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
 
@@ -29,7 +29,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def of_policy(conclusion: Conclusion, digits: int) -> str:
+def describe_policy(conclusion: Conclusion, digits: int) -> str:
     """Say what may be said of one policy: its mean label, that with a reason, or no number."""
     reasons = "; ".join(str(reason.about["words"]) for reason in conclusion.reasons)
     effect = conclusion.effect
@@ -46,7 +46,7 @@ def as_row(conclusion: Conclusion, digits: int) -> dict[str, Any]:
     effect = conclusion.effect or Effect(value=None)
     return {
         "state": conclusion.state,
-        "sentence": of_policy(conclusion, digits),
+        "sentence": describe_policy(conclusion, digits),
         "reasons": [
             {"name": reason.name, "value": reason.value, "words": reason.about["words"]}
             for reason in conclusion.reasons
@@ -56,13 +56,13 @@ def as_row(conclusion: Conclusion, digits: int) -> dict[str, Any]:
         "ci_high": effect.high,
         "n_prompts": conclusion.scope.n_prompts,
         "judge": conclusion.scope.judge,
-        "whose": of_oracle(str(conclusion.scope.judge)),
+        "whose": describe_oracle_scope(str(conclusion.scope.judge)),
     }
 
 
 def with_interval(value: float, low: float, high: float, digits: int) -> str:
     """Return "0.526 [0.485, 0.566]"."""
-    return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
+    return f"{format_number(value, digits)} [{format_number(low, digits)}, {format_number(high, digits)}]"
 
 
 def title(analysis: Analysis, leading: Mapping[str, PolicyEstimate]) -> str:
@@ -134,7 +134,9 @@ def _advise_more_prompts(comparison: PolicyComparison) -> str:
 
 def _advise_choice(comparison: PolicyComparison, digits: int) -> str:
     choice, step = comparison.choice, comparison.next_step
-    lost, tolerance = (number(x, digits) for x in (step.most_lost, step.tolerance))
+    lost, tolerance = (
+        format_number(x, digits) for x in (step.most_lost, step.tolerance)
+    )
     if choice.state == "best":
         reason = "it is best"
     elif choice.state == "near":
@@ -149,7 +151,7 @@ def _advise_choice(comparison: PolicyComparison, digits: int) -> str:
 
 def _advise_labels(comparison: PolicyComparison) -> str:
     choice, step = comparison.choice, comparison.next_step
-    n, now = count(step.n_labels), count(comparison.n_labels_now)
+    n, now = format_count(step.n_labels), format_count(comparison.n_labels_now)
     policies = ", ".join(step.policies)
     if choice.state == "labels":
         return (
@@ -163,7 +165,7 @@ def _advise_labels(comparison: PolicyComparison) -> str:
             "label_chance: the labels that there are were not chosen at random."
         )
     reason = "without labels of their own nothing can be decided about them"
-    if comparison.n_labels_now >= MIN_AUDIT:
+    if comparison.n_labels_now >= MIN_OWN_LABELS:
         reason = f"{now} are too few for an estimate"
     return f"Label {n} or more answers of {policies}: {reason}."
 
@@ -180,10 +182,10 @@ def transport(audit: TransportAudit, *, margin: float, digits: int) -> str:
         return f"failed, off by {residual}; only its own labels are used"
     if audit.is_off:
         return f"cannot tell, off by {residual}; more than {margin:g} or less is not settled"
-    return f"cannot tell, {audit.n} of about {count(audit.n_needed)} labels needed ({residual})"
+    return f"cannot tell, {audit.n} of about {format_count(audit.n_needed)} labels needed ({residual})"
 
 
-def against_truth(
+def compare_with_truth(
     estimates: Sequence[PolicyEstimate], truth: Mapping[str, Truth], digits: int
 ) -> str | None:
     """Say how near headlines came to a known truth, by status; None where none is known."""
@@ -210,9 +212,9 @@ def against_truth(
     return f"Truth known: {'; '.join(parts)}." if parts else None
 
 
-def checked_logprobs(check: Mapping[str, Any]) -> str:
+def describe_logprob_check(check: Mapping[str, Any]) -> str:
     """Say how far log-probabilities at generation are from those by teacher forcing."""
     return (
-        f"log-probabilities as drawn and as forced: {count(check['n_checked'])} compared, "
+        f"log-probabilities as drawn and as forced: {format_count(check['n_checked'])} compared, "
         f"{check['mean_difference']:.2g} nats a token apart"
     )

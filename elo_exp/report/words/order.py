@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.formats import number, percent_reached
+from elo_exp.report.formats import format_number, format_percent_floor
 
 _SPACE = "\N{NO-BREAK SPACE}"
 
@@ -21,9 +21,7 @@ def lede(boards: Sequence[Leaderboard], k: float) -> str:
     text = f"Permutation Elo replays the same battles in {n_orders(boards)} random orders at K = {k:g}."
     errors = [row.ordering_error for board in boards for row in board.ratings]
     if worst := max((error for error in errors if error), default=None):
-        text += (
-            f" The Monte Carlo error of the mean is at most {number(worst, 2)} points."
-        )
+        text += f" The Monte Carlo error of the mean is at most {format_number(worst, 2)} points."
     return f"{text} For conclusions use the leaderboard: it depends neither on order nor on K."
 
 
@@ -38,8 +36,8 @@ def convergence(elo_convergence: Convergence, k: float, ks: Sequence[float]) -> 
     if progress is None:
         return "first and last are within 20 points in the limit, which is too close for a share of it."
     text = (
-        f"at K = {k:g} Elo has covered {percent_reached(progress.convergence)} of the gap between first and "
-        f"last that it converges to (slowest: {progress.slowest}, {percent_reached(progress.slowest_share)})"
+        f"at K = {k:g} Elo has covered {format_percent_floor(progress.convergence)} of the gap between first and "
+        f"last that it converges to (slowest: {progress.slowest}, {format_percent_floor(progress.slowest_share)})"
     )
     if progress.is_converged:
         return f"{text}, which is enough to read its gaps."

@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.people import PEOPLE, minutes
-from elo_exp.report.formats import NONE, count, names, number, percent
+from elo_exp.analysis.people import PEOPLE, labelling_minutes
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_number,
+    format_percent,
+    join_names,
+)
 from elo_exp.report.words.judge import word_overlap
-from elo_exp.report.words.tournament import difference
+from elo_exp.report.words.tournament import format_difference
 
 # Of a 95 % interval, for a test at 5 % that succeeds four times in five
 _HALF_WIDTHS_AT_80_PERCENT_POWER = (1.96 + 0.84) / 1.96
@@ -20,7 +26,7 @@ def _replace_no_break_spaces(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def made(
+def describe_pages(
     n_of_each: Sequence[int],
     *,
     n_shown: int,
@@ -46,11 +52,13 @@ def made(
         if not is_short:
             reason = f", for differences to ± {half_width:g} points (label.half_width)"
     lines = [
-        f"label: {count(n_shown)} of {count(n_there)} comparisons in {dimension}, on {count(n_prompts)} prompts{reason}"
+        f"label: {format_count(n_shown)} of {format_count(n_there)} comparisons in {dimension}, on "
+        f"{format_count(n_prompts)} prompts{reason}"
     ]
     for n, path in zip(n_of_each, pages, strict=True):
         lines.append(
-            f"{'page':<14}{path.resolve().as_uri()}  {count(n)} labels, some {count(minutes(n))} minutes"
+            f"{'page':<14}{path.resolve().as_uri()}  {format_count(n)} labels, some "
+            f"{format_count(labelling_minutes(n))} minutes"
         )
     export = (
         "labels=[anna.jsonl]" if len(pages) == 1 else "labels=[anna.jsonl,ben.jsonl]"
@@ -78,17 +86,20 @@ def agreement(row: Mapping[str, Any]) -> str:
     )
     if not row["n_comparisons"]:
         return f"{subject}: not known, as no comparison was labelled by two"
-    share = _replace_no_break_spaces(percent(row["agreement"]))
-    n, words = count(row["n_comparisons"]), word_overlap([first_name, second_name])
+    share = _replace_no_break_spaces(format_percent(row["agreement"]))
+    n, words = (
+        format_count(row["n_comparisons"]),
+        word_overlap([first_name, second_name]),
+    )
     return f"{subject} on {share} of {n} comparisons, kappa {kappa(row)}{words}"
 
 
 def kappa(row: Mapping[str, Any]) -> str:
     """Say a kappa with its interval."""
-    value = number(row["kappa"], 2)
+    value = format_number(row["kappa"], 2)
     if row["ci_low"] is None:
         return value
-    return f"{value} [{number(row['ci_low'], 2)}, {number(row['ci_high'], 2)}]"
+    return f"{value} [{format_number(row['ci_low'], 2)}, {format_number(row['ci_high'], 2)}]"
 
 
 def more_of_both(row: Mapping[str, Any]) -> str:
@@ -139,12 +150,12 @@ def _round_up(n: int) -> int:
     return -(-n // step) * step
 
 
-def people(lead: Conclusion) -> str:
+def describe_difference(lead: Conclusion) -> str:
     """Say people's difference of the judge's first over its second."""
-    return NONE if lead.effect is None else difference(lead.effect)
+    return NO_VALUE if lead.effect is None else format_difference(lead.effect)
 
 
-def counted(leads: Sequence[Conclusion]) -> str:
+def count_lead_states(leads: Sequence[Conclusion]) -> str:
     """Say how many leads of a judge are confirmed, contradicted and open."""
     states = [lead.state for lead in leads]
     if not states:
@@ -155,23 +166,23 @@ def counted(leads: Sequence[Conclusion]) -> str:
     return ", ".join(f"{n} {name}" for name, n in count_by_state.items() if n)
 
 
-def labelled(
+def describe_labels(
     n_labels: int, n_comparisons: int, n_prompts: int, annotators: Sequence[str]
 ) -> str:
     """Say how much was labelled, by whom."""
     n_repeated = n_labels - n_comparisons
     repeat_text = (
-        f", {count(n_repeated)} of them second opinions," if n_repeated else ""
+        f", {format_count(n_repeated)} of them second opinions," if n_repeated else ""
     )
-    return f"{count(n_labels)} labels{repeat_text} on {count(n_prompts)} prompts by {names(annotators)}"
+    return f"{format_count(n_labels)} labels{repeat_text} on {format_count(n_prompts)} prompts by {join_names(annotators)}"
 
 
 def first_shown(statistics: Mapping[str, Any]) -> str:
     """Say how often the answer shown as 1 was preferred."""
     if statistics["share"] is None:
         return "no label prefers an answer"
-    ends = f"[{number(100 * statistics['low'])}, {number(100 * statistics['high'])}]"
+    ends = f"[{format_number(100 * statistics['low'])}, {format_number(100 * statistics['high'])}]"
     return (
-        f"answer 1 is preferred in {_replace_no_break_spaces(percent(statistics['share']))} {ends} of "
-        f"{count(statistics['n'])} labels"
+        f"answer 1 is preferred in {_replace_no_break_spaces(format_percent(statistics['share']))} {ends} of "
+        f"{format_count(statistics['n'])} labels"
     )

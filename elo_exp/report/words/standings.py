@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import NONE, all_prompts, count, names, number, p_equals
+from elo_exp.report.formats import (
+    NO_VALUE,
+    all_prompts,
+    format_count,
+    format_number,
+    format_p_equation,
+    join_names,
+)
 
 _REASON_BY_FLAG = {
     "unbeaten": "nothing links those that it beat to the rated ones",
@@ -16,12 +23,12 @@ _REASON_BY_FLAG = {
 def rating(row: Rating, digits: int = 0) -> str:
     """Say a rating, or the end that is known: "over 1967"; else the bound to the next entrant."""
     if row.rating is not None:
-        return number(row.rating, digits)
+        return format_number(row.rating, digits)
     if row.ci_low is not None:
-        return f"over {number(row.ci_low, digits)}"
+        return f"over {format_number(row.ci_low, digits)}"
     if row.ci_high is not None:
-        return f"under {number(row.ci_high, digits)}"
-    return step(row, digits) or row.flag or NONE
+        return f"under {format_number(row.ci_high, digits)}"
+    return step(row, digits) or row.flag or NO_VALUE
 
 
 def step(row: Rating, digits: int = 0) -> str | None:
@@ -34,19 +41,23 @@ def step(row: Rating, digits: int = 0) -> str | None:
     is_above = row.neighbour_is_below
     if row.lead_bound > 0:
         side = "above" if is_above else "below"
-        return f"at least {number(row.lead_bound, digits)} {side} {row.neighbour}"
+        return (
+            f"at least {format_number(row.lead_bound, digits)} {side} {row.neighbour}"
+        )
     verb = "won" if is_above else "lost"
     return f"{verb} {all_prompts(row.n_separating or 0)} against {row.neighbour}"
 
 
-def how_tested(*, has_looks: bool) -> str:
+def name_test(*, has_looks: bool) -> str:
     """Return by which test pairwise differences are significant."""
     if has_looks:
         return "Holm at planned looks, family-wise error .05"
     return "Holm, α = .05"
 
 
-def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> list[str]:
+def list_unrated(
+    board: Leaderboard | None, groups: Sequence[Sequence[Rating]]
+) -> list[str]:
     """Return a sentence for each group apart, each reason for no rank, and ratings from one prompt.
 
     groups  of entrants that are not linked to the others
@@ -54,7 +65,7 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
     if board is None:
         return []
     lines = [
-        f"A group of its own: {names([row.model for row in rows])} (no chain of wins leads to "
+        f"A group of its own: {join_names([row.model for row in rows])} (no chain of wins leads to "
         "the others and back, so the ratings of the groups cannot be compared)."
         for rows in groups
     ]
@@ -68,11 +79,11 @@ def unrated(board: Leaderboard | None, groups: Sequence[Sequence[Rating]]) -> li
             and row.model not in separate_models
         ]
         if models:
-            lines.append(f"Not rated: {names(models)} ({flag}: {reason}).")
+            lines.append(f"Not rated: {join_names(models)} ({flag}: {reason}).")
     models_on_one_prompt = [row.model for row in board.ratings if row.n_prompts == 1]
     if models_on_one_prompt and board.n_clusters != 1:
         lines.append(
-            f"Rated on one prompt alone, which gives no interval: {names(models_on_one_prompt)}."
+            f"Rated on one prompt alone, which gives no interval: {join_names(models_on_one_prompt)}."
         )
     return lines
 
@@ -84,7 +95,7 @@ def items(board: Leaderboard) -> str:
     if board.n_clusters is not None and board.n_clusters < (
         parameters["n_common"] or 0
     ):
-        text += f", in {count(board.n_clusters)} clusters"
+        text += f", in {format_count(board.n_clusters)} clusters"
     if parameters["n_missing"]:
         text += f"; {_format_count(board, 'n_missing')} scores are missing and left out"
     text += "."
@@ -93,11 +104,11 @@ def items(board: Leaderboard) -> str:
         text += (
             f" {first} alone is right on {_format_count(board, 'n_only_first')} of them, {second} alone "
             f"on {_format_count(board, 'n_only_second')}; McNemar’s mid-p test: "
-            f"{p_equals(parameters['mcnemar_mid_p'])}."
+            f"{format_p_equation(parameters['mcnemar_mid_p'])}."
         )
     return text
 
 
 def _format_count(board: Leaderboard, name: str) -> str:
     value = board.parameters[name]
-    return count(None if value is None else int(value))
+    return format_count(None if value is None else int(value))

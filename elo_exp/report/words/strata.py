@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.analysis.checks import ALPHA
+from elo_exp.analysis.checks import ALPHA_OF_TRANSITIVITY
 from elo_exp.analysis.conclusions import Effect
-from elo_exp.report.formats import number, p_equals
-from elo_exp.report.words.tournament import difference
+from elo_exp.report.formats import format_number, format_p_equation
+from elo_exp.report.words.tournament import format_difference
 
 
-def differ(test: Mapping[str, Any]) -> bool:
+def ratings_differ(test: Mapping[str, Any]) -> bool:
     """Return whether ratings differ significantly between strata."""
-    return test["p_value"] is not None and test["p_value"] < ALPHA
+    return test["p_value"] is not None and test["p_value"] < ALPHA_OF_TRANSITIVITY
 
 
 def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
@@ -22,17 +22,20 @@ def sentence(test: Mapping[str, Any], noun: str = "strata") -> str:
     """
     if test["p_value"] is None:
         return f"Too few prompts to test whether ratings differ between {noun}."
-    begin = "Ratings differ" if differ(test) else "No evidence that ratings differ"
+    begin = (
+        "Ratings differ" if ratings_differ(test) else "No evidence that ratings differ"
+    )
     text = (
-        f"{begin} between {noun} (χ² = {number(test['chi_square'])}, {test['df']} df, "
-        f"{p_equals(test['p_value'])})."
+        f"{begin} between {noun} (χ² = {format_number(test['chi_square'])}, {test['df']} df, "
+        f"{format_p_equation(test['p_value'])})."
     )
     widest, reversal = test.get("most_varied_gap"), _describe_reversals(test, noun)
-    if not differ(test) or not widest:
+    if not ratings_differ(test) or not widest:
         return text + reversal
     gaps = {row["stratum"]: row["gap"] for row in widest["gaps"]}
     gap_list = ", ".join(
-        f"{number(gap, sign=True)} points on {name}" for name, gap in gaps.items()
+        f"{format_number(gap, sign=True)} points on {name}"
+        for name, gap in gaps.items()
     )
     text += (
         f" The gap {widest['model_a']} − {widest['model_b']} varies most: {gap_list}."
@@ -68,4 +71,4 @@ def _describe_reversal(row: Mapping[str, Any], leader: str) -> str:
         one_sided=is_one_sided,
         n_prompts=row["n_prompts"],
     )
-    return f"On {row['stratum']} {row['rival']} is ahead of {leader} by {difference(lead)}."
+    return f"On {row['stratum']} {row['rival']} is ahead of {leader} by {format_difference(lead)}."

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions.sweep import JobLead, SharedLead, SweepConclusion
-from elo_exp.report.formats import names, number
-from elo_exp.report.words.tournament import CHIPS, at_equal
-from elo_exp.runs.manifest import OF_NO_RESULT
+from elo_exp.report.formats import format_number, join_names
+from elo_exp.report.words.tournament import CHIPS, describe_control
+from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT
 
 _SPACE = "\N{NO-BREAK SPACE}"
 _CHIP_BY_STATE = {
@@ -17,8 +17,8 @@ _CHIP_BY_STATE = {
     "ahead": "Same first",
     "leads": "Same leader",
 }
-DIGITS = {"points": 0, "score": 3}
-_SETTINGS_OF_NO_RATING = (*OF_NO_RESULT, "sweep_pair")
+DECIMALS_BY_UNIT = {"points": 0, "score": 3}
+_SETTINGS_OF_NO_RATING = (*SETTINGS_WITHOUT_EFFECT, "sweep_pair")
 FIRST_DIFFERS = "first differs"
 _MAX_SCOPE_LINES = 4
 _MAX_VALUES_PER_SETTING = 8
@@ -51,7 +51,7 @@ def headline(
     }
     if len(controls) != 1 or not (features := controls.pop()):
         return text
-    condition = at_equal(features.split("+"))
+    condition = describe_control(features.split("+"))
     return f"{condition[0].upper()}{condition[1:]}: {text[0].lower()}{text[1:]}"
 
 
@@ -78,14 +78,16 @@ def _describe_agreement(
             if name.split(".", 1)[0] not in _SETTINGS_OF_NO_RATING
         ]
         return (
-            f"{method} is the same in {_name_all_jobs(n_jobs, noun)}: {names(settings)} {verb} move it; "
+            f"{method} is the same in {_name_all_jobs(n_jobs, noun)}: {join_names(settings)} {verb} move it; "
             "Elo moves"
         )
     if "differs" in states:
         differing_dimensions = [
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
         ]
-        return f"The first differs between {noun}s in {names(differing_dimensions)}"
+        return (
+            f"The first differs between {noun}s in {join_names(differing_dimensions)}"
+        )
     rank_word = "leader" if states == {"leads"} else "first"
     jobs_text = _name_all_jobs(n_jobs, noun)
     if states & {"none", "some"}:
@@ -141,7 +143,7 @@ def sentence(
             text = f"{verb} {gap}".strip()
         doubt = "" if text.startswith("gave") else _describe_states(lead.states)
         start, end = _describe_controls(lead, conclusion.unit)
-        parts.append(f"{start}{names(lead.models)} {text}{end}{doubt}")
+        parts.append(f"{start}{join_names(lead.models)} {text}{end}{doubt}")
     return "; ".join(parts)
 
 
@@ -156,9 +158,9 @@ def _describe_controls(lead: SharedLead, unit: str) -> tuple[str, str]:
     if len(adjusted) == 1:
         (features,) = adjusted
         end = f" ({', '.join(raw)})" if raw else ""
-        return f"{at_equal(features.split('+'))}, ", end
+        return f"{describe_control(features.split('+'))}, ", end
     condition_by_features = {
-        name: at_equal(name.split("+")) for name in adjusted if name
+        name: describe_control(name.split("+")) for name in adjusted if name
     }
     counts = [
         f"{condition} in {adjusted[name]}"
@@ -171,8 +173,11 @@ def _describe_raw_lead(lead: SharedLead, unit: str) -> list[str]:
     """ "raw lead 120", "raw lead 120 to 150" over jobs; nothing if it is not known"""
     if lead.raw_low is None:
         return []
-    ends = (number(end, DIGITS[unit]) for end in (lead.raw_low, lead.raw_high))
-    return [f"raw lead {span(*ends)}"]
+    ends = (
+        format_number(end, DECIMALS_BY_UNIT[unit])
+        for end in (lead.raw_low, lead.raw_high)
+    )
+    return [f"raw lead {format_range(*ends)}"]
 
 
 def _describe_lead(lead: SharedLead) -> str:
@@ -185,8 +190,11 @@ def _describe_lead(lead: SharedLead) -> str:
 
 def _format_gap_range(lead: SharedLead, unit: str) -> str:
     """ "275"; over jobs that differ "260 to 281"; where a lower end alone is known "at least 479" """
-    digits = DIGITS[unit]
-    low, high = number(lead.gap_low, digits), number(lead.gap_high, digits)
+    digits = DECIMALS_BY_UNIT[unit]
+    low, high = (
+        format_number(lead.gap_low, digits),
+        format_number(lead.gap_high, digits),
+    )
     if lead.one_sided:
         return f"at least {low}"
     return low if low == high else f"{low} to {high}"
@@ -203,7 +211,7 @@ def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
     return f"Elo over {n_seeds} seeds scatters {ratio_list} times its Monte Carlo error; 1 is right."
 
 
-def span(low: str, high: str) -> str:
+def format_range(low: str, high: str) -> str:
     """Say from where to where a number goes over jobs: "273 to 378", "76 to 98 %"; "275" where both ends read alike."""
     if low == high:
         return low
@@ -258,7 +266,7 @@ def _format_values(values: Sequence[str]) -> str:
     return f"{', '.join(values[: _MAX_VALUES_PER_SETTING - 2])}, … {values[-1]} ({len(values)} values)"
 
 
-def jobs_named(jobs: Sequence[str]) -> str:
+def name_jobs(jobs: Sequence[str]) -> str:
     """Name jobs: "0, 2, 5"; "0 to 3" where four or more follow each other."""
     first_job, last_job = int(jobs[0]), int(jobs[-1])
     if len(jobs) > 3 and [int(job) for job in jobs] == list(
@@ -268,28 +276,28 @@ def jobs_named(jobs: Sequence[str]) -> str:
     return ", ".join(jobs)
 
 
-def in_jobs(jobs: Sequence[str], noun: str = "job") -> str:
-    return f"{noun}{'s' if len(jobs) > 1 else ''} {jobs_named(jobs)}"
+def name_jobs_with_noun(jobs: Sequence[str], noun: str = "job") -> str:
+    return f"{noun}{'s' if len(jobs) > 1 else ''} {name_jobs(jobs)}"
 
 
 def not_converged(jobs: Sequence[str]) -> str:
-    return f"Elo has not converged in {in_jobs(jobs)}."
+    return f"Elo has not converged in {name_jobs_with_noun(jobs)}."
 
 
-def names_of(lead: JobLead) -> str:
-    return names(lead.models)
+def name_leaders(lead: JobLead) -> str:
+    return join_names(lead.models)
 
 
 def first_of_job(lead: JobLead, unit: str = "points") -> str:
     """Say who is first, and how far ahead of the second: "ann 1500 (+110)"."""
-    gap = number(lead.gap, DIGITS[unit], sign=True)
+    gap = format_number(lead.gap, DECIMALS_BY_UNIT[unit], sign=True)
     if lead.one_sided:
-        return f"{names(lead.models)} (at least {gap})"
-    text = f"{names(lead.models)} {number(lead.rating, DIGITS[unit])}"
+        return f"{join_names(lead.models)} (at least {gap})"
+    text = f"{join_names(lead.models)} {format_number(lead.rating, DECIMALS_BY_UNIT[unit])}"
     return text if lead.gap is None else f"{text} ({gap})"
 
 
-def whose_of(
+def list_scope_lines(
     conclusions_by_job: Mapping[str, Mapping[str, Mapping[str, Any]]], noun: str = "job"
 ) -> list[str]:
     """Return the lines that say whose taste the ratings are, each once, with its jobs where not of all.
@@ -304,18 +312,18 @@ def whose_of(
     lines = [
         line
         if len(jobs) == len(conclusions_by_job)
-        else f"{in_jobs(jobs, noun.title())}: {line}"
+        else f"{name_jobs_with_noun(jobs, noun.title())}: {line}"
         for line, jobs in jobs_by_line.items()
     ]
     return lines[:_MAX_SCOPE_LINES]
 
 
-def shortened(setting: str) -> str:
+def shorten_settings(setting: str) -> str:
     """Name settings by the last part of their keys: "orders=both limit_pairs=240"."""
     return re.sub(r"(?<!\S)[^\s=]*\.(?=[^\s=.]+=)", "", setting)
 
 
-def left_out(n_shown: int, n_models: int) -> str | None:
+def describe_left_out(n_shown: int, n_models: int) -> str | None:
     """Say that a table has the best entrants alone; None where it has all."""
     if n_shown == n_models:
         return None

@@ -10,13 +10,13 @@ from elo_exp.analysis.power import Precision
 from elo_exp.report.formats import (
     all_prompts,
     expected_win_rate,
-    number,
-    p_equals,
-    percent,
+    format_number,
+    format_p_equation,
+    format_percent,
+    join_names,
 )
-from elo_exp.report.formats import names as join_names
-from elo_exp.report.words.judge import ODD, kin
-from elo_exp.report.words.whose import of_run, prompts_worth, whose
+from elo_exp.report.words.judge import ODD_ANSWER_KINDS, describe_same_family
+from elo_exp.report.words.whose import describe_run_scope, describe_scope, prompts_worth
 
 CHIPS = {
     "none": "No ranking",
@@ -39,7 +39,7 @@ def chip(conclusion: Conclusion) -> str:
     return "Prompts unknown" if is_unknown else CHIPS[conclusion.state]
 
 
-def tone(conclusion: Conclusion) -> str:
+def choose_tone(conclusion: Conclusion) -> str:
     """Return the colour of a card: supported, caution or open."""
     if conclusion.state == "leads":
         return "supported"
@@ -48,7 +48,7 @@ def tone(conclusion: Conclusion) -> str:
     return "caution" if conclusion.state == "caution" or is_doubtful else "open"
 
 
-def begins(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
+def begins_with_word(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
     """Return whether a page may begin a sentence with a capital: it begins with no entrant's name."""
     leaders = [conclusion.subject for conclusion in conclusions if conclusion.subject]
     return not sentence.startswith(tuple(leaders))
@@ -63,7 +63,11 @@ def further(conclusion: Conclusion) -> list[str]:
 
 def sentence(conclusion: Conclusion) -> str:
     """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
-    margin = difference(conclusion.effect) if conclusion.effect else "an unknown margin"
+    margin = (
+        format_difference(conclusion.effect)
+        if conclusion.effect
+        else "an unknown margin"
+    )
     if conclusion.adjustment and conclusion.state not in _STATES_WITHOUT_COMPARISON:
         margin += _describe_raw_lead(conclusion.adjustment)
     if conclusion.state in _SENTENCES_WITHOUT_LEADER:
@@ -77,11 +81,11 @@ def sentence(conclusion: Conclusion) -> str:
         end = f"; {because(judge_reasons[0], conclusion)}"
     elif other_reasons:
         end = f", but {because(other_reasons[0], conclusion)}"
-    end = end or lead_in_worst_case(conclusion)
+    end = end or describe_worst_case_lead(conclusion)
     return f"{_describe_control(conclusion)}{_describe_leader(conclusion)} by {margin}{end}"
 
 
-def lead_in_worst_case(conclusion: Conclusion) -> str:
+def describe_worst_case_lead(conclusion: Conclusion) -> str:
     """Say a lead that holds if what is missing counts against it; "" if nothing between the two is missing."""
     case = conclusion.worst_case
     if case is None or case.rival != conclusion.rival:
@@ -93,7 +97,7 @@ def lead_in_worst_case(conclusion: Conclusion) -> str:
         unit=conclusion.effect.unit if conclusion.effect else "points",
         p_value=case.p_holm,
     )
-    return f". With {missing_counted(case)}, it leads by {difference(lead)}"
+    return f". With {describe_missing(case)}, it leads by {format_difference(lead)}"
 
 
 _STATES_WITHOUT_COMPARISON = ("none", "same", "no_result")
@@ -103,10 +107,10 @@ def _describe_control(conclusion: Conclusion) -> str:
     """Say what an adjusted lead holds equal: "at equal length, "; nothing if it is not adjusted."""
     if conclusion.adjustment is None or conclusion.state in _STATES_WITHOUT_COMPARISON:
         return ""
-    return f"{at_equal(conclusion.adjustment.features)}, "
+    return f"{describe_control(conclusion.adjustment.features)}, "
 
 
-def at_equal(features: Sequence[str]) -> str:
+def describe_control(features: Sequence[str]) -> str:
     """Say which features of answers a fit holds equal: "at equal length" or "at equal style"."""
     return f"at equal {'length' if [*features] == ['length'] else 'style'}"
 
@@ -114,7 +118,9 @@ def at_equal(features: Sequence[str]) -> str:
 def _describe_raw_lead(adjustment: Adjustment) -> str:
     """Say the lead without the control: " (raw lead 120 [60, 180])"."""
     raw = adjustment.raw
-    return f" (raw lead {difference(raw)})" if raw and raw.value is not None else ""
+    return (
+        f" (raw lead {format_difference(raw)})" if raw and raw.value is not None else ""
+    )
 
 
 def _describe_leader(conclusion: Conclusion) -> str:
@@ -156,7 +162,11 @@ def _describe_lead(conclusion: Conclusion, margin: str) -> str:
     """Say "A is ahead of B by 12 [−3, 27]"; of a lead that nothing bounds "A won all 3 prompts against B"."""
     leader, rival, effect = conclusion.subject, conclusion.rival, conclusion.effect
     if effect is not None and is_unbounded(effect):
-        test = f", {p_equals(effect.p_value)}" if effect.p_value is not None else ""
+        test = (
+            f", {format_p_equation(effect.p_value)}"
+            if effect.p_value is not None
+            else ""
+        )
         return f"{leader} won {_format_won_prompts(effect)} against {rival}{test}"
     return f"{leader} is ahead of {rival} by {margin}"
 
@@ -232,10 +242,10 @@ def say_failures(conclusion: Conclusion, margin: str) -> str:
     lead = f"is ahead of {case.rival}"
     if case.rival == conclusion.rival:
         lead += f" by {margin}"
-    return f"{conclusion.subject} {lead}, on {scope_text}. With {missing_counted(case)}, {_describe_worst_case(case)}"
+    return f"{conclusion.subject} {lead}, on {scope_text}. With {describe_missing(case)}, {_describe_worst_case(case)}"
 
 
-def missing_counted(case: WorstCase) -> str:
+def describe_missing(case: WorstCase) -> str:
     """Say what is missing and how it counts: "its 45 failures counted as losses"."""
     parts = []
     if case.n_lacks_leader:
@@ -277,22 +287,24 @@ _SENTENCES_WITHOUT_LEADER = {
 }
 
 
-def difference(effect: Effect) -> str:
+def format_difference(effect: Effect) -> str:
     """Say a lead: "275 [204, 346], p < .001", "at least 479, having won all 60 prompts, p < .001"."""
     digits = 0 if effect.unit == "points" else 3
     if effect.look is None:
-        test = p_equals(effect.p_value) if effect.p_value is not None else None
+        test = format_p_equation(effect.p_value) if effect.p_value is not None else None
     else:
         test = f"at look {effect.look}" if effect.significant else "unresolved"
     if effect.one_sided:
-        size = f"at least {number(effect.low, digits)}, having won {_format_won_prompts(effect)}"
+        size = f"at least {format_number(effect.low, digits)}, having won {_format_won_prompts(effect)}"
         if is_unbounded(effect):
             size = f"{_format_won_prompts(effect)} won"
     elif effect.low is None or effect.high is None:
-        size = number(effect.value, digits)
+        size = format_number(effect.value, digits)
     else:
-        ends = f"{number(effect.low, digits)}, {number(effect.high, digits)}"
-        size = f"{number(effect.value, digits)} [{ends}]"
+        ends = (
+            f"{format_number(effect.low, digits)}, {format_number(effect.high, digits)}"
+        )
+        size = f"{format_number(effect.value, digits)} [{ends}]"
     return f"{size}, {test}" if test else size
 
 
@@ -307,7 +319,9 @@ def because(reason: Reason, conclusion: Conclusion) -> str:
 def _format_share(share: float | None) -> str:
     """Return a share in percent with a plain space; with one decimal if it is small."""
     is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
-    return percent(share, 1 if is_small else 0).replace("\N{NO-BREAK SPACE}", " ")
+    return format_percent(share, 1 if is_small else 0).replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def _explain_rivals(reason: Reason, conclusion: Conclusion) -> str:
@@ -356,7 +370,7 @@ def _explain_stratum(reason: Reason, _: Conclusion) -> str:
     )
     return (
         f"not on {about['stratum']} ({about['n_prompts']:,} prompts: {about['rival']} "
-        f"is ahead by {difference(lead)})"
+        f"is ahead by {format_difference(lead)})"
     )
 
 
@@ -370,14 +384,14 @@ def _explain_people(reason: Reason, conclusion: Conclusion) -> str:
         one_sided=about["one_sided"],
         n_prompts=about["n_prompts"],
     )
-    return f"people prefer {about['rival']} to {conclusion.subject} by {difference(effect)}"
+    return f"people prefer {about['rival']} to {conclusion.subject} by {format_difference(effect)}"
 
 
 def _explain_level(reason: Reason, conclusion: Conclusion) -> str:
     """Say that a test shows two entrants to be level, or that no difference was found."""
     models, margin = join_names(reason.about["models"]), reason.about["margin"]
     if reason.about["is_equivalent"]:
-        return f"{conclusion.subject} is level with {models}, within {number(margin)} points"
+        return f"{conclusion.subject} is level with {models}, within {format_number(margin)} points"
     return f"no difference found: {conclusion.subject} has the rating of {models}"
 
 
@@ -385,7 +399,7 @@ def _explain_length(reason: Reason) -> str:
     least = reason.about.get("least")
     if reason.value is None or reason.about.get("is_extrapolated"):
         return "the length of its answers could explain all of it"
-    text = f"at equal length the lead is {number(reason.value)}"
+    text = f"at equal length the lead is {format_number(reason.value)}"
     return f"{text}, and may be none" if least is not None and least <= 0.0 else text
 
 
@@ -412,7 +426,7 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
     "same": _explain_same_answers,
     "no_result": _explain_no_comparison,
     "unnamed_prompts": lambda reason, _: (
-        f"if each of the {number(reason.value)} battles is on a prompt of its own"
+        f"if each of the {format_number(reason.value)} battles is on a prompt of its own"
     ),
     "level": _explain_level,
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
@@ -426,7 +440,7 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
         f"{'prefers' if len(reason.about['names']) == 1 else 'prefer'} {c.subject} to {c.rival}"
     ),
     "unnamed_people": lambda reason, _: (
-        f"if each of the {number(reason.value)} votes is by a person of its own"
+        f"if each of the {format_number(reason.value)} votes is by a person of its own"
     ),
     "not_met": lambda reason, _: (
         f"{join_names(reason.about['models'])} met none of them"
@@ -450,17 +464,19 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
     ),
     "one_order": lambda *_: "it saw one order alone",
     "length": lambda reason, _: _explain_length(reason),
-    "kin": lambda reason, c: kin(str(c.subject), reason.about["family"]),
+    "kin": lambda reason, c: describe_same_family(
+        str(c.subject), reason.about["family"]
+    ),
     "chance": lambda reason, _: (
-        f"its agreement with people may be chance (kappa {number(reason.value, 2)} "
-        f"[{number(reason.about['ci_low'], 2)}, {number(reason.about['ci_high'], 2)}])"
+        f"its agreement with people may be chance (kappa {format_number(reason.value, 2)} "
+        f"[{format_number(reason.about['ci_low'], 2)}, {format_number(reason.about['ci_high'], 2)}])"
     ),
     "people": _explain_people,
     "skipped": lambda reason, _: (
-        f"people skipped {number(reason.value)} comparisons, on which they may disagree with it"
+        f"people skipped {format_number(reason.value)} comparisons, on which they may disagree with it"
     ),
     "answers": lambda reason, _: (
-        f"{_format_share(reason.value)} of its answers are {ODD[reason.about['kind']]}"
+        f"{_format_share(reason.value)} of its answers are {ODD_ANSWER_KINDS[reason.about['kind']]}"
     ),
     "support": _explain_support,
     "stratum": _explain_stratum,
@@ -472,7 +488,7 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
         "no bound of these scores is known (battles_scale=[LOW,HIGH] names it)"
     ),
     "exploratory": lambda reason, _: (
-        f"{number(reason.value)} verdicts had been seen under another design"
+        f"{format_number(reason.value)} verdicts had been seen under another design"
     ),
 }
 
@@ -507,7 +523,7 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
         "n_prompts": conclusion.scope.n_prompts,
         "n_effective": conclusion.scope.n_effective,
         "judge": conclusion.scope.judge,
-        "whose": whose(conclusion.scope),
+        "whose": describe_scope(conclusion.scope),
         "worst_case": conclusion.worst_case and conclusion.worst_case.to_dict(),
     }
 
@@ -566,7 +582,7 @@ def points(conclusions: Sequence[Conclusion]) -> str:
         conclusion.scope.dimension or "": conclusion.scope.gold
         for conclusion in conclusions
     }
-    return of_run(scope, golds)
+    return describe_run_scope(scope, golds)
 
 
 def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
@@ -577,7 +593,7 @@ def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
     if conclusion.state == "undecided" and precision:
         return (
             f"{precision.n_prompts:,} prompts give 80 % power to detect "
-            f"{number(precision.detectable)} points."
+            f"{format_number(precision.detectable)} points."
         )
     if not effect or not effect.value or effect.unit != "points":
         return ""

@@ -2,12 +2,12 @@
 
 from elo_exp.analysis.effective_votes import (
     MIN_COMPARISONS,
-    MIN_DIFFERING,
-    MIN_ERRORS,
+    MIN_DIFFERING_PROMPTS,
+    MIN_ERRORS_PER_JUDGE,
     MIN_PROMPTS,
     EffectiveVotes,
 )
-from elo_exp.report.formats import number
+from elo_exp.report.formats import format_number
 
 
 def votes(estimate: EffectiveVotes) -> str:
@@ -18,18 +18,22 @@ def votes(estimate: EffectiveVotes) -> str:
         return (
             f"not known how far {n} judges err together: {_explain_refusal(estimate)}"
         )
-    rho = f"rho {number(estimate.rho, 2)} [{number(estimate.rho_low, 2)}, {number(estimate.rho_high, 2)}]"
-    between = f"[{number(estimate.low, 1)}, {number(estimate.high, 1)}]"
+    rho = (
+        f"rho {format_number(estimate.rho, 2)} [{format_number(estimate.rho_low, 2)}, "
+        f"{format_number(estimate.rho_high, 2)}]"
+    )
+    between = f"[{format_number(estimate.low, 1)}, {format_number(estimate.high, 1)}]"
     if estimate.refusal is not None:
         return f"too few answers are known to say how far {n} judges err together ({rho}): {between} independent votes"
     if estimate.rho_low > 0.0:
         return (
-            f"{n} judges err together ({rho}): they are worth {number(estimate.votes, 1)} {between} independent votes, on "
+            f"{n} judges err together ({rho}): they are worth {format_number(estimate.votes, 1)} {between} "
+            "independent votes, on "
             f"{estimate.n} comparisons"
         )
     return (
         f"the errors of {n} judges are not known to go together ({rho}): they are worth "
-        f"{number(estimate.votes, 1)} {between} independent votes, on {estimate.n} comparisons"
+        f"{format_number(estimate.votes, 1)} {between} independent votes, on {estimate.n} comparisons"
     )
 
 
@@ -42,12 +46,14 @@ def _explain_refusal(estimate: EffectiveVotes) -> str:
             f"and {MIN_COMPARISONS} on {MIN_PROMPTS} are needed"
         )
     if estimate.refusal.name == "errors":
-        wrong = number(about["wrong"], 0 if about["wrong"].is_integer() else 1)
+        wrong = format_number(about["wrong"], 0 if about["wrong"].is_integer() else 1)
         return (
-            f"{about['judge']} is wrong on {wrong} of {about['n']} comparisons, and {MIN_ERRORS} wrong and right ones of "
+            f"{about['judge']} is wrong on {wrong} of {about['n']} comparisons, and {MIN_ERRORS_PER_JUDGE} "
+            "wrong and right ones of "
             "each are needed"
         )
     return (
-        f"they err on the same comparisons but for {about['n_prompts']} prompts, and {MIN_DIFFERING} are needed to say "
+        f"they err on the same comparisons but for {about['n_prompts']} prompts, and "
+        f"{MIN_DIFFERING_PROMPTS} are needed to say "
         "by how much they differ"
     )
