@@ -19,7 +19,8 @@ from elo_exp.masking import mask_text
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
-MAX_LOGPROB_NATS = 1e-7  # nats: rounding may leave a certain answer slightly above zero
+# Nats: rounding may leave a certain answer slightly above zero
+MAX_LOGPROB_NATS = 1e-7
 
 
 Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON

@@ -17,9 +17,8 @@ PositiveShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 TopP = PositiveShare
 RatingPoints = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
-K = Annotated[
-    float, Field(strict=True, gt=0, le=1000)
-]  # far beyond, an update overflows
+# Far beyond, an update overflows
+K = Annotated[float, Field(strict=True, gt=0, le=1000)]
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]  # of a Claude model
 DType = Literal["auto", "float32", "bfloat16", "float16"]

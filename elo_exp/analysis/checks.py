@@ -19,12 +19,13 @@ MAX_FLIP_SHARE = 0.10
 MIN_SHARE_OF_ONE_VERDICT, MIN_LOW_OF_ONE_VERDICT = 0.95, 0.80
 FIRST_SHOWN_LIMITS = 0.45, 0.55
 MAX_INVALID_SHARE = 0.02
-MAX_WIN_RATE_MISFIT = 0.10  # of a win rate, observed minus predicted
+# Observed minus predicted
+MAX_WIN_RATE_MISFIT = 0.10
 # share of a pair's games in which the leader's answer is not longer, or not shorter, from which on equal
 # length is within the data
 MIN_SUPPORT = 0.05
-ALPHA_OF_TRANSITIVITY = 0.05  # of the test of transitivity
-MIN_PROMPTS_FOR_LEAD = 20  # for a claim about a leader
+ALPHA_OF_TRANSITIVITY = 0.05
+MIN_PROMPTS_FOR_LEAD = 20
 # Probes of an audit: a judge that is biased by one of these decides nothing
 FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know

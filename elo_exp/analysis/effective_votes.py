@@ -16,8 +16,9 @@ from elo_exp.ratings.leaderboard import t_quantile
 
 MIN_COMPARISONS = 30
 MIN_PROMPTS = 20
-MIN_ERRORS_PER_JUDGE = 10  # of each judge, and as many that are right
-MIN_DIFFERING_PROMPTS = 5  # prompts on which one judge errs more than another
+# And at least as many right verdicts
+MIN_ERRORS_PER_JUDGE = 10
+MIN_DIFFERING_PROMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

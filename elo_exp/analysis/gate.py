@@ -16,13 +16,14 @@ from elo_exp.arrays import Array
 from elo_exp.data.pairing import unswap_verdict
 from elo_exp.records import Judgment, Record, Slot
 
-MIN_PROMPTS_FOR_VERDICT = 20  # for a verdict
+MIN_PROMPTS_FOR_VERDICT = 20
 POWER = 0.8
 _N_WORST = 5
 # A smaller margin is rounding
 _MIN_MARGIN = 1e-9
 _MAX_PROMPTS = 2**62
-_SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}  # the candidate is entrant_a
+# The candidate is entrant_a
+_SCORES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 _UNKNOWN_ORDERS = None, None
 
 OrderPoints = tuple[

@@ -24,8 +24,9 @@ from elo_exp.arrays import Array
 from elo_exp.data.degrading import CONTROL_PROMPTS
 from elo_exp.records import Comparison, Judgment
 
-MIN_CONTROLS_LOST = 9  # of the ten degraded copies
-MIN_COMPARISONS_OF_ONE_VERDICT = 10  # comparisons
+# Of ten degraded copies
+MIN_CONTROLS_LOST = 9
+MIN_COMPARISONS_OF_ONE_VERDICT = 10
 # Of the comparisons: if as many have one verdict, the judge compared nothing
 MAX_SAME_SHARE = 0.95
 # Of the baseline's mean length: a smaller mean difference moves no judge by a margin

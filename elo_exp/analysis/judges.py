@@ -30,7 +30,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 MIN_JUDGES_FOR_JOINT_FIT = (
     3  # judges: two have each a board of their own, and no interval together
 )
-JOINT_BOARD_LABEL = "Bradley-Terry, mean of judges"  # of a joint board
+JOINT_BOARD_LABEL = "Bradley-Terry, mean of judges"
 # With two, a judge's preference cannot be told from another scale
 _MIN_ENTRANTS = 3
 # Of the variance between judges: with 2, intervals of 95 % cover .90

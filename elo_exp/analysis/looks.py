@@ -22,7 +22,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
 from elo_exp.records import Battle, Comparison, Judgment, make_fingerprint
 
-MIN_PROMPTS_PER_LOOK = 20  # of a look: one with fewer joins the next
+# A look with fewer prompts joins the next look
+MIN_PROMPTS_PER_LOOK = 20
 MIN_P_VALUE_OF_FIT = (
     0.10  # a p value of the test of fit, below which nothing is left out
 )

@@ -15,7 +15,8 @@ NUMBERS = (
     *("gap", "gap_se", "gap_low", "gap_high", "p_holm", "separated", "p_best"),
     *("prompts", "battles", "ties"),
 )
-AVERAGED_NUMBERS = ("gap", "gap_se", "separated")  # whose mean means something
+# Numbers whose mean over dimensions makes sense
+AVERAGED_NUMBERS = ("gap", "gap_se", "separated")
 
 
 def sum_up_dimension(standings: Standings, dimension: str) -> dict[str, float]:

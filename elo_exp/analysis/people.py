@@ -23,7 +23,8 @@ MIN_PROMPTS = 20
 # entrants, from which on the board is the joint fit of labels and verdicts
 MIN_ENTRANTS_FOR_JOINT_FIT = 20
 PEOPLE = "people"
-LOGGED_NUMBERS = (  # of a dimension, that a run of labels logs
+# A labelling run logs these for each dimension
+LOGGED_NUMBERS = (
     *("n_labels", "agreement", "kappa", "kappa_of_people"),
     *("leads_confirmed", "leads_contradicted", "leads_open"),
     *("rho", "votes"),  # of the folder of one of several judges

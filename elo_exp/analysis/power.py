@@ -11,7 +11,7 @@ from elo_exp.analysis.comparisons import ALPHA, rank_rated_models
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Record
 
-EFFECTS_IN_POINTS = (20, 40, 60)  # rating points
+EFFECTS_IN_POINTS = (20, 40, 60)
 _TARGET_POWER = 0.8
 
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared

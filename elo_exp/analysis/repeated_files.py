@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from elo_exp.data.battles import Battles, Codes
 from elo_exp.data.scores import Score
 
-N_KEPT_HASHES = 16  # hashes of an entrant's rows that are kept
+# Hashes that are kept of an entrant's rows
+N_KEPT_HASHES = 16
 # Of Knuth's multiplicative hashing
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -30,7 +30,8 @@ from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import MissingBattle, Record
 from elo_exp.types import Orders
 
-_UNNAMED = f"cluster {UNNAMED_CLUSTER}"  # as of `Battles.unit_names`
+# The name that `Battles.unit_names` gives it
+_UNNAMED = f"cluster {UNNAMED_CLUSTER}"
 # A smaller standard error is rounding
 _MIN_ERROR_IN_POINTS = 1e-3
 

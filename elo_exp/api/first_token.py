@@ -6,7 +6,8 @@ from typing import Any
 
 from elo_exp.api.costs import read_token_count
 
-N_TOP_LOGPROBS = 20  # likeliest tokens, as many as servers give
+# Likeliest tokens, as many as servers give
+N_TOP_LOGPROBS = 20
 # Below it, no name is meant.
 _MIN_NAMES_MASS = 0.5
 # Vocabularies have signs of their own for the space before a word.

@@ -25,7 +25,8 @@ from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBE_PAUSE_SECONDS = 30.0  # between two requests to a server that does not answer
+# Between two requests to a server that does not answer
+MAX_PROBE_PAUSE_SECONDS = 30.0
 MIN_UNANSWERED_FOR_OUTAGE = (
     3  # requests in a row without an answer, by which a server has failed
 )

@@ -19,7 +19,8 @@ from elo_exp import interrupts
 from elo_exp.masking import mask_text, register_secret
 from elo_exp.records import UserError
 
-NO_CONNECTION_STATUS = 0  # the status of a request for which there was no connection
+# Stands for the status of a request that found no connection
+NO_CONNECTION_STATUS = 0
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines
 # in between, too.
 REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
@@ -30,7 +31,8 @@ HINT_BY_STATUS = {
     403: "The key in {key} may not do this",
     404: "Check {part}.model and {part}.base_url",
 }
-BUSY_STATUSES = frozenset({429, 529})  # the server refuses everybody for now
+# The server refuses all requests for now
+BUSY_STATUSES = frozenset({429, 529})
 # How providers say that an account is exhausted: types or codes of errors, and words of messages. Others speak as OpenAI
 # does, or have words of their own.
 OUT_OF_CREDIT_SIGNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -40,7 +40,7 @@ _MIN_Z = (-6.0, math.log(0.03), math.log(0.05))
 _MAX_Z = (10.0, math.log(4.0), math.log(4.0))
 _DERIVATIVE_STEPS = np.array([0.05, 0.1, 0.1])
 _RANK_DRAWS_SEED = 20260425
-MIN_ANCHORS_TO_CALIBRATE = 4  # needed to calibrate a judge
+MIN_ANCHORS_TO_CALIBRATE = 4
 MIN_PROMPTS_FOR_COVERAGE = (
     20  # from here on intervals cover the truth as often as they should
 )

@@ -24,7 +24,8 @@ _FIELDS_HINT = (
 )
 # A row of a bank of ours has these, and text or messages
 _NATIVE_FIELDS = {"prompt_id", "source", "subject"}
-DEFAULT_SOURCE = "own"  # source and subject of a prompt that has none
+# Source and subject of a prompt that has none
+DEFAULT_SOURCE = "own"
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 

@@ -37,8 +37,8 @@ from elo_exp.records import Battle, MissingBattle, UserError
 logger = logging.getLogger(__name__)
 
 REQUIRED = ("model_a", "model_b", "winner")
-ID_COLUMNS = ("model_a", "model_b", "question_id")  # columns of names
-WINNER_COLUMNS = ("winner", "verdict_ab", "verdict_ba")  # columns that hold words
+ID_COLUMNS = ("model_a", "model_b", "question_id")
+WINNER_COLUMNS = ("winner", "verdict_ab", "verdict_ba")
 FIELDS = (
     *REQUIRED,
     "source",

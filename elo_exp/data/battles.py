@@ -21,8 +21,10 @@ from elo_exp.records import WINNERS, Battle, Comparison, Judgment
 
 Codes = NDArray[np.int32]
 
-SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
-OVERALL_DIMENSION = "overall"  # the dimension of battles that name none
+# The score of model_a, by the code of the winner
+SCORES = np.array([1.0, 0.0, 0.5, 0.5])
+# The dimension of battles that name none
+OVERALL_DIMENSION = "overall"
 UNNAMED_CLUSTER = (
     "no question named"  # the cluster of battles without a question among others
 )

@@ -12,7 +12,8 @@ from itertools import cycle, islice
 from elo_exp.data.conversations import change_own_words, own_words
 from elo_exp.records import Comparison, make_fingerprint
 
-DEGRADED_COPY = "degraded_copy"  # its name as an entrant
+# The name of the degraded copy as an entrant
+DEGRADED_COPY = "degraded_copy"
 CONTROL_PROMPTS = 10
 _SEED = 20261128
 # One word of so many stands in a copy

@@ -8,7 +8,8 @@ from typing import Any
 
 PROMPT = ("prompt", "question", "input", "instruction", "text")
 ID = ("prompt_id", "question_id", "uid", "id")
-CLUSTER_FIELD = "cluster"  # a column that is read without being named
+# The column is read even if no setting names it
+CLUSTER_FIELD = "cluster"
 REFERENCE = ("gold_answer", "reference", "target")
 SOURCE = ("source", "category", "dataset")
 ANSWER = (

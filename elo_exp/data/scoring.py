@@ -18,8 +18,10 @@ from elo_exp.records import (
 )
 from elo_exp.types import Number
 
-INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
-UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
+# The width of a 95% normal interval, in standard deviations
+INTERVAL_WIDTH = 3.92
+# Why a reply that ended by itself has no score
+UNREADABLE = "unreadable"
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _SCORE_LINE = compile_line_pattern(
     "SCORE",

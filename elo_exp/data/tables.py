@@ -39,7 +39,7 @@ from elo_exp.records import UserError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-TABLE_SHAPES = ("lines", "array", "csv", "parquet")  # of tables
+TABLE_SHAPES = ("lines", "array", "csv", "parquet")
 # Few, because a row may hold whole conversations
 _PARQUET_BATCH_ROWS = 256
 # The codes of one block are Python integers until the block is full
@@ -47,15 +47,16 @@ _BLOCK_ROWS = 65_536
 # Large, because a field may hold a whole conversation
 _MAX_CSV_FIELD_CHARS = 2**24
 _MAX_JSON_LINE_BYTES = 2**24
-DUCKDB_MEMORY_MB = 1500  # megabytes that DuckDB may take
+DUCKDB_MEMORY_MB = 1500
 _HEAD_BYTES = 4096
 _MODEL_FIELDS = ("model_a", "model_b")
+# Most rows have their own
 PROMPT_FIELDS = (
     "question_id",
     "cluster",
     "question_text",
-)  # which most rows have of their own
-CONVERSATION_PREFIX = "conversation"  # how columns of messages begin
+)
+CONVERSATION_PREFIX = "conversation"
 # of columns of answers only whether a cell is blank is read: "1" if it is, else None
 BLANK_FIELDS = ("blank_a", "blank_b")
 _FIELDS_OUTSIDE_KINDS = (*_MODEL_FIELDS, *PROMPT_FIELDS)

@@ -19,7 +19,8 @@ from elo_exp.models.generation import (
 from elo_exp.records import Prompt, Response, UserError, make_fingerprint
 from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
-FORCING_VERSION = 1  # part of every policy's keys: raise it when scoring changes
+# Part of every policy's keys: raise it when scoring changes
+FORCING_VERSION = 1
 
 TokenIdsByPrompt = Mapping[Prompt, Sequence[int]]  # prompts with their token ids
 LogprobsById = Iterator[tuple[str, float | None]]  # by prompt_id

@@ -47,7 +47,7 @@ _CORRECTNESS_QUESTION = (
     "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 )
 _DIAGNOSTIC_DIGITS = 6
-FINAL_CHECKPOINT = -1  # the last checkpoint of a training run
+FINAL_CHECKPOINT = -1
 _ADAPTER_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
 _LORA_TENSOR_NAME = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"

@@ -69,7 +69,7 @@ _N_RANKED_LEVELS_BY_BEHAVIOR = {
     "answer": 3,
     "hedge": 2,
     "abstain": 3,
-}  # levels, by expected behaviour
+}
 
 
 @dataclass(kw_only=True)

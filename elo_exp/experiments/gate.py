@@ -86,7 +86,8 @@ from elo_exp.store.usage import total_dollars
 from elo_exp.trackers import Value
 from elo_exp.types import Positive
 
-BASELINE_NAME = "baseline"  # its name in the run, whatever it was called in its own
+# The baseline's name in the run, whatever its own file calls it
+BASELINE_NAME = "baseline"
 _NOT_ANSWERED = SlotPoints(orders=(None, None), is_lost=True)
 _RESERVED_NAMES = {
     BASELINE_NAME: "the recorded one is",

@@ -19,7 +19,8 @@ from elo_exp.figures.style import (
 )
 from elo_exp.records import Plot
 
-MAX_LEADERBOARD_MODELS = 60  # of the leaderboard, beside the placed models
+# Besides the placed models
+MAX_LEADERBOARD_MODELS = 60
 _MAX_OPPONENT_GROUPS = 8
 
 

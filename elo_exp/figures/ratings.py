@@ -31,8 +31,9 @@ from elo_exp.records import Plot
 
 _N_HISTOGRAM_BINS = 60
 _INTERVAL_ENDS = ("ci_low", "ci_high")
-MAX_DRAWN_ENTRANTS = 40  # entrants of a figure; all are in its rows
-MAX_ENTRANTS_WITH_PAIRS = 12  # entrants whose pairs are drawn
+# The rows of the figure have all entrants
+MAX_DRAWN_ENTRANTS = 40
+MAX_ENTRANTS_WITH_PAIRS = 12
 
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)

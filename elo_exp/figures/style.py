@@ -35,10 +35,10 @@ PALETTE = (
 )
 INK, SOFT, LINE = "#1c1b19", "#6a665f", "#e4e0d8"
 BLUE, ORANGE, GREEN = PALETTE[:3]
-MAX_COLORED_NAMES = len(PALETTE)  # names that can have a colour of their own
+MAX_COLORED_NAMES = len(PALETTE)
 _MAX_LABEL_CHARACTERS, _KEPT_END_CHARACTERS = 60, 29
 
-MATPLOTLIB_STYLE: Any = {  # of Matplotlib
+MATPLOTLIB_STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": LINE,
     "axes.grid": True,

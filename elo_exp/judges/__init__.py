@@ -24,7 +24,7 @@ from elo_exp.types import (
     VerdictForm,
 )
 
-LEXICAL_MODEL = "lexical"  # the name of the judge that compares words
+LEXICAL_MODEL = "lexical"
 _CHAT_KEY_FIELDS = (
     "model",
     "structured",

@@ -23,7 +23,8 @@ from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
-SIGNALS_VERSION = 1  # part of every cache key: raise it when a signal changes
+# Part of every cache key: raise it when a signal changes
+SIGNALS_VERSION = 1
 _REPLIES_PER_TRANSACTION = 256
 
 _WORD_PATTERN = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")

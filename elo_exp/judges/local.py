@@ -25,8 +25,9 @@ from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm
 
-REPLIES_VERSION = 1  # part of every cache key: raise it when replies change
-SCORE_PREFIX = "SCORE:"  # precedes a score
+# Part of every cache key: raise it when replies change
+REPLIES_VERSION = 1
+SCORE_PREFIX = "SCORE:"
 _MAX_SCORE_LABELS = 101
 
 

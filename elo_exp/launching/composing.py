@@ -82,7 +82,8 @@ OmegaConf.register_new_resolver(
 )
 
 
-_COMPOSING = threading.Lock()  # Hydra has one search path for the process
+# Hydra has one search path for the process
+_COMPOSING = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

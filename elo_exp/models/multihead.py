@@ -49,7 +49,8 @@ PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 # A buffer grows by so many
 _ROOM_TOKENS = 64
-DRAFTS_PER_ROUND = 4  # drafts of the original's rounds, which `n_rounds` counts
+# As in the rounds of the original program, which `n_rounds` counts
+DRAFTS_PER_ROUND = 4
 DIAGNOSTICS = (
     "entropy_nats", "margin", "stability_radius", "plurality_lead",  # by token
     "rejected_at", "suppression_score", "validity_radius",  # by rejected draft

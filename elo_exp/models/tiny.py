@@ -16,7 +16,8 @@ from elo_exp.models import require_packages
 from elo_exp.paths import HOME
 from elo_exp.records import UserError, make_fingerprint
 
-BUILD_VERSION = 2  # part of the folder's name: raise it when what is built changes
+# Part of the folder's name: raise it when what is built changes
+BUILD_VERSION = 2
 TINY_PREFIX = "tiny-random/"
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"

@@ -39,9 +39,11 @@ from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
 logger = logging.getLogger(__name__)
 
-N_PROMPT_FOLDS = 5  # of the prompts
-MIN_CALIBRATION_LABELS = 10  # two in each fold
-LENGTH_COVARIATE = "response_length"  # the covariate log(1 + characters)
+N_PROMPT_FOLDS = 5
+# Two in each fold
+MIN_CALIBRATION_LABELS = 10
+# The covariate log(1 + characters)
+LENGTH_COVARIATE = "response_length"
 _ROW_HINT = (
     " Expected a number (target_logps: one by policy), or null for a label or a log-probability, "
     "the sum over the tokens in nats, that is not known. Covariates are numbers in every row."

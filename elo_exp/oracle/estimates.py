@@ -59,7 +59,8 @@ _LABELLING_ROUND_POWER = 0.8
 # So that rounds of labelling come to an end
 _MIN_LABEL_GROWTH = 1.25
 OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
-REQUIREMENTS_BY_BASIS = {  # what a headline that rests on this requires, as an estimator does
+# What the headline estimate requires, as an estimator's `requires` does
+REQUIREMENTS_BY_BASIS = {
     OWN: (FRESH_DRAWS,),
     WEIGHTS: (RAW_WEIGHTS, FRESH_DRAWS),
     BORROWED: (FRESH_DRAWS,),

@@ -37,18 +37,20 @@ from elo_exp.oracle.label_sampling import (
 )
 from elo_exp.records import Record
 
+# The best first
 STATUSES_BEST_FIRST = REPORT, CAUTION, REFUSE = (
     "report",
     "caution",
     "refuse",
-)  # the better first
+)
 # Its name, whether it calls for caution, and for refusal, and the reason in words
 GateResult = tuple[str, bool, bool, str]
 
 MIN_OWN_LABELS = (
     20  # labels of a policy's own answers, to check or correct its calibration
 )
-MIN_EFFECTIVE_LABELS = 30  # that raw weights must come to, to do the same
+# Raw weights must come to this many labels, to count the same
+MIN_EFFECTIVE_LABELS = 30
 MIN_EFFECTIVE_SAMPLE_SHARE = (
     0.30  # share of the rows: below, an estimate rests on few of them
 )

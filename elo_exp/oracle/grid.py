@@ -206,7 +206,8 @@ def _end_with_parent() -> None:
 GridRow = dict[str, Any]  # of grid.csv
 
 GIVEN, ALL = "given", "all policies"  # not refused; of the column `policy`
-JUDGE_CALIBRATION = "judge"  # the calibration that takes scores for labels
+# The calibration that takes scores for labels
+JUDGE_CALIBRATION = "judge"
 # 2 / alpha in the interval score of a 95% interval
 _MISS_PENALTY = 40.0
 

@@ -31,7 +31,8 @@ CHECK_STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE = (
     "cannot tell",
     "not done",
 )
-MAX_P_VALUE_OF_SELECTION = 0.001  # below, labels are taken not to be a random sample
+# If p is smaller, the labels are taken to be no random sample
+MAX_P_VALUE_OF_SELECTION = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,16 @@ from elo_exp.arrays import Array
 from elo_exp.oracle.calibration import CrossFit, Curve, fit_isotonic
 from elo_exp.oracle.data import N_PROMPT_FOLDS, Rows
 
-MAX_RAW_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
-MAX_LOG_RATIO_NATS = 300.0  # nats: larger weights, squared, are no finite number
-TOP_WEIGHT_SHARE = 0.05  # share of the rows whose weights are called the largest
-EXTREME_WEIGHT = 5.0  # a weight above this, or below its inverse
-RELATIVE_RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
+# For raw weights of mean 1 that correct an estimate
+MAX_RAW_WEIGHT = 100.0
+# The square of a larger weight is not finite
+MAX_LOG_RATIO_NATS = 300.0
+# The share of the rows that count as having the largest weights
+TOP_WEIGHT_SHARE = 0.05
+# A weight is extreme above this, or below its inverse
+EXTREME_WEIGHT = 5.0
+# Relative to the trace, because candidate curves may be equal
+RELATIVE_RIDGE = 1e-8
 _N_SCORE_BINS = 20
 
 

@@ -12,7 +12,7 @@ from elo_exp.api.jobs import Job
 from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
-REPLY_WINDOW = 200  # replies of a rubric that are watched together
+REPLY_WINDOW = 200
 _MAX_QUOTED_CHARACTERS = 200
 # By stop_reason
 _NO_PROBABILITIES_PHRASES = {

@@ -11,7 +11,8 @@ from elo_exp.records import make_fingerprint
 
 Kind = Literal["bias", "share", "floor", "reported"]
 
-PROBE_TEXTS_VERSION = "1"  # of the texts that ship: raise it when one changes
+# Raise it when a text of a bundled probe changes
+PROBE_TEXTS_VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

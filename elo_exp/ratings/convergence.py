@@ -14,8 +14,10 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.records import Record
 
-MIN_CONVERGED_SHARE = 0.95  # the share of its way that every model must have gone
-MAX_K = 64.0  # beyond it a single match moves a rating too far
+# Each model must have covered this share of the distance to its limit
+MIN_CONVERGED_SHARE = 0.95
+# With a larger K, a single match moves a rating too far
+MAX_K = 64.0
 # From the mean; a share of a shorter way is noise.
 _MIN_DISTANCE_POINTS = 20.0
 

@@ -19,7 +19,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import Balance, Games
 from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
 
-POINTS_PER_LOG_ODDS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
+POINTS_PER_LOG_ODDS = 400.0 / math.log(10.0)
 _INTERVAL_WITHOUT_PROMPTS = {
     "prompt-clustered": "independent battles",
     "prompt bootstrap": "battle bootstrap",

@@ -14,7 +14,8 @@ from elo_exp.records import Record, UserError
 
 # ordering errors on each side of what elo_results.json calls a 95 % interval
 Z95 = 1.96
-EQUAL_RATING_TOLERANCE = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
+# Rating points: a solver does not know ratings better, so closer ones are equal
+EQUAL_RATING_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

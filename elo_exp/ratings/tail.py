@@ -34,7 +34,8 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.ratings.games import Games, group_kinds
 
-MIN_MATCHES_FOR_TAIL = 100_000  # of fewer, all are played
+# Of fewer, all are played
+MIN_MATCHES_FOR_TAIL = 100_000
 # Rating points by which the runs may differ before and after
 _MAX_INITIAL_GAP_POINTS = 400.0
 _MAX_FINAL_GAP_POINTS = 1e-6

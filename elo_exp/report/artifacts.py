@@ -39,13 +39,14 @@ from elo_exp.trackers import Histogram, Lines, Value
 _PAIR_FIELDS = ("prompt_id", "dimension", "entrant_a", "entrant_b", "draw_a", "draw_b")
 # 60 models have 1,770 pairs, all of which are in ratings.json
 _MAX_MODELS_WITH_ALL_PAIRS = 60
+# Fields of a rating
 RATING_FIELDS = (
     "std_error",
     "ci_low",
     "ci_high",
     "p_best",
     "ordering_error",
-)  # of a rating
+)
 # Of a conclusion; the numbers of its lead are logged as those of the result
 _TRACKED_CONCLUSION_FIELDS = ("state", "sentence")
 _CHECK_FIELDS = ("name", "state", "value", "low", "high", "n", "of")

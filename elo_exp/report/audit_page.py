@@ -17,7 +17,7 @@ _PLAN_LEGEND = """\
   finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
   found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
   ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
-CSS_CLASS_BY_VERDICT = {"biased": "no", "ok": "yes"}  # of a cell, by verdict
+CSS_CLASS_BY_VERDICT = {"biased": "no", "ok": "yes"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,8 @@ from elo_exp.report.tables import Table
 from elo_exp.report.words import judges as words
 from elo_exp.report.words import tournament
 
-JUDGE_METRIC_NAMES = (  # of a dimension, that a run of several judges logs
-    *("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),
-)
+# A run of several judges logs these for each dimension
+JUDGE_METRIC_NAMES = (*("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),)
 _LABEL_CHARACTERS = 14
 _JOINT_METHOD = "joint"
 

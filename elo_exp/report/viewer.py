@@ -17,7 +17,8 @@ from elo_exp.records import Comparison, Judgment
 from elo_exp.report.formats import format_number
 
 _NOTABLE_KINDS = ("upset", "flipped", "invalid")
-MAX_PAGE_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
+# All texts of a page together: about 20 MB
+MAX_PAGE_CHARACTERS = 40_000_000
 _MAX_NOTABLE = 6
 _SAMPLE_SEED = 20260425
 

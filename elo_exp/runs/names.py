@@ -10,7 +10,8 @@ from elo_exp.runs import documents
 ARTIFACT_FILE = (
     "artifact.json"  # of a leaderboard that was fetched: the name of its version
 )
-MAX_NAME_CHARS = 128  # characters of a name or an alias that trackers take
+# The longest name or alias that trackers take
+MAX_NAME_CHARS = 128
 
 
 def safe_tracker_name(text: str) -> str:

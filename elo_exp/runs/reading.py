@@ -20,8 +20,10 @@ from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 from elo_exp.runs.names import artifact_version, leaderboard_name, name_judges
 
-RATING_EXPERIMENTS = ("tournament", "rate")  # experiments whose runs log the same names
-MISSING_FILE = "missing.jsonl"  # planned comparisons without a result
+# Their runs log the same names
+RATING_EXPERIMENTS = ("tournament", "rate")
+# Planned comparisons without a result
+MISSING_FILE = "missing.jsonl"
 SUMMARY_FILE = (
     "run.json"  # in place of manifest.json, where a tracker has kept a leaderboard
 )

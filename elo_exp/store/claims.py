@@ -38,13 +38,15 @@ from elo_exp.store.unsaved import Charge
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_SECONDS = 20.0
-CLAIM_POLL_SECONDS = 1.0  # between two looks at what another process is making
+# Between two reads of what another process is making
+CLAIM_POLL_SECONDS = 1.0
 MAX_HEARTBEAT_AGE_SECONDS = (
     300.0  # after which a process elsewhere without a new heartbeat is dead
 )
 # between two looks at the connection that shows that a process lives
 LOCK_CHECK_SECONDS = 5.0
-MAX_LOCK_FREE_SECONDS = 30.0  # after which a process without such a connection is dead
+# After which a process without such a connection is dead
+MAX_LOCK_FREE_SECONDS = 30.0
 # Between two looks at a server. After more, nobody knows whether it was there for others meanwhile.
 _MAX_GAP_SECONDS = 10.0
 OPEN_STATES_SQL = (

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from elo_exp.records import UserError
 
-APPLICATION_ID = 0x656C6F78  # "elox": the database is ours
+# "elox": the database is ours
+APPLICATION_ID = 0x656C6F78
 SCHEMA_VERSION = 10
 # Columns of the type REAL hold 64 bits.
 TABLES = """
@@ -48,7 +49,8 @@ CREATE TABLE IF NOT EXISTS commands (folder TEXT PRIMARY KEY, command TEXT NOT N
 CREATE TABLE IF NOT EXISTS accounts (nonce TEXT PRIMARY KEY, account TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL, n_answers INTEGER NOT NULL);
 """
-MAX_LOCK_WAIT_SECONDS = 60.0  # how long to wait for another process's transaction
+# For another process's transaction
+MAX_LOCK_WAIT_SECONDS = 60.0
 
 AnswerRow = tuple[str, str, str, str]  # key, kind, value, created_at
 T = TypeVar("T")

@@ -27,7 +27,8 @@ _WEIGHT = {
         )
     )
 }
-STATUS_BY_STATE = {  # of a placement, as the files have it
+# As the files name the status of a placement
+STATUS_BY_STATE = {
     "refused": "refuse",
     "unrated": "refuse",
     "no_interval": "caution",

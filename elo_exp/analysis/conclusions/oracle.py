@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 
-POLICY_STATUSES = ("refuse", "caution", "report")  # of a policy, the weakest first
+# The weakest first
+POLICY_STATUSES = ("refuse", "caution", "report")
 # Of the choice, the weakest first
 CHOICES = ("nobody", "unknown", "prompts", "labels", "labelled", "near", "best")
 DECIDED = ("labelled", "near", "best")

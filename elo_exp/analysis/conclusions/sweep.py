@@ -20,7 +20,8 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.records import Record
 
-STATES = ("none", "differs", "some", "ahead", "leads")  # each says more
+# Each state claims more than the one before it
+STATES = ("none", "differs", "some", "ahead", "leads")
 # A smaller difference is rounding
 _MIN_DIFFERENCE_IN_POINTS = 1e-9
 

@@ -24,12 +24,13 @@ _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80
 # Of an id or a model's name
 _MAX_NAME_CHARS = 200
+# Errors that a malformed row raises
 ROW_ERRORS = (
     LookupError,
     TypeError,
     ValueError,
     AttributeError,
-)  # that a row unlike others raises
+)
 
 
 class MalformedError(Exception):

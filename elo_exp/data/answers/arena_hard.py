@@ -15,7 +15,8 @@ from elo_exp.data.answers import (
 )
 from elo_exp.data.tables import Row
 
-_FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+# API_ERROR_OUTPUT, in place of an answer
+_FAILED_ANSWER = "$ERROR$"
 
 
 def answer(row: Row) -> Mapping[str, Any]:

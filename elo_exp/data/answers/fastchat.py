@@ -9,7 +9,8 @@ from typing import Any
 from elo_exp.data.answers import Format, parse_name, require_list, require_text
 from elo_exp.data.tables import Row
 
-_FAILED_ANSWER = "$ERROR$"  # API_ERROR_OUTPUT, in place of an answer
+# API_ERROR_OUTPUT, in place of an answer
+_FAILED_ANSWER = "$ERROR$"
 
 
 def answer(row: Row) -> Mapping[str, Any]:

@@ -23,9 +23,7 @@ from elo_exp.records import WINNERS, UserError
 logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
-WINNER_WORDS = {word: word for word in WINNERS} | {
-    "both_bad": "tie (bothbad)"
-}  # of a winner
+WINNER_WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}
 _MAX_KEYS_IN_MESSAGE = 20
 
 

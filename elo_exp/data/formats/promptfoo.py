@@ -8,7 +8,8 @@ from elo_exp import files
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
-_ERROR_FAILURE_REASON = 2  # the failureReason of a result without a score
+# The failureReason of a result without a score
+_ERROR_FAILURE_REASON = 2
 _REQUIRED_KEYS = ("results.version", "results.results")
 
 

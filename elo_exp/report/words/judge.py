@@ -23,7 +23,7 @@ About = Mapping[str, Any]  # of a check: names and further numbers
 MAX_CUT_SHARE = 0.05
 _MAX_EQUAL_ANSWER_PAIRS = 3
 _SPACE = "\N{NO-BREAK SPACE}"
-CHECK_TITLES_AND_LIMITS = {  # what a check is called in a table, and what it accepts
+CHECK_TITLES_AND_LIMITS = {
     "one_verdict": (
         "Comparisons with one and the same verdict",
         "under 95 %; above, the judge has compared nothing",
@@ -69,7 +69,7 @@ CHECK_TITLES_AND_LIMITS = {  # what a check is called in a table, and what it ac
     "transitivity": ("Model fit: one rating explains all pairs", "p > .05"),
     "cycles": ("Prompts with an intransitive triple", "no limit"),
 }
-ODD_ANSWER_KINDS = {  # kinds of odd answers
+ODD_ANSWER_KINDS = {
     "one_text": "one text",
     "repeated": "repeated texts",
     "phrases": "boilerplate",
@@ -194,7 +194,8 @@ _FAILURE_TEXTS: Mapping[str, Callable[[About], str]] = {
 }
 
 
-CONSOLE_WARNINGS = {  # on the console, before the dimensions and what was measured there
+# Each stands on the console before the dimensions and what was measured there
+CONSOLE_WARNINGS = {
     "flips": "verdicts flip with the order (accepted: at most 10 %)",
     "first_shown": "the first-shown answer wins (accepted: 45 to 55 %)",
     "length": "length explains the lead, or half of it; the longer answer wins",
