@@ -70,11 +70,6 @@ def join_input(instruction: str, input_text: Any) -> str:
     return f"{instruction}\n\n{input_text}" if input_text else instruction
 
 
-def unwrap_singleton(value: Any) -> Any:
-    """Return what a list of one holds, and anything else as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts q2 before q10."""
     parts = re.split(r"(\d+)", name)
