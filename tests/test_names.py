@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp.paths import HOME
 from tests.test_architecture import PACKAGE
 
 LIMITS = {
@@ -110,3 +111,17 @@ def unclear() -> list[tuple[str, str]]:
 def test_unclear_names_do_not_become_more(unclear: list[tuple[str, str]], kind: str):
     names = [name for its_kind, name in unclear if its_kind == kind]
     assert len(names) <= LIMITS[kind], "\n".join(names)
+
+
+def test_the_words_of_the_glossary_are_used_in_names():
+    text = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## Words in the code")[2].partition("\n## ")[0]
+    words = set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) - {"word"}
+    names = {
+        part
+        for path in files()
+        for name in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+        for part in re.split("_|(?<=[a-z])(?=[A-Z])", name)
+    }
+    assert words
+    assert words - {name.lower().removesuffix("s") for name in names} == set()
