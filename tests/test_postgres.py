@@ -211,6 +211,12 @@ def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 # What it holds
 
 
+def test_without_a_folder_its_files_are_kept_in_the_working_directory(url: str):
+    """And not in one that is named after the URL."""
+    with Store(url) as store:
+        assert store.folder == Path()
+
+
 def test_a_text_that_postgresql_cannot_hold_is_kept_and_counted(url: str):
     """Zero bytes and half an emoji stand in JSON as escapes."""
     texts = {"zero": "a\0b \\u0000", "half": "\ud83d", "escape": "\\ud83d \\\\u0000"}
