@@ -70,7 +70,7 @@ def rows_of(place: str, *, split: str) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".json":
         yield from _json_rows(path)
     elif path.suffix in ENDINGS:
-        yield from tables.rows(path)
+        yield from tables.read_rows(path)
     elif path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
         raise UserError(
             f"{place}: is no data set. Expected a file ending in {', '.join(ENDINGS)}, or OWNER/NAME."
@@ -415,8 +415,8 @@ def _prompt(
 
 def curated(path: Path) -> list[dict[str, Any]]:
     """The curated rows of a bank, as they are. Raises UserError where there is none."""
-    bank.load(path)  # refuses what would be refused later, by its place in this file
-    rows = [row for _, row in tables.rows(path) if row.get("source") == "curated"]
+    bank.load_bank(path)  # refuses what would be refused later, by its place in this file
+    rows = [row for _, row in tables.read_rows(path) if row.get("source") == "curated"]
     if not rows:
         raise UserError(
             f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated."
@@ -487,7 +487,7 @@ def build(args: argparse.Namespace) -> None:
         write_jsonl(args.out, [*rows, *copied])
     except OSError as error:
         raise UserError(f"{args.out}: cannot be written ({error.strerror}).") from None
-    sources = Counter(prompt.source for prompt in bank.load(args.out))
+    sources = Counter(prompt.source for prompt in bank.load_bank(args.out))
     print(f"{args.out}: " + ", ".join(f"{n} {source}" for source, n in sources.items()))
 
 
