@@ -464,7 +464,7 @@ SWEEP = """
 import os
 from elo_exp.store import processes
 
-processes.export_lifeline()
+processes.set_lifeline()
 print(os.environ[processes._SWEEP_PROCESS_VARIABLE], flush=True)
 input()
 """

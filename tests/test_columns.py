@@ -485,10 +485,10 @@ def test_tables_in_memory_need_no_pyarrow(tmp_path):
         "import sys; sys.modules['pyarrow'] = None\n"
         "import pandas, polars\n"
         "from elo_exp.data import frames\n"
-        "frames.LARGE = 2\n"
+        "frames.MIN_PARQUET_ROWS = 2\n"
         "rows = {'model_a': ['a', 'b'], 'model_b': ['b', 'a'], 'winner': ['a', 'tie']}\n"
         "for n, table in enumerate((pandas.DataFrame(rows), polars.DataFrame(rows), rows)):\n"
-        "    print(len(frames.battles(table)), frames.write(table, 't', frames.Path(str(n))))\n"
+        "    print(len(frames.read_battles(table)), frames.write_table(table, 't', frames.Path(str(n))))\n"
     )
     ran = attempt_program(sys.executable, "-c", code, folder=tmp_path)
     assert ran.out.splitlines() == [f"2 {n}.parquet" for n in range(3)], ran.err
