@@ -31,7 +31,7 @@ READ = (
     "from pathlib import Path\n"
     "from elo_exp.data import battle_files\n"
     "columns = {name: name for name in battle_files.FIELDS if name != 'score'}\n"
-    "battle_files.read_battles(Path('FILE'), columns=columns, filters={})"
+    "battle_files.read(Path('FILE'), columns=columns, filters={})"
 )
 IMPORT = ("-c", READ.partition("columns")[0])
 PARSE = "import json\nfor line in open('FILE'): json.loads(line)"
