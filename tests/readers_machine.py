@@ -47,6 +47,7 @@ _SHELL = re.compile(
 NOT_RUN = re.compile(
     r"make (demo|test|lint|docs|bench|bench-gpu|figures|notebooks|test-(lowest|slow|faults))$|python -m pytest|\.ci/run"
     r"|jupyter "  # test_notebooks.py
+    r"|python -m build"  # test_wheel.py
     r"|python -m venv|pip |python -m tests\.(\w+_server|benchmarks.bench_gpu)|trackio show|export "
     r"|.*experiment=coin"  # test_socket.py
     r"|.*experiment=dashboard"  # test_trackers.py
