@@ -448,7 +448,7 @@ class PaidOnce(RuleBasedStateMachine):
             (batches, "Clock", lambda: clock),
             (claims, "time", clock),
             (calls, "_FIRST_BACK_OFF_SECONDS", 0.0),
-            (claims, "this_process", self.identity),
+            (claims, "identify_this_process", self.identity),
             (claims, "is_alive", self.is_alive),
             (claims.Claims, "_keep_alive", lambda claims: None),
             (
@@ -630,7 +630,11 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "no quarantine": (batches.Batcher, "_search", lambda self, batch: (False, True)),
     "no losses": (claims.Claims, "unsend", lambda *given, **how: None),
     "no reserves": (Budget, "reserve", lambda *given: None),
-    "batches are forgotten": (ledger, "PENDING", "SELECT key FROM queries WHERE FALSE"),
+    "batches are forgotten": (
+        ledger,
+        "PENDING_KEYS_SQL",
+        "SELECT key FROM queries WHERE FALSE",
+    ),
 }
 
 
