@@ -415,9 +415,8 @@ def _prompt(
 
 def curated(path: Path) -> list[dict[str, Any]]:
     """The curated rows of a bank, as they are. Raises UserError where there is none."""
-    bank.load_bank(
-        path
-    )  # refuses what would be refused later, by its place in this file
+    # refuses what would be refused later, by its place in this file
+    bank.load_bank(path)
     rows = [row for _, row in tables.read_rows(path) if row.get("source") == "curated"]
     if not rows:
         raise UserError(
