@@ -32,6 +32,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from elo_exp import interrupts
 from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import parse_message
 from elo_exp.api.batches import BatchSettings, Login, RemoteBatch, ResultRow
@@ -447,6 +448,7 @@ class PaidOnce(RuleBasedStateMachine):
         for where, name, value in (
             (batches, "Clock", lambda: clock),
             (claims, "time", clock),
+            (interrupts, "pause", self.world.sleep),
             (calls, "_FIRST_BACK_OFF_SECONDS", 0.0),
             (claims, "identify_this_process", self.identity),
             (claims, "is_alive", self.is_alive),
