@@ -326,7 +326,7 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
     Parameters
     ----------
     sides : sequence of Battles
-        Each as `in_name_order` returns it; sides may have other models and prompts.
+        Each as `sort_sides_by_name` returns it; sides may have other models and prompts.
 
     Returns
     -------

@@ -140,7 +140,7 @@ def interval(sums: Array, size: Index, scale: Scale) -> tuple[float, float]:
     Parameters
     ----------
     sums, size, scale
-        As of `two_sided`.
+        As of `two_sided_p_value`.
 
     Returns
     -------

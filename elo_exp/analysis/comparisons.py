@@ -338,7 +338,7 @@ def find_leader(board: Leaderboard, pairs: Sequence[Difference]) -> Leader | Non
 
     Returns
     -------
-    First or None
+    Leader or None
         None where fewer than two models are ranked.
     """
     rows = board.ratings
@@ -420,7 +420,7 @@ def rank_rated_models(board: Leaderboard, chosen: Mask | None = None) -> RatedMo
 
     Returns
     -------
-    Rated
+    RatedModels
         Of m models; errors are NaN where there is no covariance, or where rounding alone is left of the
         variance of a difference.
     """

@@ -49,7 +49,7 @@ def find_judge_family(
 
     Returns
     -------
-    Kin
+    JudgeFamily
         Without a family where no name tells the judge's.
     """
     judge_family = find_family(families, judge)

@@ -284,7 +284,7 @@ def share_of_points(
     Parameters
     ----------
     points : Array, shape (n, 2), or sequence of PromptPoints
-        Of each prompt: the least and the most points, in [0, 1], as `points_of`, or all of `prompt_points`.
+        Of each prompt: the least and the most points, in [0, 1], as `point_range`, or all of `prompt_points`.
     margin : float
         The loss that is tolerated, as share of points.
     alpha : float
@@ -302,7 +302,7 @@ def share_of_points(
 
     Returns
     -------
-    Share
+    PointShare
         Without numbers if there are fewer than 20 groups, and without bounds of valid verdicts if fewer than 20 have
         these.
 
@@ -387,7 +387,7 @@ def decide_gate(shares: Sequence[PointShare], margin: float) -> str:
 
     Parameters
     ----------
-    shares : sequence of Share
+    shares : sequence of PointShare
         Of every dimension.
     margin : float
         The loss that is tolerated, as share of points.

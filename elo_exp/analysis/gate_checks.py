@@ -293,7 +293,7 @@ def family_check(
 
     Parameters
     ----------
-    kin : Kin
+    kin : JudgeFamily
         Who is of the judge's family.
     candidate, baseline : str
         Their names there.

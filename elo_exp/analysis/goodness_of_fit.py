@@ -51,7 +51,7 @@ def transitivity(
 
     Parameters
     ----------
-    fitted : Fitted
+    fitted : DimensionFit
         Of the dimension.
     dimension : str
         Of the rows.
@@ -327,7 +327,7 @@ def heterogeneity(
 
     Parameters
     ----------
-    fitted : Fitted
+    fitted : DimensionFit
         Of the dimension.
     strata : mapping of str to str
         The stratum of each prompt, by its id; battles on other prompts are left out.

@@ -32,7 +32,7 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
 
     Parameters
     ----------
-    fitted : Fitted
+    fitted : DimensionFit
         Of the dimension.
     dimension : str
         Of the row.

@@ -360,7 +360,7 @@ def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderb
 
     Parameters
     ----------
-    panel : Panel
+    panel : JudgePanelFit
         Of J judges.
     initial_rating : float
         Rating points of the mean.

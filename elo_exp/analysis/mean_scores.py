@@ -42,7 +42,7 @@ def mean_scores(
     allow_missing : bool
         Whether fewer than half of the items may be in common.
     scale : (float, float), optional
-        The least and the greatest score, as `bounded_scores.scale_of` finds it; None: nobody knows, and pairs have no
+        The least and the greatest score, as `bounded_scores.find_scale` finds it; None: nobody knows, and pairs have no
         bounded-mean test.
 
     Returns

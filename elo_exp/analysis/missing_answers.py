@@ -171,11 +171,11 @@ def count_against(
     missing : sequence of MissingBattle
         Of that dimension.
     influence : mapping of str to float
-        By model, as `influence_of` returns it.
+        By model, as `compute_influence` returns it.
     in_both_orders : bool
         Whether each order is a game, so that a blank verdict of an order is missing.
     everybody : bool, default False
-        As of `lacking_order`.
+        As of `find_missing_orders`.
 
     Returns
     -------
@@ -277,12 +277,12 @@ def fill_orders(
     influence : mapping of str to float
         By model: how far one of its points moves the claimed difference.
     everybody : bool, default False
-        As of `lacking_order`.
+        As of `find_missing_orders`.
 
     Returns
     -------
     Battles
-        Those of `lacking_order` have both verdicts.
+        Those of `find_missing_orders` have both verdicts.
     """
     is_lacking = find_missing_orders(battles, everybody=everybody)
     if not is_lacking.any():
@@ -629,7 +629,7 @@ def count_missing(
 
 
 def add_test(case: WorstCase, pair: Difference | None) -> WorstCase:
-    """Add the test of the lead, as `worst_case` found it, to the counts.
+    """Add the test of the lead, as `rate_worst_case` found it, to the counts.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ def find_earlier_results(
 
     Parameters
     ----------
-    earlier_results : sequence of ShownFile
+    earlier_results : sequence of EarlierFileResult
         Results of this dimension that were shown before, the oldest first.
     hashes : mapping of str to uint64 array
         Of the rows of each entrant.

@@ -69,7 +69,7 @@ def sum_up_earlier_gates(
 
     Parameters
     ----------
-    earlier_results : sequence of ShownGate
+    earlier_results : sequence of EarlierGateResult
         Results of this dimension that were shown before, of any candidate.
     verdicts : mapping of str to set of str
         On which the present result rests, by prompt.

@@ -66,7 +66,7 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
         short      share of the answers of fewer than three words
         refused    share of the answers that the API calls a refusal, or that begin as refusals do
         n_cut_off  answers at the limit of their length
-        flags      the checks whose limit, in `LIMITS`, is reached, and by three answers at least
+        flags      the checks whose limit, in `MIN_FLAGGED_SHARES`, is reached, and by three answers at least
     """
     words = [re.findall(r"\w+", r.response_text.lower()) for r in responses.values()]
     prompt_ids = [r.prompt_id for r in responses.values()]

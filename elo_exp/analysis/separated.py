@@ -44,7 +44,7 @@ def find_one_sided_pairs(
 
     Returns
     -------
-    tuple of OneSided
+    tuple of OneSidedPair
         By name. Its prompts are those on which the two met, each counted once, whatever its games;
         battles that name no prompt are not counted, since they may all be on one.
 
@@ -155,7 +155,7 @@ def rate_with_unbeaten(
     Returns
     -------
     dict of str to Leaderboard
-        Of the dimensions that the method rates, each as `with_one_sided` returns it, with bounded-mean tests.
+        Of the dimensions that the method rates, each as `rank_unbeaten` returns it, with bounded-mean tests.
     """
     orders: Orders = getattr(method, "orders", "both")
     is_plain = not getattr(method, "style", ())

@@ -83,7 +83,7 @@ class RatedRun:
         return self.orders == "both" and bool(self.battles.both_orders().any())
 
     def lacks_results(self, *, everybody: bool) -> bool:
-        """Return whether a comparison has no result, or no verdict of an order. `everybody`: as of `lacking_order`."""
+        """Return whether a comparison has no result, or no verdict of an order. `everybody`: as of `find_missing_orders`."""
         if self.missing:
             return True
         is_planned = self.orders == "both"
@@ -104,7 +104,7 @@ def split_fit_by_prompt(battles: Battles, *, orders: str) -> PromptInfluence | N
 
     Returns
     -------
-    Influence or None
+    PromptInfluence or None
         None where a battle names no prompt, nobody is rated, or there is one prompt.
     """
     fit = fit_columns(make_games(battles, orders=orders))

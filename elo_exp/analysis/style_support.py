@@ -24,7 +24,7 @@ def find_adjustment(
     ----------
     raw : Leaderboard
         Of the same battles without the control.
-    leader : First
+    leader : Leader
         Of the leaderboard with the control.
     features : sequence of str
         That it holds equal.
@@ -87,7 +87,7 @@ def style_support_reasons(
     ----------
     battles : Battles
         Of one dimension.
-    leader : First
+    leader : Leader
         The leader and the next entrant.
     features : sequence of str
         That the fit holds equal; none of a fit without a control.

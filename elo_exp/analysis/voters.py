@@ -173,7 +173,7 @@ def find_repeats(battles: Battles) -> RepeatedComparisons | None:
 
     Returns
     -------
-    Repeats or None
+    RepeatedComparisons or None
         None where there is none. A comparison is of two answers to a prompt that is named, in one dimension and in the
         order shown, so that a row for each order repeats nothing; votes of people are left out.
 

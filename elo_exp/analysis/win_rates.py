@@ -217,7 +217,7 @@ def clustered_error_and_n_effective(
 
     If clusters differ in size, each cluster's part is taken as if the mean had left it out, as `Games.balance` takes
     the parts of prompts: a cluster with a third of the rows pulls the mean towards itself. Clusters of equal size have
-    the error of `mean_error`.
+    the error of `clustered_error_of_mean`.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def clustered_error_and_n_effective(
     Returns
     -------
     std_error : float or None
-        As of `mean_error`.
+        As of `clustered_error_of_mean`.
     n_effective : float
         (sum c)^2 / sum c^2 of the sizes c; of equal sizes exactly their number.
 

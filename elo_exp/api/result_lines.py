@@ -42,7 +42,7 @@ def download(
 def parse_lines(
     data: bytes, parse: Callable[[Any], ResultRow]
 ) -> Iterator[ResultRow | UnreadablePart]:
-    """Yield a row or an `Unreadable` for each line that is not blank.
+    """Yield a row or an `UnreadablePart` for each line that is not blank.
 
     parse  makes a row of the JSON of a line
     """

@@ -1,7 +1,7 @@
 """Tables on file: JSON lines, a JSON array, CSV or parquet, each also compressed by gzip or Zstandard.
 
 A file's shape is told from its content, whatever its name. DuckDB reads a large table by columns, as
-`Coded`; what it does not read whole, or not as Python would, is read row by row.
+`CodedBattles`; what it does not read whole, or not as Python would, is read row by row.
 """
 
 from __future__ import annotations
@@ -702,7 +702,7 @@ def _build_blank_sql(name: str, is_json: bool) -> str:
 
 
 def _build_question_sql(kind: str, name: str, is_json: bool) -> str:
-    """Return the SQL of `words_of` for a column of questions."""
+    """Return the SQL of `question_text` for a column of questions."""
     column = _quote_identifier(name)
     first_message_paths = ("$[0].content", "$[0]")
     first_message = ", ".join(

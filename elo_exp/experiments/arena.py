@@ -680,7 +680,7 @@ def make_metrics(
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ... and arena_mean/error,
     the root mean square over placed models of their distance from a known truth.
 
-    ratings  of `elo_ratings`
+    ratings  of `make_elo_ratings_file`
     """
     calibration = ratings["calibration"] or {}
     values: dict[str, Any] = {

@@ -80,7 +80,7 @@ def teacher_force(
     what is stored, and policies with equal weights one load.
 
     responses      of the logging policy, by prompt_id, with recorded tokens
-    check_nats     what `generation_check` allows
+    check_nats     what `compare_logprobs` allows
     check_answers  answers that have to pass it before the rest is forced
     """
     by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}

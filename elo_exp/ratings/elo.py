@@ -375,7 +375,7 @@ def play_orders(
     Returns
     -------
     Array, shape (b, p, m, k)
-        Final log-odds, from zero; times `POINTS`, in rating points.
+        Final log-odds, from zero; times `POINTS_PER_LOG_ODDS`, in rating points.
     """
     (first, second, score, kind), m = group_kinds(played), played.n_models
     on_each = 1 if played.on_each is None else played.on_each

@@ -108,7 +108,7 @@ def fit_abilities(wins: Array) -> Array:
     """Fit Bradley-Terry by maximum likelihood: the abilities at which expected wins equal wins.
 
     The likelihood is concave, and its maximum finite where every model reaches every other by wins or
-    ties [1]_, as those of `strongest_component` do.
+    ties [1]_, as those of `find_strongest_component` do.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def fit_abilities(wins: Array) -> Array:
     Returns
     -------
     Array, shape (m,)
-        In log-odds, mean zero; times `POINTS`, in rating points.
+        In log-odds, mean zero; times `POINTS_PER_LOG_ODDS`, in rating points.
 
     References
     ----------
@@ -437,7 +437,7 @@ def add_annotator_variance(fit: Fit, covariance: Array) -> tuple[Array, Array | 
     fit : Fit
         Of r rated models.
     covariance : Array, shape (r, r)
-        Over prompts, as `of_own_prompts` returns it.
+        Over prompts, as `correct_for_unequal_prompts` returns it.
 
     Returns
     -------
@@ -497,7 +497,7 @@ def make_leaderboard(
     initial_rating : float
         Rating points of the mean of the rated models.
     flags : mapping of int to str, optional
-        Why models have no rating, by number; None: as `why_unrated` says.
+        Why models have no rating, by number; None: as `unrated_reasons` says.
 
     Returns
     -------

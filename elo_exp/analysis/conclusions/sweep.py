@@ -121,7 +121,7 @@ def conclude(
     dimension
         Of all of them.
     is_same
-        Whether the jobs give the same ratings, by `same_ratings`.
+        Whether the jobs give the same ratings, by `have_same_ratings`.
     unit
         Of the ratings: points, or score.
     """
