@@ -228,10 +228,15 @@ def gaps(points: Array, design: Array, pair: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Claims (runs, dims, p), 1 where the first of a pair is better and -1 where the second; the comparisons asked
-    (runs,); the look, gap and error of each pair's last test (b, p), or the prompts on which the first took every point
-    (less those of the second), error 0; whether there was an error at each look (looks, b, p); and the boundary of each
-    (looks, b)."""
+    """What simulated tournaments with looks claimed.
+
+    claims            (runs, dims, p): 1 if the first of a pair is claimed to be better, -1 if the second is
+    asked             (runs,): comparisons
+    look, gap, error  (b, p): those of each pair's last test; the error is 0 if one of the pair took every point
+    swept             (b, p): the prompts on which the first took every point, less those on which the second did
+    has_error         (looks, b, p): whether there was an error at the look
+    bounds            (looks, b): the boundary of the look
+    """
 
     claims: Array
     asked: Array

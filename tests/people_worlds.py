@@ -162,8 +162,10 @@ def llmfao() -> tuple[tuple[Battle, ...], Battles]:
 
 
 def of_crowd(n: int, repeats: int) -> Mapping[str, dict[str, float]]:
-    """How often intervals of n votes hold the ratings by all the others, whose error counts, too; and by how much
-    they miss: of the votes alone, and of the joint fit with the verdicts."""
+    """Return how often intervals of n votes hold the ratings by all other votes, and by how much they miss.
+
+    The error of the other votes counts, too. One row is by the votes alone, one by the joint fit with the verdicts.
+    """
     votes, verdicts = llmfao()
     names = sorted({model for vote in votes for model in vote.models})
     none = verdicts.select(np.zeros(len(verdicts), dtype=np.bool_))

@@ -29,9 +29,9 @@ def mean_scores(
     psi psi' with psi = (x_i - theta) / items: the standard error of a difference is that of the
     paired differences [1]_. Two entrants whose scores are 0 or 1 on independent items are also
     compared by McNemar's mid-p test: half of the items that only one of them got right are its own by
-    chance, and the observed split counts half [2]_. Intervals of scores that are all 0, 1/2 or 1 end
-    at 0 and 1, beyond which no mean can be; of an entrant that is right on all n clusters of items the
-    interval is that of n successes in n, [.025^(1/n), 1] [3]_, and of one that never is its mirror image.
+    chance, and the observed split counts half [2]_. If all scores are 0, 1/2 or 1, intervals end at 0
+    and 1, because no mean lies beyond. An entrant that is right on all n clusters of items has the
+    interval of n successes in n, [.025^(1/n), 1] [3]_. An entrant that never is has its mirror image.
 
     Parameters
     ----------
