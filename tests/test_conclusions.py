@@ -21,10 +21,10 @@ from elo_exp.analysis.conclusions.tournament import (
     UNDECIDED_REASONS,
     conclude,
     equal_answer_reasons,
+    explain_undecided_lead,
     failed_check_reasons,
     is_measured,
     stratum_reversal_reasons,
-    test_reasons,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.words import tournament as words
@@ -380,7 +380,7 @@ def test_entrants_with_the_answers_of_the_first_are_never_level_with_it(
     board = Leaderboard(
         label="", interval="", models=("A", "B", "C"), rating=np.full(3, 1400.0)
     )
-    rest = list(test_reasons(first, board, (), told))
+    rest = list(explain_undecided_lead(first, board, (), told))
     others = [model for model in ("B", "C") if model not in same]
     assert [one.about["models"] for one in rest] == ([others] if others else [])
     said = conclude(first, [*reasons, *rest], Scope(n_prompts=60), is_measured=True)
@@ -436,4 +436,4 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
     row = {"model": "A", "bound_low": low, "bound_high": None}
     check = Check(name="invalid_by_entrant", state="failed", about={"differing": [row]})
     first = dataclasses.replace(one_sided(), rivals=(), not_met=())
-    assert [one.name for one in test_reasons(first, board, [check])] == names
+    assert [one.name for one in explain_undecided_lead(first, board, [check])] == names

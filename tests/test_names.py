@@ -113,6 +113,18 @@ def test_unclear_names_do_not_become_more(unclear: list[tuple[str, str]], kind: 
     assert len(names) <= LIMITS[kind], "\n".join(names)
 
 
+def test_no_function_is_named_like_a_test():
+    """pytest would collect it from each test file that imports it."""
+    named_like_tests = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"
+        for path in files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and node.name.startswith(("test", "Test"))
+    ]
+    assert named_like_tests == []
+
+
 def test_the_words_of_the_glossary_are_used_in_names():
     text = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = text.partition("## Words in the code")[2].partition("\n## ")[0]

@@ -25,9 +25,9 @@ from elo_exp.analysis.conclusions.judges import (
 from elo_exp.analysis.conclusions.tournament import add_conclusions
 from elo_exp.analysis.judges import (
     JudgePanelFit,
+    compute_joint_differences,
     joint_leaderboard,
     judges_needed,
-    test_joint_differences,
 )
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
@@ -452,7 +452,7 @@ def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int
     with pytest.raises(ValueError, match=f"found {n_judges} judges"):
         joint_leaderboard(found, initial_rating=1400.0)
     with pytest.raises(ValueError, match=f"found {n_judges} judges"):
-        test_joint_differences({"d": found})
+        compute_joint_differences({"d": found})
     assert n_judges < (judges_needed(n_entrants) or 0)
 
 

@@ -396,7 +396,7 @@ def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderb
     )
 
 
-def test_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Difference]:
+def compute_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Difference]:
     """Test every difference on the joint boards, adjusted over all pairs and dimensions by Holm.
 
     Parameters

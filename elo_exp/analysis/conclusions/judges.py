@@ -103,7 +103,7 @@ def sum_up_judges(
         for name, panel in panels.items()
         if isinstance(panel, JudgePanelFit) and panel.has_joint
     }
-    all_differences = judges.test_joint_differences(joint_panels)
+    all_differences = judges.compute_joint_differences(joint_panels)
     cases = _test_worst_cases(
         judge_standings, joint_panels, all_differences, orders=orders
     )
@@ -240,7 +240,9 @@ def _test_worst_cases(
             if isinstance(worst_panel, JudgePanelFit) and worst_panel.has_joint:
                 pair = next(
                     difference
-                    for difference in judges.test_joint_differences({name: worst_panel})
+                    for difference in judges.compute_joint_differences(
+                        {name: worst_panel}
+                    )
                     if {difference.higher, difference.lower} == {higher, lower}
                 )
             first_battles, *other_battles = battles.values()

@@ -76,7 +76,9 @@ def add_conclusions(
                 *unnamed_prompt_reasons(checked_standings.battles[name].total())
             ]
         level_ends = checked_standings.level_ends.get(name)
-        reasons += [*test_reasons(leader, board, checks, identical_models, level_ends)]
+        reasons += [
+            *explain_undecided_lead(leader, board, checks, identical_models, level_ends)
+        ]
         reasons += [*exploratory_reasons(n_seen)]
         if scope.kind not in _KINDS_WITHOUT_JUDGE:
             reasons += [*one_verdict_reasons(checks)]
@@ -283,7 +285,7 @@ def equal_answer_reasons(
         yield Reason(name="same", about=about)
 
 
-def test_reasons(
+def explain_undecided_lead(
     leader: Leader | None,
     board: Leaderboard | None,
     checks: Sequence[Check],
