@@ -310,9 +310,9 @@ class Run:
             if path.suffix == ".jsonl":
                 return Rows(row for _, row in read_jsonl(path))
             if path.suffix in (".csv", ".parquet"):
-                from elo_exp.data import tables
+                from elo_exp.data import table_files
 
-                return Rows(dict(row) for _, row in tables.read_rows(path))
+                return Rows(dict(row) for _, row in table_files.read_rows(path))
             if path.suffix == ".npz":
                 import numpy as np
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.data import bank, tables
+from elo_exp.data import bank, table_files
 from elo_exp.files import open_text, write_jsonl
 from elo_exp.records import UserError
 
@@ -70,7 +70,7 @@ def rows_of(place: str, *, split: str) -> Iterator[tuple[str, Row]]:
     if path.suffix == ".json":
         yield from _json_rows(path)
     elif path.suffix in ENDINGS:
-        yield from tables.read_rows(path)
+        yield from table_files.read_rows(path)
     elif path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
         raise UserError(
             f"{place}: is no data set. Expected a file ending in {', '.join(ENDINGS)}, or OWNER/NAME."
@@ -417,7 +417,9 @@ def curated(path: Path) -> list[dict[str, Any]]:
     """The curated rows of a bank, as they are. Raises UserError where there is none."""
     # refuses what would be refused later, by its place in this file
     bank.load_bank(path)
-    rows = [row for _, row in tables.read_rows(path) if row.get("source") == "curated"]
+    rows = [
+        row for _, row in table_files.read_rows(path) if row.get("source") == "curated"
+    ]
     if not rows:
         raise UserError(
             f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated."

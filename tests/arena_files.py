@@ -27,7 +27,7 @@ from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.experiments import opened
 
 SCORE = re.compile(r"score (-?[0-9.]+)")

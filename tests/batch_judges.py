@@ -11,7 +11,7 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api import batches
 from elo_exp.judges import BatchJudge
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.anthropic_verdicts import longer
 from tests.batch_server import BatchServer
 from tests.data import shipped

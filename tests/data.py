@@ -26,7 +26,7 @@ from elo_exp.files import write_whole
 from elo_exp.launching import composing
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, Slot
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 
 BANK = HOME / "prompts" / "bank.jsonl"
 DIMENSIONS = ("factuality", "calibration", "clinical_utility")

@@ -28,17 +28,17 @@ from backports import zstd
 from backports.zstd import zipfile
 from omegaconf import OmegaConf
 
-from elo_exp.analysis.effort import average_effort
+from elo_exp.analysis.answer_effort import average_effort
 from elo_exp.arena import sources
 from elo_exp.arena.sources import ArenaColumns, ArenaSource
 from elo_exp.data import (
+    answer_joins,
     answers,
     bank,
     battle_files,
+    file_kinds,
     formats,
-    gold,
-    joining,
-    kinds,
+    labelled_pairs,
     scores,
 )
 from elo_exp.entrants.recorded import AnswersEntrant, RecordedEntrant
@@ -49,7 +49,7 @@ from elo_exp.paths import CONF
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.runs import documents
 from elo_exp.store import admin
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests import agents_example
 from tests.answer_files import MADE, asked
 from tests.run_folders import ODD, one_line, spoilt
@@ -213,7 +213,7 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
     ]
     given: list[Reader] = [
         answers.read_answers,
-        lambda path: joining.read_answer_sets([(None, path)]),
+        lambda path: answer_joins.read_answer_sets([(None, path)]),
         lambda path: AnswersEntrant(
             entrant_id="ann", path=str(path), inside=None
         ).check(),
@@ -224,8 +224,8 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
         "manifest": documents.RatingsManifest,
     }
     return {
-        "": [kinds.recognise_kinds, _rated],
-        "pairs": [gold.read_pairs],
+        "": [file_kinds.recognise_kinds, _rated],
+        "pairs": [labelled_pairs.read_pairs],
         "agent": [*given, _agent],
         "prompts": [bank.load_bank],
         "questions": [bank.load_bank],

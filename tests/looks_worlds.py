@@ -17,7 +17,8 @@ import numpy as np
 from scipy.special import expit, fdtrc, logit, ndtri, stdtr
 
 from elo_exp.analysis.bounded_tests import p_value
-from elo_exp.analysis.looks import (
+from elo_exp.analysis.complete_separation import unbeaten_lower_bound
+from elo_exp.analysis.sequential_tests import (
     MIN_P_VALUE_OF_FIT,
     Key,
     boundaries,
@@ -27,7 +28,6 @@ from elo_exp.analysis.looks import (
     plan_looks,
     prompt_order,
 )
-from elo_exp.analysis.separated import unbeaten_lower_bound
 from elo_exp.arrays import Array
 from elo_exp.ratings.fit import Fit
 from elo_exp.ratings.games import Games

@@ -1028,7 +1028,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the points of a bias are doubled",
-        where="report/words/judge:effect_to_points",
+        where="report/sentences/judge:effect_to_points",
         change=Change("400.0", "800.0"),
         seen_by="test_audit.py::test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far",
     ),

@@ -15,7 +15,7 @@ from elo_exp.judges import Judge
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, JudgeRequest, Judgment, make_fingerprint
 from elo_exp.store import claims
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.data import COMPARISON, shipped
 

@@ -13,7 +13,7 @@ import pytest
 
 from elo_exp.analysis.checks import Check
 from elo_exp.files import write_jsonl
-from elo_exp.report.words import judge as words_of_judge
+from elo_exp.report.sentences import check_sentences as words_of_judge
 from tests.commands import Ran, run
 from tests.pages import Reader
 

@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.data import answers
 from elo_exp.data.answers import Answer
-from elo_exp.data.kinds import recognise_kinds
+from elo_exp.data.file_kinds import recognise_kinds
 from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.records import UserError
 from tests.answer_files import BY_ID, MADE, asked, made, write_log

@@ -18,7 +18,7 @@ from elo_exp.api.jobs import Completion
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
 from elo_exp.pipeline import generating
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer
 from tests.commands import attempt, run

@@ -42,7 +42,7 @@ SHARED = {
     *("ratings.convergence", "ratings.tail", "ratings.covariates"),
     *("experiments.judged", "experiments.rated", "experiments.placement_run"),
     *("experiments.collection", "experiments.several"),
-    "trackers.apart",
+    "trackers.subprocess_run",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
 KNOW_HYDRA = {

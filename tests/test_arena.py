@@ -26,7 +26,7 @@ from elo_exp.files import read_json, read_jsonl, write_json, write_jsonl, write_
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, UserError, make_fingerprint
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data, shipped

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.analysis.conclusions import Reason, Scope
-from elo_exp.analysis.conclusions.arena import (
+from elo_exp.analysis.conclusions.arena_conclusion import (
     FIT_REASONS,
     REFUSALS,
     STATES,
@@ -18,7 +18,7 @@ from elo_exp.arena.placement import MissingResults
 from elo_exp.files import read_json, write_jsonl
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison
-from elo_exp.report.words.arena import explain_reason
+from elo_exp.report.sentences.arena_sentences import explain_reason
 from tests.arena_files import SCORE, TheJudge, World, placed
 
 SCOPE = Scope(judge="gpt-4", dimension="preference", source="file")

@@ -11,12 +11,12 @@ from scipy import stats
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.audit_decisions import Measure, decide, detectable_effects
-from elo_exp.analysis.conclusions.audit import conclude_judge
+from elo_exp.analysis.conclusions.audit_conclusion import conclude_judge
 from elo_exp.experiments.judged import load_stored_audits
 from elo_exp.files import write_json
-from elo_exp.report.words import audit as words
-from elo_exp.report.words.judge import effect_to_points
-from elo_exp.store.store import Store
+from elo_exp.report.sentences import audit_sentences as words
+from elo_exp.report.sentences.check_sentences import effect_to_points
+from elo_exp.store.answer_store import Store
 from tests.commands import attempt
 from tests.data import shipped
 from tests.simulated_audits import DELTA, FAULTS, JUDGES, contrasts

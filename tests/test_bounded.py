@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from scipy.stats import beta
 
-from elo_exp.analysis.bounded import lower_bound, upper_bound
+from elo_exp.analysis.bounded_means import lower_bound, upper_bound
 
 N_TRIALS = 1_500  # a world; Monte Carlo error at .05: .011
 

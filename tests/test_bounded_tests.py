@@ -9,7 +9,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.analysis.bounded import lower_bound
+from elo_exp.analysis.bounded_means import lower_bound
 from elo_exp.analysis.bounded_scores import two_sided_p_value
 from elo_exp.analysis.bounded_tests import (
     chance_of_mean_below_zero,

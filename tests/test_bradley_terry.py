@@ -42,7 +42,7 @@ from elo_exp.ratings.games import Games, make_games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.ratings.ties import Davidson, RaoKupper
 from elo_exp.records import Battle
-from elo_exp.report.words.standings import list_unrated
+from elo_exp.report.sentences.standings_sentences import list_unrated
 from tests.data import battle, by_dimension
 from tests.simulation import Tournament, in_one_order
 

@@ -14,8 +14,8 @@ import pytest
 from elo_exp.api import batches
 from elo_exp.pipeline import JudgingSettings, judge_pairs
 from elo_exp.records import UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
 from tests.batch_server import NeverEnd
 from tests.commands import Ran, attempt

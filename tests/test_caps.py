@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps, OverCapError, pay, reserve_charge, settle
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import attempt, run

@@ -26,11 +26,14 @@ from elo_exp.analysis.checks import (
     check_judge,
 )
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions, one_verdict_reasons
+from elo_exp.analysis.conclusions.tournament_conclusion import (
+    add_conclusions,
+    one_verdict_reasons,
+)
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.report.words import tournament as words
+from elo_exp.report.sentences import tournament_sentences as words
 from tests.data import shipped
 from tests.standings import BRADLEY_TERRY
 

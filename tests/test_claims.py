@@ -17,13 +17,13 @@ import pytest
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import claims, processes
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import (
     MAX_HEARTBEAT_AGE_SECONDS,
     MAX_LOCK_FREE_SECONDS,
     Claims,
 )
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.stores import Place, empty_schema, go_on, place, process, rows, said, write
 from tests.test_postgres import OwnServer
 
@@ -107,7 +107,7 @@ def test_a_worked_example(place: Place):
 RACER = """
 import random, sys
 from elo_exp.store.claims import Claims
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.stores import place_of
 
 keys = [f"k{n:03}" for n in range(1000)]
@@ -380,7 +380,7 @@ CONTAINER = [
 TAKER = """
 import sys
 from elo_exp.store.claims import Claims
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.stores import place_of
 
 with Store(place_of(sys.argv[1])) as store, Claims(store) as claims:

@@ -21,7 +21,7 @@ from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elo_exp.data import battle_files, frames, tables
+from elo_exp.data import battle_files, frames, table_files
 from elo_exp.data.formats.battle_rows import FORMATS
 from elo_exp.records import UserError
 from tests.commands import attempt_program
@@ -225,13 +225,13 @@ class Reader:
     def __init__(self, patch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture):
         self.patch, self.log = patch, log
         self.n_by_rows = 0
-        by_rows = tables.encode_rows
+        by_rows = table_files.encode_rows
 
         def counted(*given: Any) -> Any:
             self.n_by_rows += 1
             return by_rows(*given)
 
-        patch.setattr(tables, "encode_rows", counted)
+        patch.setattr(table_files, "encode_rows", counted)
 
     def __call__(self, path: Path, large: float, **how: Any) -> list[str]:
         """What is read and said of a file."""
@@ -356,7 +356,7 @@ def test_numbers_lists_and_times_of_parquet_are_those_of_its_rows(tmp_path, read
     assert read.is_by_columns
     write_table(path, [{**row, "model_b": f"m{row['model_b']}"} for row in rows])
     assert "refused" not in read.both(path)
-    assert {row["at"] for _, row in tables.read_rows(path)} == {
+    assert {row["at"] for _, row in table_files.read_rows(path)} == {
         "2026-01-01 00:00:00+00"
     }
 
@@ -373,7 +373,7 @@ def test_a_file_is_none_but_the_one_that_is_named(tmp_path, read):
 def test_a_file_that_takes_too_much_memory_is_refused_in_a_line(
     tmp_path, read, monkeypatch
 ):
-    monkeypatch.setattr(tables, "DUCKDB_MEMORY_MB", 10)
+    monkeypatch.setattr(table_files, "DUCKDB_MEMORY_MB", 10)
     path = write_table(tmp_path / "b.jsonl", [OK] * 9)
     (said,) = read(path, 0)
     assert said == (
@@ -473,7 +473,7 @@ def test_a_large_table_is_written_as_parquet_and_says_the_same(tmp_path, monkeyp
         path = frames.write_table(table, "given", tmp_path / f"{n}")
         is_rows = isinstance(table, list)
         assert path.suffix == (".jsonl" if is_rows else ".parquet")
-        assert [dict(row) for _, row in tables.read_rows(path)] == rows
+        assert [dict(row) for _, row in table_files.read_rows(path)] == rows
     for odd in ([1, "1"], ["x", "\ud800"], [[1], [2]], [10**30, 1]):
         table = {"n": odd * 15}
         assert frames.write_table(table, "given", tmp_path / "odd").suffix == ".jsonl"

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.conclusions import sweep
-from elo_exp.analysis.conclusions.compare import STATES, CompareConclusion, conclude
-from elo_exp.analysis.conclusions.sweep import JobLead
+from elo_exp.analysis.conclusions import sweep_conclusion
+from elo_exp.analysis.conclusions.compare_conclusion import (
+    STATES,
+    CompareConclusion,
+    conclude,
+)
+from elo_exp.analysis.conclusions.sweep_conclusion import JobLead
 from elo_exp.files import write_whole
-from elo_exp.report.words import compare as words
+from elo_exp.report.sentences import compare_sentences as words
 from tests.commands import Ran, attempt, run
 from tests.data import write_table
 
@@ -101,7 +105,7 @@ def of(state: str, dimension: str) -> CompareConclusion:
     ],
 )
 def test_shifts_at_equal_style_say_so(controls: list[tuple[str, ...]], start: str):
-    firsts = sweep.conclude(
+    firsts = sweep_conclusion.conclude(
         [
             JobLead(job=f"{n}", models=("ann",), rating=1500.0, gap=100.0, adjusted_for=c)
             for n, c in enumerate(controls)

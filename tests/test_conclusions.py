@@ -13,7 +13,7 @@ import pytest
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference, Leader
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
-from elo_exp.analysis.conclusions.tournament import (
+from elo_exp.analysis.conclusions.tournament_conclusion import (
     JUDGE_REASONS,
     NO_RESULT_REASONS,
     OTHER_REASONS,
@@ -27,7 +27,7 @@ from elo_exp.analysis.conclusions.tournament import (
     stratum_reversal_reasons,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.words import tournament as words
+from elo_exp.report.sentences import tournament_sentences as words
 from tests.documented import read
 
 ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need

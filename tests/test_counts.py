@@ -22,7 +22,7 @@ import pytest
 from elo_exp.analysis import standings
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import pair_shares
-from elo_exp.data import battle_files, equal_answers
+from elo_exp.data import battle_files, identical_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.experiments.export import iterate_verdicts
@@ -285,10 +285,10 @@ def test_equal_answers_are_counted_by_prompt():
         for n, row in enumerate(drawn(400, n_models=3))
     ]
     rows = [replace(row, equal_answers=n % 3 > 0) for n, row in enumerate(rows)]
-    expected = equal_answers.count_equal_in_battles(Battles.from_rows(rows))
+    expected = identical_answers.count_equal_in_battles(Battles.from_rows(rows))
     assert len(expected) == 3
     assert (
-        equal_answers.count_equal_in_battles(Battles.from_rows(counted(rows)))
+        identical_answers.count_equal_in_battles(Battles.from_rows(counted(rows)))
         == expected
     )
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.data.conversations import change_own_words, own_words
-from elo_exp.data.degrading import CONTROL_PROMPTS, control_comparisons, degrade
+from elo_exp.data.degraded_copies import CONTROL_PROMPTS, control_comparisons, degrade
 from elo_exp.data.pairing import choose_orders
 from elo_exp.records import Comparison
 

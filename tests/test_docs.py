@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.conclusions.tournament import STATES
+from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.files import write_jsonl
 from elo_exp.paths import HOME
 from tests.commands import LOCAL, Ran, attempt, attempt_program, run

@@ -17,9 +17,9 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.analysis.agreement import kappa
-from elo_exp.analysis.looks import comparison_key
-from elo_exp.analysis.responses import check_responses
-from elo_exp.data import equal_answers
+from elo_exp.analysis.odd_answers import check_responses
+from elo_exp.analysis.sequential_tests import comparison_key
+from elo_exp.data import identical_answers
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import Responses, pair_up, reconcile
 from elo_exp.data.writing_style import add_style
@@ -29,7 +29,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, Verdict
 from elo_exp.report import artifacts, viewer
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.commands import LOCAL, QUICK, Ran, attempt, run
 from tests.data import PROBES, prompt, shipped
 from tests.openai_server import OpenAiServer
@@ -209,8 +209,10 @@ def test_entrants_are_equal_on_a_prompt_where_all_draws_are():
     """The one answer of an entrant that does not vary equals draws that are all like it."""
     said = answered(ann=[["x", "x"], ["y", "z"]], bob=[["x"], ["y"]], cid=[["x", "x"], ["y", "z"]])  # fmt: skip
     for found in (
-        equal_answers.count_equal_in_responses(said),
-        equal_answers.count_equal_in_comparisons(pair_up(asked(2, 2), said, UTILITY)),
+        identical_answers.count_equal_in_responses(said),
+        identical_answers.count_equal_in_comparisons(
+            pair_up(asked(2, 2), said, UTILITY)
+        ),
     ):
         counts = {(p.first, p.second): (p.n_equal, p.n_prompts) for p in found}
         assert counts == {("ann", "cid"): (2, 2), ("ann", "bob"): (1, 2), ("bob", "cid"): (1, 2)}  # fmt: skip

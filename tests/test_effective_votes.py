@@ -7,7 +7,7 @@ import pytest
 
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.arrays import Array
-from elo_exp.report.words.votes import votes
+from elo_exp.report.sentences.vote_sentences import votes
 
 
 def found(errors: Array, per: int = 1) -> EffectiveVotes:

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.data.battles import Battles
-from elo_exp.data.equal_answers import (
+from elo_exp.data.identical_answers import (
     EqualAnswers,
     count_equal_in_battles,
     count_equal_in_comparisons,
     count_equal_in_responses,
 )
 from elo_exp.records import Battle, Comparison, Response
-from elo_exp.report.words.judge import equal_answers
+from elo_exp.report.sentences.check_sentences import equal_answers
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt

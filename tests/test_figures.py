@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from elo_exp.analysis.power import Precision, detectable_difference
 from elo_exp.analysis.standings import Standings
-from elo_exp.figures import kinds, ratings, style, sweep
+from elo_exp.figures import figure_kinds, ratings, style, sweep_figures
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from tests.standings import BRADLEY_TERRY, standings, tournament, with_lengths
@@ -175,7 +175,7 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
         for i, some in enumerate(numbers)
     ]
     names = {row["model"]: f"model {row['model']}" for row in rows}
-    kinds.draw_intervals(ax, rows, names, "method", ["Elo"])
+    figure_kinds.draw_intervals(ax, rows, names, "method", ["Elo"])
     (x, y), *arrows = lines(ax)
     assert [None if np.isnan(at) else at for at in x] == [row["rating"] for row in rows]
     assert y == list(range(len(rows)))
@@ -198,7 +198,7 @@ def test_law_intervals_are_those_of_the_rows(numbers: list[tuple[Any, Any, Any]]
 
 def test_a_matrix_has_each_value_in_its_cell(ax: Axes):
     cells = {("a", "b"): 0.875, ("b", "a"): 0.125}
-    kinds.draw_matrix(
+    figure_kinds.draw_matrix(
         ax, cells, {"a": "a  1", "b": "b  2"}, {"a": "1", "b": "2"}, (0, 1), "{:.0%}"
     )
     (image,) = ax.images
@@ -220,7 +220,7 @@ def test_elo_by_k_is_drawn_with_its_error_and_its_limit(ax: Axes):
         for k in (8.0, 16.0)
         for m in "ab"
     ]
-    kinds.draw_elo_by_k(ax, rows, {"a": style.BLUE})
+    figure_kinds.draw_elo_by_k(ax, rows, {"a": style.BLUE})
     (line, limit) = list(lines(ax))
     assert line == ([8.0, 16.0], [1408.0, 1416.0])
     assert set(limit[1]) == {1450.0}
@@ -327,19 +327,19 @@ def jobs(**swept: Sequence[Any]) -> list[dict[str, Any]]:
     ids=str,
 )
 def test_what_is_drawn_is_what_was_swept(swept: dict[str, Any], names: list[str]):
-    assert [plot.name for plot in sweep.plots(jobs(**swept), None)] == names
+    assert [plot.name for plot in sweep_figures.plots(jobs(**swept), None)] == names
 
 
 def test_elo_by_k_has_a_line_for_each_setting_that_was_swept():
     settings = ("", "elo.ties=half")
     swept = {"k": KS, "setting": settings, "dimension": DIMENSIONS}
-    (plot,) = sweep.plots(jobs(**swept), None)
+    (plot,) = sweep_figures.plots(jobs(**swept), None)
     assert {"100 permutations elo.ties=half", "100 permutations"} <= words(plot)
     assert len({row["line"] for row in plot.rows}) == 2 * 2
 
 
 def test_a_cell_is_the_gap_between_the_pair():
-    _, plot = sweep.plots(jobs(k=KS, n_perms=N_PERMS), ["b", "a"])
+    _, plot = sweep_figures.plots(jobs(k=KS, n_perms=N_PERMS), ["b", "a"])
     gaps = {(row["k"], row["n_perms"], row["difference"]) for row in plot.rows}
     assert gaps == {(k, n, -12 - k) for k in KS for n in N_PERMS}
     assert {"-20", "-28"} <= words(plot)
@@ -356,7 +356,7 @@ def test_shifts_are_drawn_from_the_first_run_with_their_intervals():
         known | {"run": "two", "model": "a", "shift": 5.0},
         known | {"run": "two", "model": "b", "shift": -5.0} | unknown,
     ]
-    (plot,) = sweep.compare_plots(rows, ["one", "two"], "bradley_terry")
+    (plot,) = sweep_figures.compare_plots(rows, ["one", "two"], "bradley_terry")
     assert plot.rows == rows[1:]
     assert "1 of 2 shifts are significant" in plot.caption
-    assert sweep.compare_plots(rows[:1], ["one"], "bradley_terry") == []
+    assert sweep_figures.compare_plots(rows[:1], ["one"], "bradley_terry") == []

@@ -15,7 +15,7 @@ from elo_exp.files import write_json, write_jsonl
 from elo_exp.oracle import data as oracle
 from elo_exp.paths import HOME
 from elo_exp.records import UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests import fuzz
 from tests.commands import attempt_program
 

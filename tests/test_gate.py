@@ -18,9 +18,17 @@ from statsmodels.stats.power import TTestPower
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.families import JudgeFamily
-from elo_exp.analysis.gate import (
+from elo_exp.analysis.gate_checks import (
+    answers_check,
+    audit_check,
+    control_check,
+    family_check,
+    length_check,
+    same_verdict_check,
+)
+from elo_exp.analysis.noninferiority import (
     PointShare,
     SlotPoints,
     decide_gate,
@@ -31,21 +39,13 @@ from elo_exp.analysis.gate import (
     prompts_to_pass,
     share_of_points,
 )
-from elo_exp.analysis.gate_checks import (
-    answers_check,
-    audit_check,
-    control_check,
-    family_check,
-    length_check,
-    same_verdict_check,
-)
 from elo_exp.data.battles import SCORES
-from elo_exp.data.degrading import control_comparisons
+from elo_exp.data.degraded_copies import control_comparisons
 from elo_exp.data.pairing import reconcile
 from elo_exp.experiments.gate import EXIT_CODE_BY_VERDICT, GateSettings
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report.words import gate as words
+from elo_exp.report.sentences import gate_sentences as words
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Shown, longer
 from tests.commands import SCRIPTS, Ran, attempt, attempt_program, run

@@ -14,15 +14,15 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import beta
 
-from elo_exp.analysis.bounded import lower_bound, upper_bound
+from elo_exp.analysis.bounded_means import lower_bound, upper_bound
 from elo_exp.analysis.checks import PASSED
-from elo_exp.analysis.gate import (
+from elo_exp.analysis.gate_checks import MIN_CONTROLS_LOST, length_check
+from elo_exp.analysis.noninferiority import (
     SlotPoints,
     decide_gate,
     prompt_points,
     share_of_points,
 )
-from elo_exp.analysis.gate_checks import MIN_CONTROLS_LOST, length_check
 from elo_exp.arrays import Array
 
 MARGIN, ALPHA = 0.1, 0.05

@@ -21,8 +21,8 @@ from elo_exp.api.gemini import (
 from elo_exp.api.transport import UnexpectedResponseError
 from elo_exp.judges.gemini import GeminiJudge
 from elo_exp.records import UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.anthropic_verdicts import Canceled, Errored, Reshaped, StopReason, longer
 from tests.batch_server import Fate
 from tests.commands import QUICK, attempt, run

@@ -8,8 +8,8 @@ import pytest
 
 from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.win_rates import wilson_interval
-from elo_exp.data import gold
-from elo_exp.data.gold import GoldPair
+from elo_exp.data import labelled_pairs
+from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.records import UserError
 from tests.test_judge_quality import judgment
 
@@ -31,10 +31,10 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
     lines, whole = tmp_path / "pairs.jsonl", tmp_path / "dataset.json"
     lines.write_text(json.dumps(row) + "\n")
     whole.write_text(json.dumps([row, row]))
-    (pair,) = gold.read_pairs(lines)
+    (pair,) = labelled_pairs.read_pairs(lines)
     assert (pair.prompt, pair.response_a, pair.response_b) == ("2 + 2?", "4", "5")
     assert (pair.label, pair.subset) == ("a", subset)
-    assert gold.read_pairs(whole) == [pair]
+    assert labelled_pairs.read_pairs(whole) == [pair]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_no_pair_is_refused(tmp_path, content, message):
     file = tmp_path / "pairs.json"
     file.write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
-        gold.read_pairs(file)
+        labelled_pairs.read_pairs(file)
 
 
 def pair(number: int, label: str, subset: str) -> GoldPair:

@@ -12,9 +12,9 @@ import pytest
 from elo_exp.experiments.store import ManageStore
 from elo_exp.pipeline.plan_table import looks_table, plan_table, spend
 from elo_exp.pipeline.planning import Plan, PlanRow
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import golden
 from tests.experiments import opened

@@ -11,8 +11,8 @@ import pytest
 
 from elo_exp.analysis import standings as standing
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
-from elo_exp.analysis.responses import check_responses
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, Plot, Response

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.analysis.looks import boundaries, estimate_stagewise
+from elo_exp.analysis.sequential_tests import boundaries, estimate_stagewise
 
 
 def equal(n_looks: int) -> tuple[float, ...]:

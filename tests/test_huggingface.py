@@ -23,7 +23,7 @@ from elo_exp.files import sha256, write_jsonl
 from elo_exp.models.generation import prompt_seed
 from elo_exp.paths import HOME
 from elo_exp.records import UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.commands import Ran, attempt_program, run
 from tests.data import BANK, shipped
 from tests.hub_server import Hub, serving

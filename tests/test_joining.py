@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.data import joining
+from elo_exp.data import answer_joins
+from elo_exp.data.answer_joins import AnswerSet, JoinedAnswers
 from elo_exp.data.answers import Answer
-from elo_exp.data.joining import AnswerSet, JoinedAnswers
 from elo_exp.files import write_json, write_jsonl, write_whole
 from elo_exp.records import UserError
 from tests.answer_files import BY_ID, MADE, asked, bank, made, write
@@ -26,7 +26,7 @@ from tests.faulty_documents import faulty
 def joined(*files: Any, prompts: Path | None = None) -> JoinedAnswers:
     """Files, or pairs of a name and a file, joined."""
     pairs = [one if isinstance(one, tuple) else (None, one) for one in files]
-    return joining.join(joining.read_answer_sets(pairs), prompts)
+    return answer_joins.join(answer_joins.read_answer_sets(pairs), prompts)
 
 
 def texts(found: JoinedAnswers) -> dict[str, list[str | None]]:
@@ -99,7 +99,7 @@ TABLE = st.dictionaries(WORDS, st.sampled_from(["A", "B", ""]), min_size=1, max_
 
 
 def of(name: str, table: Mapping[str, str], order: Sequence[int]) -> AnswerSet:
-    by_text = {joining.fold_spaces(prompt): text for prompt, text in table.items()}
+    by_text = {answer_joins.fold_spaces(prompt): text for prompt, text in table.items()}
     every = [
         Answer(place=f"{name}:{i}", prompt=prompt, text=text)
         for i, (prompt, text) in enumerate(by_text.items())
@@ -117,22 +117,26 @@ def test_any_order_of_rows_and_files_gives_one_bank_and_a_lost_row_is_named(
     n = len(tables)
     orders = st.permutations(range(6))
     files = {f"m{i}": of(f"m{i}", one, range(6)) for i, one in enumerate(tables)}
-    whole = joining.join(files, None)
+    whole = answer_joins.join(files, None)
     again = {
         name: of(name, tables[int(name[1:])], data.draw(orders))
         for name in data.draw(st.permutations(list(files)))
     }
-    other = joining.join(again, None)
+    other = answer_joins.join(again, None)
     assert other.prompts == whole.prompts
     assert {k: other.answered[k] for k in files} == whole.answered
-    shared = set.intersection(*({*map(joining.fold_spaces, one)} for one in tables))
-    texts = [{*map(joining.fold_spaces, one)} for one in tables]
+    shared = set.intersection(
+        *({*map(answer_joins.fold_spaces, one)} for one in tables)
+    )
+    texts = [{*map(answer_joins.fold_spaces, one)} for one in tables]
     if not any(one & other for one, other in combinations(texts, 2)):
         with pytest.raises(UserError, match="no prompt is answered by"):
             _ = whole.planned
         return
-    assert {joining.fold_spaces(p.text) for p in whole.planned} == set.union(*texts)
-    assert {joining.fold_spaces(p.text) for p in whole.shared} == shared
+    assert {answer_joins.fold_spaces(p.text) for p in whole.planned} == set.union(
+        *texts
+    )
+    assert {answer_joins.fold_spaces(p.text) for p in whole.shared} == shared
     counts = whole.lines()[n]
     for name, one in files.items():
         lacking = len(whole.prompts) - len(one.rows)
@@ -151,7 +155,13 @@ def test_an_entrant_is_called_as_the_command_the_file_or_the_folder_says(tmp_pat
         for name in ("one", "two")
     )
     files = [(None, named), (None, stem), (None, one), (None, two), ("null", stem)]
-    assert list(joining.read_answer_sets(files)) == ["gpt", "old", "one", "two", "null"]
+    assert list(answer_joins.read_answer_sets(files)) == [
+        "gpt",
+        "old",
+        "one",
+        "two",
+        "null",
+    ]
     assert joined(named, stem).lines()[0] == (
         f"{named}: plain rows: 1 answers of gpt; call it otherwise: 'answers={{NAME:FILE,...}}'"
     )
@@ -181,7 +191,7 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
     )
     chosen = joined(("c", path), ("a", path))
     assert texts(chosen) == {"c": ["c", "c"], "a": ["a", "a"]}
-    assert list(joining.read_answer_sets([(None, path), ("b", None)])) == [
+    assert list(answer_joins.read_answer_sets([(None, path), ("b", None)])) == [
         "a",
         "c",
         "d",
@@ -189,7 +199,7 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
     with pytest.raises(
         UserError, match=r"'x' is left out \(null\), and no file has it"
     ):
-        joining.read_answer_sets([(None, path), ("x", None)])
+        answer_joins.read_answer_sets([(None, path), ("x", None)])
     with pytest.raises(UserError, match=r"4 entrants, and none is called 'x'. Choose"):
         joined(("x", path))
 
@@ -207,7 +217,7 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
     ],
 )
 def test_the_setting_names_files(value, expected):
-    assert joining.parse_answers_setting(value) == [
+    assert answer_joins.parse_answers_setting(value) == [
         (name, path and Path(path)) for name, path in expected
     ]
 
@@ -224,7 +234,7 @@ def test_the_setting_names_files(value, expected):
 )
 def test_another_value_of_the_setting_is_refused(value, words):
     with pytest.raises(UserError) as error:
-        joining.parse_answers_setting(value)
+        answer_joins.parse_answers_setting(value)
     assert str(error.value).startswith(words)
 
 
@@ -232,7 +242,7 @@ def test_a_folder_stands_for_the_files_in_it(tmp_path):
     for name in "ba":
         write_jsonl(tmp_path / f"{name}.jsonl", rows(("Why?", name)))
     (tmp_path / ".hidden").write_text("x", encoding="utf-8")
-    found = joining.parse_answers_setting(str(tmp_path))
+    found = answer_joins.parse_answers_setting(str(tmp_path))
     assert [path.name for _, path in found] == ["a.jsonl", "b.jsonl"]
 
 
@@ -434,7 +444,7 @@ def test_seventy_models_of_which_none_answered_all(tmp_path):
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_published_answers_are_the_same_as_a_table(tmp_path, ending):
     path = shared_data("answers/alpaca_eval/NullModel/model_outputs.json.gz")
-    one = joining.read_answer_sets([("null", path)])["null"]
+    one = answer_joins.read_answer_sets([("null", path)])["null"]
     table = [{"question": row.prompt, "answer": row.text} for row in one.rows]
     other = write_table(tmp_path / f"null.{ending}", table)
     found, again = joined(("null", path)), joined(("null", other))

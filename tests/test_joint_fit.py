@@ -26,7 +26,7 @@ from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Battle
-from elo_exp.report.words.arena import explain_reason
+from elo_exp.report.sentences.arena_sentences import explain_reason
 from tests.arena_worlds import PLACED, Drawn, JudgedWorld
 from tests.data import shared_data
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles

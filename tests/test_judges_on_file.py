@@ -14,8 +14,8 @@ import pytest
 
 import elo_exp
 from elo_exp.analysis.agreement import pairwise_kappa
-from elo_exp.analysis.judges import JudgePanelFit, joint_leaderboard
-from elo_exp.analysis.voters import (
+from elo_exp.analysis.judge_panel import JudgePanelFit, joint_leaderboard
+from elo_exp.analysis.verdict_sources import (
     RepeatedComparisons,
     find_repeats,
     must_rate_separately,

@@ -11,12 +11,12 @@ import pytest
 from scipy.special import ndtri
 
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.oracle import DECIDED, conclude_choice
+from elo_exp.analysis.conclusions.oracle_conclusion import DECIDED, conclude_choice
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import PolicyComparison, Rival, count_labels_for_choice
 from elo_exp.oracle.evidence import Estimate
-from elo_exp.report.words.oracle import advice
+from elo_exp.report.sentences.oracle_sentences import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
 
 N = 800  # prompts

@@ -27,21 +27,21 @@ import pytest
 from elo_exp.analysis.audit_decisions import Measure, decide
 from elo_exp.analysis.checks import PASSED, Check
 from elo_exp.analysis.comparisons import Difference, differences
-from elo_exp.analysis.conclusions import Scope, arena, tournament
-from elo_exp.analysis.conclusions import compare as compare_conclusions
-from elo_exp.analysis.conclusions.audit import conclude_judge
-from elo_exp.analysis.conclusions.gate import conclude
-from elo_exp.analysis.conclusions.people import conclude_lead
-from elo_exp.analysis.gate import (
+from elo_exp.analysis.complete_separation import rate_with_unbeaten
+from elo_exp.analysis.conclusions import Scope, arena_conclusion, tournament_conclusion
+from elo_exp.analysis.conclusions import compare_conclusion as compare_conclusions
+from elo_exp.analysis.conclusions.audit_conclusion import conclude_judge
+from elo_exp.analysis.conclusions.gate_conclusion import conclude
+from elo_exp.analysis.conclusions.labels_conclusion import conclude_lead
+from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
+from elo_exp.analysis.human_agreement import count_skipped, pair_leads
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.noninferiority import (
     order_points,
     point_range,
     prompt_points,
     share_of_points,
 )
-from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
-from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.people import count_skipped, pair_leads
-from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.experiments.compare import compare_runs
@@ -171,7 +171,7 @@ def lost_orders(row: Row, first: str | None) -> list[str]:
 def test_a_column_that_is_dropped_raises_no_claim_about_battles(
     rate: Rater, judge: str, n: int
 ):
-    rng, law = np.random.default_rng(77), Law(tournament.STATES)
+    rng, law = np.random.default_rng(77), Law(tournament_conclusion.STATES)
     for _ in range(n):
         rows = battles(rng, judge)
         full = rate(rows)
@@ -185,7 +185,7 @@ def test_a_column_that_is_dropped_raises_no_claim_about_battles(
 def test_a_cell_that_is_blank_raises_no_claim_about_battles(
     rate: Rater, judge: str, n: int
 ):
-    rng, law = np.random.default_rng(78), Law(tournament.STATES)
+    rng, law = np.random.default_rng(78), Law(tournament_conclusion.STATES)
     for world in range(n):
         rows = battles(rng, judge, ties=(0.0, 0.3)[world % 2])
         if judge == "human" and world % 4 > 1:
@@ -201,7 +201,7 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
 @sizes(6, 60)
 def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """One name, a third of them, or all. A file without any name does not say whether one person voted or many."""
-    rng, law = np.random.default_rng(83), Law(tournament.STATES)
+    rng, law = np.random.default_rng(83), Law(tournament_conclusion.STATES)
     for _ in range(n):
         of = int(rng.choice([1, 2, 3, 5]))
         votes = [
@@ -244,7 +244,7 @@ def tournament_of(
 @sizes(1, 8)
 def test_a_cell_that_is_blank_in_a_tournament_raises_no_claim(tmp_path: Path, n: int):
     """Answers, and recorded verdicts of one order or of both; columns of ids. The default has one world and two cells."""
-    rng, law = np.random.default_rng(121), Law(tournament.STATES)
+    rng, law = np.random.default_rng(121), Law(tournament_conclusion.STATES)
     for world in range(n):
         rows = battles(rng, ties=(0.0, 0.25)[world % 2])
         prompts = list(dict.fromkeys(row["question_id"] for row in rows))
@@ -402,7 +402,7 @@ def missing_of(vote: Battle) -> MissingBattle:
 @sizes(12, 200)
 def test_a_score_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """At random, the leader's worst scores, its rival's best, or one."""
-    rng, law = np.random.default_rng(79), Law(tournament.STATES)
+    rng, law = np.random.default_rng(79), Law(tournament_conclusion.STATES)
     for _ in range(n):
         given = scores(rng)
         full = rate.of_scores(given)
@@ -576,5 +576,5 @@ def test_verdicts_that_are_unreadable_raise_no_claim_about_a_placed_model(
             judge = TheJudge(spoilt="?", every=every)
             found = placed(world, world.write(folder), *given, judge=judge)
             (said,) = read_json(found.run_dir / "ratings.json")["conclusions"].values()
-            states.append(arena.STATES.index(said["state"]))
+            states.append(arena_conclusion.STATES.index(said["state"]))
         assert states == sorted(states, reverse=True)

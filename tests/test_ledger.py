@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from elo_exp.records import JudgeReply, UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.stores import Place, place, rows, write
 
 __all__ = ["place"]

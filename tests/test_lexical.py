@@ -13,7 +13,7 @@ from elo_exp.data import bank
 from elo_exp.data.pairing import pair_up
 from elo_exp.judges.lexical import hedging_score, overlap, specificity
 from elo_exp.records import Comparison, Judgment
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, judged, letters, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}

@@ -16,8 +16,8 @@ from backports import zstd
 from backports.zstd.zipfile import ZIP_ZSTANDARD, ZipFile
 
 from elo_exp import files
-from elo_exp.data import inspect_log, tables
-from elo_exp.data.kinds import recognise_kinds
+from elo_exp.data import inspect_log, table_files
+from elo_exp.data.file_kinds import recognise_kinds
 from elo_exp.records import UserError
 from tests.commands import environment
 
@@ -140,7 +140,7 @@ def test_a_document_that_is_read_whole_has_a_limit(
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("a.json", "b.json.gz"):
         with pytest.raises(UserError, match=r"has 34 bytes. Expected at most 10 in"):
-            tables.read_rows(tmp_path / name)
+            table_files.read_rows(tmp_path / name)
 
 
 def test_a_packed_table_of_many_like_rows_is_no_bomb(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_packed_table_of_many_like_rows_is_no_bomb(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(zstd.compress(ROW * 100_000))
     assert 1000 * path.stat().st_size < len(ROW) * 100_000
-    assert sum(1 for _ in tables.read_rows(path)) == 100_000
+    assert sum(1 for _ in table_files.read_rows(path)) == 100_000
 
 
 def test_what_a_bomb_is_is_asked_without_an_error(tmp_path: Path) -> None:

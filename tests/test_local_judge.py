@@ -14,7 +14,7 @@ import torch
 from elo_exp import models
 from elo_exp.judges.local import LABELS, SCORE_PREFIX
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import COMPARISON, shipped
 from tests.tiny_models import tiny_model
 

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.analysis.comparisons import differences
-from elo_exp.analysis.looks import (
+from elo_exp.analysis.complete_separation import unbeaten_lower_bound
+from elo_exp.analysis.sequential_tests import (
     comparison_key,
     plan_looks,
     plan_next_wave,
     prompt_order,
 )
-from elo_exp.analysis.separated import unbeaten_lower_bound
 from elo_exp.analysis.standings import apply_looks, rate
 from elo_exp.data.battles import Battles
 from elo_exp.pipeline.plan_table import looks_table
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.commands import QUICK, attempt, run
 from tests.data import shipped
 from tests.looks_worlds import UNBEATEN, WORLDS, World, look, study, study_bounds

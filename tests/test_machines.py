@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.records import UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.commands import QUICK, command, environment
 from tests.documented import blocks
 from tests.http_server import Call, Stage

@@ -28,7 +28,7 @@ from elo_exp.records import (
     ToolCall,
     Verdict,
 )
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import COMPARISON, prompt, shipped
 
 TEXTS = st.text(max_size=20)

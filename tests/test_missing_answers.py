@@ -14,8 +14,9 @@ from scipy.special import expit
 
 from elo_exp.analysis import bounded_scores
 from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import STATES, add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import STATES, add_conclusions
 from elo_exp.analysis.missing_answers import (
     count_by_entrant,
     count_missing,
@@ -24,14 +25,13 @@ from elo_exp.analysis.missing_answers import (
     points_against,
     rate_worst_case,
 )
-from elo_exp.analysis.separated import rate_with_unbeaten
 from elo_exp.analysis.standings import Standings, add_missing, rate_scores
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, MissingBattle
 from elo_exp.report.artifacts import ratings_json
-from elo_exp.report.words import tournament as words
+from elo_exp.report.sentences import tournament_sentences as words
 from tests.data import write_table
 from tests.standings import BRADLEY_TERRY, standings
 

@@ -9,6 +9,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,25 @@ def unclear() -> list[tuple[str, str]]:
 def test_unclear_names_do_not_become_more(unclear: list[tuple[str, str]], kind: str):
     names = [name for its_kind, name in unclear if its_kind == kind]
     assert len(names) <= LIMITS[kind], "\n".join(names)
+
+
+def test_file_names_are_unique():
+    """Sockets are left out: their files are named after the programs and commands that they serve."""
+    sockets = {
+        "api",
+        "answers",
+        "entrants",
+        "experiments",
+        "formats",
+        "judges",
+        "trackers",
+    }
+    names = Counter(
+        path.name
+        for path in files()
+        if path.name != "__init__.py" and path.parent.name not in sockets
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_function_is_named_like_a_test():

@@ -16,8 +16,8 @@ from elo_exp.api.openai_batches import batch_in, row_in
 from elo_exp.api.transport import UnexpectedResponseError
 from elo_exp.judges.openai import OpenAiJudge
 from elo_exp.records import UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.anthropic_verdicts import Canceled, Errored, Reshaped, longer
 from tests.batch_server import AlienRow, DupRow, Fate
 from tests.commands import QUICK, attempt, run

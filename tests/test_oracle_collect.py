@@ -21,7 +21,7 @@ from elo_exp.experiments.collection import (
 from elo_exp.files import write_jsonl
 from elo_exp.pipeline import JudgingSettings
 from elo_exp.records import Prompt, Response, Score, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests import openai_server
 from tests.data import BANK, shipped
 from tests.oracle_demo import oracle_of, ran, said

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from elo_exp.analysis.conclusions.oracle import CHOICES, POLICY_STATUSES
+from elo_exp.analysis.conclusions.oracle_conclusion import CHOICES, POLICY_STATUSES
 from elo_exp.arrays import Array
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import BORROWED, Analysis

@@ -17,7 +17,7 @@ from elo_exp.experiments import Report
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.store.admin import AnswerFilter, StoreSummary, count_answers_by_source
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256

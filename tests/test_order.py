@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.order import NUMBERS, measure_order_effects, scatter_over_error
-from elo_exp.analysis.outcome import (
+from elo_exp.analysis.elo_order_effects import (
+    NUMBERS,
+    measure_order_effects,
+    scatter_over_error,
+)
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.tracked_results import (
     AVERAGED_NUMBERS,
     average_dimensions,
     sum_up_dimension,
 )
-from elo_exp.analysis.outcome import NUMBERS as OF_A_RESULT
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.tracked_results import NUMBERS as OF_A_RESULT
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.convergence import Convergence, Progress

@@ -11,7 +11,7 @@ from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.commands import QUICK, run
 from tests.data import prompt, responses, shipped
 

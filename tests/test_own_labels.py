@@ -12,7 +12,7 @@ from elo_exp.experiments.compare import _subtract_estimates
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import PolicyEstimate
 from elo_exp.report.oracle_files import build_json_files
-from elo_exp.report.words.oracle import advice
+from elo_exp.report.sentences.oracle_sentences import advice
 from tests.oracle_simulation import analysed, answers, dataset, with_labels
 
 GRADES = (1.0, 0.75, 0.5, 0.25, 0.0)

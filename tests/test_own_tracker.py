@@ -18,8 +18,8 @@ import pytest
 
 from elo_exp.paths import HOME
 from elo_exp.trackers import Files, RunInfo, TrackedRun, track_run
-from elo_exp.trackers.apart import SubprocessRun, TrackerError
 from elo_exp.trackers.local import LocalTracker
+from elo_exp.trackers.subprocess_run import SubprocessRun, TrackerError
 from tests.commands import Ran, attempt, run
 
 RECIPE = HOME / "docs/examples/mlflow"

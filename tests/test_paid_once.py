@@ -48,7 +48,7 @@ from elo_exp.pipeline import judging
 from elo_exp.pipeline.watching import ReplyGuard
 from elo_exp.records import UserError
 from elo_exp.store import claims, ledger
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 
 N = 10
 QUARANTINE, LATE = 60.0, 30.0  # seconds

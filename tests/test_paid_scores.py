@@ -16,7 +16,7 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.records import Item
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests import openai_server
 from tests.anthropic_server import AnthropicServer

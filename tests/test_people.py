@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis import people
+from elo_exp.analysis import human_agreement
 from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.comparisons import Difference, differences
+from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import conclude_judge, conclude_lead
-from elo_exp.analysis.separated import rate_with_unbeaten
+from elo_exp.analysis.conclusions.labels_conclusion import conclude_judge, conclude_lead
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key
 from elo_exp.files import write_jsonl
 from elo_exp.records import WINNERS, Battle, MissingBattle
-from elo_exp.report.words import people as words
-from elo_exp.report.words import tournament
+from elo_exp.report.sentences import label_sentences as words
+from elo_exp.report.sentences import tournament_sentences
 from tests import people_worlds
 from tests.commands import Ran, attempt, run
 from tests.data import COMPARISON, PROBES, battle
@@ -80,9 +80,9 @@ def test_annotators_have_comparisons_of_their_own_first_and_second_opinions_last
 
 def test_half_the_width_takes_four_times_the_labels():
     """180 for four entrants, by the simulations below: 200 labels know differences to 92 points."""
-    assert people.labels_needed(4, 100.0) == 180
-    assert people.labels_needed(4, 50.0) == pytest.approx(4 * 179.6, abs=1)
-    assert people.labelling_minutes(180) == 90
+    assert human_agreement.labels_needed(4, 100.0) == 180
+    assert human_agreement.labels_needed(4, 50.0) == pytest.approx(4 * 179.6, abs=1)
+    assert human_agreement.labelling_minutes(180) == 90
 
 
 def test_an_id_names_both_the_comparison_and_the_answer_shown_first_to_who_has_the_key():
@@ -129,7 +129,9 @@ def test_several_answers_of_an_entrant_are_comparisons_of_their_own():
     assert (first.draw_a, second.draw_a) == (0, 1)
     by = {"anna": votes[:2], "ben": votes[2:]}  # of different answers
     none = Battles.from_rows([])
-    mutual = people.compare_with_people(by, none, name="opus", dimension="d")[1]
+    mutual = human_agreement.compare_with_people(by, none, name="opus", dimension="d")[
+        1
+    ]
     assert mutual["n_comparisons"] == 0
 
 
@@ -193,9 +195,13 @@ def test_a_difference_that_skipped_comparisons_may_explain_is_open():
     ]  # fmt: skip
     tested = differences(rate_with_unbeaten(BRADLEY_TERRY, battles))
     assert [one.significant for one in tested] == [True]
-    (found,) = people.count_skipped(tested, battles, {"d": skipped}, BRADLEY_TERRY)
+    (found,) = human_agreement.count_skipped(
+        tested, battles, {"d": skipped}, BRADLEY_TERRY
+    )
     assert not found.significant and (found.p_holm or 0.0) > 0.05
-    assert [*people.count_skipped(tested, battles, {}, BRADLEY_TERRY)] == tested
+    assert [
+        *human_agreement.count_skipped(tested, battles, {}, BRADLEY_TERRY)
+    ] == tested
     said = conclude_lead(LEAD, found, n_more=9, scope=Scope(), n_skipped=20)
     assert (
         words.state(said, 100.0)
@@ -207,17 +213,17 @@ def test_labels_more_are_those_that_show_the_difference_four_times_in_five():
     """An error of 40 at 200 labels; six tests, so p < .05 / 6, 2.64 errors, and .84 for the power."""
     found = difference("ann", "bob", 120.0)
     asked = {"n_labels": 200, "n_tests": 6, "half_width": 100.0}
-    n = people.labels_to_decide(found, **asked)
+    n = human_agreement.labels_to_decide(found, **asked)
     assert n == pytest.approx(200 * ((2.64 + 0.84) * 40 / 120) ** 2 - 200, abs=5)
     # a smaller difference than was asked for is not looked for
     small, hundred = (
-        people.labels_to_decide(difference("ann", "bob", value), **asked)
+        human_agreement.labels_to_decide(difference("ann", "bob", value), **asked)
         for value in (3.0, 100.0)
     )
     assert small == hundred > n
     enough = difference("ann", "bob", 3.0, std_error=20.0)
-    assert people.labels_to_decide(enough, **asked) == 0
-    assert people.labels_to_decide(None, **asked) is None
+    assert human_agreement.labels_to_decide(enough, **asked) == 0
+    assert human_agreement.labels_to_decide(None, **asked) is None
 
 
 ROW = {
@@ -267,8 +273,8 @@ def test_a_judge_whose_lead_is_contradicted_loses_leads(
     found = conclude_judge({**ROW, "state": state}, contradicted(), kind=kind)
     assert found is not None
     assert found.state == ("caution" if state == "leads" else state)
-    assert tournament.sentence(found) == said
-    assert "leads" not in tournament.sentence(found)
+    assert tournament_sentences.sentence(found) == said
+    assert "leads" not in tournament_sentences.sentence(found)
 
 
 def test_a_revoked_lead_at_equal_length_says_so():
@@ -276,10 +282,10 @@ def test_a_revoked_lead_at_equal_length_says_so():
     row = {**ROW, "state": "leads", "adjusted_for": ["length"], **raw}
     found = conclude_judge(row, contradicted(), kind="model")
     assert found is not None
-    said = tournament.sentence(found)
+    said = tournament_sentences.sentence(found)
     assert said.startswith("at equal length, the judge prefers ann to bob by 275 ")
     assert "(raw lead 310 [240, 380])" in said
-    assert tournament.as_row(found)["raw_difference"] == 310.0
+    assert tournament_sentences.as_row(found)["raw_difference"] == 310.0
 
 
 @pytest.mark.parametrize(
@@ -291,13 +297,13 @@ def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
 ):
     """Its kappa is -0.01 up to 0.10, from 20 comparisons on; fewer do not tell."""
     row = {"kappa": -0.01, "ci_low": low, "ci_high": 0.10, "n_comparisons": n}
-    assert people.is_at_chance(row) is is_chance
+    assert human_agreement.is_at_chance(row) is is_chance
     found = conclude_judge({**ROW, "state": "leads"}, [], kind="model", agreement=row)
     assert (found is not None) == bool(is_chance)
     if found is not None:
         assert found.state == "caution"
         assert "its agreement with people may be chance (kappa −0.01 [" in (
-            tournament.sentence(found)
+            tournament_sentences.sentence(found)
         )
 
 
@@ -336,7 +342,7 @@ def test_labels_that_people_skip_do_not_bring_a_lead_back(
     lead = Difference(
         dimension="d", higher="ann", lower="bob", difference=100.0, significant=True
     )
-    found = people.may_hide_disagreement(
+    found = human_agreement.may_hide_disagreement(
         Battles.from_rows(votes), skipped, judge, [lead], BRADLEY_TERRY
     )
     assert found is hides
@@ -346,7 +352,7 @@ def test_labels_that_people_skip_do_not_bring_a_lead_back(
     assert (corrected is not None) == hides
     if corrected is not None:
         assert corrected.state == "caution"
-        said = tournament.sentence(corrected)
+        said = tournament_sentences.sentence(corrected)
         assert f"people skipped {n_skipped} comparisons, on which they may" in said
 
 

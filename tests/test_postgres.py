@@ -21,11 +21,11 @@ from elo_exp.experiments import Context
 from elo_exp.experiments.store import ManageStore
 from elo_exp.records import JudgeReply, Response, UserError
 from elo_exp.store import claims as claims_module
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import APPLICATION_ID, SCHEMA_VERSION, Database
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.commands import attempt, run
 from tests.experiments import built
 from tests.stores import empty_schema, postgres, rows, write

@@ -17,8 +17,8 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api import batches
 from elo_exp.api.transport import Clock
+from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.batch_judges import (
     each_provider,
     judge,

@@ -10,10 +10,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from elo_exp.analysis.bounded import lower_bound, upper_bound
+from elo_exp.analysis.bounded_means import lower_bound, upper_bound
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.gate import conclude
-from elo_exp.analysis.gate import PointShare, share_of_points
+from elo_exp.analysis.conclusions.gate_conclusion import conclude
+from elo_exp.analysis.noninferiority import PointShare, share_of_points
 from elo_exp.analysis.repeated_gates import (
     CLAIMS,
     EarlierGateResult,
@@ -22,8 +22,8 @@ from elo_exp.analysis.repeated_gates import (
     adds_to,
     sum_up_earlier_gates,
 )
-from elo_exp.report.words import gate as words
-from elo_exp.store.store import Store, StoredResult
+from elo_exp.report.sentences import gate_sentences as words
+from elo_exp.store.answer_store import Store, StoredResult
 from tests.stores import Place, place
 from tests.test_gate import SEES
 

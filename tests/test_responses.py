@@ -4,7 +4,7 @@ from types import SimpleNamespace as Row
 
 import pytest
 
-from elo_exp.analysis.responses import check_responses
+from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.records import Response
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elo_exp.records import UserError
 from elo_exp.runs.manifest import record_files, run_manifest
 from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo
 

@@ -14,7 +14,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.standings import Standings, rate_scores
 from elo_exp.data.scores import Score

@@ -27,7 +27,7 @@ from elo_exp.records import (
     UserError,
 )
 from elo_exp.store.admin import AnswerFilter, count_answers_by_source
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import BLEEDING, shipped
 
 SCORE, INTERVAL, REFERENCE = (

@@ -34,9 +34,9 @@ from elo_exp.launching import composing, hydra_callback
 from elo_exp.masking import mask_text, register_secret
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.runs.manifest import fingerprint_environment
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from elo_exp.trackers import Files, Lines, RunInfo, track_run
 from elo_exp.trackers.local import LocalTracker
 from tests.anthropic_server import AnthropicServer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp.analysis.comparisons import add_ranks, differences, find_leader
-from elo_exp.analysis.separated import (
+from elo_exp.analysis.complete_separation import (
     find_one_sided_pairs,
     rate_with_unbeaten,
     transitive_closure,
@@ -24,7 +24,7 @@ from elo_exp.analysis.shrinkage import add_p_best
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, OneSidedPair
 from elo_exp.records import Battle
-from elo_exp.report.words import standings
+from elo_exp.report.sentences import standings_sentences
 from tests.simulation import BRADLEY_TERRY, Tournament
 
 A_WINS, TIE, B_WINS = "model_a", "tie", "model_b"
@@ -173,7 +173,7 @@ def test_each_row_of_a_total_order_has_the_exact_bound_to_the_next():
     assert all(
         row.lead_bound == pytest.approx(unbeaten_lower_bound(30)) for row in rows
     )
-    assert [standings.rating(row) for row in rows] == [
+    assert [standings_sentences.rating(row) for row in rows] == [
         *(f"at least 353 above {model}" for model in "bcde"),
         "at least 353 below d",
     ]
@@ -181,10 +181,10 @@ def test_each_row_of_a_total_order_has_the_exact_bound_to_the_next():
 
 def test_few_prompts_of_a_total_order_bound_no_lead():
     rows = rated(total_order(3)).ratings
-    assert standings.rating(rows[0]) == "won all 3 prompts against b"
-    assert standings.rating(rows[4]) == "lost all 3 prompts against d"
+    assert standings_sentences.rating(rows[0]) == "won all 3 prompts against b"
+    assert standings_sentences.rating(rows[4]) == "lost all 3 prompts against d"
     (first, *_) = rated(total_order(1)).ratings
-    assert standings.rating(first) == "won the one prompt against b"
+    assert standings_sentences.rating(first) == "won the one prompt against b"
 
 
 def test_a_rated_entrant_and_battles_without_prompts_have_no_bound():

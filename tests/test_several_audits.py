@@ -16,12 +16,12 @@ import pytest
 import elo_exp
 from elo_exp.analysis.agreement import gold_errors
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.audit import conclude_judges
-from elo_exp.data.gold import GoldPair
+from elo_exp.analysis.conclusions.audit_conclusion import conclude_judges
+from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl
 from elo_exp.records import Judgment, Verdict
-from elo_exp.report.words import audit as words
+from elo_exp.report.sentences import audit_sentences as words
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, COMPARISON
 from tests.openai_server import JSON, OpenAiServer, Says, alone

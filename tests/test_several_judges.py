@@ -16,14 +16,14 @@ import elo_exp
 from elo_exp.analysis import standings
 from elo_exp.analysis.comparisons import Leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.judges import (
+from elo_exp.analysis.conclusions.judges_conclusion import (
     STATES,
     JudgesResult,
     conclude,
     sum_up_judges,
 )
-from elo_exp.analysis.conclusions.tournament import add_conclusions
-from elo_exp.analysis.judges import (
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_panel import (
     JudgePanelFit,
     compute_joint_differences,
     joint_leaderboard,
@@ -39,7 +39,7 @@ from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import MissingBattle
 from elo_exp.report import judges_page
-from elo_exp.report.words import judges as words
+from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.runs.lineage import collect_files
 from elo_exp.trackers import RunInfo
 from tests.anthropic_server import AnthropicServer

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.analysis.shifts import (
+from elo_exp.analysis.rating_changes import (
     PromptInfluence,
     RatedRun,
     Shift,

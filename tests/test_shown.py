@@ -14,7 +14,7 @@ from elo_exp.data.battles import battles_from_judgments
 from elo_exp.data.conversations import ViewSettings
 from elo_exp.files import write_jsonl
 from elo_exp.records import Comparison, Message, Prompt, Response, ToolCall
-from elo_exp.report.words import judge as words
+from elo_exp.report.sentences import check_sentences as words
 from tests.commands import attempt
 from tests.data import prompt, shared_data, shipped
 from tests.openai_server import OpenAiServer, Says

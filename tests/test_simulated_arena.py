@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from elo_exp.arena.placement import Placement
-from elo_exp.arena.simulated import SimulatedVotes, compute_true_abilities
+from elo_exp.arena.simulated_arena import SimulatedVotes, compute_true_abilities
 from elo_exp.data import bank
 from elo_exp.experiments import arena
 from elo_exp.experiments.arena import Arena

@@ -14,7 +14,7 @@ from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, prompt, shipped
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from elo_exp.records import JudgeReply, UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION, Database
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from tests.data import full_disk
 from tests.stores import Place, go_on, place, process, rows, said, write
 
@@ -93,7 +93,7 @@ def test_an_answer_that_lacks_a_field_is_one_line(place):
 WRITER = """
 import sys
 from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.stores import place_of
 
 place, name = place_of(sys.argv[1]), sys.argv[2]
@@ -228,7 +228,7 @@ OPENER = """
 import sys
 from pathlib import Path
 from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 
 print("ready", flush=True)
 sys.stdin.readline()

@@ -29,11 +29,11 @@ from elo_exp.records import (
     UserError,
 )
 from elo_exp.store import admin
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION
 from elo_exp.store.ledger import Batch, Ledger
-from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import stores
 from tests.anthropic_server import AnthropicServer

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.complete_separation import unbeaten_lower_bound
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import heterogeneity, split_by_stratum
-from elo_exp.analysis.reversals import rivals_ahead
-from elo_exp.analysis.separated import unbeaten_lower_bound
 from elo_exp.analysis.standings import rate_strata
+from elo_exp.analysis.stratum_reversals import rivals_ahead
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import t_quantile

@@ -15,7 +15,7 @@ from elo_exp.arena.style_distance import (
     measure_style_distance,
 )
 from elo_exp.files import read_json, read_jsonl, write_jsonl
-from elo_exp.report.words import arena as words
+from elo_exp.report.sentences import arena_sentences as words
 from tests.arena_files import Placed, World, placed
 from tests.arena_worlds import JudgedWorld
 

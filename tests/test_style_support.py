@@ -10,7 +10,7 @@ import pytest
 
 from elo_exp.analysis.comparisons import find_leader
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.standings import Standings, rate
 from elo_exp.analysis.style_support import (
     MIN_SUPPORT,
@@ -20,7 +20,7 @@ from elo_exp.analysis.style_support import (
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
-from elo_exp.report.words import tournament as words
+from elo_exp.report.sentences import tournament_sentences as words
 from tests.data import shipped
 from tests.simulation import BRADLEY_TERRY
 

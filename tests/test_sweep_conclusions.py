@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.conclusions.sweep import (
+from elo_exp.analysis.conclusions.sweep_conclusion import (
     JobLead,
     SweepConclusion,
     conclude,
@@ -23,7 +23,7 @@ from elo_exp.report.formats import (
     format_percent_floor,
     replace_no_break_spaces,
 )
-from elo_exp.report.words import sweep as words
+from elo_exp.report.sentences import sweep_sentences as words
 from tests.commands import Ran, run, table
 from tests.data import write_table
 

@@ -11,7 +11,7 @@ import pytest
 
 from elo_exp.figures.style import grouped
 from elo_exp.files import read_json
-from elo_exp.report import made, page, sweep_page
+from elo_exp.report import page, provenance, sweep_page
 from elo_exp.report.sweep_numbers import NUMBERS
 from elo_exp.store.usage import Usage, sum_usages
 from tests.commands import run, table
@@ -98,7 +98,7 @@ def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
 
 
 def rendered(shown: sweep_page.SweepPage, jobs: Sequence[Any]) -> str:
-    bill = made.bill(
+    bill = provenance.bill(
         *(sum_usages(job[name] for job in jobs) for name in ("usage", "paid_before"))
     )
     return page.render("sweep", title="multirun", sweep=shown, bill=bill)

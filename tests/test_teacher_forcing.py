@@ -17,7 +17,7 @@ from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models import checkpoints
 from elo_exp.records import Response, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.data import BANK, shipped
 from tests.tiny_models import answers, forced, tiny_model

@@ -18,8 +18,8 @@ import pytest
 from elo_exp.analysis.checks import check_judge
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
-from elo_exp.analysis.responses import check_responses
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses, rate
 from elo_exp.figures import ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -28,7 +28,7 @@ from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.formats import format_percent_floor
 from elo_exp.report.page import page_renderer
-from elo_exp.report.words.tournament import sentence as said_of
+from elo_exp.report.sentences.tournament_sentences import sentence as said_of
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp.analysis.effort import average_effort
-from elo_exp.data import answers, inspect_log, joining
+from elo_exp.analysis.answer_effort import average_effort
+from elo_exp.data import answer_joins, answers, inspect_log
 from elo_exp.data import bank as prompts
 from elo_exp.data.answers import Answer
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
@@ -132,7 +132,7 @@ def test_what_an_agent_was_asked_may_be_more_than_a_text(tmp_path):
     assert found.text == "4."
     bank = prompt("7", "", messages=found.asked)
     assert answer(path, bank)[0].messages == found.messages
-    joined = joining.join(joining.read_answer_sets([("ann", path)]), None)
+    joined = answer_joins.join(answer_joins.read_answer_sets([("ann", path)]), None)
     assert joined.prompts[0].messages == found.asked
 
 
@@ -356,8 +356,8 @@ def test_answers_of_another_make_are_no_trajectories(tmp_path):
 
 
 def test_own_logs_are_joined_draw_by_draw(tmp_path):
-    files = joining.read_answer_sets([("a", SUMS), ("b", SUMS)])
-    joined = joining.join(files, None)
+    files = answer_joins.read_answer_sets([("a", SUMS), ("b", SUMS)])
+    joined = answer_joins.join(files, None)
     assert [one.prompt_id for one in joined.shared] == ["s1", "s2", "s3", "s4"]
     assert files["a"].n_draws == 2
     assert files["a"].line() == (
@@ -367,9 +367,9 @@ def test_own_logs_are_joined_draw_by_draw(tmp_path):
     assert response is not None
     assert (response.slot, response.response_text) == (("s2", 1), "It is 6.")
     log = made(tmp_path, "inspect_ai log", "Said", "gpt")
-    (one,) = joining.read_answer_sets([("c", log)]).values()
+    (one,) = answer_joins.read_answer_sets([("c", log)]).values()
     assert (one.n_draws, "later draws" in one.line()) == (1, False)
-    assert len(joining.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
+    assert len(answer_joins.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
 
 
 def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path):
@@ -384,18 +384,18 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
         sample["messages"] = [{"role": "user", "content": sample["input"]}, *WORK[2:]]
     samples[3]["error"] = {"message": "timeout"}
     path = write_json(tmp_path / "a.json", log | {"samples": samples})
-    files = joining.read_answer_sets([("a", path), ("b", path)])
-    assert len(joining.join(files, None).shared) == 2
-    assert joining.join(files, None).lines()[-1] == (
+    files = answer_joins.read_answer_sets([("a", path), ("b", path)])
+    assert len(answer_joins.join(files, None).shared) == 2
+    assert answer_joins.join(files, None).lines()[-1] == (
         "draws: 1 of the 2 answers to each prompt; draws=2 compares all"
     )
-    twice = joining.join(files, None, draws=2)
+    twice = answer_joins.join(files, None, draws=2)
     assert [one.prompt_id for one in twice.shared] == ["s1"]
     assert "draws:" not in "".join(twice.lines())
-    assert [one.prompt_id for one in joining.join(files, None, draws=9).shared] == [
-        "s1"
-    ]
-    one = joining.read_answer_sets(
+    assert [
+        one.prompt_id for one in answer_joins.join(files, None, draws=9).shared
+    ] == ["s1"]
+    one = answer_joins.read_answer_sets(
         [("a", path), ("c", made(tmp_path, "plain rows", "Said", "x"))]
     )
     assert one["c"].n_draws == 1
@@ -406,7 +406,7 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
 
 def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
     """Words alone are one step; what no log says of an answer is not counted as nothing."""
-    rows = joining.read_answer_sets([("a", SUMS)])["a"]
+    rows = answer_joins.read_answer_sets([("a", SUMS)])["a"]
     prompts = [prompt(f"s{i}", f"What is {i} times {i + 1}?") for i in (1, 2, 3, 4)]
     seconds = [prompt(p.prompt_id, p.text, draw_idx=1) for p in prompts]
     found = [one for p in (*prompts, *seconds) if (one := rows.response(p))]

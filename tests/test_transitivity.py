@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import count_cycles, transitivity
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import make_games

@@ -22,7 +22,7 @@ from elo_exp.data import bank as banks
 from elo_exp.data import conversations
 from elo_exp.files import write_jsonl
 from elo_exp.records import Message, Prompt, Response, ToolCall, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import prompt, shipped
 from tests.judging_process import Commits, CountingConnection
 from tests.openai_server import OpenAiServer, Says, alone

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import expit
 
 from elo_exp.analysis.agreement import verdict_agreement
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.exact_shares import effective_number, exact_interval
-from elo_exp.analysis.fitted import DimensionFit
 from elo_exp.analysis.judge_bias import length_control, position_effect
-from elo_exp.analysis.judges import JudgePanelFit
+from elo_exp.analysis.judge_panel import JudgePanelFit
 from elo_exp.analysis.win_rates import (
     clustered_error_and_n_effective,
     clustered_error_of_mean,

@@ -13,21 +13,21 @@ import scipy.stats
 from elo_exp.analysis.agreement import gold_results, kappa
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, leaderboards
 from elo_exp.analysis.win_rates import interval_by_prompt, wilson_interval
-from elo_exp.data import battle_files, gold, joining, labels
+from elo_exp.data import answer_joins, battle_files, labelled_pairs, labels
+from elo_exp.data.answer_joins import AnswerSet
 from elo_exp.data.bank import merge_clusters
 from elo_exp.data.battles import Battles
-from elo_exp.data.joining import AnswerSet
 from elo_exp.data.labels import Label
 from elo_exp.data.scores import Score
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.games import make_games
 from elo_exp.records import Battle, Prompt, UserError
-from elo_exp.report.words.tournament import sentence
+from elo_exp.report.sentences.tournament_sentences import sentence
 from tests.data import battle, write_table
 from tests.experiments import built
 from tests.test_pairs import COMPARISON, judged
@@ -227,7 +227,7 @@ def test_the_sentence_counts_the_prompts_of_the_pair_and_what_they_are_worth():
 
 def test_law_a_name_less_never_says_more(tmp_path: Path):
     """Dropping the column of ids, or blanking any of its cells, raises no state."""
-    from elo_exp.analysis.conclusions.tournament import STATES
+    from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 
     rng = np.random.default_rng(1)
     for n in (12, 30, 80):
@@ -490,19 +490,19 @@ def answers(folder: Path, **clusters: Sequence[str | None]) -> Mapping[str, Answ
         }
         for name, column in clusters.items()
     ]  # fmt: skip
-    return joining.read_answer_sets(joining.parse_answers_setting(files))
+    return answer_joins.read_answer_sets(answer_joins.parse_answers_setting(files))
 
 
 def test_files_of_answers_name_clusters(tmp_path: Path):
     """In one file or in both; a prompt without a cluster is one by itself."""
     files = answers(tmp_path, old=["a", None, "b", None], new=["a", "a", None, None])
-    joined = joining.join(files, None)
+    joined = answer_joins.join(files, None)
     assert joined.clusters("cluster") == {"q0": "a", "q1": "a", "q2": "b"}
     assert joined.clusters("family") is None
     assert "cluster" in joined.columns
     files = answers(tmp_path, old=["a"], new=["b"])
     with pytest.raises(UserError, match=r"'q0' is in cluster 'b', and at .* in 'a'"):
-        joining.join(files, None).clusters("cluster")
+        answer_joins.join(files, None).clusters("cluster")
 
 
 def test_a_cluster_of_answers_that_no_file_has_is_refused(tmp_path: Path):
@@ -524,7 +524,7 @@ def test_labelled_pairs_of_one_cluster_are_one_observation(tmp_path: Path):
         {"prompt": f"p{n}", "response_a": f"a{n}", "response_b": "b", "label": "a", "cluster": f"c{n % 8}"}
         for n in range(80)
     ]  # fmt: skip
-    pairs = gold.read_pairs(write_table(tmp_path / "gold.jsonl", rows))
+    pairs = labelled_pairs.read_pairs(write_table(tmp_path / "gold.jsonl", rows))
     shown = [replace(COMPARISON, prompt_id=pair.pair_id) for pair in pairs]
     given = [
         judged("A" if n % 8 < 4 else "B", "B" if n % 8 < 4 else "A", shown[n])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.conclusions.tournament import earlier_look_reasons
+from elo_exp.analysis.conclusions.tournament_conclusion import earlier_look_reasons
 from elo_exp.ratings.leaderboard import t_quantile
+from elo_exp.store.answer_store import EarlierInterimAnalyses, PairResult, Store
 from elo_exp.store.database import SCHEMA_VERSION
-from elo_exp.store.store import EarlierInterimAnalyses, PairResult, Store
 from tests.stores import Place, place, rows, write
 
 __all__ = ["place"]  # a fixture

@@ -18,10 +18,10 @@ import pytest
 
 from elo_exp.files import errno_advice
 from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import DatabaseError
-from elo_exp.store.store import Store
 from elo_exp.store.unsaved import Charge, UnsavedAnswers
 from tests.data import full_disk
 from tests.stores import Place, place, rows, write

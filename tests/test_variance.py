@@ -16,7 +16,7 @@ from elo_exp.analysis.variance import Variance, estimate_variance, split_varianc
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from elo_exp.report.words import variance as words
+from elo_exp.report.sentences import variance_sentences as words
 
 WIN, LOSS, TIE = 1.0, 0.0, 0.5
 

@@ -12,12 +12,17 @@ from elo_exp.analysis.checks import Check
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
-from elo_exp.report import made
+from elo_exp.report import provenance
 from elo_exp.report.formats import expected_win_rate
 from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
-from elo_exp.report.tables import Table
-from elo_exp.report.words import judge, order, standings, strata
+from elo_exp.report.sentences import (
+    check_sentences,
+    order_sentences,
+    standings_sentences,
+    strata_sentences,
+)
+from elo_exp.report.text_table import Table
 from elo_exp.store.usage import Usage
 
 
@@ -73,15 +78,19 @@ def plain(text: str) -> str:
 def test_a_check_is_said_with_its_counts(
     check: Check, value: str, detail: str, reason: str
 ):
-    words = judge.value(check), judge.detail(check), judge.reason(check)
+    words = (
+        check_sentences.value(check),
+        check_sentences.detail(check),
+        check_sentences.reason(check),
+    )
     assert tuple(map(plain, words)) == (value, detail, reason)
 
 
 def test_every_check_that_has_a_reason_has_a_row():
     assert (
-        judge._REASON_TEXTS.keys()
-        <= judge._DETAIL_TEXTS.keys()
-        == judge.CHECK_TITLES_AND_LIMITS.keys()
+        check_sentences._REASON_TEXTS.keys()
+        <= check_sentences._DETAIL_TEXTS.keys()
+        == check_sentences.CHECK_TITLES_AND_LIMITS.keys()
     )
 
 
@@ -92,26 +101,28 @@ def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
     effect: float | None, points: str
 ):
     """400 log10(.7 / .3) = 147; a share beyond .999 is taken as that."""
-    assert judge.effect_to_points(effect) == points
+    assert check_sentences.effect_to_points(effect) == points
 
 
 def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
     flips = Check(name="flips", state="failed", value=0.3, n=3, of=10)
     fit = Check(name="fit", state="passed", value=0.01, about={})
-    assert judge.verdict({"d": [flips], "e": [fit]})[0] == "Verdict: caution."
-    assert judge.verdict({"d": [flips]})[1].startswith("d: The judge names another")
-    (sentence,) = judge.verdict({"d": [fit]})
+    assert check_sentences.verdict({"d": [flips], "e": [fit]})[0] == "Verdict: caution."
+    assert check_sentences.verdict({"d": [flips]})[1].startswith(
+        "d: The judge names another"
+    )
+    (sentence,) = check_sentences.verdict({"d": [fit]})
     assert sentence.startswith("Position bias was not checked")
     passed = dataclasses.replace(flips, state="passed")
-    assert judge.verdict({"d": [passed]}) == ["Verdict: no check failed."]
-    refused = judge.verdict({"d": [passed]}, "too few battles")
+    assert check_sentences.verdict({"d": [passed]}) == ["Verdict: no check failed."]
+    refused = check_sentences.verdict({"d": [passed]}, "too few battles")
     assert refused == ["Verdict: refused. Too few battles."]
 
 
 def test_odd_answers_are_said_by_kind():
     odd = {"a": {"phrases": 0.3}, "b": {"phrases": 0.05, "refused": 0.26}}
     assert (
-        plain(judge.describe_odd_answers(odd))
+        plain(check_sentences.describe_odd_answers(odd))
         == "boilerplate: a 30 %, b 5 %; refusals: b 26 %"
     )
 
@@ -138,14 +149,14 @@ def test_each_entrant_without_a_rating_is_named_once_with_its_reason():
         n_prompts=np.array([9.0, 1.0, 9.0, 9.0, 9.0, 9.0]), n_clusters=9,
     )  # fmt: skip
     apart = [Rating(model="x", rating=1400.0), Rating(model="y", rating=1400.0)]
-    lines = standings.list_unrated(found, [apart])
+    lines = standings_sentences.list_unrated(found, [apart])
     assert [line.split(" (")[0] for line in lines] == [
         "A group of its own: x and y",
         "Not rated: u",
         "Not rated: w",
         "Rated on one prompt alone, which gives no interval: b.",
     ]
-    assert standings.list_unrated(None, []) == []
+    assert standings_sentences.list_unrated(None, []) == []
 
 
 GAPS = [{"stratum": "one", "gap": 80.0}, {"stratum": "other", "gap": -30.0}]
@@ -166,26 +177,26 @@ def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
         "Ratings differ between strata (χ² = 12, 2 df, p = .010). The gap a − b varies most: "
         "+80 points on one, −30 points on other."
     )
-    assert strata.sentence(TEST) == begin
+    assert strata_sentences.sentence(TEST) == begin
     found = {**TEST, "leader": "a", "ahead": [AHEAD]}
-    assert strata.sentence(found) == (
+    assert strata_sentences.sentence(found) == (
         f"{begin} On other b is ahead of a by 90 [20, 160], p = .012. The order reverses: "
         "report strata separately."
     )
     wide = {**AHEAD, "ci_low": -20.0, "p_holm": 0.3, "reverses": False}
-    assert strata.sentence({**found, "ahead": [wide]}) == (
+    assert strata_sentences.sentence({**found, "ahead": [wide]}) == (
         f"{begin} On other b is ahead of a by 90 [−20, 160], p = .300: no evidence of a reversal."
     )
     few = {**wide, "p_holm": None}
-    assert strata.sentence({**found, "ahead": [few]}).endswith(
+    assert strata_sentences.sentence({**found, "ahead": [few]}).endswith(
         "b is ahead of a by 90 [−20, 160]: too few prompts for a test."
     )
-    alike = strata.sentence({**TEST, "p_value": 0.2}, "arenas")
+    alike = strata_sentences.sentence({**TEST, "p_value": 0.2}, "arenas")
     assert (
         alike
         == "No evidence that ratings differ between arenas (χ² = 12, 2 df, p = .200)."
     )
-    assert not strata.ratings_differ({"p_value": None})
+    assert not strata_sentences.ratings_differ({"p_value": None})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +217,7 @@ def test_how_far_elo_has_come(
     if at is not None:
         by_k[16.0] = Progress(convergence=at, slowest="a", slowest_share=at)
     way = Convergence(limit=limit, by_k=by_k, sufficient_k=sufficient_k)
-    said = plain(order.convergence(way, 16.0, [4.0, 16.0, 32.0]))
+    said = plain(order_sentences.convergence(way, 16.0, [4.0, 16.0, 32.0]))
     assert said.endswith(end)
     assert ("at K = 16 Elo has covered" in said) == bool(by_k)
 
@@ -259,12 +270,12 @@ def test_a_figure_is_shown_once_and_a_section_listed_when_it_is_filled():
 
 def test_a_bill_has_what_was_paid_before_in_its_total():
     usage = dataclasses.asdict(Usage(verdicts_wanted=9, judge_calls=4, dollars=1.5))
-    bill = made.bill(usage, {"dollars": 1.0})
+    bill = provenance.bill(usage, {"dollars": 1.0})
     assert bill
     assert bill.total == "$2.50"
     assert {fact.term: fact.text for fact in bill.facts} == {
         "Before": "$1.00 of it, by earlier attempts in the same folder",
         "Verdicts": "4 new, 0 cached",
     }
-    assert made.bill(dataclasses.asdict(Usage()), None) is None
-    assert made.bill(None, None) is None
+    assert provenance.bill(dataclasses.asdict(Usage()), None) is None
+    assert provenance.bill(None, None) is None

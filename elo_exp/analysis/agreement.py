@@ -20,7 +20,7 @@ from elo_exp.analysis.win_rates import (
 )
 from elo_exp.arrays import Array, Index, Mask, count_codes, make_row
 from elo_exp.data.battles import Battles
-from elo_exp.data.gold import GoldPair
+from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import pair_repeats, unswap_verdict
 from elo_exp.ratings.leaderboard import (
     Leaderboard,

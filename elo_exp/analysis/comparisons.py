@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from elo_exp.analysis.separated import transitive_closure
+from elo_exp.analysis.complete_separation import transitive_closure
 from elo_exp.arrays import Array, Index, Mask, fill_nan, make_records
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record

@@ -21,7 +21,7 @@ from elo_exp.analysis.checks import (
 from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.arrays import Array
-from elo_exp.data.degrading import CONTROL_PROMPTS
+from elo_exp.data.degraded_copies import CONTROL_PROMPTS
 from elo_exp.records import Comparison, Judgment
 
 # Of ten degraded copies

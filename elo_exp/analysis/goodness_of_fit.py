@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.win_rates import pairs_that_met, sort_sides_by_name
 from elo_exp.arrays import Array, Index, count_codes, fill_nan, make_rows
 from elo_exp.data.battles import Battles

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from elo_exp.analysis.bounded import lower_bound, upper_bound
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.bounded_means import lower_bound, upper_bound
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.win_rates import clustered_error_of_mean
 from elo_exp.arrays import Array, Index, fill_nan, make_row, make_rows
 from elo_exp.data.battles import Battles

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
-from elo_exp.analysis.separated import rate_with_unbeaten
+from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.arrays import Mask
 from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
 from elo_exp.data.writing_style import FEATURES

@@ -25,8 +25,9 @@ from elo_exp.analysis.comparisons import (
     differences,
     find_leader,
 )
+from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import (
     count_cycles,
     find_most_varied_gap,
@@ -36,17 +37,16 @@ from elo_exp.analysis.goodness_of_fit import (
 )
 from elo_exp.analysis.judge_bias import length_control, position_effect
 from elo_exp.analysis.judge_quality import bound_rating, invalid_shares
-from elo_exp.analysis.looks import Wave
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision, estimate_precision
-from elo_exp.analysis.reversals import rivals_ahead
-from elo_exp.analysis.separated import rate_with_unbeaten
+from elo_exp.analysis.sequential_tests import Wave
 from elo_exp.analysis.shrinkage import add_p_best
+from elo_exp.analysis.stratum_reversals import rivals_ahead
 from elo_exp.analysis.variance import Variance, estimate_variance
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.arrays import make_rows
-from elo_exp.data import equal_answers
+from elo_exp.data import identical_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.data.writing_style import Feature, add_style
@@ -412,7 +412,7 @@ def _diagnose_judge(fitted: DimensionFit, dimension: str) -> dict[str, Any]:
         "cycles": count_cycles(fitted.battles, dimension=dimension),
         "equal_answers": [
             pair.to_dict()
-            for pair in equal_answers.count_equal_in_battles(fitted.battles)
+            for pair in identical_answers.count_equal_in_battles(fitted.battles)
         ],
     }
 
@@ -490,7 +490,7 @@ def diagnose_texts(
             "invalid": invalid,
             "equal_answers": [
                 pair.to_dict()
-                for pair in equal_answers.count_equal_in_comparisons(
+                for pair in identical_answers.count_equal_in_comparisons(
                     comparisons[dimension]
                 )
             ],

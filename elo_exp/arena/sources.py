@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from elo_exp.arena.simulated import AssumedVotes, SimulatedVotes
-from elo_exp.data import tables
+from elo_exp.arena.simulated_arena import AssumedVotes, SimulatedVotes
+from elo_exp.data import table_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS, MalformedError
 from elo_exp.data.formats.votes import read_flags
@@ -175,7 +175,7 @@ class _Row(NamedTuple):
 
     def text(self, column: str) -> str | None:
         """What the row has in the column that the settings name so."""
-        return tables.to_text(self.values.get(getattr(self.arena.columns, column)))
+        return table_files.to_text(self.values.get(getattr(self.arena.columns, column)))
 
 
 def check_source(arena: ArenaSource) -> None:
@@ -434,14 +434,14 @@ def _read_rows(
                     column_by_setting[f"where.{path}"] = _PATH_BY_CONDITION.get(
                         path, path
                     ).partition(".")[0]
-            location, first_row = next(tables.read_rows(source), ("", {}))
+            location, first_row = next(table_files.read_rows(source), ("", {}))
             for name, column in column_by_setting.items():
                 if first_row and column not in (None, *first_row):
                     raise UserError(
                         f"{location}: has no column {column!r} (found {', '.join(first_row)}). Name it "
                         f"with {setting}.{name}, or set that to null where there is none."
                     )
-            rows = tables.read_rows(source, {*column_by_setting.values()})
+            rows = table_files.read_rows(source, {*column_by_setting.values()})
         else:
             rows = (("simulated", vote) for vote in source.votes)
         for i, (location, values) in enumerate(rows):

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
 
-from elo_exp.data import bank_formats, fields, inspect_log, tables
+from elo_exp.data import bank_formats, field_names, inspect_log, table_files
 from elo_exp.data.answers import parse_reference
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 from elo_exp.files import check_sendable, read_texts, report_read_errors, validate
 from elo_exp.records import Prompt, UserError, canonical_json, make_fingerprint
 
@@ -87,7 +87,9 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
     for location, row in _read_rows(path):
         prompt = _parse_prompt(row, location, history=history)
         if (earlier := locations.setdefault(prompt.prompt_id, location)) != location:
-            has_no_id = fields.first_value(row, (*fields.ID, "custom_id")) is None
+            has_no_id = (
+                field_names.first_value(row, (*field_names.ID, "custom_id")) is None
+            )
             raise UserError(
                 f"{location}: the prompt of {earlier} again. Remove one of them, or give each a "
                 "prompt_id."
@@ -140,14 +142,14 @@ def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
         return read_texts(path)
     if inspect_log.is_inspect_log(path):
         return check_sendable(_read_samples(path))
-    if tables.detect_shape(path) in ("lines", "object"):
+    if table_files.detect_shape(path) in ("lines", "object"):
         return read_texts(path)
     return check_sendable(
         (
             location,
             {name: value for name, value in row.items() if value not in (None, "")},
         )
-        for location, row in tables.read_rows(path)
+        for location, row in table_files.read_rows(path)
     )
 
 
@@ -181,20 +183,20 @@ def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _translate_row(row: Row, location: str) -> dict[str, Any]:
     """Return a row written for another program under the names of our banks."""
-    text = row["text"] if "text" in row else fields.find_prompt(row)
+    text = row["text"] if "text" in row else field_names.find_prompt(row)
     if text is None:
-        tables.refuse_trace(location, row.keys())
+        table_files.refuse_trace(location, row.keys())
         raise UserError(
-            f"{location}: no prompt: none of {', '.join(fields.PROMPT)}. Expected one of them, with a "
+            f"{location}: no prompt: none of {', '.join(field_names.PROMPT)}. Expected one of them, with a "
             "text."
         )
-    key = fields.first_value(row, fields.ID)
+    key = field_names.first_value(row, field_names.ID)
     if key is None:
         key = hash_text(text) if isinstance(text, str) else None
     native_row = {
         "prompt_id": str(key) if isinstance(key, int) else key,
-        "source": fields.first_value(row, fields.SOURCE) or DEFAULT_SOURCE,
-        "subject": fields.first_value(row, ("subject",)) or DEFAULT_SOURCE,
+        "source": field_names.first_value(row, field_names.SOURCE) or DEFAULT_SOURCE,
+        "subject": field_names.first_value(row, ("subject",)) or DEFAULT_SOURCE,
         "text": text,
         "gold_answer": _find_reference(row),
         "expected_behavior": row.get("expected_behavior"),
@@ -205,7 +207,7 @@ def _translate_row(row: Row, location: str) -> dict[str, Any]:
 
 def _find_reference(row: Row) -> Any:
     """Return the reference of a row: of several turns that of the first; a number as text."""
-    reference = fields.first_value(row, fields.REFERENCE)
+    reference = field_names.first_value(row, field_names.REFERENCE)
     if isinstance(reference, list):
         reference = (
             reference[0] or None if len(reference) == 1 or "turns" in row else None
@@ -215,7 +217,7 @@ def _find_reference(row: Row) -> Any:
 
 def hash_text(text: str) -> str:
     """Return the id of a prompt that has none: of its text, whatever the white space."""
-    return hashlib.sha256(fields.fold_spaces(text).encode()).hexdigest()[:12]
+    return hashlib.sha256(field_names.fold_spaces(text).encode()).hexdigest()[:12]
 
 
 @cache
@@ -233,7 +235,7 @@ def read_column(path: Path, column: str, *, setting: str = "stratum") -> dict[st
     """
     rows = _load_rows(path)
     if not any(column in row for _, row in rows):
-        if (setting, column) == ("prompts.cluster", fields.CLUSTER_FIELD):
+        if (setting, column) == ("prompts.cluster", field_names.CLUSTER_FIELD):
             return {}
         column_names = ", ".join(sorted({name for _, row in rows for name in row}))
         raise UserError(
@@ -262,9 +264,9 @@ def merge_clusters(
     """
     ids_by_text = defaultdict[str, list[str]](list)
     for prompt in prompts:
-        key = fields.fold_spaces(canonical_json(prompt.content))
+        key = field_names.fold_spaces(canonical_json(prompt.content))
         if not prompt.messages:
-            key = fields.fold_spaces(prompt.text)
+            key = field_names.fold_spaces(prompt.text)
         if prompt.prompt_id not in ids_by_text[key]:
             ids_by_text[key].append(prompt.prompt_id)
     cluster_of = {name: str(group) for name, group in named_clusters.items()}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeGuard
 
-from elo_exp.data import conversations, fields, trajectories
-from elo_exp.data.tables import Row
+from elo_exp.data import conversations, field_names, recorded_work
+from elo_exp.data.table_files import Row
 from elo_exp.records import Message, Prompt, UserError, canonical_json
 
-_ID_FIELDS = (*fields.ID, "custom_id")
+_ID_FIELDS = (*field_names.ID, "custom_id")
 BankFields = dict[
     str, Any
 ]  # the fields of a bank's row, prompt_id among them where there is one
@@ -42,7 +42,7 @@ def parse_row(row: Row, location: str, *, history: bool) -> BankFields | None:
     if isinstance(prompt, list) and prompt:
         return _parse_messages(row, prompt, location)
     if isinstance(messages := _parse_list(row.get("messages")), list) and messages:
-        is_text = isinstance(fields.find_prompt(row), str)
+        is_text = isinstance(field_names.find_prompt(row), str)
         return None if is_text else _parse_messages(row, messages, location)
     return None
 
@@ -103,7 +103,7 @@ def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> BankFie
     is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
     if not is_answered or last.get("tool_calls") or not question_messages:
         return {**_read_metadata(row, messages), "messages": messages}
-    if fields.first_value(row, fields.REFERENCE) is not None:
+    if field_names.first_value(row, field_names.REFERENCE) is not None:
         raise UserError(
             f"{location}: has a reference, and messages that end with an assistant's. Give one."
         )
@@ -116,12 +116,12 @@ def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> BankFie
 
 def _read_metadata(row: Row, messages: Sequence[Any]) -> BankFields:
     """Return the fields of a row under the names in common use."""
-    key = fields.first_value(row, _ID_FIELDS)
+    key = field_names.first_value(row, _ID_FIELDS)
     metadata = {
         "prompt_id": None if key is None else str(key),
-        "source": fields.first_value(row, fields.SOURCE),
+        "source": field_names.first_value(row, field_names.SOURCE),
         "subject": row.get("subject"),
-        "gold_answer": fields.first_value(row, fields.REFERENCE),
+        "gold_answer": field_names.first_value(row, field_names.REFERENCE),
         "expected_behavior": row.get("expected_behavior"),
         "tags": row.get("tags"),
     }
@@ -146,7 +146,7 @@ def parse_conversation(row: Mapping[str, Any], location: str) -> Prompt:
 
     Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
     """
-    messages = trajectories.parse_messages(row["messages"], location)
+    messages = recorded_work.parse_messages(row["messages"], location)
     fault = _find_fault(messages)
     gold = row.get("gold_answer")
     texts = gold if isinstance(gold, list) else [gold]

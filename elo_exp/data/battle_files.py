@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from elo_exp.arrays import Index, Mask
-from elo_exp.data import formats, tables
+from elo_exp.data import formats, table_files
 from elo_exp.data.bank import hash_text
 from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
-from elo_exp.data.fields import describe_alike
+from elo_exp.data.field_names import describe_alike
 from elo_exp.data.formats import WINNER_WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.data.tables import (
+from elo_exp.data.table_files import (
     BLANK_FIELDS,
     Cell,
     CodedBattles,
@@ -241,7 +241,7 @@ class _BattleFile:
         )
         self.pooled, self.fields = set[str | None](), dict[str, str]()
         self.missing: list[MissingBattle] = []
-        self.present = present = tables.read_keys(path)
+        self.present = present = table_files.read_keys(path)
         for name in FIELDS:
             requested, default = columns.get(name), None if name == "score" else name
             if name == requested == "count" and file_format.fields:
@@ -291,7 +291,7 @@ class _BattleFile:
         """Yield the completed rows with their locations. Raises UserError for a row that cannot be read."""
         file_format = self.format
         needed_columns = None if file_format.fields else set(self.columns.values())
-        rows: Rows = tables.read_rows(self.path, needed_columns)
+        rows: Rows = table_files.read_rows(self.path, needed_columns)
         for location, row in file_format.join(rows) if file_format.join else rows:
             try:
                 yield location, file_format.complete(row) if file_format.fields else row
@@ -303,12 +303,12 @@ class _BattleFile:
         is_plain = not (self.format.fields or self.format.join)
         if isinstance(self.path, Frame):
             source = self.path if is_plain else self.rows()
-            return tables.encode_rows(source, self.columns)
-        if is_plain and tables.estimate_text_bytes(self.path) >= MIN_DUCKDB_BYTES:
-            coded = tables.read_by_columns(self.path, self.columns)
+            return table_files.encode_rows(source, self.columns)
+        if is_plain and table_files.estimate_text_bytes(self.path) >= MIN_DUCKDB_BYTES:
+            coded = table_files.read_by_columns(self.path, self.columns)
             if coded is not None:
                 return coded, None
-        return tables.encode_rows(self.rows(), self.columns)
+        return table_files.encode_rows(self.rows(), self.columns)
 
     def read_battles(self, on_error: str) -> Battles:
         """Return the battles in file order. Raises UserError for the first row that stops the reading."""
@@ -347,7 +347,7 @@ class _BattleFile:
             coded, rows, kind_of, names, questions, is_missing, status == _USED
         )
         used = np.flatnonzero(status == _USED)
-        self.kinds, kind = tables.renumber_by_appearance(outcomes, kind_of[used])
+        self.kinds, kind = table_files.renumber_by_appearance(outcomes, kind_of[used])
         battles = dataclasses.replace(
             Battles.from_rows(self.kinds).select(kind),
             models=tuple(names),
@@ -641,12 +641,12 @@ class _BattleFile:
         sides = [self.fields["model_a"], self.fields["model_b"]]
         unknown = dict[str, None]()
         with suppress(UserError):  # the file may be damaged further down
-            rows = tables.read_rows(self.path, {column, *sides})
+            rows = table_files.read_rows(self.path, {column, *sides})
             for _, row in itertools.islice(rows, _MAX_ROWS_SEARCHED_FOR_WORDS):
-                word = tables.to_text(row.get(column))
+                word = table_files.to_text(row.get(column))
                 names = sides if field == "winner" else ()
                 if word and word not in (
-                    tables.to_text(row.get(name)) for name in names
+                    table_files.to_text(row.get(name)) for name in names
                 ):
                     unknown |= {word: None} if word not in self.words else {}
                 counts.update([word] if word else [])
@@ -717,7 +717,7 @@ def _check_columns(files: Sequence[_BattleFile]) -> None:
             with_column, without_column = (
                 (first, file) if first.has(name) else (file, first)
             )
-            shapes = map(tables.detect_shape, (first.path, file.path))
+            shapes = map(table_files.detect_shape, (first.path, file.path))
             if name == "count" or "lines" not in shapes:
                 raise UserError(
                     f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
@@ -840,13 +840,13 @@ def _to_text(value: Any) -> str | None:
     """Return a value of a file, or a cell of it, as text; a list or an object as JSON."""
     if isinstance(value, str):
         return value or None
-    value = tables.to_cell(value)
-    return value.text if isinstance(value, Nested) else tables.to_text(value)
+    value = table_files.to_cell(value)
+    return value.text if isinstance(value, Nested) else table_files.to_text(value)
 
 
 def _to_model_name(value: Cell) -> str | None:
     """Return the name of a model; None if the cell holds no name."""
-    text = None if isinstance(value, Nested) else tables.to_text(value)
+    text = None if isinstance(value, Nested) else table_files.to_text(value)
     return text if text is not None and _is_name(text) else None
 
 
@@ -856,7 +856,7 @@ def _is_name(text: str) -> bool:
 
 def _intern_names(names: Iterable[str | None]) -> tuple[list[str], Codes]:
     """Return the distinct names, and the code of each name; -1 for None."""
-    distinct = tables.CodeTable()
+    distinct = table_files.CodeTable()
     codes = [-1 if name is None else distinct[name] for name in names]
     return list(distinct), np.array(codes, dtype=np.int32)
 

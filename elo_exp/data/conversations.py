@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from elo_exp.data.fields import fold_spaces
+from elo_exp.data.field_names import fold_spaces
 from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 

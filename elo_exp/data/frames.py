@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.data import battle_files, parquet, tables
+from elo_exp.data import battle_files, parquet, table_files
 from elo_exp.data.battles import Battles
-from elo_exp.data.tables import Frame
+from elo_exp.data.table_files import Frame
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 
@@ -124,7 +124,7 @@ def write_table(table: Any, name: str, path: Path) -> Path:
             columns
         ):
             return parquet.write_parquet(target, typed_columns)
-    all_rows = (row for _, row in tables.read_rows(frame))
+    all_rows = (row for _, row in table_files.read_rows(frame))
     file = path.with_name(f"{path.name}.jsonl")
     return write_jsonl(file, all_rows, keeps_secrets=True)
 
@@ -162,7 +162,7 @@ def _to_plain_list(values: list[Any]) -> list[Any]:
 def _encode_column(values: Sequence[Any]) -> parquet.Column | None:
     """Return distinct values and codes; None for a column that parquet would not return unchanged."""
     types = {*map(type, values)} - {type(None)}
-    number = tables.CodeTable()
+    number = table_files.CodeTable()
     if len(types) > 1 or not types <= {str, int, float, bool}:
         return None
     codes = np.array([-1 if value is None else number[value] for value in values])

@@ -17,9 +17,9 @@ from typing import Any
 from backports.zstd.zipfile import BadZipFile, ZipFile
 
 from elo_exp import files
-from elo_exp.data import tables, trajectories
-from elo_exp.data.fields import natural_key
-from elo_exp.data.trajectories import Messages
+from elo_exp.data import recorded_work, table_files
+from elo_exp.data.field_names import natural_key
+from elo_exp.data.recorded_work import Messages
 from elo_exp.records import UserError
 
 # A log that is not yet closed has the second one
@@ -81,7 +81,7 @@ class Sample:
             input_messages = self.row["input"]
             if isinstance(input_messages, str):
                 input_messages = [{"role": "user", "content": input_messages}]
-            messages = trajectories.parse_messages(
+            messages = recorded_work.parse_messages(
                 map(self.whole, input_messages), self.place
             )
         if not any(message.role == "user" for message in messages):
@@ -95,8 +95,8 @@ class Sample:
             rows = map(
                 _insert_tool_error, map(self.whole, self.row.get("messages") or ())
             )
-            messages = trajectories.parse_messages(rows, self.place)
-        return trajectories.split_question(messages, self.question)[1]
+            messages = recorded_work.parse_messages(rows, self.place)
+        return recorded_work.split_question(messages, self.question)[1]
 
     @property
     def reason(self) -> str:
@@ -106,14 +106,14 @@ class Sample:
             is_cut = choices[0].get("stop_reason") in _CUT_STOP_REASONS
         if is_cut or self.row.get("limit"):
             return "length"
-        return trajectories.finish_reason(self.answer)
+        return recorded_work.finish_reason(self.answer)
 
     def effort(self, model: str) -> dict[str, Any]:
         """What the answer took, as far as the log says it, and the log's own scores.
 
         model  whose tokens are counted: a model that scores the answer takes some, too
         """
-        counts: dict[str, Any] = {**trajectories.count_effort(self.answer)}
+        counts: dict[str, Any] = {**recorded_work.count_effort(self.answer)}
         with _convert_errors(self.place):
             usage = self.row.get("model_usage") or {}
             if n := (usage.get(model) or {}).get("total_tokens"):
@@ -122,7 +122,7 @@ class Sample:
                 if self.row.get(name) is not None:
                     counts.setdefault("seconds", self.row[name])
             numbers = {
-                k: x for k, x in self.scores.items() if trajectories.is_number(x)
+                k: x for k, x in self.scores.items() if recorded_work.is_number(x)
             }
         return {**counts, **({"scores": numbers} if numbers else {})}
 
@@ -181,14 +181,14 @@ class Log:
 
 def is_inspect_log(path: Path) -> bool:
     """Whether a file is a log, by its keys. Raises UserError for one that cannot be read."""
-    kind, keys = tables.detect_shape(path), tables.read_keys(path)
+    kind, keys = table_files.detect_shape(path), table_files.read_keys(path)
     return "samples" in keys and (kind == "zip" or "eval" in keys)
 
 
 def read_log(path: Path) -> Log:
     """Read a log's head. Raises UserError for a file that is no log."""
     document = None
-    if tables.detect_shape(path) == "zip":
+    if table_files.detect_shape(path) == "zip":
         with _open_archive(path) as archive:
             part_names = archive.namelist()
             name = next((name for name in _HEADER_FILES if name in part_names), None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.data.tables import open_database
+from elo_exp.data.table_files import open_database
 from elo_exp.files import write_whole
 from elo_exp.records import UserError
 

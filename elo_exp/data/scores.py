@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from elo_exp.data import answers, formats, tables
-from elo_exp.data.fields import CLUSTER_FIELD
+from elo_exp.data import answers, formats, table_files
+from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.data.formats import Format
 from elo_exp.records import UserError
 
@@ -92,7 +92,7 @@ def _has_texts(path: Path, file_format: Format) -> bool:
     try:
         form = answers.recognise(path)
         if form.answer is not None:
-            form.answer(next(tables.read_rows(path))[1])
+            form.answer(next(table_files.read_rows(path))[1])
     except (UserError, answers.MalformedError, *answers.ROW_ERRORS):
         return False
     return True

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import conversations, joining, trajectories
+from elo_exp.data import answer_joins, conversations, recorded_work
 from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
 from elo_exp.records import Prompt, Response, Slot, UserError, canonical_json
 from elo_exp.types import CacheKey
@@ -52,7 +52,9 @@ class RecordedEntrant:
             row["entrant_id"] = self.entrant_id
             row["diagnostics"] = row.get("diagnostics") or {}
             if row.get("messages"):
-                row["messages"] = trajectories.parse_messages(row["messages"], location)
+                row["messages"] = recorded_work.parse_messages(
+                    row["messages"], location
+                )
                 row.setdefault(
                     "response_text", conversations.final_answer(row["messages"])
                 )
@@ -138,8 +140,10 @@ class AnswersEntrant:
     inside: str | None
 
     @cached_property
-    def _answer_set(self) -> joining.AnswerSet:
-        return joining.read_answer_set(Path(self.path), self.entrant_id, self.inside)
+    def _answer_set(self) -> answer_joins.AnswerSet:
+        return answer_joins.read_answer_set(
+            Path(self.path), self.entrant_id, self.inside
+        )
 
     def check(self) -> None:
         """Raise UserError for a file that is absent or cannot be read."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from elo_exp.data import joining, trajectories
+from elo_exp.data import answer_joins, recorded_work
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.types import CacheKey
 
@@ -27,8 +27,10 @@ class TrajectoriesEntrant:
     path: str
 
     @cached_property
-    def _answer_set(self) -> joining.AnswerSet:
-        answer_set = joining.read_answer_set(Path(self.path), self.entrant_id, None)
+    def _answer_set(self) -> answer_joins.AnswerSet:
+        answer_set = answer_joins.read_answer_set(
+            Path(self.path), self.entrant_id, None
+        )
         if answer_set.format not in _TRAJECTORY_FORMATS:
             raise UserError(
                 f"entrant.{self.entrant_id}: {self.path} is of {answer_set.format}. Expected a log of Inspect or "
@@ -66,7 +68,7 @@ class TrajectoriesEntrant:
     def _find_response(self, prompt: Prompt) -> Response | None:
         """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
         for row in self._answer_set.rows_of(prompt.prompt_id):
-            if not trajectories.matches_prompt(
+            if not recorded_work.matches_prompt(
                 row.asked, row.prompt, row.messages, prompt
             ):
                 raise UserError(

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from elo_exp.files import escape_name
 from elo_exp.judges import roles_by_dimension
 from elo_exp.records import Plot, Rows
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.trackers import Tracker, Value
 
 

@@ -10,7 +10,7 @@ from elo_exp.entrants import ModelEntrant
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
 from elo_exp.records import Prompt, UserError
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from elo_exp import pipeline
 from elo_exp.analysis import agreement, standings
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.conclusions.arena import STATUS_BY_STATE, conclude
-from elo_exp.analysis.conclusions.tournament import failed_check_reasons
-from elo_exp.analysis.fitted import DimensionFit
+from elo_exp.analysis.conclusions.arena_conclusion import STATUS_BY_STATE, conclude
+from elo_exp.analysis.conclusions.tournament_conclusion import failed_check_reasons
+from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.judge_quality import RATES, judge_quality
 from elo_exp.analysis.missing_answers import count_for_model
 from elo_exp.analysis.standings import Standings, add_checks
@@ -34,9 +34,9 @@ from elo_exp.arena.placement import (
 )
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.arena.style_distance import count_styles, measure_style_distance
-from elo_exp.data import joining
+from elo_exp.data import answer_joins
 from elo_exp.data.battles import Battles
-from elo_exp.data.fields import CLUSTER_FIELD
+from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
@@ -54,9 +54,9 @@ from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import MissingBattle, Plot, UserError
 from elo_exp.report import arena_page, artifacts, page, tournament_page
-from elo_exp.report.words import arena as words
-from elo_exp.report.words.judge import describe_equal_answers_plan
-from elo_exp.store.store import Store
+from elo_exp.report.sentences import arena_sentences as words
+from elo_exp.report.sentences.check_sentences import describe_equal_answers_plan
+from elo_exp.store.answer_store import Store
 
 _FIT_FIELDS = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
@@ -156,7 +156,8 @@ class Arena(PairwiseExperiment):
     def _describe_answers(self) -> list[str]:
         """Describe only what was read: the prompts come from the arena."""
         return [
-            entrant.line() for entrant in joining.read_answer_sets(self._files).values()
+            entrant.line()
+            for entrant in answer_joins.read_answer_sets(self._files).values()
         ]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
@@ -588,9 +589,9 @@ def report_placement(
     headline = placement.board.row(placement.placed[0]).rating
 
     def figures() -> Sequence[Plot]:
-        from elo_exp.figures import arena
+        from elo_exp.figures import arena_figures
 
-        return arena.plots(placement)
+        return arena_figures.plots(placement)
 
     return Report(
         headline=math.nan if headline is None else headline,

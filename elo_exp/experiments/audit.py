@@ -19,12 +19,15 @@ from elo_exp.analysis.audit_decisions import (
     JudgedQuestions,
     measure_probes,
 )
-from elo_exp.analysis.conclusions.audit import conclude_judge, conclude_judges
+from elo_exp.analysis.conclusions.audit_conclusion import (
+    conclude_judge,
+    conclude_judges,
+)
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.analysis.families import find_family
-from elo_exp.data import bank, conversations, gold
+from elo_exp.data import bank, conversations, labelled_pairs
 from elo_exp.data.battles import Battles, battles_from_judgments
-from elo_exp.data.gold import GoldPair
+from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
@@ -56,8 +59,8 @@ from elo_exp.records import (
 from elo_exp.report import audit_page, audits_page, page
 from elo_exp.report.audit_page import AuditResult, ReachRow
 from elo_exp.report.audits_page import JudgeAudits
-from elo_exp.report.words import audit as words
-from elo_exp.store.store import Store
+from elo_exp.report.sentences import audit_sentences as words
+from elo_exp.store.answer_store import Store
 from elo_exp.types import Count, Dollars, Families, Integer, Natural, Positive, Share
 
 logger = logging.getLogger(__name__)
@@ -335,7 +338,9 @@ class AuditJudge:
 
     @cached_property
     def _gold(self) -> list[GoldPair]:
-        return gold.read_pairs(Path(self.audit.gold)) if self.audit.gold else []
+        return (
+            labelled_pairs.read_pairs(Path(self.audit.gold)) if self.audit.gold else []
+        )
 
     def _ask_probes(self, rubric: Rubric) -> Iterator[AskedQuestion]:
         """Yield the questions of the probes: twice on a share of the prompts, and for a ladder
@@ -695,6 +700,6 @@ def _simulate_replies(
 
 
 def _draw_figures(rows: Rows, delta: float) -> list[Plot]:
-    from elo_exp.figures.audit import plots
+    from elo_exp.figures.audit_figures import plots
 
     return plots(rows, delta)

@@ -29,7 +29,7 @@ from elo_exp.oracle.weights import EXTREME_WEIGHT
 from elo_exp.pipeline import JudgingSettings, LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, Response, Score, UserError, make_fingerprint
 from elo_exp.report import oracle_page
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share
 
 logger = logging.getLogger(__name__)

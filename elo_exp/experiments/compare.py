@@ -16,7 +16,7 @@ import scipy
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm
-from elo_exp.analysis.shifts import (
+from elo_exp.analysis.rating_changes import (
     PromptInfluence,
     RatedRun,
     compute_shifts,
@@ -27,7 +27,7 @@ from elo_exp.analysis.shifts import (
 )
 from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
-from elo_exp.data.fields import describe_alike
+from elo_exp.data.field_names import describe_alike
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
@@ -41,7 +41,7 @@ from elo_exp.report.compare_page import (
     format_console,
     metrics,
 )
-from elo_exp.report.words import opening
+from elo_exp.report.sentences import opening_line
 from elo_exp.runs.fetching import fetch_entries
 from elo_exp.runs.lineage import summarise_manifest
 from elo_exp.runs.reading import (
@@ -100,7 +100,7 @@ class Compare:
 
     @property
     def opening(self) -> str:
-        return opening.runs(len(self._readable_runs[0]))
+        return opening_line.runs(len(self._readable_runs[0]))
 
     def dry_run(self, context: Context) -> None:
         for reason in self._readable_runs[1]:
@@ -134,12 +134,14 @@ class Compare:
 
 
 def _draw_figures(comparison: Comparison) -> Sequence[Plot]:
-    from elo_exp.figures import sweep
+    from elo_exp.figures import sweep_figures
 
     names = [row["run"] for row in comparison["runs"]]
     if comparison["estimates"]:
-        return [sweep.estimates(comparison["estimates"], names)]
-    return sweep.compare_plots(comparison["ratings"], names, comparison["method"])
+        return [sweep_figures.estimates(comparison["estimates"], names)]
+    return sweep_figures.compare_plots(
+        comparison["ratings"], names, comparison["method"]
+    )
 
 
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from elo_exp.analysis.conclusions.sweep import (
+from elo_exp.analysis.conclusions.sweep_conclusion import (
     conclude,
     find_job_lead,
     have_same_ratings,
@@ -21,7 +21,7 @@ from elo_exp.analysis.judge_quality import RATES
 from elo_exp.experiments import Context, Report
 from elo_exp.records import UserError
 from elo_exp.report.artifacts import average_sweep_numbers
-from elo_exp.report.words import sweep as words
+from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
 from elo_exp.runs.reading import RATING_EXPERIMENTS, FinishedRun, read_runs
 from elo_exp.trackers import Project

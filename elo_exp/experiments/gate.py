@@ -18,9 +18,19 @@ from pydantic import Field
 from elo_exp import experiments, pipeline
 from elo_exp.analysis import families
 from elo_exp.analysis.checks import NOT_DONE, PASSED, Check
-from elo_exp.analysis.conclusions.gate import conclude
+from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.families import JudgeFamily
-from elo_exp.analysis.gate import (
+from elo_exp.analysis.gate_checks import (
+    answers_check,
+    audit_check,
+    control_check,
+    family_check,
+    length_check,
+    order_checks,
+    same_verdict_check,
+)
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.noninferiority import (
     MIN_PROMPTS_FOR_VERDICT,
     PointShare,
     PromptPoints,
@@ -33,27 +43,17 @@ from elo_exp.analysis.gate import (
     share_of_points,
     worst_prompts,
 )
-from elo_exp.analysis.gate_checks import (
-    answers_check,
-    audit_check,
-    control_check,
-    family_check,
-    length_check,
-    order_checks,
-    same_verdict_check,
-)
-from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.power import assumed_sigma
 from elo_exp.analysis.repeated_gates import (
     EarlierGateResult,
     EarlierGates,
     sum_up_earlier_gates,
 )
-from elo_exp.analysis.responses import check_responses
-from elo_exp.data import joining, pairing
+from elo_exp.data import answer_joins, pairing
 from elo_exp.data.conversations import own_words
-from elo_exp.data.degrading import DEGRADED_COPY, control_comparisons
-from elo_exp.data.equal_answers import EqualAnswers
+from elo_exp.data.degraded_copies import DEGRADED_COPY, control_comparisons
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
@@ -77,11 +77,11 @@ from elo_exp.records import (
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import GateResult
+from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import gate as words
 from elo_exp.runs.manifest import input_hashes
 from elo_exp.runs.reading import read_manifest
-from elo_exp.store.store import Store, StoredResult
+from elo_exp.store.answer_store import Store, StoredResult
 from elo_exp.store.usage import total_dollars
 from elo_exp.trackers import Value
 from elo_exp.types import Positive
@@ -151,7 +151,9 @@ class Gate(PairwiseExperiment):
             "path": str(path),
         }
         if _is_joined(path, config["answers"], config["prompts"]["bank_path"]):
-            ((_, answers),) = joining.read_answer_sets([(BASELINE_NAME, path)]).items()
+            ((_, answers),) = answer_joins.read_answer_sets(
+                [(BASELINE_NAME, path)]
+            ).items()
             node = describe_recorded_entrant(BASELINE_NAME, answers)
         config["entrant"][BASELINE_NAME] = node
         return config
@@ -161,7 +163,7 @@ class Gate(PairwiseExperiment):
         return {"gate": ("passed", *_SHARE_METRICS), "usage": ()}
 
     @property
-    def _files(self) -> list[joining.NamedFile]:
+    def _files(self) -> list[answer_joins.NamedFile]:
         """The candidate's and, unless it is compared as a run of ours has written it, the baseline's."""
         path = _find_baseline_file(Path(self.gate.baseline))
         is_joined = _is_joined(path, self.answers, self.prompts.bank_path)

@@ -12,20 +12,20 @@ from typing import Any, ClassVar, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions, families
+from elo_exp.analysis.answer_effort import average_effort
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.effort import average_effort
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.data import (
+    answer_joins,
     bank,
     conversations,
-    equal_answers,
-    fields,
-    joining,
+    field_names,
+    identical_answers,
     pairing,
 )
 from elo_exp.data.conversations import Extent, ViewSettings
-from elo_exp.data.equal_answers import EqualAnswers
-from elo_exp.data.fields import CLUSTER_FIELD
+from elo_exp.data.field_names import CLUSTER_FIELD
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import (
@@ -54,10 +54,9 @@ from elo_exp.records import (
     Prompt,
     UserError,
 )
-from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import opening
-from elo_exp.report.words.judge import conversations as say_conversations
-from elo_exp.report.words.judge import (
+from elo_exp.report.sentences import opening_line
+from elo_exp.report.sentences.check_sentences import conversations as say_conversations
+from elo_exp.report.sentences.check_sentences import (
     cut_answers,
     describe_equal_answers_plan,
     describe_same_family_plan,
@@ -66,9 +65,10 @@ from elo_exp.report.words.judge import (
     references_unused,
     refuse_equal_answers,
 )
-from elo_exp.report.words.judge import equal_answers as say_equal_answers
+from elo_exp.report.sentences.check_sentences import equal_answers as say_equal_answers
+from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.runs import documents
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.types import Count, Dollars, Families, Natural, Orders, Share
 
 logger = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ class JudgedExperiment:
         With recorded_dir, entrants that read their answers from it in place of those chosen.
         """
         folder = config.get("recorded_dir")
-        files = joining.parse_answers_setting(config.get("answers"))
+        files = answer_joins.parse_answers_setting(config.get("answers"))
         for name, node in config["entrant"].items():
             if "base_url" in node and node["base_url"] is None:
                 raise UserError(
@@ -246,7 +246,7 @@ class JudgedExperiment:
             )
         if files:
             chosen_entrants = config["entrant"] if _chooses_entrants(overrides) else {}
-            answers_by_name = joining.read_answer_sets(files)
+            answers_by_name = answer_joins.read_answer_sets(files)
             if duplicates := answers_by_name.keys() & chosen_entrants.keys():
                 name = min(duplicates)
                 raise UserError(
@@ -284,7 +284,7 @@ class PairwiseExperiment(JudgedExperiment):
     def opening(self) -> str:
         """The first line of the console: what is judged, by whom, as what, and what it may cost."""
         if self._scope.is_baseline:
-            return opening.BASELINE_LINE
+            return opening_line.BASELINE_LINE
         return describe_opening(self.judge, self._rubrics, self.study)
 
     @property
@@ -379,7 +379,7 @@ class PairwiseExperiment(JudgedExperiment):
         extent = self._measure_extent(prompts, responses)
         if extent and (caution := cut_answers(vars(extent))):
             logger.warning("warning: %s", caution)
-        pairs = equal_answers.count_equal_in_comparisons(
+        pairs = identical_answers.count_equal_in_comparisons(
             [c for s in comparisons.values() for c in s]
         )
         self._refuse_equal(pairs, comparisons, context.store)
@@ -461,7 +461,7 @@ class PairwiseExperiment(JudgedExperiment):
         known_responses = pipeline.find_known_responses(prompts, self.entrant, store)
         stops_run = self._find_known_waste(prompts, known_responses, store) is not None
         return describe_equal_answers_plan(
-            equal_answers.count_equal_in_responses(known_responses), stops=stops_run
+            identical_answers.count_equal_in_responses(known_responses), stops=stops_run
         )
 
     def _refuse_equal(
@@ -577,7 +577,7 @@ class PairwiseExperiment(JudgedExperiment):
     ) -> EqualAnswers | None:
         """Return a pair with equal answers that a judge would be paid for, if all its answers are known before the run."""
         n_prompts = len({prompt.prompt_id for prompt in prompts})
-        for pair in equal_answers.count_equal_in_responses(responses):
+        for pair in identical_answers.count_equal_in_responses(responses):
             pair_responses = {
                 name: responses[name] for name in (pair.first, pair.second)
             }
@@ -626,16 +626,16 @@ class PairwiseExperiment(JudgedExperiment):
         )
 
     @property
-    def _files(self) -> list[joining.NamedFile]:
+    def _files(self) -> list[answer_joins.NamedFile]:
         """The files of answers that are joined."""
-        return joining.parse_answers_setting(self.answers)
+        return answer_joins.parse_answers_setting(self.answers)
 
     @cached_property
-    def _joined_answers(self) -> joining.JoinedAnswers:
+    def _joined_answers(self) -> answer_joins.JoinedAnswers:
         path = self.prompts.bank_path
-        files = joining.read_answer_sets(self._files)
+        files = answer_joins.read_answer_sets(self._files)
         bank_path = None if path is None else Path(path)
-        return joining.join(files, bank_path, draws=self._n_draws)
+        return answer_joins.join(files, bank_path, draws=self._n_draws)
 
     def _log_answers(self) -> None:
         """Log what was read from files of answers. Raises UserError if they cannot be compared."""
@@ -684,7 +684,7 @@ class PairwiseExperiment(JudgedExperiment):
             name: draws_of(entrant, self.draws)
             for name, entrant in self.entrant.items()
         }
-        for line in opening.draws(self.draws, self._n_draws, draws_by_entrant):
+        for line in opening_line.draws(self.draws, self._n_draws, draws_by_entrant):
             logger.info("%s", line)
 
     def _read_strata(self, column: str) -> dict[str, str]:
@@ -855,7 +855,7 @@ class PairwiseExperiment(JudgedExperiment):
     def _answer_facts(self) -> list[dict[str, Any]]:
         return [
             answers.facts()
-            for answers in joining.read_answer_sets(self._files).values()
+            for answers in answer_joins.read_answer_sets(self._files).values()
         ]
 
 
@@ -867,7 +867,7 @@ def _measure_effort(responses: Responses) -> list[dict[str, Any]]:
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> None:
     """Warn of different names that look alike."""
-    for line in fields.describe_alike(names, noun):
+    for line in field_names.describe_alike(names, noun):
         logger.warning("warning: %s", line)
 
 
@@ -876,7 +876,9 @@ def _chooses_entrants(overrides: Sequence[str]) -> bool:
     return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
 
 
-def describe_recorded_entrant(name: str, answers: joining.AnswerSet) -> dict[str, Any]:
+def describe_recorded_entrant(
+    name: str, answers: answer_joins.AnswerSet
+) -> dict[str, Any]:
     """Describe an entrant that answers from a file."""
     return {
         "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
@@ -929,7 +931,7 @@ def describe_opening(
         prices = judge.prices_of(judge.model)
         is_free = prices is not None and not (prices.input or prices.output)
         cap = None if is_free else judge.budget.cap
-    return opening.describe_judging(
+    return opening_line.describe_judging(
         [rubric.dimension for rubric in rubrics],
         judge.model,
         roles_by_dimension(judge, rubrics).values(),

@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from elo_exp.analysis import people, standings
+from elo_exp.analysis import human_agreement, standings
 from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.people import conclude_judge, conclude_lead
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.labels_conclusion import conclude_judge, conclude_lead
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import joint_fit
@@ -37,8 +37,8 @@ from elo_exp.report import artifacts, page, people_page
 from elo_exp.report.formats import join_names as listed
 from elo_exp.report.label_page import label_page
 from elo_exp.report.people_page import Certificate
-from elo_exp.report.words import arena as arena_words
-from elo_exp.report.words import people as words
+from elo_exp.report.sentences import arena_sentences as arena_words
+from elo_exp.report.sentences import label_sentences as words
 from elo_exp.runs.reading import FinishedRun, manifest_path, read_runs
 from elo_exp.types import Count, Natural, Orders, Share
 
@@ -174,7 +174,9 @@ class LabelByPeople:
         n_entrants = len(
             {entrant for comparison in comparisons for entrant in comparison.entrants}
         )
-        n_wanted = label.n or people.labels_needed(n_entrants, label.half_width)
+        n_wanted = label.n or human_agreement.labels_needed(
+            n_entrants, label.half_width
+        )
         sample = labels.draw_comparisons(comparisons, n_wanted, seed=label.seed)
         key = Key.of(self._labels_folder / "key.json")
         rubric = self._read_rubric(dimension)
@@ -262,13 +264,17 @@ class LabelByPeople:
                 for vote in annotator_votes
             ]
             n, n_prompts = len(votes), len(np.unique(Battles.from_rows(votes).units()))
-            if n < people.MIN_LABELS or n_prompts < people.MIN_PROMPTS:
+            if (
+                n < human_agreement.MIN_LABELS
+                or n_prompts < human_agreement.MIN_PROMPTS
+            ):
                 dimension_note = (
                     f" of {dimension}" if len(votes_by_dimension) > 1 else ""
                 )
                 raise UserError(
-                    f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. Expected "
-                    f"{people.MIN_LABELS} on {people.MIN_PROMPTS} or more: the page goes on where it was left."
+                    f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. "
+                    f"Expected {human_agreement.MIN_LABELS} on {human_agreement.MIN_PROMPTS} or more: "
+                    "the page goes on where it was left."
                 )
         return votes_by_dimension
 
@@ -287,7 +293,7 @@ class LabelByPeople:
         """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
         agreement = {}
         for dimension, votes in self._votes.items():
-            rows = people.compare_with_people(
+            rows = human_agreement.compare_with_people(
                 votes,
                 self._judge_battles[dimension],
                 name=self._judge_name,
@@ -405,7 +411,7 @@ class LabelByPeople:
     def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
         """Fit labels and verdicts jointly; return the board, or why there is none for so many entrants."""
         judge_battles = self._judge_battles[dimension]
-        if len(judge_battles.models) < people.MIN_ENTRANTS_FOR_JOINT_FIT:
+        if len(judge_battles.models) < human_agreement.MIN_ENTRANTS_FOR_JOINT_FIT:
             return None, None
         votes = self._make_label_battles(dimension)
         fit = joint_fit.fit_jointly(
@@ -439,7 +445,7 @@ class LabelByPeople:
         leads = [*self._conclude_leads(dimension, labels_only, scope)]
         row = self._finished_run.conclusions.get(dimension)
         skipped = self._skipped_battles[dimension]
-        may_hide = row is not None and people.may_hide_disagreement(
+        may_hide = row is not None and human_agreement.may_hide_disagreement(
             votes,
             skipped,
             self._judge_battles[dimension],
@@ -468,7 +474,7 @@ class LabelByPeople:
             else None,
             leads=leads,
             agreement=agreement,
-            first_shown=people.first_shown_share(votes),
+            first_shown=human_agreement.first_shown_share(votes),
             half_width=self.label.half_width,
             refusal=refusal,
             votes=self._estimate_votes(dimension, votes),
@@ -479,7 +485,7 @@ class LabelByPeople:
     ) -> Iterator[tuple[Difference, Conclusion]]:
         method = self.rating[_LABELS_ONLY_METHOD]
         differences = labels_only.differences[_LABELS_ONLY_METHOD]
-        cautious_differences = people.count_skipped(
+        cautious_differences = human_agreement.count_skipped(
             differences, labels_only.battles, self._skipped_battles, method
         )
         lost_pairs = [
@@ -495,12 +501,12 @@ class LabelByPeople:
             self._finished_run.primary(dimension), ()
         )
         n_labels = len(labels_only.battles[dimension])
-        for lead, people_difference in people.pair_leads(
+        for lead, people_difference in human_agreement.pair_leads(
             [*map(Difference.from_dict, rows)],
             cautious_differences,
             dimension=dimension,
         ):
-            n_more = people.labels_to_decide(
+            n_more = human_agreement.labels_to_decide(
                 people_difference,
                 n_labels=n_labels,
                 n_tests=len(cautious_differences),
@@ -522,7 +528,7 @@ class LabelByPeople:
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
-        return {"people": people.LOGGED_NUMBERS}
+        return {"people": human_agreement.LOGGED_NUMBERS}
 
     def run(self, context: Context) -> Report:
         labels_only, board, certificates = self._certification

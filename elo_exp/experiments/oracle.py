@@ -32,7 +32,7 @@ from elo_exp.experiments.collection import (
 from elo_exp.experiments.judged import JudgedExperiment, preflight, warn_of_look_alikes
 from elo_exp.files import check_choice, sha256, write_csv, write_json
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
-from elo_exp.oracle import cje, simulated
+from elo_exp.oracle import cje, simulated_policies
 from elo_exp.oracle.data import (
     LENGTH_COVARIATE,
     Dataset,
@@ -48,7 +48,7 @@ from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score_grid
 from elo_exp.pipeline import Plan
 from elo_exp.records import UserError, make_fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.types import (
     Dollars,
     NonNegative,
@@ -187,7 +187,7 @@ class Oracle(JudgedExperiment):
             name: getattr(settings, name) for name in _SOURCE_SETTINGS
         }
         if self.is_simulated:
-            sources = simulated.write_demo(
+            sources = simulated_policies.write_demo(
                 run_dir,
                 str(self.prompts.path),
                 seed=settings.seed,
@@ -570,6 +570,6 @@ def report(
 
 def _import_figures() -> ModuleType:
     """Import the figures, and with them Matplotlib, only if they are wanted."""
-    from elo_exp.figures import oracle
+    from elo_exp.figures import oracle_figures
 
-    return oracle
+    return oracle_figures

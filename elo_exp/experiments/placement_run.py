@@ -15,9 +15,9 @@ from elo_exp.arena import placement, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS_TO_CALIBRATE
 from elo_exp.arena.placement import DrawnBattle
 from elo_exp.arena.sources import ArenaSettings, RowLocation, Texts
-from elo_exp.data import equal_answers
+from elo_exp.data import identical_answers
 from elo_exp.data.battles import Battles, battles_from_judgments
-from elo_exp.data.equal_answers import EqualAnswers
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant, ModelEntrant
@@ -39,9 +39,9 @@ from elo_exp.records import (
     UserError,
     make_fingerprint,
 )
-from elo_exp.report.words.judge import equal_answers as say_equal_answers
-from elo_exp.report.words.judge import refuse_equal_answers
-from elo_exp.store.store import Store
+from elo_exp.report.sentences.check_sentences import equal_answers as say_equal_answers
+from elo_exp.report.sentences.check_sentences import refuse_equal_answers
+from elo_exp.store.answer_store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class PlacementRun:
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
         """Log which models gave the same answers. Raises UserError before a judge is paid for models that always did."""
-        pairs = equal_answers.count_equal_in_responses(self.responses)
+        pairs = identical_answers.count_equal_in_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
             if pair.is_all and pipeline.count_new_queries(*queries):
@@ -233,7 +233,7 @@ class PlacementRun:
         responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
             responses |= pipeline.find_known_responses(*task, self.store)
-        return equal_answers.count_equal_in_responses(responses)
+        return identical_answers.count_equal_in_responses(responses)
 
     def random(self, n_battles: int) -> DrawsByModel:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""

@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
-from elo_exp.analysis import families, repeated_files, standings, voters
+from elo_exp.analysis import families, repeated_files, standings, verdict_sources
 from elo_exp.analysis.comparisons import find_leader
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.analysis.missing_answers import plans_both_orders
+from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.repeated_files import EarlierFileResult, Hashes
-from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.voters import VerdictSource
+from elo_exp.analysis.verdict_sources import VerdictSource
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
-from elo_exp.data import battle_files, fields, scores, tables
+from elo_exp.data import battle_files, field_names, scores, table_files
 from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import WINNER_WORDS, Format
@@ -42,10 +42,10 @@ from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import MissingBattle, Response, UserError, make_fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import join_names as joined
-from elo_exp.report.words import judges as words
-from elo_exp.report.words import opening
+from elo_exp.report.sentences import judges_sentences as words
+from elo_exp.report.sentences import opening_line
 from elo_exp.runs.reading import manifest_if_any, read_settings
-from elo_exp.store.store import Store, StoredResult
+from elo_exp.store.answer_store import Store, StoredResult
 from elo_exp.types import Count, Families, Orders
 
 logger = logging.getLogger(__name__)
@@ -217,18 +217,18 @@ class Rate:
         """The files of each table that is read as one: tables of battles in a folder are shards."""
         shards_by_table, remaining = dict[Path, list[Path]](), dict(self._files)
         for name in self._given_paths:
-            table_files = {
+            forms_by_path = {
                 path: remaining.pop(path)
                 for path in [*remaining]
                 if path.is_relative_to(name)
             }
             is_plain, *other_kinds = {
-                form.name: form.is_plain for form in table_files.values()
+                form.name: form.is_plain for form in forms_by_path.values()
             }.values() or [False]
-            if is_plain and not other_kinds and len(table_files) > 1:
-                shards_by_table[name] = [*table_files]
+            if is_plain and not other_kinds and len(forms_by_path) > 1:
+                shards_by_table[name] = [*forms_by_path]
             else:
-                shards_by_table |= {path: [] for path in table_files}
+                shards_by_table |= {path: [] for path in forms_by_path}
         return shards_by_table
 
     @property
@@ -278,20 +278,20 @@ class Rate:
         all_battles, _ = self._all_battles
         path, column = next(iter(self._files)), self.battles_columns["judge_model"]
         column = self._files[path].columns.get("judge_model") or column
-        if repeats := voters.find_repeats(all_battles):
+        if repeats := verdict_sources.find_repeats(all_battles):
             message = words.warn_repeated_judging(repeats, column=column)
             logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
-        parties = voters.split_by_source(
+        parties = verdict_sources.split_by_source(
             all_battles, says_votes=self._says_votes(all_battles)
         )
-        if self.judges is None and voters.must_rate_separately(parties):
+        if self.judges is None and verdict_sources.must_rate_separately(parties):
             _refuse_names([*parties])
             for party in parties.values():
                 _refuse_pooled(party.battles)
             return parties
         _refuse_pooled(all_battles)
         names = [name for party in parties.values() for name in party.names]
-        if len(names) > 1 and voters.share_a_dimension(all_battles):
+        if len(names) > 1 and verdict_sources.share_a_dimension(all_battles):
             is_asked = self.judges is not None
             message = words.warn_pooled_judges(names, column=column, is_asked=is_asked)
             logger.warning("%s: %s", _format_files([*self._shards_by_table]), message)
@@ -308,19 +308,19 @@ class Rate:
         )
 
     def _has_source(self, path: Path) -> bool:
-        return self.battles_columns["source"] in tables.read_keys(path)
+        return self.battles_columns["source"] in table_files.read_keys(path)
 
     @property
     def opening(self) -> str:
         if self._is_scored:
             rows, _ = self._scores
             items = {(row.dimension, row.item) for row in rows}
-            return opening.scores(
+            return opening_line.scores(
                 len(items), len({dimension for dimension, _ in items})
             )
         all_battles, _ = self._all_battles
         n_dimensions = len(np.unique(all_battles.dimension))
-        return opening.battles(
+        return opening_line.battles(
             all_battles.total(), n_dimensions, by=[*self._separate_parties]
         )
 
@@ -482,9 +482,9 @@ class Rate:
         """
         answers = dict[str, dict[str, Response]]()
         for path, file_format in self._files.items():
-            if not file_format.holds_answers(tables.read_keys(path)):
+            if not file_format.holds_answers(table_files.read_keys(path)):
                 continue
-            for _, row in tables.read_rows(path):
+            for _, row in table_files.read_rows(path):
                 names = (
                     file_format.columns.get("question_id", "question_id"),
                     *QUESTION_TEXT_COLUMNS,
@@ -599,7 +599,7 @@ class Rate:
 
 def _refuse_names(judges: Sequence[str]) -> None:
     """Raise UserError for names of judges that look alike, and for one that no folder can have."""
-    for group in fields.group_alike(judges):
+    for group in field_names.group_alike(judges):
         raise UserError(
             f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
             "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
@@ -662,7 +662,7 @@ def _list_data_files(folder: Path) -> list[Path]:
             for folder_part in path.relative_to(folder).parts
         )
     ]
-    return [path for path in visible if tables.read_keys(path)] or visible
+    return [path for path in visible if table_files.read_keys(path)] or visible
 
 
 def _format_files(files: Sequence[Path]) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from elo_exp.analysis import order, outcome
+from elo_exp.analysis import elo_order_effects, tracked_results
 from elo_exp.analysis.conclusions import Scope
-from elo_exp.analysis.conclusions.judges import sum_up_judges
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.judges_conclusion import sum_up_judges
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report, link_to_judge_page
@@ -42,10 +42,10 @@ def list_metric_names(ratings: Collection[str]) -> dict[str, Collection[str]]:
     )
     return {
         "headline": ("gap", "gap_se"),
-        "order": order.NUMBERS,
-        "order_mean": order.NUMBERS,
-        "result": outcome.NUMBERS,
-        "result_mean": outcome.AVERAGED_NUMBERS,
+        "order": elo_order_effects.NUMBERS,
+        "order_mean": elo_order_effects.NUMBERS,
+        "result": tracked_results.NUMBERS,
+        "result_mean": tracked_results.AVERAGED_NUMBERS,
         "judge": RATES,
         "judge_mean": RATES,
         "known_order": ("recovered", "pairs"),
@@ -143,9 +143,9 @@ def report_judges(
     pages = {name: link_to_judge_page(name) for name in by_judge}
 
     def figures() -> list[Plot]:
-        from elo_exp.figures import judges
+        from elo_exp.figures import judges_figures
 
-        return judges.plots(judge_opinions)
+        return judges_figures.plots(judge_opinions)
 
     gaps = [opinion.conclusion.effect for opinion in judge_opinions]
     known_gaps = [gap.value for gap in gaps if gap and gap.value is not None]

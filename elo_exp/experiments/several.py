@@ -21,7 +21,7 @@ from elo_exp.judges import (
 )
 from elo_exp.pipeline import Plan
 from elo_exp.records import UserError
-from elo_exp.report.words import opening as words
+from elo_exp.report.sentences import opening_line as words
 
 
 class _HasJudge(Protocol):

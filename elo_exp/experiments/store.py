@@ -14,10 +14,10 @@ from elo_exp.report.store_table import (
     format_spending,
 )
 from elo_exp.store import admin
+from elo_exp.store.answer_store import Store
 from elo_exp.store.copying import copy_store
 from elo_exp.store.database import check_url
 from elo_exp.store.ledger import Batch, Ledger
-from elo_exp.store.store import Store
 
 
 @dataclass(kw_only=True)

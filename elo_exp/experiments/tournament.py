@@ -11,14 +11,14 @@ from typing import Any, Literal
 from elo_exp import pipeline
 from elo_exp.analysis import standings, variance
 from elo_exp.analysis.comparisons import differences, find_leader
-from elo_exp.analysis.conclusions.tournament import add_conclusions
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.looks import Wave, family_wise_alpha, prompt_order
-from elo_exp.analysis.responses import check_responses
+from elo_exp.analysis.odd_answers import check_responses
+from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
-from elo_exp.data.equal_answers import EqualAnswers
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import KnownRankEntrant, draws_of
 from elo_exp.experiments import Context, Report, several
@@ -38,9 +38,9 @@ from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, make_scope
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, MissingBattle, UserError, make_fingerprint
 from elo_exp.report import artifacts, judges_page
+from elo_exp.report.sentences import variance_sentences as variance_words
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import variance as variance_words
-from elo_exp.store.store import PairResult, Store
+from elo_exp.store.answer_store import PairResult, Store
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)

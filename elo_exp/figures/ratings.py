@@ -12,7 +12,7 @@ from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.power import detectable_difference
 from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.analysis.win_rates import clustered_interval, pair_shares
-from elo_exp.figures import kinds, style
+from elo_exp.figures import figure_kinds, style
 from elo_exp.figures.style import (
     BLUE,
     SOFT,
@@ -88,10 +88,10 @@ def ratings(standings: Standings) -> Plot | None:
     models = rank_models(standings)
     names = {model: format_label(model) for model in models[:MAX_DRAWN_ENTRANTS]}
     methods = {row["method"]: row["interval"] or "none" for row in rows}
-    size = kinds.panel_size(len(names))
+    size = figure_kinds.panel_size(len(names))
     figure, axes = make_panels(grouped(rows, "dimension"), "rating", size=size)
     for ax, panel_rows in axes:
-        kinds.draw_intervals(ax, panel_rows, names, "method", methods)
+        figure_kinds.draw_intervals(ax, panel_rows, names, "method", methods)
         if all(
             row[end] is None
             for row in panel_rows
@@ -161,7 +161,7 @@ def win_rates(standings: Standings) -> Plot | None:
             (row["entrant_a"], row["entrant_b"]): row["share"] for row in panel_rows
         }
         cells |= {(b, a): 1 - share for (a, b), share in cells.items()}
-        kinds.draw_matrix(ax, cells, down, across, (0, 1), "{:.0%}")
+        figure_kinds.draw_matrix(ax, cells, down, across, (0, 1), "{:.0%}")
     return render_plot(
         "pairwise_winrates",
         figure,
@@ -202,7 +202,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
             for row in panel_rows
             if {row["model_a"], row["model_b"]} <= {*best_models}
         ]
-        kinds.draw_observed_shares(ax, pairs)
+        figure_kinds.draw_observed_shares(ax, pairs)
     return render_plot(
         "predicted_and_observed",
         figure,
@@ -247,8 +247,8 @@ def power(standings: Standings) -> Plot | None:
             ax.loglog(*read_columns(panel_rows, "n_prompts", name), label=series_label)
         this_run = [row["n_prompts"] for row in panel_rows if row["this_run"]]
         ax.axvline(this_run[0], color=SOFT, ls="--", label="this run")
-        kinds.set_plain_ticks(ax.xaxis)
-        kinds.set_plain_ticks(ax.yaxis)
+        figure_kinds.set_plain_ticks(ax.xaxis)
+        figure_kinds.set_plain_ticks(ax.yaxis)
     return render_plot(
         "power",
         figure,
@@ -289,7 +289,7 @@ def length_effect(standings: Standings) -> Plot | None:
         ax.plot(middle, win_rate, "o")
         ax.axhline(0.5, color=SOFT, lw=0.8, ls="--")
         ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
-        ax.yaxis.set_major_formatter(kinds.PERCENT_FORMATTER)
+        ax.yaxis.set_major_formatter(figure_kinds.PERCENT_FORMATTER)
     return render_plot(
         "length_effect",
         figure,
@@ -322,7 +322,7 @@ def k_sensitivity(standings: Standings) -> Plot:
     color = assign_colors(models)
     figure, axes = make_panels(grouped(rows, "dimension"), "K", "mean Elo")
     for ax, panel_rows in axes:
-        kinds.draw_elo_by_k(ax, panel_rows, color)
+        figure_kinds.draw_elo_by_k(ax, panel_rows, color)
     return render_plot(
         "k_sensitivity",
         figure,
@@ -356,7 +356,7 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
                 counts, means - means[-1:], color=line_color, label=format_label(model)
             )
         ax.set(xlim=(1, n_perms), ylim=(-reach, reach))
-        kinds.set_plain_ticks(ax.xaxis)
+        figure_kinds.set_plain_ticks(ax.xaxis)
     return render_plot(
         "permutation_traces",
         figure,

@@ -19,7 +19,7 @@ from elo_exp.data.conversations import own_words
 from elo_exp.files import utc_now
 from elo_exp.judges import LEXICAL_MODEL
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, make_fingerprint
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]

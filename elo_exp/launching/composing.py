@@ -47,10 +47,10 @@ from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError
-from elo_exp.runs.sweep import sweep_if_any
+from elo_exp.runs.sweep_record import sweep_if_any
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Caps
 from elo_exp.store.database import check_url
-from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, Tracker
 from elo_exp.types import NonNegative
 

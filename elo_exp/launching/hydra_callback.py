@@ -34,7 +34,7 @@ from elo_exp.models import checkpoints
 from elo_exp.records import UserError, make_fingerprint
 from elo_exp.runs.manifest import fingerprint_environment, input_hashes, run_id
 from elo_exp.runs.reading import RATING_EXPERIMENTS, manifest_if_any, sweep_jobs
-from elo_exp.runs.sweep import Sweep, sweep_if_any, write_sweep
+from elo_exp.runs.sweep_record import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
 from elo_exp.trackers import Project, RunInfo, Tracker, track_run
 from elo_exp.version import __version__

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from elo_exp.data.kinds import Kind, recognise_kinds
+from elo_exp.data.file_kinds import Kind, recognise_kinds
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.paths import CONF, HOME
 from elo_exp.records import UserError

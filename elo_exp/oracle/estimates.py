@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from elo_exp.analysis.comparisons import ALPHA, adjust_by_holm, max_t_quantile
 from elo_exp.analysis.conclusions import Conclusion, Effect, Scope
-from elo_exp.analysis.conclusions.oracle import DECIDED, conclude_choice
-from elo_exp.analysis.conclusions.oracle import conclude_policy as conclude
+from elo_exp.analysis.conclusions.oracle_conclusion import DECIDED, conclude_choice
+from elo_exp.analysis.conclusions.oracle_conclusion import conclude_policy as conclude
 from elo_exp.arrays import Array, make_rows
 from elo_exp.oracle import cje, weights
 from elo_exp.oracle.calibration import Calibration, calibrate

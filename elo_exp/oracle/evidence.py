@@ -27,7 +27,12 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from elo_exp.analysis.bounded import MIN_LEVEL, bound_tables, lower_bound, upper_bound
+from elo_exp.analysis.bounded_means import (
+    MIN_LEVEL,
+    bound_tables,
+    lower_bound,
+    upper_bound,
+)
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, CurveValues
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, Dataset, Rows

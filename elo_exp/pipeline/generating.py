@@ -36,8 +36,8 @@ from elo_exp.records import (
     canonical_json,
     make_fingerprint,
 )
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import get_or_create
-from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 

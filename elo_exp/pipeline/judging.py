@@ -40,8 +40,8 @@ from elo_exp.records import (
     UserError,
     make_fingerprint,
 )
+from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
-from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)

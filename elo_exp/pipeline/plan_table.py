@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping
 
-from elo_exp.analysis.looks import (
+from elo_exp.analysis.power import assumed_sigma
+from elo_exp.analysis.sequential_tests import (
     boundaries,
     expected_share,
     family_wise_alpha,
     plan_looks,
 )
-from elo_exp.analysis.power import assumed_sigma
 from elo_exp.api.costs import format_dollars
 from elo_exp.console import format_table
 from elo_exp.judges import role_suffix

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from elo_exp.analysis.looks import (
+from elo_exp.analysis.sequential_tests import (
     Comparisons,
     Key,
     Wave,

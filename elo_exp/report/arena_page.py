@@ -14,9 +14,9 @@ from elo_exp.report.formats import (
     format_number,
     join_names,
 )
-from elo_exp.report.made import join_pairs
-from elo_exp.report.words import arena as words
-from elo_exp.report.words import judge
+from elo_exp.report.provenance import join_pairs
+from elo_exp.report.sentences import arena_sentences as words
+from elo_exp.report.sentences import check_sentences
 
 _N_TOP_ROWS, _N_ROWS_AROUND_PLACED = 3, 4
 _CHIP_AND_TONE_BY_STATE = {
@@ -194,7 +194,7 @@ def format_console(
     lines += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed)
     lines += filter(None, truths)
-    lines += judge.describe_audits(diagnoses)
+    lines += check_sentences.describe_audits(diagnoses)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.elo_order_effects import measure_order_effects
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.missing_answers import count_by_entrant
-from elo_exp.analysis.order import measure_order_effects
-from elo_exp.analysis.outcome import (
+from elo_exp.analysis.standings import Standings, trace_rows
+from elo_exp.analysis.tracked_results import (
     AVERAGED_NUMBERS,
     average_dimensions,
     sum_up_dimension,
 )
-from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.arrays import none_if_nan
 from elo_exp.data import parquet
 from elo_exp.data.battles import Battles
@@ -29,9 +29,9 @@ from elo_exp.files import escape_name, write_csv, write_json, write_jsonl, write
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Judgment, Plot, Record, Rows
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.sentences import tournament_sentences as words
 from elo_exp.report.viewer import Comparisons, Judgments, pair_judgments
-from elo_exp.report.words import tournament as words
 from elo_exp.runs.reading import MISSING_FILE
 from elo_exp.trackers import Histogram, Lines, Value
 

@@ -11,7 +11,7 @@ from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.console import format_table
 from elo_exp.probes import Probe
 from elo_exp.report.formats import format_count, format_interval, format_number
-from elo_exp.report.words import audit as words
+from elo_exp.report.sentences import audit_sentences as words
 
 _PLAN_LEGEND = """\
   finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is

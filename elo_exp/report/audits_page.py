@@ -15,11 +15,11 @@ from elo_exp.report.formats import (
     format_interval,
     format_number,
 )
-from elo_exp.report.tables import Table
+from elo_exp.report.sentences import audit_sentences as words
+from elo_exp.report.sentences import judges_sentences as judges_words
+from elo_exp.report.sentences.vote_sentences import votes as say_votes
+from elo_exp.report.text_table import Table
 from elo_exp.report.tournament_console import wrap_lines
-from elo_exp.report.words import audit as words
-from elo_exp.report.words import judges as judges_words
-from elo_exp.report.words.votes import votes as say_votes
 
 _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.conclusions import sweep
-from elo_exp.analysis.conclusions.compare import CompareConclusion, conclude
-from elo_exp.analysis.conclusions.sweep import SweepConclusion
+from elo_exp.analysis.conclusions import sweep_conclusion
+from elo_exp.analysis.conclusions.compare_conclusion import CompareConclusion, conclude
+from elo_exp.analysis.conclusions.sweep_conclusion import SweepConclusion
 from elo_exp.console import format_table
 from elo_exp.figures.style import grouped
 from elo_exp.report.formats import (
@@ -22,9 +22,9 @@ from elo_exp.report.formats import (
     rating_or_bound,
     replace_no_break_spaces,
 )
-from elo_exp.report.words import compare as words
-from elo_exp.report.words import sweep as sweep_words
-from elo_exp.report.words.sweep import list_scope_lines
+from elo_exp.report.sentences import compare_sentences as words
+from elo_exp.report.sentences import sweep_sentences as sweep_words
+from elo_exp.report.sentences.sweep_sentences import list_scope_lines
 
 Row = Mapping[str, Any]
 Comparison = Mapping[str, Any]  # as compare.json has it
@@ -257,9 +257,9 @@ def _conclude_leaders(
     dimension: str, rows: Sequence[Row], comparison: Comparison
 ) -> SweepConclusion:
     conclusions_by_run = comparison["conclusions_of_runs"]
-    return sweep.conclude(
+    return sweep_conclusion.conclude(
         [
-            sweep.find_job_lead(
+            sweep_conclusion.find_job_lead(
                 run, run_rows, conclusions_by_run.get(run, {}).get(dimension)
             )
             for run, run_rows in grouped(rows, "run").items()

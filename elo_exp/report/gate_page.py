@@ -6,13 +6,13 @@ from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
-from elo_exp.analysis.gate import PointShare, WorstPrompt
+from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.judges import role_suffix
 from elo_exp.report.formats import NO_VALUE, format_count, format_number, shorten
-from elo_exp.report.words import gate as words
-from elo_exp.report.words.judge import describe_audits
-from elo_exp.report.words.whose import describe_run_scope
+from elo_exp.report.sentences import gate_sentences as words
+from elo_exp.report.sentences.check_sentences import describe_audits
+from elo_exp.report.sentences.taste_line import describe_run_scope
 
 _CHIP_BY_STATE = {
     "same answers": "open",

@@ -14,7 +14,7 @@ from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR
 from elo_exp.oracle.gates import REPORT, STATUSES_BEST_FIRST
 from elo_exp.oracle.grid import ALL, GIVEN, JUDGE_CALIBRATION
 from elo_exp.report.formats import NO_VALUE, format_count, format_number, format_percent
-from elo_exp.report.words import grid as words
+from elo_exp.report.sentences import grid_sentences as words
 
 Row = Mapping[str, Any]  # of grid.csv
 _METRICS = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")

@@ -7,7 +7,7 @@ from typing import Any
 from elo_exp.analysis.checks import FAILED, Check
 from elo_exp.analysis.standings import Standings
 from elo_exp.records import Rows
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import (
     NO_VALUE,
     format_count,
@@ -15,8 +15,8 @@ from elo_exp.report.formats import (
     format_number,
     format_percent,
 )
-from elo_exp.report.tables import Table
-from elo_exp.report.words import judge
+from elo_exp.report.sentences import check_sentences
+from elo_exp.report.text_table import Table
 
 _MAX_EQUAL_LENGTH_ROWS = 30
 _KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95 % CI")
@@ -77,8 +77,8 @@ def judge_section(
     verdict = []
     if checks_by_dimension:
         verdict = [
-            *judge.verdict({d.name: d.checks for d in dimensions}, refusal),
-            *judge.describe_audits(standings.diagnoses),
+            *check_sentences.verdict({d.name: d.checks for d in dimensions}, refusal),
+            *check_sentences.describe_audits(standings.diagnoses),
         ]
     return JudgeSection(
         verdict=verdict,
@@ -92,7 +92,7 @@ def judge_section(
                     for checks in checks_by_dimension.values()
                 ],
             )
-            for name, (label, limit) in judge.CHECK_TITLES_AND_LIMITS.items()
+            for name, (label, limit) in check_sentences.CHECK_TITLES_AND_LIMITS.items()
             if name in check_names
         ],
         lengths=_build_length_table(
@@ -107,9 +107,9 @@ def _make_cell(check: Check | None) -> Cell | None:
         return None
     return Cell(
         tone="caution" if check.state == FAILED else "plain",
-        value=judge.value(check),
-        detail=judge.detail(check),
-        chip=judge.chip(check),
+        value=check_sentences.value(check),
+        detail=check_sentences.detail(check),
+        chip=check_sentences.chip(check),
     )
 
 
@@ -210,6 +210,6 @@ def _build_judges_table(agreement: Rows, ranks: Rows) -> Table:
         note=(
             "The rank correlation (Spearman) is of the ratings by what both have judged: judges who "
             "differ on many a pair may still put the entrants in the same order."
-            + judge.word_overlap(name for row in rows for name in row[:2])
+            + check_sentences.word_overlap(name for row in rows for name in row[:2])
         ),
     )

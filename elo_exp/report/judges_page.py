@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.conclusions.judges import JudgesResult
+from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.standings import Standings
 from elo_exp.records import Rows
 from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.formats import format_count, format_number, format_p, format_percent
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
-from elo_exp.report.tables import Table
-from elo_exp.report.words import judges as words
-from elo_exp.report.words import tournament
+from elo_exp.report.sentences import judges_sentences as words
+from elo_exp.report.sentences import tournament_sentences
+from elo_exp.report.text_table import Table
 
 # A run of several judges logs these for each dimension
 JUDGE_METRIC_NAMES = (*("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),)
@@ -70,7 +70,7 @@ def context(
     return {
         **joint_sections,
         "headline": (headline := _format_sentence(opinions[0])),
-        "begins": tournament.begins_with_word(
+        "begins": tournament_sentences.begins_with_word(
             headline, [opinion.conclusion for opinion in opinions]
         ),
         "judges": ", ".join(by_judge),
@@ -99,11 +99,11 @@ def _build_card(opinion: JudgesResult, pages: Mapping[str, str]) -> Card:
         tone=words.tone(opinion.conclusion),
         chip=words.CHIPS[opinion.conclusion.state],
         sentence=(sentence := _format_sentence(opinion)),
-        begins=tournament.begins_with_word(sentence, [opinion.conclusion]),
+        begins=tournament_sentences.begins_with_word(sentence, [opinion.conclusion]),
         spread=words.describe_spread(opinion),
         following=words.suggest_next_step(opinion),
         own=[
-            (name, tournament.sentence(conclusion), pages[name])
+            (name, tournament_sentences.sentence(conclusion), pages[name])
             for name, conclusion in opinion.own.items()
         ],
     )
@@ -230,7 +230,7 @@ def _format_heading(opinion: JudgesResult) -> str:
 def _format_labelled_lines(opinion: JudgesResult) -> Iterator[str]:
     yield _format_line("judges", words.describe_spread(opinion))
     for name, conclusion in opinion.own.items():
-        yield _format_line(f"  {name}", tournament.sentence(conclusion))
+        yield _format_line(f"  {name}", tournament_sentences.sentence(conclusion))
     yield _format_line("kappa", words.kappas(opinion.kappas))
     if more := words.suggest_next_step(opinion):
         yield _format_line("more", more)
@@ -261,7 +261,7 @@ def as_json(opinion: JudgesResult) -> dict[str, Any]:
             "worst_case": case.to_dict() if (case := opinion.conclusion.worst_case) else None,
         },
         "judges": {
-            name: {"state": conclusion.state, "sentence": tournament.sentence(conclusion)}
+            name: {"state": conclusion.state, "sentence": tournament_sentences.sentence(conclusion)}
             for name, conclusion in opinion.own.items()
         },
         "n_prompts": opinion.n_prompts,

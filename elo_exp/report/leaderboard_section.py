@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis import judges
+from elo_exp.analysis import judge_panel
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import (
     NO_VALUE,
     format_count,
@@ -14,7 +14,7 @@ from elo_exp.report.formats import (
     format_number,
     format_percent,
 )
-from elo_exp.report.words import judge, standings
+from elo_exp.report.sentences import check_sentences, standings_sentences
 
 _TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]
 _SCALE_MARGIN_SHARE = 0.04
@@ -26,7 +26,7 @@ _P_BEST_HEADING = "P(best), among those that may be"
 # By a joint fit of all models; None if there is none
 _P_BEST_HEADING_BY_LABEL = {
     "Calibrated": "P(best)",
-    judges.JOINT_BOARD_LABEL: None,
+    judge_panel.JOINT_BOARD_LABEL: None,
 }
 # So many draws can tell this from 0, and its complement from 1
 _MIN_P_BEST = 0.001
@@ -80,7 +80,7 @@ class Scale:
         return Bar(
             model=rating.model,
             color=colors.get(rating.model, _DEFAULT_COLOR),
-            label=f"{standings.rating(rating, self.digits)}, 95 % interval {interval}",
+            label=f"{standings_sentences.rating(rating, self.digits)}, 95 % interval {interval}",
             mark=None if value is None else self._to_percent(value),
             left=None if low is None else self._to_percent(low),
             right=None
@@ -310,7 +310,8 @@ def _make_line(
     odd = dimension.odd_answers.get(row.model)
     ends = (end for end in (row.rating, row.ci_low, row.ci_high) if end is not None)
     rating = Sortable(
-        text=standings.rating(row, axis.digits), order=next(ends, -_UNRANKED_SORT_KEY)
+        text=standings_sentences.rating(row, axis.digits),
+        order=next(ends, -_UNRANKED_SORT_KEY),
     )
     ranks = ""
     if row.rank_low is not None and row.rank_low != row.rank_high:
@@ -323,7 +324,7 @@ def _make_line(
             text=str(row.rank or NO_VALUE), order=row.rank or _UNRANKED_SORT_KEY
         ),
         ranks=ranks,
-        odd=judge.describe_odd_answers({row.model: odd}) if odd else None,
+        odd=check_sentences.describe_odd_answers({row.model: odd}) if odd else None,
         rating=rating,
         bar=axis.bar(row, colors),
         interval=format_interval(row.ci_low, row.ci_high, axis.digits),
@@ -357,7 +358,7 @@ def _write_note(label: str, *, scored: bool, is_open: bool) -> str:
             "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
             "its verdicts taken as votes."
         )
-    if scored or label == judges.JOINT_BOARD_LABEL:
+    if scored or label == judge_panel.JOINT_BOARD_LABEL:
         return ""
     open_ends = ""
     if is_open:

@@ -13,8 +13,8 @@ from elo_exp.oracle.estimates import Analysis, plan_label_budget
 from elo_exp.oracle.evidence import Estimate
 from elo_exp.oracle.gates import REFUSE, REPORT
 from elo_exp.oracle.weights import EXTREME_WEIGHT
-from elo_exp.report.words import oracle as words
-from elo_exp.report.words import whose
+from elo_exp.report.sentences import oracle_sentences as words
+from elo_exp.report.sentences import taste_line
 
 _MAX_EXTREME_WEIGHTS_PER_POLICY = 50
 # Fields of a conclusion in the tracker
@@ -101,7 +101,7 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
             "policy": step.choice,
             "most_lost": step.most_lost,
             "judge": choice.scope.judge,
-            "whose": whose.describe_oracle_scope(analysis.options.oracle),
+            "whose": taste_line.describe_oracle_scope(analysis.options.oracle),
         },
     }
 

@@ -16,8 +16,8 @@ from elo_exp.report.formats import (
     format_p,
     format_percent,
 )
-from elo_exp.report.words import oracle as words
-from elo_exp.report.words import whose
+from elo_exp.report.sentences import oracle_sentences as words
+from elo_exp.report.sentences import taste_line
 
 _COLOR_AND_CHIP_BY_STATUS = {
     REPORT: ("supported", "Report"),
@@ -131,7 +131,9 @@ def oracle_page(
         facts=", ".join(facts),
         is_compat=bool(options.compat),
         is_ranked=bool(analysis.comparison.ranking),
-        whose=None if options.compat else whose.describe_oracle_scope(options.oracle),
+        whose=None
+        if options.compat
+        else taste_line.describe_oracle_scope(options.oracle),
         cards=[
             _build_card(analysis, row, truth, digits)
             for row in quoted_by_policy.values()
@@ -348,7 +350,7 @@ def format_console(
     if analysis.options.compat:
         lines.append(_COMPAT_NOTE)
     else:
-        lines += [_LEGEND, whose.describe_oracle_scope(analysis.options.oracle)]
+        lines += [_LEGEND, taste_line.describe_oracle_scope(analysis.options.oracle)]
     if truth_sentence := words.compare_with_truth(analysis.estimates, truth, digits):
         lines += ["", truth_sentence]
     return "\n".join(lines)

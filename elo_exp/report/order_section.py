@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import NO_VALUE, format_interval, format_number
-from elo_exp.report.tables import Table
-from elo_exp.report.words import order
+from elo_exp.report.sentences import order_sentences
+from elo_exp.report.text_table import Table
 
 _MAX_ENTRANTS_PER_DIMENSION = 100
 # Rounding leaves so much of the Monte Carlo error of a single order
@@ -37,9 +37,9 @@ def order_section(
     ks = sorted({other_k for d in dimensions for other_k in d.elo})
     convergences = {name: standings.convergence[name] for name in rated_dimensions}
     return OrderSection(
-        lede=order.lede(boards, k),
+        lede=order_sentences.lede(boards, k),
         convergence=[
-            (name, order.convergence(convergence, k, ks))
+            (name, order_sentences.convergence(convergence, k, ks))
             for name, convergence in convergences.items()
         ],
         table=_build_table(list(rated_dimensions.values()), convergences, k, ks),

@@ -19,7 +19,7 @@ from elo_exp.console import escape_unprintable
 from elo_exp.figures import style
 from elo_exp.judges import role_suffix
 from elo_exp.records import Plot
-from elo_exp.report import formats, made
+from elo_exp.report import formats, provenance
 from elo_exp.report.formats import format_time
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ def page_renderer(
             "started": format_time(started) if started else None,
             "judge_model": manifest.get("judge_model"),
             "judge_as": role_suffix((manifest.get("judge_roles") or {}).values()),
-            "has_flips": made.has_flips(manifest),
-            "made_of": made.list_facts(manifest, has_elo=has_elo),
-            "bill": made.bill(manifest.get("usage"), manifest.get("paid_before")),
+            "has_flips": provenance.has_flips(manifest),
+            "made_of": provenance.list_facts(manifest, has_elo=has_elo),
+            "bill": provenance.bill(manifest.get("usage"), manifest.get("paid_before")),
             "has_battles": False,
         }
         manifest_context = from_manifest(manifest) if from_manifest else {}

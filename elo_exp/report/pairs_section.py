@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.looks import Resolution
-from elo_exp.report.dimension import DimensionView
+from elo_exp.analysis.sequential_tests import Resolution
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import (
     format_count,
     format_interval,
@@ -15,8 +15,8 @@ from elo_exp.report.formats import (
     format_p,
     format_percent,
 )
-from elo_exp.report.tables import Table
-from elo_exp.report.words.standings import name_test
+from elo_exp.report.sentences.standings_sentences import name_test
+from elo_exp.report.text_table import Table
 
 _MAX_MATRIX_MODELS = 20
 MAX_PAIRS_PER_DIMENSION = (

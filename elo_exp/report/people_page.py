@@ -6,15 +6,15 @@ from typing import Any
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion, Effect
-from elo_exp.analysis.conclusions.people import STATES
+from elo_exp.analysis.conclusions.labels_conclusion import STATES
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
 from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.formats import format_count, format_percent
-from elo_exp.report.tables import Table
-from elo_exp.report.words import people as words
-from elo_exp.report.words import tournament
-from elo_exp.report.words.votes import votes as say_votes
+from elo_exp.report.sentences import label_sentences as words
+from elo_exp.report.sentences import tournament_sentences
+from elo_exp.report.sentences.vote_sentences import votes as say_votes
+from elo_exp.report.text_table import Table
 
 _MAX_CONSOLE_LEADS = 12
 
@@ -77,7 +77,9 @@ class Certificate:
             "n_skipped": self.n_skipped,
             "first_shown": dict(self.first_shown),
             "conclusion_before": self.said,
-            "conclusion": tournament.as_row(self.corrected) if self.corrected else None,
+            "conclusion": tournament_sentences.as_row(self.corrected)
+            if self.corrected
+            else None,
             "agreement": [dict(row) for row in self.agreement],
             "leads": leads,
             **({"votes": self.votes.to_dict()} if self.votes else {}),
@@ -121,12 +123,14 @@ def context(
     """
     conclusions = standings.conclusions
     board_sections = tournament_page.build_sections(board)
-    headline = tournament.headline([*conclusions.values()])
+    headline = tournament_sentences.headline([*conclusions.values()])
     return {
         **board_sections,
         "headline": headline,
-        "begins": tournament.begins_with_word(headline, [*conclusions.values()]),
-        "points": tournament.points([*conclusions.values()]),
+        "begins": tournament_sentences.begins_with_word(
+            headline, [*conclusions.values()]
+        ),
+        "points": tournament_sentences.points([*conclusions.values()]),
         "cards": [
             _build_card(certificate, conclusions[certificate.dimension])
             for certificate in certificates
@@ -152,15 +156,15 @@ def context(
 
 def _build_card(certificate: Certificate, people: Conclusion) -> Card:
     judge = (
-        tournament.sentence(certificate.corrected)
+        tournament_sentences.sentence(certificate.corrected)
         if certificate.corrected
         else certificate.said
     )
     return Card(
         dimension=certificate.dimension,
-        tone=tournament.choose_tone(people),
-        chip=tournament.chip(people),
-        people=tournament.sentence(people),
+        tone=tournament_sentences.choose_tone(people),
+        chip=tournament_sentences.chip(people),
+        people=tournament_sentences.sentence(people),
         judge=judge,
         was=certificate.said if certificate.corrected else None,
         leads=words.count_lead_states([lead for _, lead in certificate.leads]),
@@ -202,7 +206,7 @@ def _build_leads_table(certificate: Certificate) -> Table:
 
 
 def _format_judge_difference(judge_difference: Difference) -> str:
-    return tournament.format_difference(
+    return tournament_sentences.format_difference(
         Effect(
             value=judge_difference.difference,
             low=judge_difference.ci_low,
@@ -266,7 +270,7 @@ def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:
         yield f"    {n} more in the report"
     if certificate.corrected:
         yield f"  {'judge':<14}said: {certificate.said}"
-        yield f"  {'':<14}now: {tournament.sentence(certificate.corrected)}"
+        yield f"  {'':<14}now: {tournament_sentences.sentence(certificate.corrected)}"
 
 
 def metrics(
@@ -291,7 +295,7 @@ def metrics(
             if value is not None
         }
     for dimension, conclusion in standings.conclusions.items():
-        row = tournament.as_row(conclusion)
+        row = tournament_sentences.as_row(conclusion)
         metrics_by_name |= {
             f"conclusion/{dimension}/{n}": row[n] for n in ("state", "sentence")
         }

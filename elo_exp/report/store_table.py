@@ -7,9 +7,9 @@ from elo_exp.api.costs import format_dollars
 from elo_exp.api.jobs import describe_spending
 from elo_exp.console import format_table
 from elo_exp.store.admin import StoreSummary
+from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Spending
 from elo_exp.store.ledger import Batch, Ledger
-from elo_exp.store.store import Store
 
 _NOUN_BY_KIND = {
     "Response": "responses",

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import (
     NO_VALUE,
     format_count,
     format_interval,
     format_number,
 )
-from elo_exp.report.words import strata
+from elo_exp.report.sentences import strata_sentences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ def _build_table(
     sizes = zip(test["strata"], test["n_prompts"], strict=True)
     return StrataTable(
         dimension=dimension,
-        sentence=strata.sentence(test, noun),
-        differ=strata.ratings_differ(test),
+        sentence=strata_sentences.sentence(test, noun),
+        differ=strata_sentences.ratings_differ(test),
         strata=names,
         rows=[
             (

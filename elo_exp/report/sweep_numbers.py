@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from elo_exp.analysis import order, outcome
+from elo_exp.analysis import elo_order_effects, tracked_results
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.figures.style import grouped
 from elo_exp.report.formats import (
@@ -18,16 +18,16 @@ from elo_exp.report.formats import (
     format_percent,
     format_percent_floor,
 )
-from elo_exp.report.tables import Table
-from elo_exp.report.words import sweep as words
+from elo_exp.report.sentences import sweep_sentences as words
+from elo_exp.report.text_table import Table
 from elo_exp.runs.reading import FinishedRun
 from elo_exp.store.usage import sum_usages
 
 Row = Mapping[str, Any]
 
 NUMBERS = (
-    *(f"result_{name}" for name in outcome.NUMBERS),
-    *(f"order_{name}" for name in order.NUMBERS),
+    *(f"result_{name}" for name in tracked_results.NUMBERS),
+    *(f"order_{name}" for name in elo_order_effects.NUMBERS),
     *(f"judge_{name}" for name in RATES),
     "dollars",
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from elo_exp.analysis.conclusions.sweep import (
+from elo_exp.analysis.conclusions.sweep_conclusion import (
     JobLead,
     SweepConclusion,
     conclude,
@@ -26,9 +26,9 @@ from elo_exp.report.formats import (
     rating_or_bound,
     replace_no_break_spaces,
 )
+from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
-from elo_exp.report.tables import Table
-from elo_exp.report.words import sweep as words
+from elo_exp.report.text_table import Table
 
 Row = Mapping[str, Any]
 Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dimension

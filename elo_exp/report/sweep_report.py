@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import agreement
-from elo_exp.analysis.conclusions.sweep import share_with_same_leader
-from elo_exp.analysis.order import scatter_over_error
+from elo_exp.analysis.conclusions.sweep_conclusion import share_with_same_leader
+from elo_exp.analysis.elo_order_effects import scatter_over_error
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report import made, sweep_numbers
+from elo_exp.report import provenance, sweep_numbers
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render
 from elo_exp.report.sweep_page import Settings, SweepPage, format_console, sweep_page
@@ -43,7 +43,7 @@ def write_sweep_report(
     none did, and the metrics for the tracker; None where no job ran, as where all of them only
     planned.
     """
-    from elo_exp.figures import sweep
+    from elo_exp.figures import sweep_figures
 
     jobs, config = list[dict[str, Any]](), dict[str, Any]()
     for path in sweep_jobs(folder):
@@ -65,7 +65,7 @@ def write_sweep_report(
     elo_rows = [{**row, "rating": row["elo"]} for row in rows if row["elo"] is not None]
     pair = config.get("sweep_pair") or ()
     unknown = sorted(set(pair) - {row["model"] for row in elo_rows})
-    plots = sweep.plots(elo_rows, None if unknown else pair)
+    plots = sweep_figures.plots(elo_rows, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", jobs)
     summary = rows or estimates
     tables: dict[str, Sequence[Row]] = {
@@ -95,7 +95,7 @@ def write_sweep_report(
     }
     if conclusion_rows:
         write_json(folder / "sweep_conclusions.json", conclusion_rows)
-    total_bill = made.bill(
+    total_bill = provenance.bill(
         sum_usages(job["usage"] for job in jobs),
         sum_usages(job["paid_before"] for job in jobs),
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from elo_exp.analysis.checks import FAILED
 from elo_exp.analysis.standings import Standings
-from elo_exp.data.equal_answers import EqualAnswers
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension import DimensionView
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.formats import (
     format_count,
     format_number,
@@ -17,9 +17,14 @@ from elo_exp.report.formats import (
     format_percent_floor,
     join_names,
 )
-from elo_exp.report.words import judge, order, strata, variance
-from elo_exp.report.words import standings as standings_words
-from elo_exp.report.words import tournament as words
+from elo_exp.report.sentences import (
+    check_sentences,
+    order_sentences,
+    strata_sentences,
+    variance_sentences,
+)
+from elo_exp.report.sentences import standings_sentences as standings_words
+from elo_exp.report.sentences import tournament_sentences as words
 
 _MAX_LINE_COLUMNS = 100
 _MIN_NAME_COLUMNS, _MAX_NAME_COLUMNS = 18, 34
@@ -211,7 +216,7 @@ def _list_labelled_lines(page_context: Mapping[str, Any]) -> Iterator[str]:
         ("known order", _describe_known_order(dimensions)),
         ("variance", _describe_variance(dimensions)),
         ("answers", _describe_answers(dimensions)),
-        ("audit", judge.describe_audits(standings.diagnoses)),
+        ("audit", check_sentences.describe_audits(standings.diagnoses)),
         ("warning", _list_warnings(dimensions)),
         ("agreement", _describe_agreement(standings)),
     ):
@@ -262,7 +267,7 @@ def _describe_known_order(dimensions: Sequence[DimensionView]) -> Iterator[str]:
 
 
 def _describe_variance(dimensions: Sequence[DimensionView]) -> list[str]:
-    return variance.describe_dimensions(
+    return variance_sentences.describe_dimensions(
         {d.name: d.variance for d in dimensions if d.variance}
     )
 
@@ -270,20 +275,20 @@ def _describe_variance(dimensions: Sequence[DimensionView]) -> list[str]:
 def _describe_answers(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     odd_answers = next((d.odd_answers for d in dimensions if d.odd_answers), None)
     if odd_answers:
-        yield judge.describe_odd_answers(odd_answers)
+        yield check_sentences.describe_odd_answers(odd_answers)
     answers_by_pair: dict[tuple[str, str], EqualAnswers] = {}
     for pair in (pair for d in dimensions for pair in d.equal_answers):
         previous = answers_by_pair.get((pair.first, pair.second), pair)
         answers_by_pair[pair.first, pair.second] = max(
             previous, pair, key=lambda answers: answers.n_prompts
         )
-    yield from judge.equal_answers([*answers_by_pair.values()])
+    yield from check_sentences.equal_answers([*answers_by_pair.values()])
 
 
 def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
     """Return each failed check with the dimensions in which it failed; of many, only the first ones."""
     warnings = []
-    for name, text in judge.CONSOLE_WARNINGS.items():
+    for name, text in check_sentences.CONSOLE_WARNINGS.items():
         failures = [
             f"{d.name} {format_percent(check.value)}"
             for d in dimensions
@@ -296,7 +301,7 @@ def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
         d.name
         for d in dimensions
         if d.strata
-        and strata.ratings_differ(d.strata)
+        and strata_sentences.ratings_differ(d.strata)
         and not _has_reason(d, "stratum")
     ]
     if differing_dimensions:
@@ -341,7 +346,7 @@ def _describe_agreement(standings: Standings) -> list[str]:
         rank = ranks.get(tuple(row[name] for name in key_columns))
         if rank and rank["rho"] is not None:
             text += f", rank correlation {format_number(rank['rho'], 2)}"
-        lines.append(text + judge.word_overlap([row["first"], row["second"]]))
+        lines.append(text + check_sentences.word_overlap([row["first"], row["second"]]))
     return lines[:_MAX_AGREEMENTS]
 
 
@@ -389,7 +394,7 @@ def _describe_order_experiment(
     boards = {d.name: d.elo[k] for d in dimensions if k in d.elo}
     if not boards:
         return
-    n_perms = order.n_orders([*boards.values()])
+    n_perms = order_sentences.n_orders([*boards.values()])
     yield (
         f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations (± Monte Carlo error, "
         "% of limit)"

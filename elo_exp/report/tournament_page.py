@@ -12,7 +12,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.variance import Variance
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
-from elo_exp.report.dimension import DimensionView, build_dimension_view
+from elo_exp.report.dimension_view import DimensionView, build_dimension_view
 from elo_exp.report.effort_section import effort_table
 from elo_exp.report.formats import (
     expected_win_rate,
@@ -25,12 +25,12 @@ from elo_exp.report.judge_section import judge_section
 from elo_exp.report.leaderboard_section import Bar, fit_scale, leaderboard_section
 from elo_exp.report.order_section import order_section
 from elo_exp.report.pairs_section import looks_section, pairs_section
+from elo_exp.report.sentences import check_sentences, variance_sentences
+from elo_exp.report.sentences import standings_sentences as standings_words
+from elo_exp.report.sentences import tournament_sentences as words
 from elo_exp.report.strata_section import strata_tables
-from elo_exp.report.tables import Table
+from elo_exp.report.text_table import Table
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.report.words import judge, variance
-from elo_exp.report.words import standings as standings_words
-from elo_exp.report.words import tournament as words
 
 # Figures of which the leaderboard and the matrix of the page are the better form
 _FIGURES_SHOWN_AS_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
@@ -65,10 +65,10 @@ def context(
         "headline": (headline := words.headline(conclusions)),
         "begins": words.begins_with_word(headline, conclusions),
         "points": words.points(conclusions) if conclusions else None,
-        "baseline": judge.BASELINE_NOTE
+        "baseline": check_sentences.BASELINE_NOTE
         if any(conclusion.scope.is_baseline for conclusion in conclusions)
         else None,
-        "judge_line": judge.describe_checks(
+        "judge_line": check_sentences.describe_checks(
             standings.checks, conclusions[0].scope.kind if conclusions else "model"
         ),
         "cards": [
@@ -194,7 +194,7 @@ def _build_card(
         [standings_words.items(d.board)] if page_sections["scored"] and d.board else []
     )
     if conclusion.state != "same":
-        notes += judge.equal_answers(d.equal_answers)
+        notes += check_sentences.equal_answers(d.equal_answers)
     ratings = d.board.ratings[:_MAX_ENTRANTS_ON_CARD] if d.board else ()
     bars = [page_sections["axis"].bar(row, page_sections["color"]) for row in ratings]
     sentence = words.sentence(conclusion)
@@ -292,13 +292,13 @@ def _build_variance_table(
                 name,
                 f"{format_count(dimension_variance.n)} × {dimension_variance.k}",
                 *_list_components(dimension_variance),
-                variance.format_width(
+                variance_sentences.format_width(
                     dimension_variance, 2 * dimension_variance.n, dimension_variance.k
                 ),
-                variance.format_width(
+                variance_sentences.format_width(
                     dimension_variance, dimension_variance.n, 2 * dimension_variance.k
                 ),
-                variance.format_floor(dimension_variance),
+                variance_sentences.format_floor(dimension_variance),
             ]
             for name, dimension_variance in variance_by_dimension.items()
         ],
@@ -313,14 +313,14 @@ def _build_variance_table(
 
 def _list_components(dimension_variance: Variance) -> list[str]:
     if "within" in dimension_variance.shares:
-        within = variance.format_share(dimension_variance, "within")
+        within = variance_sentences.format_share(dimension_variance, "within")
         return [
-            variance.format_share(dimension_variance, "prompts"),
+            variance_sentences.format_share(dimension_variance, "prompts"),
             within,
             "with draws (one order)",
         ]
     return [
-        variance.format_share(dimension_variance, name)
+        variance_sentences.format_share(dimension_variance, name)
         for name in ("prompts", "draws", "judge")
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from elo_exp.files import escape_name, write_json
 from elo_exp.records import UserError
-from elo_exp.runs import names
+from elo_exp.runs import tracker_names
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
 from elo_exp.runs.reading import SUMMARY_FILE, read_manifest
 from elo_exp.trackers import Files, RunInfo
@@ -99,7 +99,9 @@ def _collect_judge_files(
 ) -> Iterator[Files]:
     """Yield the verdicts and the leaderboard of each of several judges. Answers, which are the same in the folder of each
     judge, become outputs of the run."""
-    for name, judge_name in names.name_judges(manifest.get("judges") or {}).items():
+    for name, judge_name in tracker_names.name_judges(
+        manifest.get("judges") or {}
+    ).items():
         start = f"judges/{escape_name(name)}/"
         judge_files = {
             n.removeprefix(start): n for n in [*outputs] if n.startswith(start)
@@ -126,7 +128,9 @@ def _collect_judge_files(
                 folder / "tracker" / SUMMARY_FILE, judge_summary
             )
             yield Files(
-                kind="leaderboard", name=names.leaderboard_name(judge_name), paths=board
+                kind="leaderboard",
+                name=tracker_names.leaderboard_name(judge_name),
+                paths=board,
             )
 
 
@@ -137,7 +141,7 @@ def _is_under(name: str, places: tuple[str, ...]) -> bool:
 def _build_text_files(
     kind: str, author: str, paths: Mapping[str, Path], **more: Any
 ) -> Files:
-    name = names.safe_tracker_name(f"{kind}-{author}")
+    name = tracker_names.safe_tracker_name(f"{kind}-{author}")
     return Files(kind=kind, name=name, paths=paths, texts=frozenset(paths), **more)
 
 
@@ -149,7 +153,7 @@ def _build_sweep_alias(info: RunInfo) -> str:
         r"[^A-Za-z0-9._-]+", "_", info.name.replace("=", "").replace(" ", "-")
     )
     # v1 is the number of a version
-    return "" if re.fullmatch(r"v\d+", alias) else alias[: names.MAX_NAME_CHARS]
+    return "" if re.fullmatch(r"v\d+", alias) else alias[: tracker_names.MAX_NAME_CHARS]
 
 
 def _collect_inputs(
@@ -174,7 +178,7 @@ def _collect_inputs(
         stem = part if is_of_part else path.name.partition(".")[0]
         yield Files(
             kind="dataset",
-            name=names.safe_tracker_name(f"bank-{stem}"),
+            name=tracker_names.safe_tracker_name(f"bank-{stem}"),
             paths=paths,
             texts=frozenset(paths),
             is_input=True,
@@ -185,7 +189,7 @@ def _collect_inputs(
 def _reference_leaderboard(folder: Path) -> Files:
     """Return the leaderboard of another run, as that run logged it or as it was fetched."""
     manifest = {"config": {}, **read_manifest(folder)}
-    version = names.artifact_version(folder)
+    version = tracker_names.artifact_version(folder)
     return Files(
         kind="leaderboard",
         name="leaderboard",

@@ -24,7 +24,7 @@ from elo_exp.models import checkpoints
 from elo_exp.paths import HOME
 from elo_exp.records import UserError, make_fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import DOLLAR_FIELDS, Usage, sum_usages, total_dollars
 from elo_exp.trackers import RunInfo
 from elo_exp.version import __version__

@@ -18,7 +18,7 @@ from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison, MissingBattle, Slot, UserError
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
-from elo_exp.runs.names import artifact_version, leaderboard_name, name_judges
+from elo_exp.runs.tracker_names import artifact_version, leaderboard_name, name_judges
 
 # Their runs log the same names
 RATING_EXPERIMENTS = ("tournament", "rate")

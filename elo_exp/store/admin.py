@@ -22,6 +22,7 @@ from elo_exp.records import (
     UserError,
     storable_json,
 )
+from elo_exp.store.answer_store import Store, count_answers
 from elo_exp.store.claims import OPEN_STATES_SQL
 from elo_exp.store.database import (
     APPLICATION_ID,
@@ -29,7 +30,6 @@ from elo_exp.store.database import (
     AnswerRow,
     Database,
 )
-from elo_exp.store.store import Store, count_answers
 
 KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)

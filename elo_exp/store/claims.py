@@ -30,9 +30,9 @@ from elo_exp.masking import mask_text
 from elo_exp.progress import show_note
 from elo_exp.records import Record
 from elo_exp.store import caps
+from elo_exp.store.answer_store import Store
 from elo_exp.store.database import Database, DatabaseError, escape_unstorable
 from elo_exp.store.processes import find_slurm_job, identify_this_process, is_alive
-from elo_exp.store.store import Store
 from elo_exp.store.unsaved import Charge
 
 logger = logging.getLogger(__name__)

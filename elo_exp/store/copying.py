@@ -6,9 +6,9 @@ from typing import Any
 
 from elo_exp.records import UserError
 from elo_exp.store.admin import count_open_batches
+from elo_exp.store.answer_store import Store, count_answers
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
-from elo_exp.store.store import Store, count_answers
 
 # What is copied beside the answers: columns, and the order in which the rows came, where it counts. Claims and the
 # processes that hold them are not: nobody is at work.

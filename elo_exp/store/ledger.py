@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from elo_exp.masking import mask_text
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store import caps
+from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import OPEN_STATES_SQL, PENDING_KEYS_SQL
 from elo_exp.store.database import Database, escape_unstorable
-from elo_exp.store.store import Store
 
 CANCELLED_NOTE = "cancelled by the user"
 CONFIRMED_ACCOUNT = (

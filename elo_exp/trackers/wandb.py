@@ -27,7 +27,7 @@ from elo_exp.trackers import (
     archive_earlier_attempt,
     describe_uploaded_texts,
 )
-from elo_exp.trackers.apart import SubprocessRun, TrackerError
+from elo_exp.trackers.subprocess_run import SubprocessRun, TrackerError
 from elo_exp.types import Positive
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from elo_exp import pipeline
 from elo_exp.records import Comparison
-from elo_exp.store.store import Store
+from elo_exp.store.answer_store import Store
 from tests.data import DIMENSIONS, shipped
 
 ENTRANTS = ("base_olmo", "full_poe", "security_only", "security_plus_robustness")

@@ -1,7 +1,7 @@
 """What may be said of a result: one conclusion each, from evidence, by the table of its kind.
 
 A module here holds the table of one kind (tournament, gate, arena, oracle, audit, sweep, compare): a pure
-function from what was measured to a `Conclusion`. How a conclusion is said is in report/words; every place
+function from what was measured to a `Conclusion`. How a conclusion is said is in report/sentences; every place
 that shows it (console, page, files, tracker) shows the same object.
 """
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import tables, thoughts
-from elo_exp.data.tables import Row
-from elo_exp.data.trajectories import Messages
+from elo_exp.data import table_files, thoughts
+from elo_exp.data.recorded_work import Messages
+from elo_exp.data.table_files import Row
 from elo_exp.records import UserError
 
 _MAX_KEYS_IN_MESSAGE = 20
@@ -85,7 +85,7 @@ class Format:
     """A kind of file that is recognised by its keys.
 
     required   keys of every row; of an object, or a zip file, as in data.formats
-    shapes     of tables.shape
+    shapes     of table_files.shape
     answer     the fields of an Answer from a row. Raises MalformedError, or as Python does for what
                is not there
     answers    in its place, of a file that is not read row by row: yields each Answer. Raises so too
@@ -95,7 +95,7 @@ class Format:
 
     name: str
     required: Sequence[str] = ()
-    shapes: Sequence[str] = tables.TABLE_SHAPES
+    shapes: Sequence[str] = table_files.TABLE_SHAPES
     answer: Callable[[Row], Mapping[str, Any]] | None = None
     answers: Callable[[Path], Iterator[Answer]] | None = None
     lacks: Callable[[set[str]], str] | None = None
@@ -130,7 +130,7 @@ def recognise(path: Path) -> Format:
 
     Raises UserError for a file of no format, naming the nearest and what it lacks.
     """
-    shape, keys = tables.detect_shape(path), tables.read_keys(path)
+    shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
         if not (fault := file_format.missing(shape, keys)):
@@ -179,7 +179,7 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
 
 def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
     assert file_format.answer is not None
-    for location, row in tables.read_rows(path):
+    for location, row in table_files.read_rows(path):
         missing_keys = [repr(key) for key in file_format.required if key not in row]
         if missing_keys:
             raise UserError(
@@ -199,7 +199,7 @@ def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         str(name).strip().casefold(): cell_text
         for name, value in row.items()
         if isinstance(value, str | int | float)
-        and (cell_text := tables.to_text(value))
+        and (cell_text := table_files.to_text(value))
         and len(cell_text) <= _MAX_NAME_CHARS
     }
 
@@ -298,7 +298,7 @@ def parse_name(value: Any, label: str) -> str | None:
     """
     if isinstance(value, list | dict | bool):
         raise MalformedError(f"{label} is {value!r:.80}. Expected a name.")
-    name_text = (tables.to_text(value) or "").strip()
+    name_text = (table_files.to_text(value) or "").strip()
     if len(name_text) > _MAX_NAME_CHARS or not name_text.isprintable():
         raise MalformedError(
             f"{label} is {name_text!r:.80}. Expected a name: at most {_MAX_NAME_CHARS} characters, none of them "
@@ -313,5 +313,5 @@ def parse_reference(value: Any) -> str | None:
         return parse_reference(value[0])
     if isinstance(value, list | dict | bool):
         return None
-    reference = tables.to_text(value)
+    reference = table_files.to_text(value)
     return reference if reference and reference.strip() else None

@@ -6,9 +6,9 @@ github.com/tatsu-lab/alpaca_eval, src/alpaca_eval/main.py and results/
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data import fields
+from elo_exp.data import field_names
 from elo_exp.data.answers import Format, parse_name, require_text
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 
 def answer(row: Row) -> Mapping[str, Any]:
@@ -19,7 +19,7 @@ def answer(row: Row) -> Mapping[str, Any]:
     input_text = require_text(input_value, "input") if input_value else None
     output = row["output"]
     return {
-        "prompt": fields.join_input(instruction, input_text),
+        "prompt": field_names.join_input(instruction, input_text),
         "text": None if output is None else require_text(output, "output"),
         "entrant": parse_name(row.get("generator"), "generator"),
         "source": parse_name(row.get("dataset"), "dataset"),

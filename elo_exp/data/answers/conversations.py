@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data import conversations, fields, trajectories
+from elo_exp.data import conversations, field_names, recorded_work
 from elo_exp.data.answers import (
     Format,
     MalformedError,
@@ -11,21 +11,21 @@ from elo_exp.data.answers import (
     parse_reference,
     require_list,
 )
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 from elo_exp.records import UserError
 
-_ID_FIELDS = (*fields.ID, "custom_id")
+_ID_FIELDS = (*field_names.ID, "custom_id")
 
 
 def answer(row: Row) -> Mapping[str, Any]:
     """The answer begins with the first message of the assistant."""
     try:
-        messages = trajectories.parse_messages(
+        messages = recorded_work.parse_messages(
             require_list(row["messages"], "messages"), "row"
         )
     except UserError as error:
         raise MalformedError(str(error).removeprefix("row: ")) from None
-    question, reply = trajectories.split_question(messages)
+    question, reply = recorded_work.split_question(messages)
     if not question or not (reply or row.get("error")):
         raise MalformedError(
             "messages are no question and an answer. Expected a user's message, and what followed; a file of "
@@ -34,15 +34,15 @@ def answer(row: Row) -> Mapping[str, Any]:
     draw_idx = row.get("draw_idx") or 0
     if not isinstance(draw_idx, int) or draw_idx < 0:
         raise MalformedError(f"draw_idx is {draw_idx!r:.80}. Expected a number from 0.")
-    is_text, is_words = len(question) == 1, trajectories.is_words(reply)
+    is_text, is_words = len(question) == 1, recorded_work.is_words(reply)
     reason = row.get("finish_reason")
     recorded: dict[str, Any] = {
         "diagnostics": _read_effort(row, () if is_words else reply)
     }
     if reason or not is_words:
-        recorded["finish_reason"] = reason or trajectories.finish_reason(reply)
+        recorded["finish_reason"] = reason or recorded_work.finish_reason(reply)
     return {
-        "id": parse_name(fields.first_value(row, _ID_FIELDS), "the id"),
+        "id": parse_name(field_names.first_value(row, _ID_FIELDS), "the id"),
         "draw_idx": draw_idx,
         "prompt": question[0].content
         if is_text
@@ -50,22 +50,28 @@ def answer(row: Row) -> Mapping[str, Any]:
         "asked": () if is_text else question,
         "text": None if row.get("error") else conversations.final_answer(reply),
         "messages": () if is_words else reply,
-        "entrant": parse_name(fields.first_value(row, fields.ENTRANT), "the model"),
-        "reference": parse_reference(fields.first_value(row, fields.REFERENCE)),
-        "source": parse_name(fields.first_value(row, fields.SOURCE), "the source"),
+        "entrant": parse_name(
+            field_names.first_value(row, field_names.ENTRANT), "the model"
+        ),
+        "reference": parse_reference(
+            field_names.first_value(row, field_names.REFERENCE)
+        ),
+        "source": parse_name(
+            field_names.first_value(row, field_names.SOURCE), "the source"
+        ),
         "is_cut": reason == "length",
         "is_failed": bool(row.get("error")),
         "recorded": {key: value for key, value in recorded.items() if value},
     }
 
 
-def _read_effort(row: Row, reply: trajectories.Messages) -> dict[str, Any]:
+def _read_effort(row: Row, reply: recorded_work.Messages) -> dict[str, Any]:
     """Return the effort of an answer of more than words, and the tokens and seconds that the row records."""
-    effort: dict[str, Any] = {**trajectories.count_effort(reply)} if reply else {}
+    effort: dict[str, Any] = {**recorded_work.count_effort(reply)} if reply else {}
     usage = row.get("usage")
     n = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     for key, value in {"tokens": n, "seconds": row.get("seconds")}.items():
-        if value is not None and not trajectories.is_number(value):
+        if value is not None and not recorded_work.is_number(value):
             raise MalformedError(f"{key}: found {value!r:.80}. Expected a number.")
         effort |= {} if value is None else {key: value}
     return effort

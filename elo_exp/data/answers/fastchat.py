@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data.answers import Format, parse_name, require_list, require_text
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 # API_ERROR_OUTPUT, in place of an answer
 _FAILED_ANSWER = "$ERROR$"

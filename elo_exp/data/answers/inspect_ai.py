@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import conversations, inspect_log, trajectories
+from elo_exp.data import conversations, inspect_log, recorded_work
 from elo_exp.data.answers import (
     Answer,
     Format,
@@ -42,11 +42,11 @@ def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
     key, epoch = parse_name(sample.row["id"], "id"), sample.row["epoch"]
     if key is None or not isinstance(epoch, int) or epoch < 1:
         raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
-    question = trajectories.drop_system(sample.question)
+    question = recorded_work.drop_system(sample.question)
     recorded = {"finish_reason": sample.reason, "diagnostics": sample.effort(model)}
     messages = () if sample.is_void else sample.answer
     text, notes = None, list[str]()
-    if trajectories.is_words(messages):
+    if recorded_work.is_words(messages):
         text, notes = _read_words(sample, conversations.final_answer(messages) or None)
         messages = ()
     elif not sample.is_void:

@@ -6,7 +6,7 @@ github.com/EleutherAI/lm-evaluation-harness, lm_eval/evaluator.py and loggers/ev
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data import fields
+from elo_exp.data import field_names
 from elo_exp.data.answers import (
     Format,
     MalformedError,
@@ -15,7 +15,7 @@ from elo_exp.data.answers import (
     require_list,
     require_text,
 )
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 
 def answer(row: Row) -> Mapping[str, Any]:
@@ -39,7 +39,7 @@ def answer(row: Row) -> Mapping[str, Any]:
     if doc is None:
         raise MalformedError("doc_id is missing. Expected a number.")
     content_hash = parse_name(row.get("doc_hash"), "doc_hash")
-    question = fields.find_prompt(row["doc"]) if content_hash else None
+    question = field_names.find_prompt(row["doc"]) if content_hash else None
     return {
         "id": f"{doc} {content_hash or ''}".strip(),
         "question": question if isinstance(question, str) else None,

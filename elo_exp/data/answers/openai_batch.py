@@ -13,7 +13,7 @@ from elo_exp.data.answers import (
     parse_name,
     require_list,
 )
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 _OK_STATUS = 200
 

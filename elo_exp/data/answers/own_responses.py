@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data.answers import Format, MalformedError, parse_name, require_text
-from elo_exp.data.tables import Row
-from elo_exp.data.trajectories import parse_messages
+from elo_exp.data.recorded_work import parse_messages
+from elo_exp.data.table_files import Row
 from elo_exp.files import validate
 from elo_exp.records import Response, UserError, canonical_json
 

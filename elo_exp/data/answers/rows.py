@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import fields, tables
+from elo_exp.data import field_names, table_files
 from elo_exp.data.answers import (
     Answer,
     Format,
@@ -14,7 +14,7 @@ from elo_exp.data.answers import (
     parse_reference,
     short_cells,
 )
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 _CUT_FINISH_REASON = "length"
 _FAILURE_COLUMNS = ("error", "finish_reason")
@@ -23,10 +23,12 @@ _FAILURE_COLUMNS = ("error", "finish_reason")
 def answers(path: Path) -> Iterator[Answer]:
     """Yield each answer. The column of the answers is the same in every row."""
     column = None
-    for location, raw_row in tables.read_rows(path):
+    for location, raw_row in table_files.read_rows(path):
         with convert_row_errors(location, "plain rows"):
             row = _normalise_names(raw_row)
-            answer_column = next((key for key in fields.ANSWER if key in row), None)
+            answer_column = next(
+                (key for key in field_names.ANSWER if key in row), None
+            )
             column = column or answer_column
             if answer_column is None or answer_column != column:
                 raise MalformedError(
@@ -35,9 +37,11 @@ def answers(path: Path) -> Iterator[Answer]:
                     else f"has no {column!r}, which other rows have."
                 )
             other_columns = [
-                key for key in fields.ANSWER if key in row and key != column
+                key for key in field_names.ANSWER if key in row and key != column
             ]
-            prompt = fields.find_prompt({k: v for k, v in row.items() if k != column})
+            prompt = field_names.find_prompt(
+                {k: v for k, v in row.items() if k != column}
+            )
             answer_text = _to_text(row[column], column)
             if not answer_text and row.get("error"):
                 answer_text = None  # a table has an empty cell for it
@@ -45,12 +49,16 @@ def answers(path: Path) -> Iterator[Answer]:
                 place=location,
                 text=answer_text,
                 prompt=None if prompt is None else _to_text(prompt, "the prompt"),
-                id=parse_name(fields.first_value(row, fields.ID), "the id"),
+                id=parse_name(field_names.first_value(row, field_names.ID), "the id"),
                 entrant=parse_name(
-                    fields.first_value(row, fields.ENTRANT), "the model"
+                    field_names.first_value(row, field_names.ENTRANT), "the model"
                 ),
-                reference=parse_reference(fields.first_value(row, fields.REFERENCE)),
-                source=parse_name(fields.first_value(row, fields.SOURCE), "the source"),
+                reference=parse_reference(
+                    field_names.first_value(row, field_names.REFERENCE)
+                ),
+                source=parse_name(
+                    field_names.first_value(row, field_names.SOURCE), "the source"
+                ),
                 is_cut=row.get("finish_reason") == _CUT_FINISH_REASON,
                 is_failed=answer_text is None
                 and any(row.get(name) for name in _FAILURE_COLUMNS),
@@ -65,7 +73,7 @@ def _to_text(value: Any, label: str) -> str | None:
         return ""
     if isinstance(value, list | dict | bool):
         raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
-    return tables.to_text(value)
+    return table_files.to_text(value)
 
 
 def _normalise_names(row: Row) -> Row:
@@ -80,10 +88,12 @@ def _normalise_names(row: Row) -> Row:
 
 def _find_lack(keys: set[str]) -> str:
     plain_keys = _normalise_names(dict.fromkeys(keys))
-    if not any(key in plain_keys for key in fields.ANSWER):
-        return _describe_lack("answer", fields.ANSWER)
-    if not any(key in plain_keys for key in (*fields.PROMPT, *fields.ID)):
-        return _describe_lack("prompt and no id", (*fields.PROMPT, *fields.ID))
+    if not any(key in plain_keys for key in field_names.ANSWER):
+        return _describe_lack("answer", field_names.ANSWER)
+    if not any(key in plain_keys for key in (*field_names.PROMPT, *field_names.ID)):
+        return _describe_lack(
+            "prompt and no id", (*field_names.PROMPT, *field_names.ID)
+        )
     return ""
 
 

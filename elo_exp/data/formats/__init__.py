@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from elo_exp.data import tables
-from elo_exp.data.tables import Row, Source
+from elo_exp.data import table_files
+from elo_exp.data.table_files import Row, Source
 from elo_exp.files import check_choice
 from elo_exp.records import WINNERS, UserError
 
@@ -38,7 +38,7 @@ class Format:
     name       also the value of battles_format
     required   keys of every row; of an object also inner ones (outer.inner), of a zip file the
                first parts of the names in it
-    shapes     of tables.shape
+    shapes     of table_files.shape
     assumes    what is taken for granted, in words
     instead    of a file that is not read: which one to give
 
@@ -62,7 +62,7 @@ class Format:
 
     name: str
     required: Sequence[str]
-    shapes: Sequence[str] = tables.TABLE_SHAPES
+    shapes: Sequence[str] = table_files.TABLE_SHAPES
     assumes: str = ""
     instead: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def recognise(path: Source, name: str | None = None) -> Format:
         check_choice(
             "battles_format", name, [file_format.name for file_format in formats()]
         )
-    shape, keys = tables.detect_shape(path), tables.read_keys(path)
+    shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
     mismatches: dict[Sequence[str], tuple[float, str]] = {}
     for file_format in formats():
         if name not in (None, file_format.name):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 from elo_exp.data.writing_style import count_style
 
 

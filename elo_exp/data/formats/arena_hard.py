@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError, Rows
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 # Files of version 0.1 do not name their baseline
 _DEFAULT_BASELINE = "gpt-4-0314"

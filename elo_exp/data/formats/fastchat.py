@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elo_exp.data.formats import Format
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 
 def fields(row: Row) -> Mapping[str, Any]:

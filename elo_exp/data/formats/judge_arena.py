@@ -11,7 +11,7 @@ from typing import Any
 import scipy
 
 from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 # Begins at the first "score" of a line: what follows a later one follows the first, too
 _SCORE_PATTERN = r'(?m)(?>^.*?score).*?%s[": *\n]*(-?\d+)'

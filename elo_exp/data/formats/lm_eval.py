@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from elo_exp.data import tables
+from elo_exp.data import table_files
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
 
@@ -21,7 +21,7 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
     """
     name = _FILE_NAME.fullmatch(path.name)
     task, model = name[1] if name else path.stem, path.resolve().parent.name
-    for _, row in tables.read_rows(path):
+    for _, row in table_files.read_rows(path):
         metrics = [m for m in ("acc", "exact_match") if m in row] or row["metrics"]
         metric_name = metric or metrics[0]
         yield Score(

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data import tables
+from elo_exp.data import table_files
 from elo_exp.data.formats import Format, MalformedError
-from elo_exp.data.tables import Row
+from elo_exp.data.table_files import Row
 
 # A missing cell is "none"
 _TRUE_FLAGS, _FALSE_FLAGS = ("1", "1.0", "true"), ("0", "0.0", "false", "none")
@@ -20,7 +20,7 @@ def read_flags(row: Row, columns: Mapping[str, str | None]) -> str | None:
     """Return the winner whose column is true. Raises MalformedError where two are."""
     winners = {}
     for name, column in columns.items():
-        flag = str(tables.to_text(row.get(column))).lower()
+        flag = str(table_files.to_text(row.get(column))).lower()
         if flag in _TRUE_FLAGS:
             winners[name] = str(column)
         elif flag not in _FALSE_FLAGS:
@@ -42,7 +42,7 @@ def lmarena(row: Row) -> Mapping[str, Any]:
 
 
 def comparia(row: Row) -> Mapping[str, Any]:
-    chosen_model = tables.to_text(row["chosen_model_name"])
+    chosen_model = table_files.to_text(row["chosen_model_name"])
     tie = read_flags(row, {"tie": "both_equal"})
     if chosen_model and tie:
         raise MalformedError("names a chosen model, and both_equal is true.")

@@ -1,0 +1,52 @@
+"""What a file can be read as: battles, scores of items, answers or prompts."""
+
+from pathlib import Path
+from typing import Literal
+
+from elo_exp.data import answers, field_names, formats, table_files
+from elo_exp.files import FOREIGN_FILE_ERRORS
+from elo_exp.records import UserError
+
+Kind = Literal["battles", "scores", "answers", "prompts"]
+
+# No file ends a command before it is known what it is
+_READ_ERRORS = (UserError, OSError, *FOREIGN_FILE_ERRORS)
+
+
+def recognise_kinds(path: Path) -> tuple[Kind, ...]:
+    """Return what a file can be read as, what it is meant for first; nothing for a file of no kind.
+
+    A log with scores and answers is ("scores", "answers"), a table of questions and answers
+    ("answers", "prompts"). Whatever the file holds, nothing is raised.
+    """
+    try:
+        if not path.is_file():
+            return ()
+        shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
+        return tuple(kind for kind in _KINDS if _is_kind(kind, shape, keys))
+    except _READ_ERRORS:
+        return ()
+
+
+_KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
+
+
+def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
+    if kind == "answers":
+        return any(
+            not answer_format.missing(shape, keys)
+            for answer_format in answers.formats()
+        )
+    if kind == "prompts":
+        names = {str(key).strip().casefold() for key in keys}
+        prompt_keys = {*field_names.PROMPT, "turns", "messages", "conversation_a"}
+        return shape in table_files.TABLE_SHAPES and bool(names & prompt_keys)
+    return any(
+        bool(file_format.scores) == (kind == "scores")
+        and keys.issuperset(file_format.required)
+        and (
+            shape in file_format.shapes
+            or (shape == "lines" and "object" in file_format.shapes)
+        )
+        for file_format in formats.formats()
+    )

@@ -1,0 +1,129 @@
+"""What one dimension contributes to the page and the console of standings."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.sequential_tests import Resolution
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.variance import Variance
+from elo_exp.data.battles import Battles
+from elo_exp.data.identical_answers import EqualAnswers
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionView:
+    """What one dimension contributes to the page; `board` is of the primary method."""
+
+    name: str
+    battles: Battles
+    n_prompts: int | None
+    board: Leaderboard | None
+    # The rows of `board`, then those of each group of entrants that nothing links to it.
+    groups: Sequence[Sequence[Rating]]
+    others: Sequence[Leaderboard]  # of the other methods but Elo
+    conclusion: Conclusion | None  # None of an arena, whose placements have their own
+    checks: Sequence[Check]
+    pairs: Sequence[Difference]
+    # By row and column of a matrix: how often the row beats the column, ties counting half, in how
+    # many battles, and whether their ratings differ significantly
+    cells: Mapping[tuple[str, str], tuple[float, int, bool]]
+    win_rate: Mapping[str, float]  # mean over opponents
+    elo: Mapping[float, Leaderboard]  # by K
+    variance: Variance | None  # None without several draws
+    diagnosis: Mapping[str, Any]
+
+    @property
+    def looks(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each planned look; none without looks."""
+        return self.diagnosis.get("looks") or ()
+
+    @property
+    def strata(self) -> Mapping[str, Any] | None:
+        """The test of whether ratings differ between strata; None without strata."""
+        return self.diagnosis.get("strata")
+
+    @property
+    def odd_answers(self) -> Mapping[str, Mapping[str, float]]:
+        """The shares of odd answers, by model and kind; models without are left out."""
+        about = next((c.about for c in self.checks if c.name == "responses"), None)
+        return about["flagged"] if about else {}
+
+    @property
+    def equal_answers(self) -> list[EqualAnswers]:
+        """The pairs that gave the same answers to half of the prompts or more."""
+        rows = self.diagnosis.get("equal_answers") or ()
+        return [EqualAnswers.from_dict(row) for row in rows]
+
+    @property
+    def prompts_of_pairs(self) -> tuple[int, int]:
+        """The fewest and the most prompts on which a pair was judged up to its look."""
+        n = [pair.n_prompts for pair in self.pairs if isinstance(pair, Resolution)]
+        return min(n, default=0), max(n, default=0)
+
+
+def build_dimension_view(standings: Standings, name: str) -> DimensionView:
+    board, pairs = standings.board(name), standings.pairs(name)
+    companions = {
+        method: by_dimension.get(name)
+        for method, by_dimension in standings.companions.items()
+    }
+    companions.pop(standings.primary_method or "", None)
+    groups = _list_groups(board, standings.groups.get(name, ())) if board else []
+    significant_wins = defaultdict[str, set[str]](set)  # losers by winner
+    for difference in pairs:
+        if difference.significant:
+            significant_wins[difference.higher].add(difference.lower)
+    cells, shares_by_model = {}, dict[str, list[float]]()
+    for rate in standings.win_rates:
+        if rate.dimension == name:
+            model_a, model_b = rate.entrant_a, rate.entrant_b
+            is_significant = (
+                model_b in significant_wins[model_a]
+                or model_a in significant_wins[model_b]
+            )
+            n = rate.a_wins + rate.b_wins + rate.ties
+            share = (rate.a_wins + 0.5 * rate.ties) / n
+            for pair, pair_share in (
+                ((model_a, model_b), share),
+                ((model_b, model_a), 1 - share),
+            ):
+                cells[pair] = pair_share, n, is_significant
+                shares_by_model.setdefault(pair[0], []).append(pair_share)
+    return DimensionView(
+        name=name,
+        battles=standings.battles[name],
+        n_prompts=standings.n_prompts(name),
+        board=board,
+        groups=groups,
+        others=[companion for companion in companions.values() if companion],
+        conclusion=standings.conclusions.get(name),
+        checks=standings.checks.get(name, ()),
+        pairs=pairs,
+        cells=cells,
+        win_rate={
+            model: sum(shares) / len(shares)
+            for model, shares in shares_by_model.items()
+        },
+        elo=standings.elo.get(name, {}),
+        variance=standings.variance.get(name),
+        diagnosis=standings.diagnoses.get(name, {}),
+    )
+
+
+def _list_groups(
+    board: Leaderboard, other_boards: Sequence[Leaderboard]
+) -> list[list[Rating]]:
+    other_groups = [
+        [r for r in b.ratings if r.rating is not None] for b in other_boards
+    ]
+    models = {row.model for rows in other_groups for row in rows}
+    main_group = [
+        r for r in board.ratings if r.rank is not None or r.model not in models
+    ]
+    return [main_group, *other_groups]

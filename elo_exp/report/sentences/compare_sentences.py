@@ -1,0 +1,198 @@
+"""How it is said what changed between runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.conclusions import Effect
+from elo_exp.analysis.conclusions.compare_conclusion import CompareConclusion
+from elo_exp.report.formats import (
+    format_count,
+    format_number,
+    format_p_equation,
+    format_percent,
+    join_names,
+)
+from elo_exp.report.sentences.tournament_sentences import describe_control
+
+Row = Mapping[str, Any]
+
+_SPACE = "\N{NO-BREAK SPACE}"
+_MAX_CHANGES_IN_SENTENCE = 4
+_STATES_BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
+_RATING_TEXTS = {
+    "none": "no entrant is rated in two runs",
+    "untested": "ratings side by side: no shift can be tested",
+    "nested": "same verdicts, other prompts: no shift is tested",
+    "refitted": "same verdicts, rated by another fit: no shift is tested",
+    "same": "same verdicts: no shift",
+    "unmoved": "no entrant moved significantly",
+}
+_ESTIMATE_TEXTS = {
+    "none": "no difference between runs can be tested",
+    "untested": "no difference between runs can be tested",
+    "unmoved": "no difference between runs is significant",
+}
+_CHIP_BY_LEADER_STATE = {
+    "none": "Not rated",
+    "differs": "First differs",
+    "some": "Some runs",
+    "ahead": "Same first",
+    "leads": "Same leader",
+}
+PAIRS_NOTE = (
+    "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
+    "observation; unpaired where no prompt is shared or influences.json is missing."
+)
+
+
+def headline(conclusions: Sequence[CompareConclusion]) -> str:
+    """Say whether anything changed between runs: of each dimension, or of estimates alone."""
+    text, condition = _describe_changes(conclusions), _describe_controls(conclusions)
+    if not condition:
+        return text
+    start = (
+        text
+        if any(conclusion.changes for conclusion in conclusions)
+        else text[0].lower() + text[1:]
+    )
+    return f"{condition[0].upper()}{condition[1:]}{start}"
+
+
+def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
+    changed_conclusions = [
+        conclusion for conclusion in conclusions if conclusion.changes
+    ]
+    if changed_conclusions:
+        changed_names = [
+            c.name for conclusion in changed_conclusions for c in conclusion.changes
+        ]
+        dimensions = [conclusion.scope.dimension for conclusion in changed_conclusions]
+        changed_names = list(dict.fromkeys(changed_names))
+        subject = join_names(changed_names)
+        if dimensions == [None]:
+            verb = "differs" if len(changed_names) == 1 else "differ"
+            return f"{subject} {verb} significantly between runs"
+        if len(conclusions) == 1:
+            return f"{subject} moved significantly"
+        if len(changed_conclusions) > 1:
+            subject = "Entrants"  # not each of them in each
+        return f"{subject} moved significantly in {join_names([d or '' for d in dimensions])}"
+    states = {conclusion.state for conclusion in conclusions}
+    state = next((state for state in _STATES_BY_DOUBT if state in states), "none")
+    is_of_estimates = any(c.scope.dimension is None for c in conclusions)
+    text = (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[state]
+    return text[0].upper() + text[1:]
+
+
+def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
+    """Say what changed from the first run; `numbers` are those of the runs."""
+    is_of_estimates = conclusion.scope.dimension is None
+    if not conclusion.changes:
+        return (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[conclusion.state]
+    verb = "differs" if is_of_estimates else "moved"
+    changes = conclusion.changes[:_MAX_CHANGES_IN_SENTENCE]
+    parts = [
+        f"{change.name} {verb} by {_format_effect(change.effect)}, in run {numbers[change.run]}"
+        for change in changes
+    ]
+    n_more = len(conclusion.changes) - len(changes)
+    text = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
+    return f"{_describe_controls([conclusion])}{text}"
+
+
+def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:
+    """Say what the ratings of runs hold equal: nothing if no run does, and "in some runs" if not all do so."""
+    controls = {
+        features
+        for conclusion in conclusions
+        if conclusion.firsts
+        for features in conclusion.firsts.adjusted
+    }
+    conditions = sorted(
+        {describe_control(features.split("+")) for features in controls if features}
+    )
+    if not conditions:
+        return ""
+    is_of_all = len(controls) == 1
+    return f"{join_names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
+
+
+def _format_effect(effect: Effect) -> str:
+    """ "−32 [−42, −24], p < .001" """
+    digits = 0 if effect.unit == "points" else 3
+    low, high = format_number(effect.low, digits), format_number(effect.high, digits)
+    value = format_number(effect.value, digits, sign=True)
+    return f"{value} [{low}, {high}], {format_p_equation(effect.p_value)}"
+
+
+def chip(conclusion: CompareConclusion) -> str:
+    """Say in two words whether the runs agree."""
+    if conclusion.changes:
+        return "Moved"
+    return _CHIP_BY_LEADER_STATE[
+        conclusion.firsts.state if conclusion.firsts else "none"
+    ]
+
+
+def facts(comparison: Mapping[str, Any]) -> str:
+    """Say what is compared."""
+    text = f"{len(comparison['runs'])} runs, compared with the first."
+    if not comparison["ratings"]:
+        return text
+    interval = comparison["interval"]
+    kind = f"95{_SPACE}% intervals: {interval}" if interval else "without intervals"
+    return f"{text} Rating: {comparison['label']}, {kind}."
+
+
+def overlap(row: Row, runs: Sequence[int]) -> str:
+    """Say what runs share with the first; `runs` are the numbers of those that share the same."""
+    are_many = len(runs) > 1
+    if row["verdicts"] == "same":
+        verb = "have" if are_many else "has"
+        return f"{name_runs(runs)} {verb} the same verdicts as run 1: only their fit can differ."
+    text = (
+        f"{name_runs(runs)} {'share' if are_many else 'shares'} "
+        f"{format_count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
+        f"{format_count(row['n_prompts'])} prompts with the {format_count(row['n_prompts_before'])} of run 1"
+    )
+    agreement = row["agreement"]
+    if agreement["agreement"] is not None:
+        text += (
+            f"; the winner is the same in {format_percent(agreement['agreement'])} of "
+            f"{format_count(agreement['n_comparisons'])} shared comparisons (kappa "
+            f"{format_number(agreement['kappa'], 2)})"
+        )
+    if row["no_interval"]:
+        text += f". No shift is tested: {row['no_interval']}"
+    return f"{text}."
+
+
+def describe_run_conclusion(text: str, runs: Sequence[int]) -> str:
+    """Say what runs conclude, each by itself, in their own words."""
+    return f"{name_runs(runs)}: {text}."
+
+
+def name_runs(runs: Sequence[int]) -> str:
+    return f"Run{'s' if len(runs) > 1 else ''} {', '.join(map(str, runs))}"
+
+
+def run_line(row: Row, run: int) -> str:
+    """Say what a run is and what it cost."""
+    usage = row["usage"] or {}
+    judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
+    counts = [
+        (row["n_prompts"], "prompts"),
+        (usage.get("judge_calls"), "new verdicts"),
+        (usage.get("verdicts_stored"), "cached"),
+    ]
+    parts = "".join(f", {format_count(n)} {noun}" for n, noun in counts if n)
+    if row["dollars"] is not None:  # which an artifact does not say
+        parts += f", ${row['dollars']:,.2f}"
+    return f"run {run}  {row['run']}: {row['experiment']}{judge}{parts}"
+
+
+def answers(run: int, changed: Sequence[str]) -> str:
+    """Say which entrants answered otherwise than in the first run."""
+    if changed:
+        return f"Run {run}: {join_names(changed)} answered some prompts otherwise than in run 1."
+    return f"Run {run}: the same answers as in run 1 to every shared prompt."

@@ -1,0 +1,471 @@
+"""What a gate says, on the console, in gate.md and on its page."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from elo_exp.analysis.checks import Check
+from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
+from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT, PointShare
+from elo_exp.analysis.repeated_gates import EarlierGates
+from elo_exp.data.degraded_copies import CONTROL_PROMPTS
+from elo_exp.report.formats import (
+    NO_VALUE,
+    format_count,
+    format_number,
+    format_percent,
+    join_names,
+)
+from elo_exp.report.sentences.check_sentences import ODD_ANSWER_KINDS
+
+
+def verdict(conclusion: Conclusion) -> str:
+    """Say what a gate concluded, and where it cannot tell, why and what would help."""
+    subject, has_several = conclusion.subject, conclusion.scope.dimension is not None
+    prefix = "By shared words " if conclusion.scope.kind == "words" else ""
+    if conclusion.state == "same answers":
+        return (
+            f"{subject} gave the baseline's answer to all {format_count(conclusion.scope.n_prompts)} prompts: nothing to "
+            "compare, and no judge was asked. Was the change applied?"
+        )
+    if conclusion.state == "pass":
+        scope_text = " in any dimension" if has_several else ""
+        return f"{prefix}{subject} is not worse than the baseline by more than the margin{scope_text}."
+    if conclusion.state == "fail":
+        scope_text = f" in {join_names(conclusion.others)}" if has_several else ""
+        if not conclusion.reasons:
+            return f"{prefix}{subject} is worse than the baseline{scope_text}."
+        sentences = _list_reason_sentences(
+            conclusion.reasons, str(subject), has_several=len(conclusion.others) > 1
+        )
+        loss_sentence = (
+            f"{prefix}{subject} loses to the baseline{scope_text}, but another cause than quality could "
+            "explain it."
+        )
+        return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
+    sentences = _list_reason_sentences(
+        conclusion.reasons, str(subject), has_several=has_several
+    )
+    opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
+    has_opening = conclusion.reasons[0].name not in _REASONS_WITHOUT_OPENING
+    text = " ".join([opening, *sentences] if has_opening else sentences)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _list_reason_sentences(
+    reasons: Sequence[Reason], subject: str, *, has_several: bool
+) -> list[str]:
+    """Say why nothing can be told, and what would help: each sentence once, with the dimensions of which it is true."""
+    dimensions_by_text: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        text = _REASON_TEXTS[reason.name](reason, subject)
+        text_dimensions = dimensions_by_text.setdefault((reason.name, text), [])
+        if has_several and reason.name != "power":
+            text_dimensions += filter(None, [reason.about.get("dimension")])
+    sentences = []
+    for (name, text), text_dimensions in dimensions_by_text.items():
+        is_lowered = name in _REASONS_STARTING_IN_LOWER_CASE or text.startswith("The ")
+        first_letter = text[:1].lower() if text_dimensions and is_lowered else text[:1]
+        sentences.append(
+            f"{f'In {join_names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
+        )
+    return sentences
+
+
+def _explain_few_prompts(reason: Reason, subject: str) -> str:
+    n, n_prompts = int(reason.value or 0), reason.about["n_prompts"]
+    groups = f" These {format_count(n_prompts)} prompts form {format_count(n)} groups."
+    return (
+        f"A verdict takes at least {MIN_PROMPTS_FOR_VERDICT} prompts in each dimension."
+        f"{groups if n < n_prompts else ''}"
+    )
+
+
+def _explain_same_verdict(reason: Reason, subject: str) -> str:
+    about = reason.about
+    phrases = {"A": "named the first answer", "B": "named the second answer"}
+    phrase = phrases.get(about["verdict"], "named a tie")
+    return f"No result: the judge {phrase} in {format_count(about['n'])} of {format_count(about['of'])} comparisons."
+
+
+def _explain_control(reason: Reason, subject: str) -> str:
+    about = reason.about
+    if about["state"] == "not done":
+        return _CONTROL_NOT_DONE[about["why"]]
+    text = (
+        f"The judge named a degraded copy of the baseline's answer the loser on {format_count(about['n'])} of "
+        f"{format_count(about['n_prompts'])} prompts (at least {format_count(about['least'])} are needed)"
+    )
+    if about["state"] == "cannot tell":
+        return f"{text}. On {format_count(about['n_missing'])} it gave no verdict."
+    return f"{text}. Nothing shows that it can see a worse candidate."
+
+
+_CONTROL_NOT_DONE = {
+    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can see a worse "
+    "candidate.",
+    "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
+    "the gate without judging.stored_only=true.",
+    "too few": f"The control takes {MIN_PROMPTS_FOR_VERDICT} compared prompts, "
+    f"of which the baseline answered {CONTROL_PROMPTS} in some "
+    "words.",
+}
+
+
+def _explain_lost_answers(reason: Reason, subject: str) -> str:
+    about = reason.about
+    share = format_percent(reason.value)
+    return (
+        f"{format_count(about['n_lost'])} of {subject}'s {format_count(about['n_prompts'])} answers "
+        f"({share}) are missing or empty. "
+        f"Counted as lost, the share may be as low as {format_number(about['low'], 3)}."
+    )
+
+
+def _explain_flips(reason: Reason, subject: str) -> str:
+    about = reason.about
+    if "low_of_points" not in about:
+        return (
+            "Each comparison was judged in one order, so nobody knows how often the judge disagrees with itself, which "
+            "hides losses. Judge both orders, or a share of them: judging.flip_share=0.2."
+        )
+    needed = (
+        "With such a judge no number of prompts would pass an equal candidate."
+        if about["n_needed"] is None
+        else f"{format_count(about['n_needed'])} prompts would pass an equal candidate with 80 % power."
+    )
+    return (
+        "The judge's two orders disagree, which hides losses: counted so, the lower bound is "
+        f"{format_number(about['low'], 3)} "
+        f"in place of {format_number(about['low_of_points'], 3)}. {needed}{_advise_next_alpha(reason)}"
+    )
+
+
+def _explain_earlier_looks(reason: Reason, subject: str) -> str:
+    about, n = reason.about, int(reason.value or 0)
+    times = "once" if n == 1 else f"{format_count(n)} times"
+    return (
+        f"{subject} would {about['would']} by the bounds, but its result was shown {times} before prompts were added, and "
+        f"that has used an alpha of {about['spent']:g}. No alpha is left. "
+        f"gate.alpha={about['next_alpha']:g} decides again, and is then the error of all these looks together."
+    )
+
+
+def _advise_next_alpha(reason: Reason) -> str:
+    """Say which alpha the gate needs after prompts are added; without it, adding prompts cannot help."""
+    if "next_alpha" not in reason.about:
+        return ""
+    return (
+        " If you add prompts to this comparison, the next gate is a second look: set "
+        f"gate.alpha={reason.about['next_alpha']:g}, of which {reason.about['spent']:g} is used."
+    )
+
+
+def _explain_length(reason: Reason, subject: str) -> str:
+    about = reason.about
+    longer = "longer" if about["mean_difference"] > 0 else "shorter"
+    if about["state"] == "failed":
+        return (
+            f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
+            f"would be {format_number(about['share_at_equal_length'], 3)}."
+        )
+    if about.get("lowest") is None:
+        limit = "cannot be told"
+    elif about["favours"] == "baseline":
+        limit = f"may be as high as {format_number(min(about['highest'], 1.0), 3)}"
+    else:
+        limit = f"may be as low as {format_number(max(about['lowest'], 0.0), 3)}"
+    return (
+        f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
+        f"length the share {limit}."
+    )
+
+
+def _explain_responses(reason: Reason, subject: str) -> str:
+    flagged = next(iter(reason.about["flagged"].values()))
+    flags = [
+        f"{ODD_ANSWER_KINDS[name]} in {format_percent(share)}"
+        for name, share in flagged.items()
+    ]
+    owner, other_owner = f"{subject}'s", "the baseline's"
+    if reason.about["favours"] == "baseline":
+        owner, other_owner = "The baseline's", owner
+    return (
+        f"{owner} answers are unusual, and {other_owner} are not: {join_names(flags)}."
+    )
+
+
+def _explain_kin(reason: Reason, subject: str) -> str:
+    if reason.about["favours"] == "baseline":
+        return (
+            f"The baseline is of the judge's family ({reason.about['family']}), and {subject} is not known to be: a "
+            "judge may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+        )
+    return (
+        f"{subject} is of the judge's family ({reason.about['family']}), and the baseline is not known to be: a judge "
+        "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+    )
+
+
+def _explain_audit(reason: Reason, subject: str) -> str:
+    biased_probes = [
+        row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
+    ]
+    return f"An audit found the judge biased ({join_names(biased_probes)})."
+
+
+def _explain_power(reason: Reason, subject: str) -> str:
+    if reason.value is None:
+        return "With such verdicts no number of prompts would pass an equal candidate."
+    return (
+        f"{format_count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+        f"{_advise_next_alpha(reason)}"
+    )
+
+
+def _explain_close_call(reason: Reason, subject: str) -> str:
+    return (
+        "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
+        f"{_advise_next_alpha(reason)}"
+    )
+
+
+def _explain_invalid(reason: Reason, subject: str) -> str:
+    """Say what invalid verdicts may hide."""
+    about = reason.about
+    share = format_percent(reason.value)
+    count_sentence = (
+        f"{format_count(about['n_invalid'])} of {format_count(about['n_prompts'])} prompts "
+        f"({share}) have no valid verdict."
+    )
+    as_lost = (
+        f"Counted as lost, the share may be as low as {format_number(about['low'], 3)}"
+    )
+    if about["would"] == "pass":
+        return f"{count_sentence} {as_lost}; without them {subject} would pass."
+    if about["would"] == "fail":
+        as_won = f"Counted as won, the share may be as high as {format_number(about['high'], 3)}"
+        return f"{count_sentence} {as_won}; without them {subject} would fail."
+    return f"{count_sentence} {as_lost}; with so many, no number of prompts would pass an equal candidate."
+
+
+_REASON_TEXTS: Mapping[str, Callable[[Reason, str], str]] = {
+    "few": _explain_few_prompts,
+    "same_verdict": _explain_same_verdict,
+    "control": _explain_control,
+    "invalid": _explain_invalid,
+    "lost": _explain_lost_answers,
+    "looked": _explain_earlier_looks,
+    "flips": _explain_flips,
+    "length": _explain_length,
+    "responses": _explain_responses,
+    "kin": _explain_kin,
+    "audit": _explain_audit,
+    "power": _explain_power,
+    "close": _explain_close_call,
+}
+_REASONS_WITHOUT_OPENING = ("invalid", "same_verdict")
+# Their sentences begin with no name
+_REASONS_STARTING_IN_LOWER_CASE = ("same_verdict", "control", "flips", "audit")
+
+
+def margin(share: float, elo: float | None, alpha: float) -> str:
+    """Say how much worse a candidate may be. elo: the margin in points, where it was given so."""
+    points = "" if elo is None else f" ({elo:g} Elo points)"
+    return f"Margin {format_number(share, 3)} of the share of points{points}, one-sided bounds, alpha {alpha:g}."
+
+
+def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
+    """Say how much of alpha results with fewer prompts have used; [] if there are none."""
+    spent_alpha = {
+        name: gates.spent.get("pass", 0.0) for name, gates in earlier.items()
+    }
+    name = max(spent_alpha, key=spent_alpha.__getitem__, default="")
+    if not spent_alpha or not spent_alpha[name]:
+        return []
+    remaining_alpha, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
+    return [
+        f"Results shown before prompts were added: {format_count(n_looks)}, which used {spent_alpha[name]:g} of alpha "
+        f"({remaining_alpha:g} is left)."
+    ]
+
+
+def describe_invalid(n_invalid: int) -> str:
+    """Say what becomes of comparisons that have no valid verdict."""
+    return (
+        f"Comparisons without a valid verdict: {format_count(n_invalid)}, counted as lost in lower bounds and as won in "
+        "upper ones."
+    )
+
+
+def groups(shares: Sequence[PointShare]) -> list[str]:
+    """Say how many groups the prompts form, if some belong together."""
+    fewest = min(shares, key=lambda share: share.n_units)
+    if fewest.n_units == fewest.n_prompts:
+        return []
+    return [
+        f"The {format_count(fewest.n_prompts)} prompts form {format_count(fewest.n_units)} groups: the "
+        "mean of a group is one "
+        "observation."
+    ]
+
+
+def describe_lost_answers(n_prompts: int) -> str:
+    """Say what becomes of answers that the candidate lacks."""
+    return (
+        f"Prompts to which the candidate's answer is missing or empty: {format_count(n_prompts)}, counted "
+        "as lost in the lower "
+        "bound."
+    )
+
+
+def rules(margin: float) -> list[str]:
+    """Say what a share of points is, and which shares pass and fail."""
+    min_share = format_number(0.5 - margin, 3)
+    return [
+        "Share of points: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts; 0.500 is as good as "
+        "the baseline.",
+        f"Pass: every lower bound above {min_share}, and no check against it. Fail: an upper bound below 0.500, "
+        "by a judge that does not favour the baseline.",
+        f"A comparison whose two orders name different winners counts {min_share} in the lower bound: it may hide a loss.",
+    ]
+
+
+def control(checks: Sequence[Check]) -> list[str]:
+    """Say how the judge did on degraded copies of the baseline's answers; [] if nobody asked it.
+
+    checks  named control, by dimension
+    """
+    done_checks = [check for check in checks if check.of]
+    if not done_checks:
+        return []
+    copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
+    return [
+        f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
+        f"(at least {MIN_CONTROLS_LOST} have to)."
+    ]
+
+
+_TITLE_AND_LIMIT_BY_CHECK = {
+    "same_verdict": (
+        "One verdict for all comparisons",
+        f"under {format_percent(MAX_SAME_SHARE)}",
+    ),
+    "control": (
+        "Degraded copies of the baseline's answers that lost to them",
+        f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS}",
+    ),
+    "flips": ("The two orders name different winners", "measured: the bound counts it"),
+    "first_shown": ("First answer named, of all winners", "the bound counts it"),
+    "ties": ("Ties", "no limit"),
+    "invalid": ("Comparisons without a valid verdict", "the bound counts it"),
+    "length": (
+        "What length adds to the candidate's share",
+        "the lower bound at equal length is above 1/2 less the margin",
+    ),
+    "responses": ("Unusual answers of the candidate", "none that the baseline has not"),
+    "kin": ("The judge is of the candidate's family", "of the baseline's, too"),
+    "audit": (
+        "Audit of the judge",
+        "not biased by injections, constant texts or the ladder",
+    ),
+}
+
+
+def check_row(check: Check) -> tuple[str, str, str, str]:
+    """Return what a check is called, its state, what it found and what it accepts."""
+    title, accepted = _TITLE_AND_LIMIT_BY_CHECK[check.name]
+    return title, check.state, _describe_finding(check), accepted
+
+
+def _describe_finding(check: Check) -> str:
+    if check.name in _FINDING_TEXTS:
+        return _FINDING_TEXTS[check.name](check)
+    if check.value is None:
+        is_one_order = (check.about or {}).get("n_one_order")
+        return "not measured: one order" if is_one_order else NO_VALUE
+    shares = f"{format_count(check.n)} of {format_count(check.of)}"
+    if check.low is None or check.high is None:
+        return shares
+    ends = f"[{format_number(100 * check.low)}, {format_number(100 * check.high)}]"
+    return f"{format_percent(check.value)} {ends}, {shares}"
+
+
+def _describe_length_finding(check: Check) -> str:
+    if check.value is None:
+        return "cannot be told apart from the candidate"
+    ends = ", ".join(
+        format_number(end, 3, sign=True) for end in (check.low, check.high)
+    )
+    return f"{format_number(check.value, 3, sign=True)} [{ends}]"
+
+
+def _describe_flags_finding(check: Check) -> str:
+    flagged = next(iter((check.about or {})["flagged"].values()))
+    return (
+        join_names(
+            [
+                f"{ODD_ANSWER_KINDS[name]} {format_percent(x)}"
+                for name, x in flagged.items()
+            ]
+        )
+        or "none"
+    )
+
+
+_FINDING_TEXTS: Mapping[str, Callable[[Check], str]] = {
+    "length": _describe_length_finding,
+    "responses": _describe_flags_finding,
+    "kin": lambda check: (check.about or {})["family"] or NO_VALUE,
+    "audit": lambda check: (
+        NO_VALUE if check.value is None else f"{format_count(int(check.value))} biased"
+    ),
+    "ties": lambda check: format_percent(check.value),
+}
+
+
+def plan(
+    chance: float, needed: int | None, margin: float, *, both_orders: float
+) -> list[str]:
+    """Say with which probability a candidate as good as the baseline passes.
+
+    needed       prompts with which it does in 4 of 5 gates; None: no number is enough
+    both_orders  the share of the comparisons that is judged in both orders
+    """
+    lines = [
+        f"  P(pass | equal) = {chance:.2f}: that a candidate as good as the baseline passes, with "
+        f"a margin of {margin:.3f}"
+    ]
+    if not both_orders:
+        return [
+            *lines,
+            "  of the share of points. A pass takes comparisons in both orders: judging.orders=both, or "
+            "judging.flip_share=0.2.",
+        ]
+    enough = (
+        "no number of prompts gives" if needed is None else f"{needed:,} prompts give"
+    )
+    return [
+        *lines,
+        f"  of the share of points; {enough} .80 in one dimension, if the judge disagrees with itself as in simulations.",
+    ]
+
+
+def describe_control_plan(
+    n_calls: int, n_new: int, dollars: float | None, *, is_wanted: bool
+) -> list[str]:
+    """Say what the control takes.
+
+    n_new    of the calls, those whose verdicts are not stored
+    dollars  of these; None for a judge that costs nothing
+    """
+    if not is_wanted:
+        return ["  No control (gate.control=false): the gate cannot pass."]
+    if not n_calls:
+        return []
+    cost = "" if dollars is None else f", ${dollars:.2f}"
+    return [
+        f"  control: {format_count(n_calls)} of the calls ({format_count(n_new)} new{cost}) compare "
+        "degraded copies of the baseline's "
+        "answers with these answers:",
+        "  a judge that does not see that the copies are worse cannot show that the candidate is not.",
+    ]

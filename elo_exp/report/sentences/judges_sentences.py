@@ -1,0 +1,319 @@
+"""What several judges have said, in sentences; and what more of them cannot show."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
+from elo_exp.analysis.judge_panel import judges_needed
+from elo_exp.analysis.verdict_sources import RepeatedComparisons
+from elo_exp.report.formats import format_number, join_names
+from elo_exp.report.sentences.check_sentences import word_overlap
+from elo_exp.report.sentences.tournament_sentences import (
+    describe_worst_case_lead,
+    format_difference,
+    say_failures,
+)
+
+CHIPS = {
+    "none": "No ranking",
+    "few": "Too few prompts",
+    "disagree": "Judges disagree",
+    "undecided": "Undecided",
+    "words": "Shared words only",
+    "caution": "Caution",
+    "agree": "Judges agree",
+    "leads": "Supported",
+}
+_MAX_VOTER_NAMES = 5
+_SHARED_TASTE_CAVEAT = "More judges cannot show a taste that all of them share"
+
+
+def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
+    """Say what may be said of all judges together.
+
+    judges  their names
+    """
+    joint = conclusion.effect is not None
+    return (_JOINT_SENTENCES if joint else _SEPARATE_SENTENCES)[conclusion.state](
+        conclusion, _count_all_judges(judges)
+    )
+
+
+def _format_margin(conclusion: Conclusion) -> str:
+    return (
+        format_difference(conclusion.effect)
+        if conclusion.effect
+        else "an unknown margin"
+    )
+
+
+def _describe_with_caution(conclusion: Conclusion, prefers: str, leads: str) -> str:
+    """Say who is preferred if judges have not passed their checks, or who leads, with the objection to it."""
+    reason = conclusion.reasons[0]
+    judge_names = join_names(reason.about["judges"])
+    if reason.name == "against":
+        return f"{leads}, but by {judge_names} something stands against it"
+    if reason.name == "votes":
+        return f"{prefers}, but by {judge_names} {reason.about['model']} is ahead of it"
+    verb = "has" if len(reason.about["judges"]) == 1 else "have"
+    return f"{prefers}, but {judge_names} {verb} not passed the checks of a judge"
+
+
+def _describe_few_prompts(conclusion: Conclusion, _: str) -> str:
+    n = conclusion.scope.n_prompts
+    if n is None:
+        return "no battle names its prompt: too little is known to rank"
+    return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
+
+
+def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
+    return "no ranking: fewer than two entrants are linked by wins and losses"
+
+
+def _describe_undecided(conclusion: Conclusion, _: str) -> str:
+    if conclusion.reasons[0].name == "failures":
+        failure_text = say_failures(conclusion, _format_margin(conclusion))
+        return f"no clear winner whichever such judge is asked: {failure_text}"
+    other_models = join_names(conclusion.reasons[0].about["models"])
+    return (
+        f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
+        f"{_format_margin(conclusion)}; {other_models} may be as good"
+    )
+
+
+def _describe_disagreement(conclusion: Conclusion, _: str) -> str:
+    pairs = conclusion.reasons[0].about["pairs"]
+    judge, other_judge, higher, lower = pairs[0]
+    more = f"; {len(pairs) - 1} more in judges.json" if pairs[1:] else ""
+    return f"they disagree on {higher} and {lower}: {judge} has {higher} ahead, {other_judge} {lower}{more}"
+
+
+_JOINT_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "few": _describe_few_prompts,
+    "undecided": _describe_undecided,
+    "words": lambda conclusion, _: (
+        f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}"
+    ),
+    "caution": lambda conclusion, _: _describe_with_caution(
+        conclusion,
+        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {_format_margin(conclusion)}",
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {_format_margin(conclusion)}",
+    ),
+    "leads": lambda conclusion, _: (
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
+        f"by {_format_margin(conclusion)}{describe_worst_case_lead(conclusion)}"
+    ),
+}
+
+
+def _name_rival(conclusion: Conclusion) -> str:
+    """Return the rival; judges who compare the leader with different entrants have it ahead of all of them."""
+    return conclusion.rival or "all others"
+
+
+def _describe_leader(conclusion: Conclusion, all_of_them: str) -> str:
+    return f"{all_of_them} have {conclusion.subject} ahead of {_name_rival(conclusion)}"
+
+
+def _describe_not_significant(conclusion: Conclusion, all_of_them: str) -> str:
+    judge_names = join_names(conclusion.reasons[0].about["judges"])
+    return f"{_describe_leader(conclusion, all_of_them)}, but not significantly by {judge_names}"
+
+
+def _describe_different_leaders(conclusion: Conclusion, _: str) -> str:
+    leaders = conclusion.reasons[0].about["leaders"]
+    return ", ".join(f"{judge} has {model} ahead" for judge, model in leaders)
+
+
+def _describe_no_leader(conclusion: Conclusion, _: str) -> str:
+    judges = conclusion.reasons[0].about["judges"]
+    return (
+        f"{join_names(judges)} {'has' if len(judges) == 1 else 'have'} no entrant ahead"
+    )
+
+
+def _describe_lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
+    judge_names = join_names(conclusion.reasons[0].about["judges"])
+    return (
+        f"{_describe_leader(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
+        "and unknown verdicts count against it"
+    )
+
+
+_SEPARATE_UNDECIDED_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "not_significant": _describe_not_significant,
+    "different_leaders": _describe_different_leaders,
+    "no_leader": _describe_no_leader,
+    "failures": _describe_lost_to_failures,
+}
+_SEPARATE_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
+    "none": _describe_no_ranking,
+    "few": _describe_few_prompts,
+    "disagree": _describe_disagreement,
+    "undecided": lambda conclusion, all_of_them: (
+        f"no clear winner: {_SEPARATE_UNDECIDED_SENTENCES[conclusion.reasons[0].name](conclusion, all_of_them)}"
+    ),
+    "words": lambda conclusion, all_of_them: (
+        f"by shared words {_describe_leader(conclusion, all_of_them)}"
+    ),
+    "caution": lambda conclusion, all_of_them: _describe_with_caution(
+        conclusion,
+        f"{all_of_them} prefer {conclusion.subject} to {_name_rival(conclusion)}",
+        _describe_leader(conclusion, all_of_them),
+    ),
+    "agree": _describe_leader,
+}
+
+
+def _count_all_judges(judges: Sequence[str]) -> str:
+    return "both" if len(judges) == 2 else f"all {len(judges)}"
+
+
+def cannot_show(opinion: JudgesResult) -> str:
+    """Say what other judges like these would not show, and who does."""
+    if opinion.populations:
+        return (
+            f"{_SHARED_TASTE_CAVEAT}. The votes of {join_names(opinion.populations)} do"
+        )
+    suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
+    return f"{_SHARED_TASTE_CAVEAT}. People show it{suffix}"
+
+
+def tone(conclusion: Conclusion) -> str:
+    """Return the colour of a card: supported, caution or open."""
+    if conclusion.state in ("leads", "agree"):
+        return "supported"
+    return "caution" if conclusion.state in ("caution", "disagree") else "open"
+
+
+def describe_spread(opinion: JudgesResult) -> str:
+    """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
+    n, panel = len(opinion.judges), opinion.panel
+    judge_count = f"{n} judge{'s' if n != 1 else ''}{_name_populations(opinion)}"
+    if panel is None:
+        return f"{judge_count}; {explain_no_joint_board(opinion.refusal)}"
+    judge, model, points = panel.widest_taste()
+    direction = "higher" if points > 0 else "lower"
+    text = f"{judge_count}, tau {format_number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
+    if abs(points) >= 1.0:
+        other_judges = "the others do" if n > 2 else "the other does"
+        text += f"; {judge} rates {model} {format_number(abs(points))} {direction} than {other_judges}"
+    if not panel.has_joint:
+        text += (
+            f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
+            "there is no joint one"
+        )
+    return text
+
+
+def _name_populations(opinion: JudgesResult) -> str:
+    """Name the voter populations, which are not judges."""
+    return (
+        f" and the votes of {join_names(opinion.populations)}"
+        if opinion.populations
+        else ""
+    )
+
+
+def explain_no_joint_board(reason: Reason | None) -> str:
+    """Say why there is no joint board, and no tau."""
+    if reason is None:
+        return ""
+    text = _NO_JOINT_BOARD_REASONS[reason.name].format(
+        **reason.about, entrants=join_names(reason.about.get("models", ()))
+    )
+    return f"no joint board: {text}"
+
+
+_NO_JOINT_BOARD_REASONS = {
+    "few_entrants": "with two entrants a taste cannot be told from another scale",
+    "no_verdicts": "{judge} has no verdict",
+    "no_prompts": "battles of {judge} name no prompt, on which judges could be compared",
+    "unrated": "{judge} has no rating of {entrants}, which took all points or none, or met nobody",
+    "no_error": "by {judge} the prompts do not differ, so that nothing says how far to trust it",
+    "apart": "{judge} and {other} have no prompt in common",
+    "method": "it is by Bradley-Terry without style and baseline_model, 'rating=[bradley_terry]' as it ships",
+    "one_judge": "{judge} is the only judge",
+}
+
+
+def warn_pooled_judges(
+    judges: Sequence[str], *, column: str | None, is_asked: bool
+) -> str:
+    """Say that the verdicts of several judges are rated as if one had given them.
+
+    column    of the file, that names them
+    is_asked  whether a setting has it so; else they are votes
+    """
+    n, shown_names = len(judges), sorted(judges)[:_MAX_VOTER_NAMES]
+    pool = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
+    name_list = ", ".join(map(repr, shown_names)) + (
+        ", ..." if n > len(shown_names) else ""
+    )
+    if is_asked:
+        return (
+            f"the verdicts of {pool} ({name_list}), as if one judge had given them: intervals cover other prompts, and no "
+            "other judges."
+        )
+    return (
+        f"the verdicts of {pool} ({name_list}), as one population: intervals cover other prompts, and no other voters. "
+        f"battles_columns.dimension={column} rates each apart, battles_filter.judge_model=NAME one alone."
+    )
+
+
+def warn_repeated_judging(
+    repeat_counts: RepeatedComparisons, *, column: str | None
+) -> str:
+    """Say that comparisons were judged more than once by one judge.
+
+    column  of the file, that names judges
+    """
+    n = len(repeat_counts.judges) - _MAX_VOTER_NAMES
+    more = [f"{n} more"] if n > 0 else []
+    judge_names = join_names([*repeat_counts.judges[:_MAX_VOTER_NAMES], *more])
+    return (
+        f"{judge_names} judged {repeat_counts.n:,} of {repeat_counts.of:,} comparisons more than once. "
+        f"All verdicts count; those on one prompt are one prompt’s in an interval. "
+        f"If they are of two judges, give each its name in {column}."
+    )
+
+
+def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70]; ..."."""
+    text = "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
+    return text + word_overlap(
+        name for row in rows for name in (row["first"], row["second"])
+    )
+
+
+def kappa(row: Mapping[str, Any]) -> str:
+    """Say a kappa with its interval."""
+    value = format_number(row["kappa"], 2)
+    if row["ci_low"] is None:
+        return value
+    return f"{value} [{format_number(row['ci_low'], 2)}, {format_number(row['ci_high'], 2)}]"
+
+
+def suggest_next_step(opinion: JudgesResult) -> str:
+    """Say what would tell more: another judge, or more prompts."""
+    n, panel = len(opinion.judges), opinion.panel
+    if panel is None:
+        return ""
+    if not panel.has_joint:
+        text = f"{judges_needed(len(panel.models))} judges make a joint board"
+        if opinion.conclusion.scope.source:  # on file, where no other judge is asked
+            return text
+        return f"{text}: 'judge=[{','.join(opinion.judges)},...]'"
+    now = format_number(panel.half_width())
+    judge = format_number(panel.half_width(more_judges=1))
+    prompts = format_number(panel.half_width(times_prompts=2.0))
+    return (
+        f"a {_format_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
+        "(of a typical difference)"
+    )
+
+
+def _format_ordinal(n: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{'th' if 10 < n % 100 < 14 else ending}"
