@@ -174,7 +174,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a row for each order is taken for a repeated verdict",
-        where="analysis/voters:find_repeats",
+        where="analysis/verdict_sources:find_repeats",
         change=Change("np.where(A, 2, B)", "np.where(A, 2, 2)"),
         seen_by="test_judges_on_file.py::test_a_verdict_is_repeated_on_the_same_answers_in_the_same_order",
     ),
@@ -232,13 +232,13 @@ MUTANTS = [
     ),
     Mutant(
         name="three judges of three entrants have a joint board",
-        where="analysis/judges:_MIN_DF",
+        where="analysis/judge_panel:_MIN_DF",
         change=Change("4", "2"),
         seen_by="test_several_judges.py::test_too_few_judges_have_no_interval_together",
     ),
     Mutant(
         name="a joint board knows of no taste",
-        where="analysis/judges:JudgePanelFit.estimates",
+        where="analysis/judge_panel:JudgePanelFit.estimates",
         change=Change("np.maximum(A * B - C, 0.0) / D", "0.0 * A"),
         seen_by="test_several_judges.py::test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do",
     ),
@@ -250,13 +250,13 @@ MUTANTS = [
     ),
     Mutant(
         name="people who vote are a draw of a judge's taste",
-        where="analysis/conclusions/judges:sum_up_judges",
+        where="analysis/conclusions/judges_conclusion:sum_up_judges",
         change=Change("for A, B in C.items() if A not in D", "for A, B in C.items()"),
         seen_by="test_judges_on_file.py::test_people_are_beside_the_judges_and_no_draw_of_their_taste",
     ),
     Mutant(
         name="each of many voters is a judge",
-        where="analysis/voters:are_judges",
+        where="analysis/verdict_sources:are_judges",
         change=Change("A <= B", "A"),
         seen_by="test_judges_on_file.py::test_who_judged_much_is_a_judge_and_many_who_judged_little_are_one_population",
     ),
@@ -320,7 +320,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a loss is forgotten once it is paid again",
-        where="store/store:_end_calls",
+        where="store/answer_store:_end_calls",
         change=Text("key = ? AND why IS NULL", "key = ?"),
         seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
     ),
@@ -398,7 +398,7 @@ MUTANTS = [
     ),
     Mutant(
         name="paid answers stay in the journal",
-        where="store/store:Store.write",
+        where="store/answer_store:Store.write",
         change=Change("self.A.checkpoint()", "pass"),
         seen_by="test_recover.py::test_law_without_its_journal_a_store_has_lost_one_commit_at_most",
     ),
@@ -479,7 +479,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what is missing counts for a shift",
-        where="analysis/shifts:retest_with_missing",
+        where="analysis/rating_changes:retest_with_missing",
         change=Change("[-A.B, A.B]", "[A.B, -A.B]"),
         seen_by="test_shifts.py::test_missing_results_count_against_a_shift_whichever_run_lacks_them",
     ),
@@ -581,13 +581,13 @@ MUTANTS = [
     ),
     Mutant(
         name="the bound of a mean takes no further value as lost",
-        where="analysis/bounded:lower_bound",
+        where="analysis/bounded_means:lower_bound",
         change=Change("np.append(A, B)", "A"),
         seen_by="test_bounded.py::test_zeros_and_ones_have_the_bounds_of_clopper_and_pearson",
     ),
     Mutant(
         name="the bound of a mean is twice as sure as it says",
-        where="analysis/bounded:lower_bound",
+        where="analysis/bounded_means:lower_bound",
         change=Change("np.quantile(A, B)", "np.quantile(A, B / 2)"),
         seen_by="test_bounded.py::test_zeros_and_ones_have_the_bounds_of_clopper_and_pearson",
     ),
@@ -623,13 +623,13 @@ MUTANTS = [
     ),
     Mutant(
         name="planned looks spend twice their error",
-        where="analysis/looks:alpha_spent",
+        where="analysis/sequential_tests:alpha_spent",
         change=Change("A / 4", "A / 2"),
         seen_by="test_group_sequential.py::test_boundaries_are_those_of_the_tables",
     ),
     Mutant(
         name="planned looks do not correct for the number of pairs",
-        where="analysis/looks:plan_next_wave",
+        where="analysis/sequential_tests:plan_next_wave",
         change=Change("A.resolve(B / C)", "A.resolve(B)"),
         seen_by="test_looks.py::test_looks_written_a_second_time_ask_and_resolve_the_same",
     ),
@@ -677,7 +677,7 @@ MUTANTS = [
     # The store: the first answer is every run's
     Mutant(
         name="a later answer replaces the first",
-        where="store/store:_insert_answers",
+        where="store/answer_store:_insert_answers",
         change=Text(
             "ON CONFLICT DO NOTHING",
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -798,7 +798,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a placement on the judge's own scale is reported as any other",
-        where="analysis/conclusions/arena:conclude",
+        where="analysis/conclusions/arena_conclusion:conclude",
         change=Change('"caution" if A else "placed"', '"placed"'),
         seen_by="test_arena_conclusions.py::test_the_first_state_that_applies",
     ),
@@ -837,7 +837,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a policy without labels of its own is passed over",
-        where="analysis/conclusions/oracle:conclude_choice",
+        where="analysis/conclusions/oracle_conclusion:conclude_choice",
         change=Change(
             'if A: return replace(B, state="unknown")',
             'if A and not C: return replace(B, state="unknown")',
@@ -860,25 +860,25 @@ MUTANTS = [
     # Who took every point, and who is probably the best
     Mutant(
         name="the end of a one-sided interval leaves 5 % beyond it",
-        where="analysis/separated:_ALPHA_PER_TAIL",
+        where="analysis/complete_separation:_ALPHA_PER_TAIL",
         change=Change("0.025", "0.05"),
         seen_by="test_separated.py::test_bounds_by_hand",
     ),
     Mutant(
         name="the test of a one-sided pair looks at one side",
-        where="analysis/separated:find_one_sided_pairs",
+        where="analysis/complete_separation:find_one_sided_pairs",
         change=Change("2.0 ** (1 - A)", "2.0 ** (-A)"),
         seen_by="test_separated.py::test_one_sided_pairs_are_of_the_family_of_tests",
     ),
     Mutant(
         name="every battle of a one-sided pair counts as a prompt",
-        where="analysis/separated:find_one_sided_pairs",
+        where="analysis/complete_separation:find_one_sided_pairs",
         change=Change("np.unique(A, axis=1)", "A"),
         seen_by="test_separated.py::test_prompts_are_counted_once_whatever_happens_on_them",
     ),
     Mutant(
         name="battles without a prompt are evidence of a one-sided pair",
-        where="analysis/separated:find_one_sided_pairs",
+        where="analysis/complete_separation:find_one_sided_pairs",
         change=Change("A | (B[C] < D)", "A | (C >= 0)"),
         seen_by="test_separated.py::test_battles_without_a_prompt_are_no_evidence",
     ),
@@ -896,13 +896,13 @@ MUTANTS = [
     ),
     Mutant(
         name="an unbeaten entrant is over the weakest that it met",
-        where="analysis/separated:_find_lower_ends",
+        where="analysis/complete_separation:_find_lower_ends",
         change=Change("min(A)[1]", "max(A)[1]"),
         seen_by="test_separated.py::test_an_unbeaten_entrant_is_first",
     ),
     Mutant(
         name="a look at which a pair had no error counts as one that did not stop it",
-        where="analysis/looks:_DimensionState.list_resolved",
+        where="analysis/sequential_tests:_DimensionState.list_resolved",
         change=Change("for A, B, C in D if not C.E", "for A, B, C in D"),
         seen_by="test_looks.py::test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_it",
     ),
@@ -933,31 +933,31 @@ MUTANTS = [
     # Conclusions
     Mutant(
         name="entrants with the same answers are level",
-        where="analysis/conclusions/tournament:conclude",
+        where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change('"same" in A', "False"),
         seen_by="test_conclusions.py::test_entrants_with_the_answers_of_the_first_are_never_level_with_it",
     ),
     Mutant(
         name="a sweep's gap is to the last",
-        where="analysis/conclusions/sweep:find_job_lead",
+        where="analysis/conclusions/sweep_conclusion:find_job_lead",
         change=Change("A[0] - A[1]", "A[0] - A[-1]"),
         seen_by="test_sweep_conclusions.py::test_the_gap_is_to_the_second_and_not_to_the_last",
     ),
     Mutant(
         name="an unchecked judge counts as passed",
-        where="analysis/conclusions/tournament:conclude",
+        where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change("not A and B not in C", "False"),
         seen_by="test_acceptance.py::test_a_judge_of_whom_nothing_is_known_does_not_make_a_leader",
     ),
     Mutant(
         name="flips without positions are checks enough",
-        where="analysis/conclusions/tournament:is_measured",
+        where="analysis/conclusions/tournament_conclusion:is_measured",
         change=Change('{"flips", "first_shown"} <= A', '"flips" in A'),
         seen_by="test_conclusions.py::test_a_judge_is_checked_where_flips_and_first_shown_have_a_value",
     ),
     Mutant(
         name="a reason goes before a test that does not decide",
-        where="analysis/conclusions/tournament:conclude",
+        where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change(
             'if A & {*B}: C = "undecided"\nelse: ...',
             'if {*B} >= A and A: C = "undecided"\nelse: ...',
@@ -966,7 +966,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a judge of words is a judge of quality",
-        where="analysis/conclusions/tournament:conclude",
+        where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change(
             'A.kind == "words"', 'A.kind == "words" and B', given='"same" in B'
         ),
@@ -974,19 +974,19 @@ MUTANTS = [
     ),
     Mutant(
         name="few prompts rank",
-        where="analysis/conclusions/tournament:conclude",
+        where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change("A is None or A < B", "A is None or A < 2"),
         seen_by="test_conclusions.py::test_a_state_has_one_sentence",
     ),
     Mutant(
         name="a stratum of a few prompts is a reversal",
-        where="analysis/reversals:rivals_ahead",
+        where="analysis/stratum_reversals:rivals_ahead",
         change=Change("A is None or B < C", "A is None or B < 2"),
         seen_by="test_strata.py::test_a_reversal_on_fewer_than_20_prompts_is_not_tested",
     ),
     Mutant(
         name="an invalid verdict of a gate is a tie",
-        where="analysis/gate:point_range",
+        where="analysis/noninferiority:point_range",
         change=Change("A if B is None else B", "0.5 if B is None else B"),
         seen_by="test_gate.py::test_one_invalid_order_of_two_leaves_half_a_point_open",
     ),
@@ -1004,7 +1004,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a flip hides nothing in a gate",
-        where="analysis/gate:_count_least_points",
+        where="analysis/noninferiority:_count_least_points",
         change=Change("A - B * (max(C) - min(C))", "A"),
         seen_by="test_gate.py::test_orders_that_disagree_count_as_much_as_the_margin_leaves",
     ),
@@ -1022,13 +1022,13 @@ MUTANTS = [
     ),
     Mutant(
         name="a gate passes where one dimension does",
-        where="analysis/gate:decide_gate",
+        where="analysis/noninferiority:decide_gate",
         change=Change("all", "any"),
         seen_by="test_gate.py::test_every_dimension_has_to_pass_and_one_suffices_to_fail",
     ),
     Mutant(
         name="the points of a bias are doubled",
-        where="report/sentences/judge:effect_to_points",
+        where="report/sentences/check_sentences:effect_to_points",
         change=Change("400.0", "800.0"),
         seen_by="test_audit.py::test_a_bias_in_points_is_the_difference_of_ratings_that_moves_a_share_as_far",
     ),
@@ -1071,25 +1071,25 @@ MUTANTS = [
     # Files of answers: a wrong join is worse than none
     Mutant(
         name="of two different answers to one prompt the first is taken",
-        where="data/joining:AnswerSet.to",
+        where="data/answer_joins:AnswerSet.to",
         change=Change("(A.B, A.C) != (D.B, D.C)", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
     Mutant(
         name="of two references to one prompt the first is taken",
-        where="data/joining:_find_reference",
+        where="data/answer_joins:_find_reference",
         change=Change("F(str(A)) != F(str(B))", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
     Mutant(
         name="an id that stands for two prompts joins one of them",
-        where="data/joining:_collect_prompts",
+        where="data/answer_joins:_collect_prompts",
         change=Change("A is None and len(B) > 1", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
     Mutant(
         name="answers to no prompt of the bank go without a word",
-        where="data/joining:JoinedAnswers._warn_of_oddities",
+        where="data/answer_joins:JoinedAnswers._warn_of_oddities",
         change=Change(
             "if A: ...",
             "if False: ...",
@@ -1099,7 +1099,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an empty answer is a failed request",
-        where="data/joining:AnswerSet.to",
+        where="data/answer_joins:AnswerSet.to",
         change=Change("A.text is not None and B and C", "A.text and B and C"),
         seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
     ),
@@ -1290,7 +1290,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a contradicted lead is confirmed",
-        where="analysis/conclusions/people:conclude_lead",
+        where="analysis/conclusions/labels_conclusion:conclude_lead",
         change=Change('"confirmed" if A else "contradicted"', '"confirmed"'),
         seen_by="test_people.py::test_a_lead_is_confirmed_contradicted_or_open",
     ),
@@ -1309,7 +1309,7 @@ MUTANTS = [
     # Logs and trajectories: nobody is compared on another question, or by what is no answer
     Mutant(
         name="logs of two tasks are compared sample by sample",
-        where="data/trajectories:matches_prompt",
+        where="data/recorded_work:matches_prompt",
         change=Change("A[: len(B)] == B", "True"),
         seen_by="test_trajectories.py::test_logs_of_two_tasks_are_not_paired",
     ),
@@ -1327,7 +1327,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what an agent puts before the question is part of its answer",
-        where="data/trajectories:split_question",
+        where="data/recorded_work:split_question",
         change=Change('A.role == "assistant"', 'A.role != "user"'),
         seen_by="test_trajectories.py::test_rows_of_messages_are_read_alike",
     ),
