@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elo_exp.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from elo_exp.errors import UserError as UserError
     from elo_exp.library import Plan as Plan
     from elo_exp.library import Run as Run
     from elo_exp.library import StoppedError as StoppedError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from elo_exp.library import plan as plan
     from elo_exp.library import rate as rate
     from elo_exp.library import run as run
-    from elo_exp.records import UserError as UserError
 
 __all__ = [
     "Plan",
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
     """Import the library at its first use: `import elo_exp` loads nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "records" if name == "UserError" else "library"
+    module = "errors" if name == "UserError" else "library"
     return getattr(importlib.import_module(f"elo_exp.{module}"), name)
 
 

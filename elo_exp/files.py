@@ -20,8 +20,8 @@ from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from elo_exp.errors import UserError
 from elo_exp.masking import current_mask
-from elo_exp.records import UserError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,6 +30,7 @@ from elo_exp import interrupts
 from elo_exp.console import format_table
 from elo_exp.data import frames
 from elo_exp.data.battle_files import FIELDS
+from elo_exp.errors import UserError
 from elo_exp.experiments import HasPlans, Report
 from elo_exp.files import escape_name, read_json, read_jsonl, write_whole
 from elo_exp.launching import composing, running
@@ -38,7 +39,6 @@ from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.progress import silence
-from elo_exp.records import UserError
 from elo_exp.runs import documents
 from elo_exp.runs.reading import battles_file, primary_method, read_manifest, sweep_jobs
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from elo_exp.masking import mask_text
-
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
@@ -25,18 +23,6 @@ MAX_LOGPROB_NATS = 1e-7
 
 Rows = Sequence[Mapping[str, Any]]  # of a table: values by column, JSON
 Slot = tuple[str, int]  # a prompt and the number of an entrant's answer to it
-
-
-class UserError(Exception):
-    """A mistake that the user can correct: shown as one line, exit code 2, no traceback.
-
-    below  what there is to choose from, shown under the line as it is
-    """
-
-    def __init__(self, line: object, *below: str) -> None:
-        line, below = mask_text(str(line)), tuple(map(mask_text, below))
-        super().__init__("\n".join([line, *below]))
-        self.line, self.below = line, below
 
 
 def canonical_json(value: Any) -> str:

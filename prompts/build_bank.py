@@ -29,7 +29,7 @@ import numpy as np
 
 from elo_exp.data import bank, table_files
 from elo_exp.files import open_text, write_jsonl
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 Row = Mapping[str, Any]
 ENDINGS = (".jsonl", ".json", ".parquet")

@@ -43,10 +43,11 @@ from elo_exp.data import (
 )
 from elo_exp.entrants.recorded import AnswersEntrant, RecordedEntrant
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
+from elo_exp.errors import UserError
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.oracle import data as oracle
 from elo_exp.paths import CONF
-from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.records import JudgeReply, Response
 from elo_exp.runs import documents
 from elo_exp.store import admin
 from elo_exp.store.answer_store import Store

@@ -43,10 +43,11 @@ from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
 from elo_exp.api.transport import Clock, RefusedError, UnknownOutcomeError
 from elo_exp.data import pairing
+from elo_exp.errors import UserError
 from elo_exp.judges import BatchJudge
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
+from elo_exp.records import Judgment, Prompt, Response, canonical_json
 from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
 from elo_exp.store.answer_store import Store

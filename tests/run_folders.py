@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import elo_exp
+from elo_exp.errors import UserError
 from elo_exp.experiments.compare import Compare, compare_runs
 from elo_exp.experiments.export import iterate_verdicts
 from elo_exp.experiments.label import LabelByPeople, LabelJudging, LabelSettings
 from elo_exp.experiments.rate import Rate
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.records import UserError
 from elo_exp.report import page, sweep_report
 from elo_exp.report.compare_page import compare_page, format_console, metrics
 from elo_exp.runs.reading import read_runs

@@ -13,8 +13,8 @@ import pytest
 
 from elo_exp.api import batches
 from elo_exp.api.transport import Clock
+from elo_exp.errors import UserError
 from elo_exp.experiments.store import _confirm, _repay
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger, same_account
 from tests.batch_judges import each_provider, judged, machine, n_stored, serving

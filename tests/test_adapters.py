@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from elo_exp.entrants import poe
+from elo_exp.errors import UserError
 from elo_exp.models import to_safetensors
 from elo_exp.models.multihead import Geometry
 from elo_exp.models.to_safetensors import convert_file
-from elo_exp.records import UserError
 from tests.data import prompt, shipped
 from tests.tiny_heads import Tensors, Touch, manifest, save, tensors, tiny_heads
 

@@ -11,8 +11,8 @@ import pytest
 from elo_exp.data import answers
 from elo_exp.data.answers import Answer
 from elo_exp.data.file_kinds import recognise_kinds
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl, write_whole
-from elo_exp.records import UserError
 from tests.answer_files import BY_ID, MADE, asked, made, write_log
 from tests.data import shared_data, write_table
 from tests.score_files import promptfoo_results

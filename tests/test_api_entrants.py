@@ -16,8 +16,9 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api.jobs import Completion
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
+from elo_exp.errors import UserError
 from elo_exp.pipeline import generating
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, Response
 from elo_exp.store.answer_store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AnthropicServer

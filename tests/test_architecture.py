@@ -18,7 +18,7 @@ import elo_exp
 
 PACKAGE = Path(elo_exp.__file__).parent
 FLOORS = (  # from the ground up: folders, and modules that stand in none
-    {"paths", "version", "records", "types", "masking"},
+    {"paths", "version", "errors", "records", "types", "masking"},
     {"arrays", "files", "interrupts", "progress", "console"},
     {"data", "store", "models", "trackers"},
     {"api", "ratings"},

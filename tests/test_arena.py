@@ -20,12 +20,13 @@ from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.arena import joint_fit
 from elo_exp.data.rubrics import Rubric
+from elo_exp.errors import UserError
 from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import read_json, read_jsonl, write_json, write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
-from elo_exp.records import Battle, Comparison, UserError, make_fingerprint
+from elo_exp.records import Battle, Comparison, make_fingerprint
 from elo_exp.store.answer_store import Store
 from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run

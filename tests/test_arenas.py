@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaColumns, ArenaSource, Texts
-from elo_exp.records import Battle, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Battle
 from tests.commands import attempt
 from tests.data import described, write_table
 from tests.hub_server import serving

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from tests.data import BANK, shared_data, write_table
 
 STRATA = {"medmcqa_open": 24, "medqa": 69, "curated": 50}

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from elo_exp.data import bank, conversations
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, Response
 from tests.data import shared_data
 from tests.test_messages import assistant, user
 

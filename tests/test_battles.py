@@ -17,9 +17,10 @@ from omegaconf import OmegaConf
 from elo_exp.data import battle_files, formats
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import reconcile
+from elo_exp.errors import UserError
 from elo_exp.files import write_whole
 from elo_exp.paths import CONF
-from elo_exp.records import Battle, Judgment, UserError, Verdict
+from elo_exp.records import Battle, Judgment, Verdict
 from tests.commands import run
 from tests.data import COMPARISON, shared_data, write_table
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elo_exp.errors import UserError
 from elo_exp.oracle.calibration import CrossFit, calibrate, fit_isotonic
 from elo_exp.oracle.data import Rows
-from elo_exp.records import UserError
 from tests.oracle_simulation import answers, draw
 
 

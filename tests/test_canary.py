@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from elo_exp.api import batches
+from elo_exp.errors import UserError
 from elo_exp.pipeline import JudgingSettings, judge_pairs
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
 from tests.anthropic_server import AnthropicServer

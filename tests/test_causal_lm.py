@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elo_exp import models
+from elo_exp.errors import UserError
 from elo_exp.files import read_json
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.tiny import TEMPLATE, train_tokenizer
-from elo_exp.records import UserError
 from tests.data import prompt, shipped
 from tests.tiny_heads import Touch
 from tests.tiny_models import VOCABULARY, tiny_adapter, tiny_model

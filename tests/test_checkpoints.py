@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, sha256
 from elo_exp.paths import HOME
-from elo_exp.records import UserError
 from tests.data import shipped
 from tests.hub_server import Hub, serving
 
@@ -131,7 +131,7 @@ def test_a_folder_without_a_model_is_refused(model, lora):
 CLIENT = """
 import json, sys
 from elo_exp.judges.local import LocalJudge
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 given = {"adapters": [], "load_kwargs": {}, "cache_dir": "."}
 settings = dict.fromkeys(LocalJudge.__dataclass_fields__) | given

@@ -22,9 +22,10 @@ from elo_exp.api.anthropic import check_lifetime, read_text
 from elo_exp.api.jobs import max_cost
 from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
+from elo_exp.errors import UserError
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.pipeline.planning import estimate_cost
-from elo_exp.records import JudgeRequest, Judgment, UserError
+from elo_exp.records import JudgeRequest, Judgment
 from elo_exp.store import processes
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import LOW_BALANCE, Reshaped, longer, tokens

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from elo_exp.data import battle_files, frames, table_files
 from elo_exp.data.formats.battle_rows import FORMATS
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.commands import attempt_program
 from tests.data import write_table
 

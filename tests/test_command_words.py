@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.api.transport import read_key
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.launching.shorthand import expand_shorthand, quote_value
 from elo_exp.masking import mask_text
 from elo_exp.paths import HOME
-from elo_exp.records import UserError
 from tests.commands import attempt
 
 QUESTIONS = [f"What is {n} and {n}?" for n in range(4)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, write_whole
-from elo_exp.records import UserError
 from elo_exp.runs.reading import read_runs
 from tests import run_folders
 from tests.commands import QUICK, Ran, attempt, run, table

@@ -10,9 +10,9 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.paths import CONF, HOME
-from elo_exp.records import UserError
 from tests.commands import LOCAL, attempt, run
 from tests.documented import blocks
 from tests.experiments import built, composed

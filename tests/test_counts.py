@@ -25,6 +25,7 @@ from elo_exp.analysis.win_rates import pair_shares
 from elo_exp.data import battle_files, identical_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
+from elo_exp.errors import UserError
 from elo_exp.experiments.export import iterate_verdicts
 from elo_exp.files import write_whole
 from elo_exp.ratings import RatingMethod
@@ -33,7 +34,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import Fit
 from elo_exp.ratings.games import make_games
 from elo_exp.ratings.ties import Davidson, RaoKupper
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from elo_exp.report.artifacts import ratings_json
 from tests import test_bradley_terry, test_elo
 from tests.commands import attempt, run, table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.commands import QUICK, run
 from tests.experiments import printed
 

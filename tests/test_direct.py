@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import Report
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, Rows, read_dataset
 from elo_exp.oracle.estimates import PolicyEstimate
-from elo_exp.records import UserError
 from tests.experiments import printed
 from tests.oracle_demo import ran
 from tests.oracle_simulation import NAMES, analysed, with_labels

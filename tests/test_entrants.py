@@ -10,8 +10,9 @@ import pytest
 from elo_exp.data import bank
 from elo_exp.entrants.probe import GradedProbe, ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, Response
 from tests.data import BANK, PROBES, prompt, shipped
 
 BLEEDING = prompt(gold_answer="Firm pressure on the wound.")

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.console import escape_unprintable
+from elo_exp.errors import UserError
 from elo_exp.files import (
     escape_name,
     open_text,
@@ -28,7 +29,6 @@ from elo_exp.files import (
     write_jsonl,
     write_whole,
 )
-from elo_exp.records import UserError
 from tests.commands import attempt
 from tests.data import full_disk
 

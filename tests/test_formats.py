@@ -18,11 +18,12 @@ from omegaconf import OmegaConf
 
 from elo_exp.data import battle_files, formats
 from elo_exp.data.battles import Battles
+from elo_exp.errors import UserError
 from elo_exp.files import write_whole
 from elo_exp.paths import CONF
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from tests.data import shared_data, write_table
 from tests.faulty_documents import faulty
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from elo_exp.entrants.recorded import RecordedEntrant
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.oracle import data as oracle
 from elo_exp.paths import HOME
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from tests import fuzz
 from tests.commands import attempt_program

@@ -19,8 +19,8 @@ from elo_exp.api.gemini import (
     row_in,
 )
 from elo_exp.api.transport import UnexpectedResponseError
+from elo_exp.errors import UserError
 from elo_exp.judges.gemini import GeminiJudge
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
 from tests.anthropic_verdicts import Canceled, Errored, Reshaped, StopReason, longer

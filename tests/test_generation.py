@@ -14,6 +14,7 @@ from scipy import stats
 from transformers import LlamaForCausalLM
 
 from elo_exp import models
+from elo_exp.errors import UserError
 from elo_exp.models.checkpoints import CausalLM, Checkpoint
 from elo_exp.models.generation import (
     GeneratedAnswer,
@@ -21,7 +22,7 @@ from elo_exp.models.generation import (
     prompt_seed,
     run_in_batches,
 )
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from tests.data import prompt
 from tests.tiny_models import tiny_model
 

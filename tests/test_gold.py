@@ -10,7 +10,7 @@ from elo_exp.analysis.agreement import gold_results
 from elo_exp.analysis.win_rates import wilson_interval
 from elo_exp.data import labelled_pairs
 from elo_exp.data.labelled_pairs import GoldPair
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.test_judge_quality import judgment
 
 OWN = {"prompt": "2 + 2?", "response_a": "4", "response_b": "5", "label": "a"}

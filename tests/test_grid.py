@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.oracle.data import Dataset, Truth, read_dataset, split_truth_from_labels
 from elo_exp.oracle.estimates import analyse
 from elo_exp.oracle.grid import (
@@ -21,7 +22,6 @@ from elo_exp.oracle.grid import (
     GridSettings,
     score_grid,
 )
-from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, start
 from tests.oracle_simulation import OPTIONS, World, estimators, several, write
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import Report
 from elo_exp.files import read_json
 from elo_exp.launching.sweep_objective import choose_objective
-from elo_exp.records import UserError
 from tests.commands import Ran, attempt
 from tests.data import write_table
 

@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from elo_exp import models, pipeline
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.files import sha256, write_jsonl
 from elo_exp.models.generation import prompt_seed
 from elo_exp.paths import HOME
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from tests.commands import Ran, attempt_program, run
 from tests.data import BANK, shipped

@@ -17,8 +17,8 @@ from backports.zstd import zipfile as zstd_zipfile
 from elo_exp.data import answers, formats, inspect_log
 from elo_exp.data.file_kinds import recognise_kinds
 from elo_exp.data.formats import inspect_ai
+from elo_exp.errors import UserError
 from elo_exp.files import write_json
-from elo_exp.records import UserError
 from tests.data import shared_data
 
 SUMS = Path(__file__).parent / "logs" / "sums.eval"

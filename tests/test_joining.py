@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from elo_exp.data import answer_joins
 from elo_exp.data.answer_joins import AnswerSet, JoinedAnswers
 from elo_exp.data.answers import Answer
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl, write_whole
-from elo_exp.records import UserError
 from tests.answer_files import BY_ID, MADE, asked, bank, made, write
 from tests.data import shared_data, write_table
 from tests.faulty_documents import faulty

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elo_exp.api.anthropic import api_key
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt

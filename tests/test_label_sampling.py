@@ -11,10 +11,10 @@ import pytest
 from scipy.special import expit
 
 from elo_exp.arrays import Array, Mask
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, read_dataset
 from elo_exp.oracle.label_sampling import check_label_sample, compute_selection_p_value
-from elo_exp.records import UserError
 from tests.commands import run
 from tests.oracle_simulation import answers, with_labels
 from tests.test_own_labels import drawn, headlines

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from elo_exp.errors import UserError
 from elo_exp.ratings.leaderboard import (
     Leaderboard,
     Rating,
@@ -17,7 +18,6 @@ from elo_exp.ratings.leaderboard import (
     compute_running_means,
     pin_rating,
 )
-from elo_exp.records import UserError
 
 NAN = math.nan
 

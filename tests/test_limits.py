@@ -18,7 +18,7 @@ from backports.zstd.zipfile import ZIP_ZSTANDARD, ZipFile
 from elo_exp import files
 from elo_exp.data import inspect_log, table_files
 from elo_exp.data.file_kinds import recognise_kinds
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.commands import environment
 
 MEGABYTE = 2**20

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, write_json, write_whole
-from elo_exp.records import UserError, make_fingerprint
+from elo_exp.records import make_fingerprint
 from elo_exp.runs.fetching import fetch
 from elo_exp.runs.lineage import collect_files
 from elo_exp.runs.reading import read_runs

@@ -11,7 +11,7 @@ import pytest
 from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants.llama_cpp import GgufModel
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.data import BANK, prompt, shipped
 from tests.tiny_models import answers, forced
 

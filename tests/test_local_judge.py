@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from elo_exp import models
+from elo_exp.errors import UserError
 from elo_exp.judges.local import LABELS, SCORE_PREFIX
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
 from tests.data import COMPARISON, shipped
 from tests.tiny_models import tiny_model

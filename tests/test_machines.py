@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.store.answer_store import Store
 from tests.commands import QUICK, command, environment
 from tests.documented import blocks

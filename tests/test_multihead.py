@@ -12,6 +12,7 @@ from scipy import stats
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import DynamicLayer
 
+from elo_exp.errors import UserError
 from elo_exp.models.multihead import (
     DecodedAnswer,
     KeyValueBuffer,
@@ -26,7 +27,6 @@ from elo_exp.models.multihead import (
     validity_radius,
     vote_stability,
 )
-from elo_exp.records import UserError
 from tests.tiny_heads import jury_logits, merged
 
 DEPTH = 2

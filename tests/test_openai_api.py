@@ -24,7 +24,7 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     read_retry_after,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests.http_server import (
     AcceptThenHang,
     AcceptThenReset,

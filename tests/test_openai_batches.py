@@ -14,8 +14,8 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api.openai_batches import batch_in, row_in
 from elo_exp.api.transport import UnexpectedResponseError
+from elo_exp.errors import UserError
 from elo_exp.judges.openai import OpenAiJudge
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
 from tests.anthropic_verdicts import Canceled, Errored, Reshaped, longer

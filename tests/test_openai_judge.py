@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.errors import UserError
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
-from elo_exp.records import UserError
 from tests.anthropic_verdicts import longer
 from tests.commands import QUICK, run
 from tests.data import shipped

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import oracle
 from elo_exp.files import read_jsonl, write_json
 from elo_exp.oracle.data import Dataset, Truth, read_truth
-from elo_exp.records import UserError
 from tests.commands import Ran, attempt, run, table
 from tests.experiments import printed
 from tests.oracle_simulation import (

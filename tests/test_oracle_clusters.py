@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.data import Dataset, read_dataset
-from elo_exp.records import UserError
 from tests.oracle_simulation import analysed
 from tests.test_own_labels import headlines
 

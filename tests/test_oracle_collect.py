@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.experiments.collection import (
     Collection,
     CollectionSettings,
@@ -20,7 +21,7 @@ from elo_exp.experiments.collection import (
 )
 from elo_exp.files import write_jsonl
 from elo_exp.pipeline import JudgingSettings
-from elo_exp.records import Prompt, Response, Score, UserError
+from elo_exp.records import Prompt, Response, Score
 from elo_exp.store.answer_store import Store
 from tests import openai_server
 from tests.data import BANK, shipped

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.oracle.data import Dataset, Scale, read_dataset, read_truth
-from elo_exp.records import UserError
 
 GOOD: dict[str, Any] = {
     "prompt_id": "p1",

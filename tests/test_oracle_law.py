@@ -15,9 +15,9 @@ import pytest
 
 from elo_exp.analysis.conclusions.oracle_conclusion import CHOICES, POLICY_STATUSES
 from elo_exp.arrays import Array
+from elo_exp.errors import UserError
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import BORROWED, Analysis
-from elo_exp.records import UserError
 from tests.oracle_simulation import analysed
 from tests.oracle_worlds import World, study
 from tests.test_label_sampling import study as chosen_study

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import Report
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.records import UserError
 from elo_exp.store.admin import AnswerFilter, StoreSummary, count_answers_by_source
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.experiments.collection import sample_arena, sample_bank, shuffle_by_hash
 from elo_exp.files import write_jsonl
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from tests.data import BANK
 from tests.test_arenas import settings
 

@@ -15,8 +15,8 @@ import pytest
 
 from elo_exp.api.outages import RetryDecision, ServerWatch
 from elo_exp.api.transport import NO_CONNECTION_STATUS, RefusedError
+from elo_exp.errors import UserError
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from tests.commands import QUICK, attempt
 from tests.data import shipped

@@ -44,9 +44,9 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     UnreachableError,
 )
+from elo_exp.errors import UserError
 from elo_exp.pipeline import judging
 from elo_exp.pipeline.watching import ReplyGuard
-from elo_exp.records import UserError
 from elo_exp.store import claims, ledger
 from elo_exp.store.answer_store import Store
 

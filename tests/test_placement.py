@@ -14,9 +14,10 @@ from elo_exp.arena import placement
 from elo_exp.arena.placement import DrawnBattle, fit_temperature
 from elo_exp.arena.sources import Arena
 from elo_exp.data.battles import Battles
+from elo_exp.errors import UserError
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from tests.data import battle
 
 NAMES = [f"m{i}" for i in range(8)]

@@ -16,9 +16,10 @@ import pytest
 
 from elo_exp import progress
 from elo_exp.data.pairing import pair_up
+from elo_exp.errors import UserError
 from elo_exp.pipeline.plan_table import plan_table, spend
 from elo_exp.pipeline.planning import Plan, PlanRow, make_plan
-from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.records import JudgeReply, Response
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps, pay, reserve_charge
 from elo_exp.store.database import Database

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from elo_exp import models
 from elo_exp.data import bank
 from elo_exp.entrants import poe
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.models.multihead import (
     DecodedAnswer,
@@ -26,7 +27,7 @@ from elo_exp.models.multihead import (
     p_correct,
     step,
 )
-from elo_exp.records import Response, UserError
+from elo_exp.records import Response
 from tests.commands import run
 from tests.data import BANK, shipped
 from tests.tiny_heads import (

@@ -17,9 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context
 from elo_exp.experiments.store import ManageStore
-from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.records import JudgeReply, Response
 from elo_exp.store import claims as claims_module
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps

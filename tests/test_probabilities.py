@@ -15,8 +15,9 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.data.battles import Battles, battles_from_judgments
+from elo_exp.errors import UserError
 from elo_exp.judges import LABELS, share
-from elo_exp.records import JudgeReply, Judgment, UserError, Verdict
+from elo_exp.records import JudgeReply, Judgment, Verdict
 from elo_exp.store.answer_store import Store
 from tests.commands import LOCAL, attempt, run
 from tests.data import COMPARISON, battle, shipped, write_table

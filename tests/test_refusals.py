@@ -16,7 +16,7 @@ import pytest
 from elo_exp.api import calls
 from elo_exp.api.outages import MIN_UNANSWERED_FOR_OUTAGE
 from elo_exp.api.transport import out_of_credit
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from tests import test_gemini, test_openai_batches
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Errored, longer

@@ -11,10 +11,11 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.data import pairing
 from elo_exp.data.battles import battles_from_judgments
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import make_scope
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.records import Comparison, Judgment, UserError
+from elo_exp.records import Comparison, Judgment
 from elo_exp.types import JudgeKind
 from tests import data
 from tests.data import COMPARISON, DIMENSIONS, letters, shipped

@@ -17,8 +17,8 @@ import pytest
 from elo_exp.api import batches
 from elo_exp.api.gemini import parse_document
 from elo_exp.api.result_lines import parse_lines, split_rows
+from elo_exp.errors import UserError
 from elo_exp.experiments.store import _repay
-from elo_exp.records import UserError
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
 from tests.batch_judges import (

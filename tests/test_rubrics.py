@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.data.thoughts import split_thought
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import JudgeReply, JudgeRequest
 from tests.data import BLEEDING, DIMENSIONS, shipped
 
 FACTUALITY, CALIBRATION, UTILITY = (shipped("rubric", name) for name in DIMENSIONS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.runs.manifest import record_files, run_manifest
 from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
 from elo_exp.store.answer_store import Store

@@ -13,9 +13,9 @@ import pytest
 from elo_exp.analysis.standings import rate_scores
 from elo_exp.data import scores
 from elo_exp.data.formats import recognise
+from elo_exp.errors import UserError
 from elo_exp.files import read_jsonl, write_json, write_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import UserError
 from tests.commands import attempt, run
 from tests.data import shared_data
 from tests.faulty_documents import faulty

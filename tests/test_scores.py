@@ -18,8 +18,8 @@ from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.standings import Standings, rate_scores
 from elo_exp.data.scores import Score
+from elo_exp.errors import UserError
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import UserError
 from elo_exp.report import tournament_console, tournament_page
 from elo_exp.report.artifacts import ratings_json
 from tests.test_tournament_page import console

@@ -16,16 +16,10 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.records import (
-    Item,
-    JudgeReply,
-    JudgeRequest,
-    Response,
-    Score,
-    UserError,
-)
+from elo_exp.records import Item, JudgeReply, JudgeRequest, Response, Score
 from elo_exp.store.admin import AnswerFilter, count_answers_by_source
 from elo_exp.store.answer_store import Store
 from tests.data import BLEEDING, shipped

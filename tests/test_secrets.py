@@ -22,6 +22,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from elo_exp.errors import UserError
 from elo_exp.files import (
     read_json,
     read_jsonl,
@@ -32,7 +33,7 @@ from elo_exp.files import (
 )
 from elo_exp.launching import composing, hydra_callback
 from elo_exp.masking import mask_text, register_secret
-from elo_exp.records import JudgeReply, UserError
+from elo_exp.records import JudgeReply
 from elo_exp.runs.manifest import fingerprint_environment
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims

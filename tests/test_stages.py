@@ -11,9 +11,10 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data.pairing import Responses, pair_up
 from elo_exp.entrants.recorded import RecordedEntrant
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.records import Comparison, Judgment, Prompt, UserError
+from elo_exp.records import Comparison, Judgment, Prompt
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, prompt, shipped

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp.records import JudgeReply, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import JudgeReply
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION, Database

@@ -17,17 +17,11 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api import batches
 from elo_exp.api.transport import Clock
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context
 from elo_exp.experiments.store import ManageStore
 from elo_exp.files import write_jsonl
-from elo_exp.records import (
-    ForcedLogprob,
-    JudgeReply,
-    Judgment,
-    Record,
-    Response,
-    UserError,
-)
+from elo_exp.records import ForcedLogprob, JudgeReply, Judgment, Record, Response
 from elo_exp.store import admin
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps

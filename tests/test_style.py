@@ -11,11 +11,12 @@ from scipy.special import expit
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES, Feature, add_style, count_style
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, read_jsonl, write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from tests.arena_files import World, placed
 from tests.commands import QUICK, Ran, run
 from tests.data import COMPARISON, shared_data

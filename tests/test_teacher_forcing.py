@@ -15,8 +15,9 @@ import torch
 from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
+from elo_exp.errors import UserError
 from elo_exp.models import checkpoints
-from elo_exp.records import Response, UserError
+from elo_exp.records import Response
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
 from tests.data import BANK, shipped

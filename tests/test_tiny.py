@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from elo_exp.errors import UserError
 from elo_exp.models import tiny
-from elo_exp.records import UserError
 
 
 def built(cache: Path, seed: object = 0) -> Path:

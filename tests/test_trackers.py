@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, write_json, write_jsonl
-from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo, track_run
 from elo_exp.trackers.wandb import WandbTracker
 from tests.anthropic_server import AnthropicServer

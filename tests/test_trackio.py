@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
-from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
 from tests.commands import SMALL, Ran, attempt, attempt_program, run

@@ -14,8 +14,9 @@ from elo_exp.data import answer_joins, answers, inspect_log
 from elo_exp.data import bank as prompts
 from elo_exp.data.answers import Answer
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl, write_whole
-from elo_exp.records import Message, Prompt, Response, UserError
+from elo_exp.records import Message, Prompt, Response
 from tests import agents_example
 from tests.answer_files import asked, bank, made
 from tests.commands import attempt, attempt_program, run

@@ -20,8 +20,9 @@ import pytest
 from elo_exp import models, pipeline
 from elo_exp.data import bank as banks
 from elo_exp.data import conversations
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
-from elo_exp.records import Message, Prompt, Response, ToolCall, UserError
+from elo_exp.records import Message, Prompt, Response, ToolCall
 from elo_exp.store.answer_store import Store
 from tests.data import prompt, shipped
 from tests.judging_process import Commits, CountingConnection

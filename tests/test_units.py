@@ -23,10 +23,11 @@ from elo_exp.data.bank import merge_clusters
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Label
 from elo_exp.data.scores import Score
+from elo_exp.errors import UserError
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.games import make_games
-from elo_exp.records import Battle, Prompt, UserError
+from elo_exp.records import Battle, Prompt
 from elo_exp.report.sentences.tournament_sentences import sentence
 from tests.data import battle, write_table
 from tests.experiments import built

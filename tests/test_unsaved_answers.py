@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from elo_exp.errors import UserError
 from elo_exp.files import errno_advice
-from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.records import JudgeReply, Response
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims

@@ -13,8 +13,9 @@ import pytest
 
 from elo_exp import models, pipeline
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import Response, UserError
+from elo_exp.records import Response
 from elo_exp.store.answer_store import Store
 from tests import tiny_engine
 from tests.data import BANK, shipped

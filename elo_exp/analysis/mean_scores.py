@@ -11,9 +11,9 @@ import scipy
 from elo_exp.analysis.bounded_scores import Scale, bounded_tests
 from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
+from elo_exp.errors import UserError
 from elo_exp.ratings.fit import sandwich
 from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
-from elo_exp.records import UserError
 
 
 def mean_scores(

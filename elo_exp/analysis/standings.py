@@ -50,16 +50,11 @@ from elo_exp.data import identical_answers
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.data.writing_style import Feature, add_style
+from elo_exp.errors import UserError
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, compute_running_means
-from elo_exp.records import (
-    Comparison,
-    Judgment,
-    MissingBattle,
-    Rows,
-    UserError,
-)
+from elo_exp.records import Comparison, Judgment, MissingBattle, Rows
 
 _STRATUM_COLUMNS = ("model", "rating", "ci_low", "ci_high", "n_battles")
 _SCORE_METHOD = "mean_score"

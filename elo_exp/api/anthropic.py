@@ -37,7 +37,7 @@ from elo_exp.api.transport import (
     read_key,
     read_raw_json,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic

@@ -44,7 +44,8 @@ from elo_exp.api.transport import (
     fatal_reason,
     out_of_credit,
 )
-from elo_exp.records import Record, UserError, storable_json
+from elo_exp.errors import UserError
+from elo_exp.records import Record, storable_json
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import (
     CANCELLED_NOTE,

@@ -36,7 +36,8 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     fatal_reason,
 )
-from elo_exp.records import Record, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Record
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.claims import CLAIM_POLL_SECONDS, Claims
 from elo_exp.store.processes import check_lifeline

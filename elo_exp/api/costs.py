@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elo_exp.records import JudgeRequest, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import JudgeRequest
 from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6

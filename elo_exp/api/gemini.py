@@ -40,7 +40,7 @@ from elo_exp.api.transport import (
     read_json,
     read_key,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.types import Positive
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices, format_dollars
-from elo_exp.records import Record, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Record
 from elo_exp.store.caps import Spending
 from elo_exp.types import Count, NonNegative
 

@@ -32,7 +32,7 @@ from elo_exp.api.transport import (
     read_key,
     read_raw_json,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.types import MaxTokensName, NonNegative, Positive
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from elo_exp.api.transport import (
     describe_briefly,
     read_raw_json,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 logger = logging.getLogger(__name__)
 

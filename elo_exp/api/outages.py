@@ -21,7 +21,7 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     format_duration,
 )
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 logger = logging.getLogger(__name__)
 

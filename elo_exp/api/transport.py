@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp import interrupts
+from elo_exp.errors import UserError
 from elo_exp.masking import mask_text, register_secret
-from elo_exp.records import UserError
 
 # Stands for the status of a request that found no connection
 NO_CONNECTION_STATUS = 0

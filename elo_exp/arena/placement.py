@@ -23,10 +23,11 @@ from elo_exp.arena.sources import Arena, RowLocation
 from elo_exp.arena.style_distance import StyleDistance
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
+from elo_exp.errors import UserError
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit, make_leaderboard
 from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.records import Battle, Judgment, Record, UserError
+from elo_exp.records import Battle, Judgment, Record
 
 # Rating points apart within which a battle has 95 % of the information of one between equals:
 # sech²(.225) = .95.

@@ -24,9 +24,10 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS, MalformedError
 from elo_exp.data.formats.votes import read_flags
 from elo_exp.data.writing_style import count_style
+from elo_exp.errors import UserError
 from elo_exp.files import report_read_errors
 from elo_exp.models import checkpoints
-from elo_exp.records import Battle, UserError, make_fingerprint
+from elo_exp.records import Battle, make_fingerprint
 from elo_exp.types import Count, Natural, Positive
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from typing import Any
 from elo_exp.data import answers, bank, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.field_names import fold_spaces, natural_key
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Prompt, Response
 
 _MAX_UNANSWERED_SHARE = 0.1
 # A file of more entrants has one line, which names so many

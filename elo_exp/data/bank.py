@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field, StringConstraints
 from elo_exp.data import bank_formats, field_names, inspect_log, table_files
 from elo_exp.data.answers import parse_reference
 from elo_exp.data.table_files import Row
+from elo_exp.errors import UserError
 from elo_exp.files import check_sendable, read_texts, report_read_errors, validate
-from elo_exp.records import Prompt, UserError, canonical_json, make_fingerprint
+from elo_exp.records import Prompt, canonical_json, make_fingerprint
 
 logger = logging.getLogger(__name__)
 

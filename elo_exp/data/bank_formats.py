@@ -8,7 +8,8 @@ from typing import Any, TypeGuard
 
 from elo_exp.data import conversations, field_names, recorded_work
 from elo_exp.data.table_files import Row
-from elo_exp.records import Message, Prompt, UserError, canonical_json
+from elo_exp.errors import UserError
+from elo_exp.records import Message, Prompt, canonical_json
 
 _ID_FIELDS = (*field_names.ID, "custom_id")
 BankFields = dict[

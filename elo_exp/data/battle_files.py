@@ -31,8 +31,9 @@ from elo_exp.data.table_files import (
     Source,
 )
 from elo_exp.data.writing_style import FEATURES
+from elo_exp.errors import UserError
 from elo_exp.files import report_read_errors
-from elo_exp.records import Battle, MissingBattle, UserError
+from elo_exp.records import Battle, MissingBattle
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import answers, field_names, formats, table_files
+from elo_exp.errors import UserError
 from elo_exp.files import FOREIGN_FILE_ERRORS
-from elo_exp.records import UserError
 
 Kind = Literal["battles", "scores", "answers", "prompts"]
 

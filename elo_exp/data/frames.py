@@ -15,8 +15,8 @@ import numpy as np
 from elo_exp.data import battle_files, parquet, table_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.table_files import Frame
+from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
-from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 

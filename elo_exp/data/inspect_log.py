@@ -20,7 +20,7 @@ from elo_exp import files
 from elo_exp.data import recorded_work, table_files
 from elo_exp.data.field_names import natural_key
 from elo_exp.data.recorded_work import Messages
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 # A log that is not yet closed has the second one
 _HEADER_FILES = ("header.json", "_journal/start.json")

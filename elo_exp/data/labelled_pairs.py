@@ -5,8 +5,9 @@ from pathlib import Path
 
 from elo_exp.data import table_files
 from elo_exp.data.field_names import fold_spaces
+from elo_exp.errors import UserError
 from elo_exp.files import check_choice, report_read_errors
-from elo_exp.records import Record, UserError, make_fingerprint
+from elo_exp.records import Record, make_fingerprint
 
 # Columns of LLMBar and JudgeBench -> our names
 _FOREIGN_COLUMNS = {

@@ -17,15 +17,9 @@ from typing import Literal
 
 import numpy as np
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, read_jsonl, validate, write_json
-from elo_exp.records import (
-    Battle,
-    Comparison,
-    MissingBattle,
-    Record,
-    UserError,
-    canonical_json,
-)
+from elo_exp.records import Battle, Comparison, MissingBattle, Record, canonical_json
 
 CHOICES = ("1", "2", "tie", "both bad", "skip")
 _WINNER_BY_CHOICE = {

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp.data.table_files import open_database
+from elo_exp.errors import UserError
 from elo_exp.files import write_whole
-from elo_exp.records import UserError
 
 # Names, of one type, and n codes; -1, an empty name and None are null
 Column = tuple[Sequence[Any], NDArray[Any]]

@@ -7,7 +7,8 @@ from typing import Any
 
 from elo_exp.data import thoughts
 from elo_exp.data.field_names import fold_spaces
-from elo_exp.records import Message, Prompt, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Message, Prompt
 
 Messages = tuple[Message, ...]
 

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 from elo_exp import files
 from elo_exp.data.conversations import ViewOverrides, ViewSettings
 from elo_exp.data.thoughts import split_thought
+from elo_exp.errors import UserError
 from elo_exp.records import (
     Comparison,
     Item,
     JudgeReply,
     JudgeRequest,
     Prompt,
-    UserError,
     Verdict,
     make_fingerprint,
 )

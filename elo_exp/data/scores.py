@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from elo_exp.data import answers, formats, table_files
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.data.formats import Format
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))

@@ -7,15 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from elo_exp.data.rubrics import Instructions, compile_line_pattern, read_reply
-from elo_exp.records import (
-    Item,
-    JudgeReply,
-    JudgeRequest,
-    Prompt,
-    Response,
-    Score,
-    UserError,
-)
+from elo_exp.errors import UserError
+from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score
 from elo_exp.types import Number
 
 # The width of a 95% normal interval, in standard deviations

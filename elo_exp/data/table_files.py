@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp import files
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -9,6 +9,7 @@ from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, TemplateSettings
 from elo_exp.models.generation import (
@@ -16,7 +17,7 @@ from elo_exp.models.generation import (
     convert_memory_errors,
     prompt_seed,
 )
-from elo_exp.records import Prompt, Response, UserError, make_fingerprint
+from elo_exp.records import Prompt, Response, make_fingerprint
 from elo_exp.types import CacheKey, Count, Dollars, Positive, TopP
 
 # Part of every policy's keys: raise it when scoring changes

@@ -6,7 +6,8 @@ from typing import Any
 from elo_exp.api.anthropic import API_VERSION, ClaudeSettings
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.entrants import ApiEntrant
-from elo_exp.records import Prompt, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Prompt
 from elo_exp.types import CacheKey, Dollars, Effort
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
+from elo_exp.errors import UserError
 from elo_exp.models import (
     TokenRows,
     check_template_variables,
@@ -20,7 +21,7 @@ from elo_exp.models import (
     require_packages,
 )
 from elo_exp.models.generation import GeneratedAnswer, prompt_seed
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
 

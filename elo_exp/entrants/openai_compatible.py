@@ -17,8 +17,9 @@ from elo_exp.entrants import (
     check_unit_temperature,
     read_recorded_ids,
 )
+from elo_exp.errors import UserError
 from elo_exp.models.generation import prompt_seed
-from elo_exp.records import Prompt, Response, UserError, make_fingerprint
+from elo_exp.records import Prompt, Response, make_fingerprint
 from elo_exp.types import CacheKey, Dollars, Integer, TopP
 
 # A policy sends these against the recommendations of the model's authors, which servers follow.

@@ -29,12 +29,13 @@ from pydantic import BaseModel, Field
 
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, sha256, validate
 from elo_exp.models import first_error_line
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
 from elo_exp.models.generation import GeneratedAnswer, prompt_seed, run_in_batches
 from elo_exp.models.to_safetensors import TORCH_SUFFIXES
-from elo_exp.records import Prompt, UserError, make_fingerprint
+from elo_exp.records import Prompt, make_fingerprint
 from elo_exp.types import CacheKey, Count, Integer, Positive
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import bank
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
-from elo_exp.records import Prompt, Response, UserError, make_fingerprint
+from elo_exp.records import Prompt, Response, make_fingerprint
 from elo_exp.types import CacheKey, Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]

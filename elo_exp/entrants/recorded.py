@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import answer_joins, conversations, recorded_work
+from elo_exp.errors import UserError
 from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
-from elo_exp.records import Prompt, Response, Slot, UserError, canonical_json
+from elo_exp.records import Prompt, Response, Slot, canonical_json
 from elo_exp.types import CacheKey
 
 

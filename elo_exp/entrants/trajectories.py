@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from elo_exp.data import answer_joins, recorded_work
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Prompt, Response
 from elo_exp.types import CacheKey
 
 _TRAJECTORY_FORMATS = ("inspect_ai log", "conversations")

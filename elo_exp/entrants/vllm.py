@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from elo_exp.entrants import CheckpointEntrant, TokenIdsByPrompt, check_unit_temperature
+from elo_exp.errors import UserError
 from elo_exp.models import TokenRows
 from elo_exp.models.checkpoints import CausalLM, Checkpoint, convert_library_errors
 from elo_exp.models.generation import GeneratedAnswer, prompt_seed
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 
 # vLLM batches the prompts of a call as it likes
 _MAX_PROMPTS_PER_CALL = 256

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from elo_exp import pipeline
 from elo_exp.entrants import ModelEntrant
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 from elo_exp.store.answer_store import Store
 
 logger = logging.getLogger(__name__)

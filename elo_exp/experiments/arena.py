@@ -38,6 +38,7 @@ from elo_exp.data import answer_joins
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
     PairwiseExperiment,
@@ -52,7 +53,7 @@ from elo_exp.judges import Judge, PaidJudge, make_scope
 from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import MissingBattle, Plot, UserError
+from elo_exp.records import MissingBattle, Plot
 from elo_exp.report import arena_page, artifacts, page, tournament_page
 from elo_exp.report.sentences import arena_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_equal_answers_plan

@@ -31,6 +31,7 @@ from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report, link_to_judge_page, several
 from elo_exp.experiments.judged import (
     BankSettings,
@@ -53,7 +54,6 @@ from elo_exp.records import (
     Prompt,
     Rows,
     ToolCall,
-    UserError,
     make_fingerprint,
 )
 from elo_exp.report import audit_page, audits_page, page

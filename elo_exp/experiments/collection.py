@@ -21,13 +21,14 @@ from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
+from elo_exp.errors import UserError
 from elo_exp.experiments.judged import Mode, parse_shard
 from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS
 from elo_exp.oracle.weights import EXTREME_WEIGHT
 from elo_exp.pipeline import JudgingSettings, LogprobCheck, Plan
-from elo_exp.records import Item, Prompt, Response, Score, UserError, make_fingerprint
+from elo_exp.records import Item, Prompt, Response, Score, make_fingerprint
 from elo_exp.report import oracle_page
 from elo_exp.store.answer_store import Store
 from elo_exp.types import Count, Natural, NonNegative, PositiveShare, Share

@@ -28,11 +28,12 @@ from elo_exp.analysis.rating_changes import (
 from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
-from elo_exp.records import Plot, UserError
+from elo_exp.records import Plot
 from elo_exp.report import page
 from elo_exp.report.compare_page import (
     Comparison,

@@ -18,8 +18,8 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     have_same_ratings,
 )
 from elo_exp.analysis.judge_quality import RATES
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
-from elo_exp.records import UserError
 from elo_exp.report.artifacts import average_sweep_numbers
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id

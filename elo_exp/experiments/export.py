@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from elo_exp.data.battles import Battles
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.files import escape_name, write_csv, write_jsonl
-from elo_exp.records import UserError
 from elo_exp.runs.reading import read_runs
 
 # Of evalica's file; ten million rows are about a gigabyte

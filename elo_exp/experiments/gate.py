@@ -55,6 +55,7 @@ from elo_exp.data.conversations import own_words
 from elo_exp.data.degraded_copies import DEGRADED_COPY, control_comparisons
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
     JudgedExperiment,
@@ -66,14 +67,7 @@ from elo_exp.experiments.judged import (
 from elo_exp.files import escape_name, write_json, write_whole
 from elo_exp.judges import roles_by_dimension
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
-from elo_exp.records import (
-    Comparison,
-    Judgment,
-    Prompt,
-    Slot,
-    UserError,
-    make_fingerprint,
-)
+from elo_exp.records import Comparison, Judgment, Prompt, Slot, make_fingerprint
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import GateResult

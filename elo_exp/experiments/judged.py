@@ -36,6 +36,7 @@ from elo_exp.entrants import (
     RecordedDrawsEntrant,
     draws_of,
 )
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, HasInputFiles, Report
 from elo_exp.judges import (
     Judge,
@@ -47,13 +48,7 @@ from elo_exp.judges import (
 )
 from elo_exp.paths import CONF
 from elo_exp.pipeline import JudgingSettings, Plan
-from elo_exp.records import (
-    Comparison,
-    Judgment,
-    MissingBattle,
-    Prompt,
-    UserError,
-)
+from elo_exp.records import Comparison, Judgment, MissingBattle, Prompt
 from elo_exp.report.sentences import opening_line
 from elo_exp.report.sentences.check_sentences import conversations as say_conversations
 from elo_exp.report.sentences.check_sentences import (

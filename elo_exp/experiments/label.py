@@ -27,12 +27,13 @@ from elo_exp.arena import joint_fit
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.files import read_text, sha256, write_json, write_whole
 from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, MissingBattle, UserError
+from elo_exp.records import Battle, Comparison, MissingBattle
 from elo_exp.report import artifacts, page, people_page
 from elo_exp.report.formats import join_names as listed
 from elo_exp.report.label_page import label_page

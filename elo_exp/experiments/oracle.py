@@ -21,6 +21,7 @@ from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
+from elo_exp.errors import UserError
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.collection import (
@@ -46,7 +47,7 @@ from elo_exp.oracle.data import (
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score_grid
 from elo_exp.pipeline import Plan
-from elo_exp.records import UserError, make_fingerprint
+from elo_exp.records import make_fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
 from elo_exp.store.answer_store import Store
 from elo_exp.types import (

@@ -21,6 +21,7 @@ from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant, ModelEntrant
+from elo_exp.errors import UserError
 from elo_exp.experiments.judged import (
     load_stored_audits,
     preflight,
@@ -36,7 +37,6 @@ from elo_exp.records import (
     Prompt,
     Response,
     Slot,
-    UserError,
     make_fingerprint,
 )
 from elo_exp.report.sentences.check_sentences import equal_answers as say_equal_answers

@@ -29,6 +29,7 @@ from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import WINNER_WORDS, Format
 from elo_exp.data.scores import Score
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.rated import (
     list_metric_names,
@@ -39,7 +40,7 @@ from elo_exp.experiments.rated import (
 from elo_exp.files import escape_name
 from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import MissingBattle, Response, UserError, make_fingerprint
+from elo_exp.records import MissingBattle, Response, make_fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.formats import join_names as joined
 from elo_exp.report.sentences import judges_sentences as words

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
+from elo_exp.errors import UserError
 from elo_exp.experiments.judged import Study
 from elo_exp.judges import (
     ApiJudge,
@@ -20,7 +21,6 @@ from elo_exp.judges import (
     roles_by_dimension,
 )
 from elo_exp.pipeline import Plan
-from elo_exp.records import UserError
 from elo_exp.report.sentences import opening_line as words
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp import pipeline
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
-from elo_exp.records import UserError
 from elo_exp.report.store_table import (
     format_answers,
     format_open_batches,

@@ -21,6 +21,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import KnownRankEntrant, draws_of
+from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import (
     Judging,
@@ -36,7 +37,7 @@ from elo_exp.experiments.rated import (
 )
 from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, make_scope
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
-from elo_exp.records import Judgment, MissingBattle, UserError, make_fingerprint
+from elo_exp.records import Judgment, MissingBattle, make_fingerprint
 from elo_exp.report import artifacts, judges_page
 from elo_exp.report.sentences import variance_sentences as variance_words
 from elo_exp.report.viewer import Comparisons, Judgments

@@ -12,7 +12,8 @@ from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Completion, Model
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.data.rubrics import Instructions
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
 from elo_exp.types import (
     CacheKey,

@@ -12,8 +12,9 @@ from elo_exp.api.anthropic import (
     api_key,
 )
 from elo_exp.api.costs import Prices
+from elo_exp.errors import UserError
 from elo_exp.judges import BatchingJudge
-from elo_exp.records import JudgeRequest, UserError
+from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Effort, Share
 
 

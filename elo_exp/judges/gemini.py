@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.gemini import API_VERSION, GeminiSettings
+from elo_exp.errors import UserError
 from elo_exp.judges import BatchingJudge
-from elo_exp.records import JudgeRequest, UserError
+from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Dollars, NonNegative
 
 

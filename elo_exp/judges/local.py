@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from elo_exp import models
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
 from elo_exp.judges import LABELS, make_likeliest_verdict
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_quantised_merge
 from elo_exp.models.generation import run_in_batches
-from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
+from elo_exp.records import JudgeReply, JudgeRequest, canonical_json
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import get_or_create
 from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from elo_exp.errors import UserError
 from elo_exp.judges import Judge
-from elo_exp.records import UserError
 from elo_exp.types import CacheKey
 
 

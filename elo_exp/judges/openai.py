@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from elo_exp.api.costs import AutomaticCache
 from elo_exp.api.openai import OpenAiApi
 from elo_exp.api.openai_batches import OpenAiBatches
+from elo_exp.errors import UserError
 from elo_exp.judges import BatchingJudge, ChatJudge
-from elo_exp.records import UserError
 from elo_exp.types import Dollars, NonNegative
 
 _HOSTS_WITHOUT_PROOF = re.compile(r"(^|\.)together\.(xyz|ai)$")

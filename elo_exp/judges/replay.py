@@ -14,8 +14,9 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
 from elo_exp.analysis.verdict_sources import are_judges
+from elo_exp.errors import UserError
 from elo_exp.files import read_jsonl, report_read_errors, sha256, utc_now, validate
-from elo_exp.records import Item, JudgeReply, JudgeRequest, UserError
+from elo_exp.records import Item, JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
 from elo_exp.types import Integer, JudgeKind, Share
 

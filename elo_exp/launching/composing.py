@@ -36,6 +36,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp.console import URL_PASSWORD_PATTERN
+from elo_exp.errors import UserError
 from elo_exp.experiments import (
     Experiment,
     HasInputFiles,
@@ -46,7 +47,6 @@ from elo_exp.experiments import (
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
-from elo_exp.records import UserError
 from elo_exp.runs.sweep_record import sweep_if_any
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Caps

@@ -14,12 +14,12 @@ from omegaconf.errors import (
 )
 
 from elo_exp.console import shorten_lines
+from elo_exp.errors import UserError
 from elo_exp.files import errno_advice
 from elo_exp.launching.composing import compose, parse_config_dirs, suggest
 from elo_exp.launching.shorthand import override_key
 from elo_exp.masking import mask_text
 from elo_exp.paths import CONF
-from elo_exp.records import UserError
 
 RENAMED = {
     "like": "ratings_from",

@@ -25,13 +25,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import interrupts
 from elo_exp.console import LineFormatter, print_lines
+from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.models import checkpoints
-from elo_exp.records import UserError, make_fingerprint
+from elo_exp.records import make_fingerprint
 from elo_exp.runs.manifest import fingerprint_environment, input_hashes, run_id
 from elo_exp.runs.reading import RATING_EXPERIMENTS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep_record import Sweep, sweep_if_any, write_sweep

@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 
 from elo_exp.data.file_kinds import Kind, recognise_kinds
+from elo_exp.errors import UserError
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.paths import CONF, HOME
-from elo_exp.records import UserError
 
 _EXPERIMENTS_WITH_STUDY = ("tournament", "gate", "audit", "answer")
 _EXPERIMENTS_WITH_JUDGES = (None, "tournament", "audit")

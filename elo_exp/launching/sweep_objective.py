@@ -5,8 +5,8 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
+from elo_exp.errors import UserError
 from elo_exp.experiments import DeclaresMetrics, Experiment, Report
-from elo_exp.records import UserError
 from elo_exp.trackers import Value
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 TokenRows = Sequence[Sequence[Sequence[int]]]  # token ids of prompt and answer, by row
 

@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_text, sha256, write_json
 from elo_exp.models import (
     TokenRows,
@@ -30,7 +31,6 @@ from elo_exp.models import (
     require_packages,
     tiny,
 )
-from elo_exp.records import UserError
 from elo_exp.types import CacheKey, Device, DType
 
 if TYPE_CHECKING:

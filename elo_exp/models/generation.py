@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from elo_exp.errors import UserError
 from elo_exp.models import free_memory, races
 from elo_exp.models.checkpoints import CausalLM, is_out_of_memory
-from elo_exp.records import Prompt, UserError
+from elo_exp.records import Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor

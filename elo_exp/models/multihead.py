@@ -40,9 +40,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from elo_exp.errors import UserError
 from elo_exp.models import races
 from elo_exp.models.checkpoints import mask_positions
-from elo_exp.records import UserError
 
 # OLMo's names of the projections, and those of transformers.
 PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}

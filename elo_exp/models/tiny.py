@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_jsonl, sha256
 from elo_exp.models import require_packages
 from elo_exp.paths import HOME
-from elo_exp.records import UserError, make_fingerprint
+from elo_exp.records import make_fingerprint
 
 # Part of the folder's name: raise it when what is built changes
 BUILD_VERSION = 2

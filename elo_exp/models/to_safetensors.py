@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elo_exp.errors import UserError
 from elo_exp.models import first_error_line
-from elo_exp.records import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from elo_exp.arrays import Array, Index
+from elo_exp.errors import UserError
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, N_PROMPT_FOLDS, Rows
-from elo_exp.records import UserError
 
 _MAX_BACKFIT_STEPS = 100
 _TOLERANCE = 1e-9

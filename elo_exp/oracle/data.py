@@ -28,13 +28,8 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data import bank
-from elo_exp.records import (
-    MAX_LOGPROB_NATS,
-    Prompt,
-    Record,
-    UserError,
-    make_fingerprint,
-)
+from elo_exp.errors import UserError
+from elo_exp.records import MAX_LOGPROB_NATS, Prompt, Record, make_fingerprint
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
 logger = logging.getLogger(__name__)

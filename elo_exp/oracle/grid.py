@@ -28,6 +28,7 @@ from pydantic import Field
 
 from elo_exp.analysis.win_rates import wilson_interval
 from elo_exp.arrays import Array, Mask, make_row
+from elo_exp.errors import UserError
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Truth, change_answers, sample_prompts
@@ -35,7 +36,6 @@ from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR, Options, analyse
 from elo_exp.oracle.evidence import Estimator
 from elo_exp.oracle.gates import CAUTION, REFUSE, STATUSES_BEST_FIRST
 from elo_exp.progress import track
-from elo_exp.records import UserError
 from elo_exp.types import Count, PositiveShare
 
 logger = logging.getLogger(__name__)

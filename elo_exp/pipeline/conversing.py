@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.data import conversations
 from elo_exp.entrants import Entrant
-from elo_exp.records import Prompt, Response, Slot, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Prompt, Response, Slot
 
 # The answers to turns, by slot, from the number of the turn, from 0, and prompts of one turn
 Answering = Callable[[int, Sequence[Prompt]], Mapping[Slot, Response]]

@@ -8,17 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.entrants import Policy
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
 from elo_exp.pipeline.generating import Entrants, Prompts, map_by_weights
 from elo_exp.progress import track
-from elo_exp.records import (
-    ForcedLogprob,
-    Prompt,
-    Record,
-    Response,
-    UserError,
-    make_fingerprint,
-)
+from elo_exp.records import ForcedLogprob, Prompt, Record, Response, make_fingerprint
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import get_or_create
 

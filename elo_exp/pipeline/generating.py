@@ -21,6 +21,7 @@ from elo_exp.entrants import (
     OfflineEntrant,
     draws_of,
 )
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
 from elo_exp.masking import mask_text
 from elo_exp.pipeline.conversing import converse, list_first_turns
@@ -28,14 +29,7 @@ from elo_exp.pipeline.missing import report_missing
 from elo_exp.pipeline.paying import NoWatch, pay_for_answers
 from elo_exp.pipeline.watching import quote_beginning
 from elo_exp.progress import track
-from elo_exp.records import (
-    Prompt,
-    Response,
-    Slot,
-    UserError,
-    canonical_json,
-    make_fingerprint,
-)
+from elo_exp.records import Prompt, Response, Slot, canonical_json, make_fingerprint
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import get_or_create
 

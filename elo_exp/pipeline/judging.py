@@ -13,6 +13,7 @@ from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
+from elo_exp.errors import UserError
 from elo_exp.files import utc_now
 from elo_exp.judges import (
     BatchJudge,
@@ -37,7 +38,6 @@ from elo_exp.records import (
     JudgeRequest,
     Judgment,
     Score,
-    UserError,
     make_fingerprint,
 )
 from elo_exp.store.answer_store import Store

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ from elo_exp.api.calls import RequestPool
 from elo_exp.api.jobs import Job, Recorder, summarize_failures
 from elo_exp.api.transport import UnreachableError
 from elo_exp.entrants import HostedEntrant
+from elo_exp.errors import UserError
 from elo_exp.judges import BatchJudge, PaidJudge
 from elo_exp.pipeline.planning import choose_first_ttl, choose_measured_ttl
-from elo_exp.records import Record, UserError
+from elo_exp.records import Record
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import Claims, make_once
 from elo_exp.store.ledger import CANCELLED_NOTE, Ledger, describe_unresolved

@@ -13,8 +13,9 @@ from elo_exp.api.costs import PER_MILLION
 from elo_exp.api.jobs import describe_spending
 from elo_exp.api.transport import UnreachableError
 from elo_exp.data.rubrics import extract_role
+from elo_exp.errors import UserError
 from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, receives_instructions
-from elo_exp.records import Comparison, Item, JudgeRequest, UserError
+from elo_exp.records import Comparison, Item, JudgeRequest
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import total_dollars
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elo_exp.api.jobs import Job
+from elo_exp.errors import UserError
 from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.records import JudgeReply, JudgeRequest
 
 REPLY_WINDOW = 200
 _MAX_QUOTED_CHARACTERS = 200

@@ -11,12 +11,12 @@ from pydantic import Field
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
+from elo_exp.errors import UserError
 from elo_exp.ratings.bootstrap import bootstrap_abilities
 from elo_exp.ratings.covariates import fit_columns, style_columns
 from elo_exp.ratings.fit import Fit, make_leaderboard
 from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, pin_rating
-from elo_exp.records import UserError
 from elo_exp.types import Natural, Orders, RatingPoints
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, count_codes
 from elo_exp.data.battles import Battles
+from elo_exp.errors import UserError
 from elo_exp.progress import track_amount
 from elo_exp.ratings.bootstrap import draw_prompts
 from elo_exp.ratings.convergence import Convergence, measure_convergence
@@ -32,7 +33,6 @@ from elo_exp.ratings.tail import (
     find_resample_tail,
     find_tail,
 )
-from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
 
 logger = logging.getLogger(__name__)

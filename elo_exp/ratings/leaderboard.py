@@ -10,7 +10,8 @@ import numpy as np
 import scipy
 
 from elo_exp.arrays import Array, Index, make_records
-from elo_exp.records import Record, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Record
 
 # ordering errors on each side of what elo_results.json calls a 95 % interval
 Z95 = 1.96

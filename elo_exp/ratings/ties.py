@@ -16,6 +16,7 @@ import scipy
 
 from elo_exp.arrays import Array, Mask, count_codes
 from elo_exp.data.battles import Battles
+from elo_exp.errors import UserError
 from elo_exp.ratings.fit import (
     Fit,
     make_leaderboard,
@@ -26,7 +27,6 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.ratings.games import difference_matrix, group_kinds, make_games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import UserError
 from elo_exp.types import Orders, RatingPoints
 
 # The log-likelihood (k,) of one game of each kind, its derivatives (2, k) by the gap and by the logarithm of

@@ -18,9 +18,9 @@ from pydantic import (
     ValidationError,
 )
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import UserError
 from elo_exp.store.usage import Usage
 from elo_exp.types import Orders
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from elo_exp.errors import UserError
 from elo_exp.files import write_json
-from elo_exp.records import UserError
 from elo_exp.runs.lineage import LEADERBOARD_FILES
 from elo_exp.runs.reading import SUMMARY_FILE
 from elo_exp.runs.tracker_names import ARTIFACT_FILE

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from elo_exp.errors import UserError
 from elo_exp.files import escape_name, write_json
-from elo_exp.records import UserError
 from elo_exp.runs import tracker_names
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
 from elo_exp.runs.reading import SUMMARY_FILE, read_manifest

@@ -18,11 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from elo_exp.errors import UserError
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
 from elo_exp.paths import HOME
-from elo_exp.records import UserError, make_fingerprint, storable_json
+from elo_exp.records import make_fingerprint, storable_json
 from elo_exp.runs.reading import manifest_if_any
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import DOLLAR_FIELDS, Usage, sum_usages, total_dollars

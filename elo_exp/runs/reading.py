@@ -13,9 +13,10 @@ from typing import Any
 from elo_exp.data import battle_files
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats.battle_rows import FLAT
+from elo_exp.errors import UserError
 from elo_exp.files import escape_name, read_jsonl, validate
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.records import Comparison, MissingBattle, Slot, UserError
+from elo_exp.records import Comparison, MissingBattle, Slot
 from elo_exp.runs import documents
 from elo_exp.runs.documents import Estimate, Manifest
 from elo_exp.runs.tracker_names import artifact_version, leaderboard_name, name_judges

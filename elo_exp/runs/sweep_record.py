@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_json, write_json
-from elo_exp.records import UserError
 
 
 class Sweep(BaseModel):

@@ -13,15 +13,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import (
-    ForcedLogprob,
-    JudgeReply,
-    Record,
-    Response,
-    UserError,
-    storable_json,
-)
+from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, storable_json
 from elo_exp.store.answer_store import Store, count_answers
 from elo_exp.store.claims import OPEN_STATES_SQL
 from elo_exp.store.database import (

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from elo_exp import interrupts
+from elo_exp.errors import UserError
 from elo_exp.files import errno_advice, utc_now
 from elo_exp.records import (
     JudgeIdentity,
     JudgeReply,
     Record,
     Response,
-    UserError,
     make_fingerprint,
     storable_json,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import Any
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.store.admin import count_open_batches
 from elo_exp.store.answer_store import Store, count_answers
 from elo_exp.store.claims import Claims

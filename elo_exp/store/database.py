@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 # "elox": the database is ours
 APPLICATION_ID = 0x656C6F78

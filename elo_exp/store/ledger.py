@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from elo_exp.errors import UserError
 from elo_exp.masking import mask_text
-from elo_exp.records import Record, UserError, storable_json
+from elo_exp.records import Record, storable_json
 from elo_exp.store import caps
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import OPEN_STATES_SQL, PENDING_KEYS_SQL

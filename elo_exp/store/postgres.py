@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
     MAX_LOCK_WAIT_SECONDS,

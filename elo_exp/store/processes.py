@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 _SWEEP_PROCESS_VARIABLE = (
     "ELO_EXP_SWEEP"  # holds the process that started this job's sweep

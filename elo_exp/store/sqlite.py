@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
     MAX_LOCK_WAIT_SECONDS,

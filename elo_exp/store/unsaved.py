@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elo_exp.errors import UserError
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import Record, UserError, make_fingerprint, storable_json
+from elo_exp.records import Record, make_fingerprint, storable_json
 
 _COLUMNS = ("key", "kind", "value", "created_at")
 

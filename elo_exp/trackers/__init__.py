@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.errors import UserError
 from elo_exp.masking import Mask, current_mask, mask_text
-from elo_exp.records import Plot, Rows, UserError
+from elo_exp.records import Plot, Rows
 
 logger = logging.getLogger(__name__)
 

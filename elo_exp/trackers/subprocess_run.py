@@ -21,8 +21,9 @@ from contextlib import suppress
 from typing import IO, Any
 
 from elo_exp.console import URL_PASSWORD_PATTERN
+from elo_exp.errors import UserError
 from elo_exp.masking import mask_text
-from elo_exp.records import Plot, UserError
+from elo_exp.records import Plot
 from elo_exp.trackers import Lines, TrackedRun, Value
 
 _PROGRAM = (

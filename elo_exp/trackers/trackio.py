@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.records import Plot, UserError
+from elo_exp.errors import UserError
+from elo_exp.records import Plot
 from elo_exp.trackers import Files, Histogram, Lines, RunInfo, Value
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any
 from elo_exp.data import table_files, thoughts
 from elo_exp.data.recorded_work import Messages
 from elo_exp.data.table_files import Row
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80

@@ -12,7 +12,7 @@ from elo_exp.data.answers import (
     require_list,
 )
 from elo_exp.data.table_files import Row
-from elo_exp.records import UserError
+from elo_exp.errors import UserError
 
 _ID_FIELDS = (*field_names.ID, "custom_id")
 

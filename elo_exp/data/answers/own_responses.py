@@ -6,8 +6,9 @@ from typing import Any
 from elo_exp.data.answers import Format, MalformedError, parse_name, require_text
 from elo_exp.data.recorded_work import parse_messages
 from elo_exp.data.table_files import Row
+from elo_exp.errors import UserError
 from elo_exp.files import validate
-from elo_exp.records import Response, UserError, canonical_json
+from elo_exp.records import Response, canonical_json
 
 _RECORDED_FIELDS = ("p_correct", "finish_reason", "diagnostics", "timestamp")
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from elo_exp.data import table_files
 from elo_exp.data.table_files import Row, Source
+from elo_exp.errors import UserError
 from elo_exp.files import check_choice
-from elo_exp.records import WINNERS, UserError
+from elo_exp.records import WINNERS
 
 logger = logging.getLogger(__name__)
 
