@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from elo_exp.formatting import format_number, format_percent, format_percent_floor
 from elo_exp.ratings.leaderboard import Rating
-from elo_exp.report.formats import format_number, format_percent, format_percent_floor
 from elo_exp.report.leaderboard_section import fit_scale
 from tests.golden import FOLDER
 

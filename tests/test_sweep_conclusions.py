@@ -17,7 +17,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     share_with_same_leader,
 )
 from elo_exp.files import read_json
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_number,
     format_percent,
     format_percent_floor,

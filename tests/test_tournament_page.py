@@ -22,11 +22,11 @@ from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses, rate
 from elo_exp.figures import ratings
+from elo_exp.formatting import format_percent_floor
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.formats import format_percent_floor
 from elo_exp.report.page import page_renderer
 from elo_exp.report.sentences.tournament_sentences import sentence as said_of
 from elo_exp.store.usage import Usage

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
+from elo_exp.formatting import expected_win_rate
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import provenance
-from elo_exp.report.formats import expected_win_rate
 from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
 from elo_exp.report.sentences import (

@@ -30,12 +30,12 @@ from elo_exp.data.labels import Key, Label
 from elo_exp.errors import UserError
 from elo_exp.experiments import Context, Report
 from elo_exp.files import read_text, sha256, write_json, write_whole
+from elo_exp.formatting import join_names as listed
 from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, MissingBattle
 from elo_exp.report import artifacts, page, people_page
-from elo_exp.report.formats import join_names as listed
 from elo_exp.report.label_page import label_page
 from elo_exp.report.people_page import Certificate
 from elo_exp.report.sentences import arena_sentences as arena_words

@@ -38,11 +38,11 @@ from elo_exp.experiments.rated import (
     supports_joint_board,
 )
 from elo_exp.files import escape_name
+from elo_exp.formatting import join_names as joined
 from elo_exp.judges import guess_judge_kind
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import MissingBattle, Response, make_fingerprint
 from elo_exp.report import artifacts, judges_page
-from elo_exp.report.formats import join_names as joined
 from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.report.sentences import opening_line
 from elo_exp.runs.reading import manifest_if_any, read_settings

@@ -7,13 +7,13 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.arena.placement import Placement
 from elo_exp.console import format_table
-from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_interval,
     format_number,
     join_names,
 )
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.provenance import join_pairs
 from elo_exp.report.sentences import arena_sentences as words
 from elo_exp.report.sentences import check_sentences

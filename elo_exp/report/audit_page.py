@@ -9,8 +9,8 @@ from typing import Any
 from elo_exp.analysis.audit_decisions import AnsweredQuestion, Measure
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.console import format_table
+from elo_exp.formatting import format_count, format_interval, format_number
 from elo_exp.probes import Probe
-from elo_exp.report.formats import format_count, format_interval, format_number
 from elo_exp.report.sentences import audit_sentences as words
 
 _PLAN_LEGEND = """\

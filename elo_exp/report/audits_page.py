@@ -7,14 +7,14 @@ from typing import Any
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.console import format_table
-from elo_exp.report import judges_page
-from elo_exp.report.audit_page import CSS_CLASS_BY_VERDICT, AuditResult
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
     format_number,
 )
+from elo_exp.report import judges_page
+from elo_exp.report.audit_page import CSS_CLASS_BY_VERDICT, AuditResult
 from elo_exp.report.sentences import audit_sentences as words
 from elo_exp.report.sentences import judges_sentences as judges_words
 from elo_exp.report.sentences.vote_sentences import votes as say_votes

@@ -10,7 +10,7 @@ from elo_exp.analysis.conclusions.compare_conclusion import CompareConclusion, c
 from elo_exp.analysis.conclusions.sweep_conclusion import SweepConclusion
 from elo_exp.console import format_table
 from elo_exp.figures.style import grouped
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,

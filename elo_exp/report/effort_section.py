@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.report.formats import format_count, format_number
+from elo_exp.formatting import format_count, format_number
 from elo_exp.report.text_table import Table
 
 _NOTE = (

@@ -8,8 +8,8 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
+from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
-from elo_exp.report.formats import NO_VALUE, format_count, format_number, shorten
 from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.taste_line import describe_run_scope

@@ -9,11 +9,11 @@ import numpy as np
 from elo_exp.analysis.win_rates import wilson_interval
 from elo_exp.console import format_table
 from elo_exp.figures.style import grouped, read_columns
+from elo_exp.formatting import NO_VALUE, format_count, format_number, format_percent
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR
 from elo_exp.oracle.gates import REPORT, STATUSES_BEST_FIRST
 from elo_exp.oracle.grid import ALL, GIVEN, JUDGE_CALIBRATION
-from elo_exp.report.formats import NO_VALUE, format_count, format_number, format_percent
 from elo_exp.report.sentences import grid_sentences as words
 
 Row = Mapping[str, Any]  # of grid.csv

@@ -6,15 +6,15 @@ from typing import Any
 
 from elo_exp.analysis.checks import FAILED, Check
 from elo_exp.analysis.standings import Standings
-from elo_exp.records import Rows
-from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
     format_number,
     format_percent,
 )
+from elo_exp.records import Rows
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences import check_sentences
 from elo_exp.report.text_table import Table
 

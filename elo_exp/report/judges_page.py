@@ -6,9 +6,9 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.standings import Standings
+from elo_exp.formatting import format_count, format_number, format_p, format_percent
 from elo_exp.records import Rows
 from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.formats import format_count, format_number, format_p, format_percent
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
 from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.report.sentences import tournament_sentences

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis import judge_panel
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
     format_number,
     format_percent,
 )
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences import check_sentences, standings_sentences
 
 _TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.console import format_table
-from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
@@ -16,6 +13,9 @@ from elo_exp.report.formats import (
     format_p,
     format_percent,
 )
+from elo_exp.oracle.data import Truth
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
 from elo_exp.report.sentences import oracle_sentences as words
 from elo_exp.report.sentences import taste_line
 

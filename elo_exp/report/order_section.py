@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.standings import Standings
+from elo_exp.formatting import NO_VALUE, format_interval, format_number
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import NO_VALUE, format_interval, format_number
 from elo_exp.report.sentences import order_sentences
 from elo_exp.report.text_table import Table
 

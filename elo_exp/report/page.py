@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from elo_exp.console import escape_unprintable
 from elo_exp.figures import style
+from elo_exp.formatting import format_count, format_time
 from elo_exp.judges import role_suffix
 from elo_exp.records import Plot
-from elo_exp.report import formats, provenance
-from elo_exp.report.formats import format_time
+from elo_exp.report import provenance
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -81,7 +81,10 @@ def build_environment(folder: Path | None) -> Environment:
         finalize=_make_printable,
         **_OPTIONS,
     )
-    jinja_environment.filters |= {"count": formats.format_count, "inline": inline_svg}
+    jinja_environment.filters |= {
+        "count": format_count,
+        "inline": inline_svg,
+    }
     return jinja_environment
 
 

@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.sequential_tests import Resolution
-from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_interval,
     format_number,
     format_p,
     format_percent,
 )
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences.standings_sentences import name_test
 from elo_exp.report.text_table import Table
 

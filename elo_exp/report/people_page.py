@@ -9,8 +9,8 @@ from elo_exp.analysis.conclusions import Conclusion, Effect
 from elo_exp.analysis.conclusions.labels_conclusion import STATES
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
+from elo_exp.formatting import format_count, format_percent
 from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.formats import format_count, format_percent
 from elo_exp.report.sentences import label_sentences as words
 from elo_exp.report.sentences import tournament_sentences
 from elo_exp.report.sentences.vote_sentences import votes as say_votes

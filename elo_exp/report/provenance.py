@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.formatting import format_count, format_percent, format_time
 from elo_exp.judges import role_suffix
-from elo_exp.report.formats import format_count, format_percent, format_time
 from elo_exp.report.sentences.check_sentences import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_FIELDS, Usage, sum_usages, total_dollars
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
     format_number,
 )
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences import strata_sentences
 
 

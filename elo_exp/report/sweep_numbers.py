@@ -11,7 +11,7 @@ from typing import Any
 from elo_exp.analysis import elo_order_effects, tracked_results
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.figures.style import grouped
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,

@@ -14,8 +14,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
 )
 from elo_exp.console import format_table
 from elo_exp.figures.style import grouped, sort_models
-from elo_exp.report import sweep_numbers
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_interval,
@@ -26,6 +25,7 @@ from elo_exp.report.formats import (
     rating_or_bound,
     replace_no_break_spaces,
 )
+from elo_exp.report import sweep_numbers
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
 from elo_exp.report.text_table import Table

@@ -8,15 +8,15 @@ from typing import Any
 from elo_exp.analysis.checks import FAILED
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.identical_answers import EqualAnswers
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_number,
     format_percent,
     format_percent_floor,
     join_names,
 )
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences import (
     check_sentences,
     order_sentences,

@@ -10,17 +10,17 @@ from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.variance import Variance
-from elo_exp.report import page as pages
-from elo_exp.report import viewer
-from elo_exp.report.dimension_view import DimensionView, build_dimension_view
-from elo_exp.report.effort_section import effort_table
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     expected_win_rate,
     format_count,
     format_number,
     format_percent,
     format_time,
 )
+from elo_exp.report import page as pages
+from elo_exp.report import viewer
+from elo_exp.report.dimension_view import DimensionView, build_dimension_view
+from elo_exp.report.effort_section import effort_table
 from elo_exp.report.judge_section import judge_section
 from elo_exp.report.leaderboard_section import Bar, fit_scale, leaderboard_section
 from elo_exp.report.order_section import order_section

@@ -12,9 +12,9 @@ from typing import Any
 
 from elo_exp.console import escape_unprintable
 from elo_exp.data import pairing
+from elo_exp.formatting import format_number
 from elo_exp.masking import current_mask
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report.formats import format_number
 
 _NOTABLE_KINDS = ("upset", "flipped", "invalid")
 # All texts of a page together: about 20 MB

@@ -12,14 +12,14 @@ from elo_exp.arena.style_distance import (
     MIN_ANCHORS_WITH_STYLE,
     StyleFeature,
 )
-from elo_exp.pipeline import Plan
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_interval,
     format_number,
     format_percent,
 )
+from elo_exp.pipeline import Plan
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.sentences import taste_line, tournament_sentences
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.records import Verdict
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,
     format_percent,
     join_names,
 )
+from elo_exp.records import Verdict
 from elo_exp.report.sentences.check_sentences import effect_to_points, word_overlap
 
 _VERDICT_NAMES = {"A": "the first", "B": "the second", "TIE": "a tie"}

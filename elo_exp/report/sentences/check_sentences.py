@@ -6,8 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
 from elo_exp.data.identical_answers import EqualAnswers
-from elo_exp.judges import guess_judge_kind, role_suffix
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,
@@ -16,6 +15,7 @@ from elo_exp.report.formats import (
     format_percent_interval,
     join_names,
 )
+from elo_exp.judges import guess_judge_kind, role_suffix
 
 About = Mapping[str, Any]  # of a check: names and further numbers
 

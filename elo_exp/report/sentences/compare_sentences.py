@@ -5,7 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Effect
 from elo_exp.analysis.conclusions.compare_conclusion import CompareConclusion
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_number,
     format_p_equation,

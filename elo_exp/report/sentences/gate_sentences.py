@@ -8,7 +8,7 @@ from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
 from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT, PointShare
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.data.degraded_copies import CONTROL_PROMPTS
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,

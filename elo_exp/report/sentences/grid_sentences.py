@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     format_count,
     format_number,
     format_percent,

@@ -7,7 +7,7 @@ from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.judge_panel import judges_needed
 from elo_exp.analysis.verdict_sources import RepeatedComparisons
-from elo_exp.report.formats import format_number, join_names
+from elo_exp.formatting import format_number, join_names
 from elo_exp.report.sentences.check_sentences import word_overlap
 from elo_exp.report.sentences.tournament_sentences import (
     describe_worst_case_lead,

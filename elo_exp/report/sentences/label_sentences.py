@@ -8,7 +8,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.human_agreement import PEOPLE, labelling_minutes
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,

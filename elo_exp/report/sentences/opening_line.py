@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from elo_exp.formatting import join_names
 from elo_exp.judges import role_suffix
-from elo_exp.report.formats import join_names
 
 
 def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:

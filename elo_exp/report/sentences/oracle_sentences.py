@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Effect
+from elo_exp.formatting import format_count, format_number
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import (
     BORROWED,
@@ -19,7 +20,6 @@ from elo_exp.oracle.gates import (
     TransportAudit,
 )
 from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
-from elo_exp.report.formats import format_count, format_number
 from elo_exp.report.sentences.taste_line import describe_oracle_scope
 
 _STATUS_TEXTS = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from elo_exp.formatting import format_number, format_percent_floor
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.formats import format_number, format_percent_floor
 
 _SPACE = "\N{NO-BREAK SPACE}"
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     NO_VALUE,
     all_prompts,
     format_count,
@@ -11,6 +10,7 @@ from elo_exp.report.formats import (
     format_p_equation,
     join_names,
 )
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 
 _REASON_BY_FLAG = {
     "unbeaten": "nothing links those that it beat to the rated ones",

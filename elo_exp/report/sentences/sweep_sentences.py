@@ -9,7 +9,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     SharedLead,
     SweepConclusion,
 )
-from elo_exp.report.formats import format_number, join_names
+from elo_exp.formatting import format_number, join_names
 from elo_exp.report.sentences.tournament_sentences import CHIPS, describe_control
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
 from elo_exp.analysis.conclusions import Gold, Scope
-from elo_exp.report.formats import format_number, format_percent
+from elo_exp.formatting import format_number, format_percent
 
 # If the prompts are worth a larger share of their number, their number alone is reported
 _MAX_TOLD_WORTH_SHARE = 0.75

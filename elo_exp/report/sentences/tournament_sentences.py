@@ -7,7 +7,7 @@ from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision
-from elo_exp.report.formats import (
+from elo_exp.formatting import (
     all_prompts,
     expected_win_rate,
     format_number,

@@ -4,7 +4,7 @@ import math
 
 from elo_exp.analysis.variance import Variance
 from elo_exp.api.costs import format_dollars
-from elo_exp.report.formats import NO_VALUE, format_number, format_percent, join_names
+from elo_exp.formatting import NO_VALUE, format_number, format_percent, join_names
 
 _COMPONENT_NAMES = {
     "prompts": "prompts",

@@ -7,7 +7,7 @@ from elo_exp.analysis.effective_votes import (
     MIN_PROMPTS,
     EffectiveVotes,
 )
-from elo_exp.report.formats import format_number
+from elo_exp.formatting import format_number
 
 
 def votes(estimate: EffectiveVotes) -> str:

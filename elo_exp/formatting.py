@@ -1,4 +1,4 @@
-"""Numbers and names as a reader wants them, on pages and on the console."""
+"""Numbers and names as a reader wants them, on pages, on the console and in the sentences of checks."""
 
 import math
 from collections.abc import Sequence
