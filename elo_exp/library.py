@@ -31,7 +31,7 @@ from elo_exp.console import format_table
 from elo_exp.data import frames
 from elo_exp.data.battle_files import FIELDS
 from elo_exp.errors import UserError
-from elo_exp.experiments import HasPlans, Report
+from elo_exp.experiments import Report
 from elo_exp.files import escape_name, read_json, read_jsonl, write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
@@ -693,9 +693,7 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
             ) as prepared_run:
                 text = prepared_run.dry_run()
                 experiment, store = job.experiment, prepared_run.context.store
-                plans = (
-                    experiment.plans(store) if isinstance(experiment, HasPlans) else []
-                )
+                plans = experiment.plans(store)
     rows = Rows(
         _make_plan_row(judge_plan, row)
         for judge_plan in plans

@@ -9,13 +9,13 @@ from tests.commands import Ran, attempt
 CLASS = """\
 from dataclasses import dataclass
 
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.judges import Judge
 from elo_exp.types import Count
 
 
 @dataclass(kw_only=True)
-class Coin:
+class Coin(Experiment):
     judge: Judge
     flips: Count
 
@@ -92,6 +92,19 @@ def test_its_settings_are_its_fields_and_no_others(folder: Path, word: str, line
     ran = coin(folder, word)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
     assert ran.err.startswith(f"elo_exp: {line}")
+
+
+def test_a_class_that_is_no_experiment_is_refused_in_a_line(folder: Path):
+    source = CLASS.replace("Coin(Experiment)", "Coin")
+    (folder / "plain_coins.py").write_text(source, encoding="utf-8")
+    settings = YAML.replace("coins.Coin", "plain_coins.Coin")
+    (folder / "conf/experiment/coin.yaml").write_text(settings, encoding="utf-8")
+    ran = coin(folder)
+    assert (ran.code, ran.err) == (
+        2,
+        "elo_exp: _target_: found 'plain_coins.Coin', which is no experiment. Expected a subclass of "
+        "elo_exp.experiments.Experiment.\n",
+    )
 
 
 def test_it_is_listed_with_the_others(folder: Path):

@@ -1,16 +1,18 @@
-"""The socket of experiments: a dataclass whose fields are its settings and parts.
+"""The socket of experiments: the base class of a dataclass whose fields are its settings and parts.
 
 conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of the composed configuration are its fields.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 from elo_exp.files import escape_name
-from elo_exp.judges import roles_by_dimension
+from elo_exp.judges import Judge, roles_by_dimension
+from elo_exp.pipeline import Plan
 from elo_exp.records import Plot, Rows
 from elo_exp.store.answer_store import Store
 from elo_exp.trackers import Tracker, Value
@@ -86,26 +88,9 @@ class Report:
 
 
 @runtime_checkable
-class Experiment(Protocol):
-    """May also have `prepare(config, overrides)`, a static method that edits the configuration before parts are built,
-    `input_files`, the files beside those of its parts that decide what it concludes, and `opening`, a text for the
-    first line of the console: what runs, known before it does; without it the line counts entrants and dimensions."""
-
-    def dry_run(self, context: Context) -> str | None:
-        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run,
-        such as its plan. Raises UserError."""
-
-    def run(self, context: Context) -> Report: ...
-
-
-@runtime_checkable
-class HasPlans(Protocol):
-    def plans(self, store: Store) -> Sequence[Any]:
-        """Return what each judge would be asked, and cost: pipeline.Plan."""
-
-
-@runtime_checkable
 class HasInputFiles(Protocol):
+    """A part that reads files."""
+
     @property
     def input_files(self) -> Mapping[str, Path]:
         """Files, and folders of which all files are read, by their role; '' is the main one."""
@@ -113,88 +98,134 @@ class HasInputFiles(Protocol):
 
 @runtime_checkable
 class HasWeights(Protocol):
+    """A part that loads a model."""
+
     @property
     def weight_files(self) -> Sequence[Path]:
         """Files that loading the model reads; none of a model of the hub."""
 
 
-@runtime_checkable
-class DeclaresMetrics(Protocol):
+@dataclass(kw_only=True)
+class Experiment(ABC):
+    """Base class of experiments: a dataclass whose fields are its settings and parts. Only `run` has no default.
+
+    A field `judge` or `judges` holds one judge or several by name, `entrant` and `rubric` entrants and rubrics by name:
+    the manifest and trackers name these.
+    """
+
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """Return the configuration to build parts from; by default as it is composed. Raises UserError."""
+        return config
+
     @property
-    def numbers(self) -> Mapping[str, Collection[str]]:
+    def opening(self) -> str | None:
+        """What runs, for the first line of the console; None: the line counts entrants and dimensions."""
+        return None
+
+    @property
+    def numbers(self) -> Mapping[str, Collection[str]] | None:
         """The kinds of numbers that it logs, by the first part of their names, with the last parts that there are;
-        empty: any. A `headline` of another name is refused before anything is begun."""
+        empty: any. A `headline` of another name is refused before anything is begun. None: nothing is refused."""
+        return None
 
-
-def list_parts(experiment: object) -> dict[str, Any]:
-    """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
-    parts: dict[str, Any] = {}
-    assert is_dataclass(experiment)
-    for name in (setting.name for setting in fields(experiment) if setting.init):
-        value = getattr(experiment, name)
-        if isinstance(value, dict):
-            parts |= {f"{name}.{key}": part for key, part in value.items()}
-        else:
-            parts[name] = value
-    return parts
-
-
-def input_files(experiment: object) -> dict[str, Path]:
-    """All files that decide what the experiment concludes, by part and role: "rubric factuality system"."""
-    files = (
-        dict(experiment.input_files) if isinstance(experiment, HasInputFiles) else {}
-    )
-    for name, part in list_parts(experiment).items():
-        if isinstance(part, HasInputFiles):
-            label = name.replace(".", " ", 1)
-            files |= {
-                f"{label} {role}".rstrip(): path
-                for role, path in part.input_files.items()
-            }
-    return files
-
-
-def recorded_answers(experiment: object) -> dict[str, Path]:
-    """The files that have the answers of entrants, by their names."""
-    return {
-        name: entrant.input_files[""]
-        for name, entrant in getattr(experiment, "entrant", {}).items()
-        if isinstance(entrant, HasInputFiles) and "" in entrant.input_files
-    }
-
-
-def weight_files(experiment: object) -> dict[str, Sequence[Path]]:
-    """The files that the models among the parts are loaded from."""
-    return {
-        name.replace(".", " ", 1): part.weight_files
-        for name, part in list_parts(experiment).items()
-        if isinstance(part, HasWeights)
-    }
-
-
-def describe_judge(experiment: object) -> dict[str, Any]:
-    """The study of an experiment with a judge, and what its judge is told that it is, by dimension; for the manifest."""
-    judge = getattr(experiment, "judge", None)
-    if judge is None:
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        """Files, and folders of which all files are read, beside the files of its parts, by their role."""
         return {}
-    study = getattr(experiment, "study", None)
-    rubrics = getattr(experiment, "rubric", {}).values()
-    return {
-        "study": study and study.name,
-        "judge_roles": roles_by_dimension(judge, rubrics),
-    }
 
+    def check_files(self) -> None:
+        """Look for the files, and read what may be malformed; a plan does not call it. Raises UserError."""
+        return
 
-def make_tracker_labels(experiment: object) -> dict[str, str]:
-    """By which a tracker groups runs, whatever their parts are made of."""
-    judge = getattr(experiment, "judge", None)
-    judges_setting = getattr(experiment, "judges", None)
-    judges = judges_setting if isinstance(judges_setting, Mapping) else {}
-    label_by_name = {
-        "entrants": ", ".join(getattr(experiment, "entrant", ())),
-        "dimensions": ", ".join(
-            r.dimension for r in getattr(experiment, "rubric", {}).values()
-        ),
-        "judge_model": ", ".join(judges) or (judge.model if judge else ""),
-    }
-    return {name: label for name, label in label_by_name.items() if label}
+    def dry_run(self, context: Context) -> str | None:
+        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run,
+        such as its plan, or None. Raises UserError."""
+        return None
+
+    def plans(self, store: Store) -> Sequence[Plan]:
+        """Return what each judge would be asked, and cost; nothing by default."""
+        return ()
+
+    @abstractmethod
+    def run(self, context: Context) -> Report:
+        """Run the experiment, write its artifacts into `context.run_dir`, and report what it concluded."""
+
+    def list_parts(self) -> dict[str, Any]:
+        """List the values of the fields by their names in the configuration: `judge`, `entrant.NAME`."""
+        parts: dict[str, Any] = {}
+        for setting in fields(self):
+            if not setting.init:
+                continue
+            value = getattr(self, setting.name)
+            if isinstance(value, dict):
+                parts |= {f"{setting.name}.{key}": part for key, part in value.items()}
+            else:
+                parts[setting.name] = value
+        return parts
+
+    def list_group(self, name: str) -> dict[str, Any]:
+        """List the parts of a group such as `entrant`, by name."""
+        prefix = f"{name}."
+        return {
+            label.removeprefix(prefix): value
+            for label, value in self.list_parts().items()
+            if label.startswith(prefix)
+        }
+
+    def list_judges(self) -> dict[str, Judge]:
+        """List the judges by name; one judge is called `judge`."""
+        judge = self.list_parts().get("judge")
+        return self.list_group("judges") or ({} if judge is None else {"judge": judge})
+
+    def list_input_files(self) -> dict[str, Path]:
+        """List all files that decide what the experiment concludes, by part and role: "rubric factuality system"."""
+        files = dict(self.input_files)
+        for name, part in self.list_parts().items():
+            if isinstance(part, HasInputFiles):
+                label = name.replace(".", " ", 1)
+                files |= {
+                    f"{label} {role}".rstrip(): path
+                    for role, path in part.input_files.items()
+                }
+        return files
+
+    def list_recorded_answers(self) -> dict[str, Path]:
+        """List the files that have the answers of entrants, by the entrants' names."""
+        return {
+            name: entrant.input_files[""]
+            for name, entrant in self.list_group("entrant").items()
+            if isinstance(entrant, HasInputFiles) and "" in entrant.input_files
+        }
+
+    def list_weight_files(self) -> dict[str, Sequence[Path]]:
+        """List the files that the models among the parts are loaded from, by part."""
+        return {
+            name.replace(".", " ", 1): part.weight_files
+            for name, part in self.list_parts().items()
+            if isinstance(part, HasWeights)
+        }
+
+    def describe_judge(self) -> dict[str, Any]:
+        """Return the study, and what the first judge is told that it is, by dimension, for the manifest; {} without one."""
+        judge = next(iter(self.list_judges().values()), None)
+        if judge is None:
+            return {}
+        study = self.list_parts().get("study")
+        rubrics = self.list_group("rubric").values()
+        return {
+            "study": study and study.name,
+            "judge_roles": roles_by_dimension(judge, rubrics),
+        }
+
+    def make_tracker_labels(self) -> dict[str, str]:
+        """Return the labels by which a tracker groups runs, whatever their parts are made of."""
+        judges = self.list_group("judges")
+        judge = self.list_parts().get("judge")
+        rubrics = self.list_group("rubric").values()
+        label_by_name = {
+            "entrants": ", ".join(self.list_group("entrant")),
+            "dimensions": ", ".join(rubric.dimension for rubric in rubrics),
+            "judge_model": ", ".join(judges) or (judge.model if judge else ""),
+        }
+        return {name: label for name, label in label_by_name.items() if label}

@@ -32,7 +32,7 @@ from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report, link_to_judge_page, several
+from elo_exp.experiments import Context, Experiment, Report, link_to_judge_page, several
 from elo_exp.experiments.judged import (
     BankSettings,
     Study,
@@ -121,7 +121,7 @@ class _AuditOutcome:
 
 
 @dataclass(kw_only=True)
-class AuditJudge:
+class AuditJudge(Experiment):
     plan: bool
     study: Study
     prompts: BankSettings

@@ -29,7 +29,7 @@ from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
@@ -80,7 +80,7 @@ _SHIFT_FIELDS = ("std_error", "ci_low", "ci_high", "p_value")
 
 
 @dataclass(kw_only=True)
-class Compare:
+class Compare(Experiment):
     runs: list[str]
     downloads: str
 

@@ -19,7 +19,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
 )
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.report.artifacts import average_sweep_numbers
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT, run_id
@@ -56,7 +56,7 @@ class DashboardSettings:
 
 
 @dataclass(kw_only=True)
-class Dashboard:
+class Dashboard(Experiment):
     """Never runs: the dashboard is saved in place of a run."""
 
     runs: list[str]

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from elo_exp.data.battles import Battles
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import escape_name, write_csv, write_jsonl
 from elo_exp.runs.reading import read_runs
 
@@ -18,7 +18,7 @@ _LEFT_SCORE_BY_WINNER = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
 
 @dataclass(kw_only=True)
-class Export:
+class Export(Experiment):
     folder: str
 
     @property

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from elo_exp import experiments, pipeline
+from elo_exp import pipeline
 from elo_exp.analysis import families
 from elo_exp.analysis.checks import NOT_DONE, PASSED, Check
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
@@ -758,7 +758,7 @@ class Gate(PairwiseExperiment):
             )
 
     def _check(self, store: Store) -> None:
-        files = experiments.input_files(self)
+        files = self.list_input_files()
         answers = files[f"entrant {BASELINE_NAME}"]
         folder = answers.parent.parent
         manifest = read_manifest(folder) if _is_from_run(answers) else None

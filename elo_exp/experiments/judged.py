@@ -37,7 +37,7 @@ from elo_exp.entrants import (
     draws_of,
 )
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, HasInputFiles, Report
+from elo_exp.experiments import Context, Experiment, HasInputFiles, Report
 from elo_exp.judges import (
     Judge,
     JudgeNotChosen,
@@ -153,7 +153,7 @@ class Mode:
 
 
 @dataclass(kw_only=True)
-class JudgedExperiment:
+class JudgedExperiment(Experiment):
     plan: bool  # show what judging would cost, and pay nothing
     shard: str | None  # i/n: make what belongs to this share of the prompts, and stop
     allow_missing: bool

@@ -28,7 +28,7 @@ from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import read_text, sha256, write_json, write_whole
 from elo_exp.formatting import join_names as listed
 from elo_exp.judges import guess_judge_kind
@@ -66,7 +66,7 @@ class LabelJudging:
 
 
 @dataclass(kw_only=True)
-class LabelByPeople:
+class LabelByPeople(Experiment):
     """Without files of labels the page is made, in place of a run.
 
     folder  of the run that was judged: the setting `run`

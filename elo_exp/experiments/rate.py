@@ -30,7 +30,7 @@ from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import WINNER_WORDS, Format
 from elo_exp.data.scores import Score
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.experiments.rated import (
     list_metric_names,
     report_judges,
@@ -88,7 +88,7 @@ class PassSettings:
 
 
 @dataclass(kw_only=True)
-class Rate:
+class Rate(Experiment):
     elo: EloMethod
     rating: dict[str, RatingMethod]
     judging: RateJudgingSettings

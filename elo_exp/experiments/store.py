@@ -6,7 +6,7 @@ from typing import Literal
 
 from elo_exp import pipeline
 from elo_exp.errors import UserError
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.report.store_table import (
     format_answers,
@@ -46,7 +46,7 @@ class StoreSettings:
 
 
 @dataclass(kw_only=True)
-class ManageStore:
+class ManageStore(Experiment):
     """Never runs: each action is done, and its outcome printed, in place of a run."""
 
     judge: Judge

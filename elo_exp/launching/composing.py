@@ -37,13 +37,7 @@ from pydantic_core import SchemaError
 
 from elo_exp.console import URL_PASSWORD_PATTERN
 from elo_exp.errors import UserError
-from elo_exp.experiments import (
-    Experiment,
-    HasInputFiles,
-    input_files,
-    list_parts,
-    make_tracker_labels,
-)
+from elo_exp.experiments import Experiment
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
@@ -200,7 +194,7 @@ class Job:
     def open_store(self) -> Store:
         """Open the store; what is kept beside the answers is in `cache_dir`, wherever they are."""
         folder = Path(self.settings.cache_dir)
-        wait: Any = getattr(self.experiment, "judge", None)
+        wait: Any = next(iter(self.experiment.list_judges().values()), None)
         if not hasattr(wait, "wait_minutes"):
             wait = self.settings
         return Store(
@@ -215,8 +209,8 @@ class Job:
         with_parts  also for those of parts, such as models, which may be on other machines
         """
         experiment = self.experiment
-        files = experiment.input_files if isinstance(experiment, HasInputFiles) else {}
-        for role, path in (input_files(experiment) if with_parts else files).items():
+        files = experiment.list_input_files() if with_parts else experiment.input_files
+        for role, path in files.items():
             if not path.exists():
                 raise UserError(
                     f"{path}: cannot be read (No such file or directory). It is given as "
@@ -225,10 +219,9 @@ class Job:
 
     def check_files(self) -> None:
         """Let the experiment and each of its parts look for their files."""
-        if hasattr(self.experiment, "check_files"):
-            self.experiment.check_files()
+        self.experiment.check_files()
         for where, part in [
-            *list_parts(self.experiment).items(),
+            *self.experiment.list_parts().items(),
             ("tracker", self.settings.tracker),
         ]:
             if hasattr(part, "check"):
@@ -247,7 +240,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         raise UserError(
             "experiment: its file has no _target_, or does not begin with '# @package _global_'."
         )
-    cls = _import_class(config["_target_"], "")
+    cls = _import_experiment(config["_target_"])
     judges = "plan" in {field.name for field in dataclasses.fields(cls)}
     if config["plan"] and not judges:
         unset = _format_unset(config)
@@ -256,8 +249,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     if not judges:
         del config["plan"]
     try:
-        edit = getattr(cls, "prepare", None)
-        config = edit(config, overrides) if edit else config
+        config = cls.prepare(config, overrides)
         # what a run would not need, as its experiment leaves it out, a plan does not, either
         if config.get("plan") and (unset := _format_unset(config)):
             raise UserError(
@@ -476,7 +468,7 @@ def describe_job(
     given  words of the command
     name   of the run in trackers; group is that of its sweep
     """
-    run_labels = make_tracker_labels(job.experiment)
+    run_labels = job.experiment.make_tracker_labels()
     tags = {
         "mode": job.config.get("mode", {}).get("name"),
         "judge": run_labels.get("judge_model"),
@@ -645,6 +637,15 @@ def _import_class(target: str, where: str) -> type:
             f"{setting}: found {target!r}, which is no dataclass. Expected the path of one."
         )
     return resolved
+
+
+def _import_experiment(target: str) -> type[Experiment]:
+    cls = _import_class(target, "")
+    if not issubclass(cls, Experiment):
+        raise UserError(
+            f"_target_: found {target!r}, which is no experiment. Expected a subclass of elo_exp.experiments.Experiment."
+        )
+    return cls
 
 
 def _name_source_setting(line: str, cfg: DictConfig) -> str:

@@ -13,15 +13,7 @@ from typing import Any
 
 from elo_exp.api.jobs import describe_spending
 from elo_exp.arrays import none_if_nan
-from elo_exp.experiments import (
-    Context,
-    Report,
-    describe_judge,
-    input_files,
-    judge_folder,
-    recorded_answers,
-    weight_files,
-)
+from elo_exp.experiments import Context, Report, judge_folder
 from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.launching import composing
 from elo_exp.launching.sweep_objective import choose_objective
@@ -80,12 +72,12 @@ class PreparedRun:
         settings, experiment = job.settings, job.experiment
         usage = context.store.usage
         draws = info.group is None if settings.figures is None else settings.figures
-        if opening := getattr(experiment, "opening", None) or _summary(info.labels):
+        if opening := experiment.opening or _summary(info.labels):
             logger.info("%s: %s", settings.name, opening)
         info = dataclasses.replace(
             info,
             id=claim_run_id(info.run_dir, info.config),
-            holds_weights=bool(weight_files(experiment)),
+            holds_weights=bool(experiment.list_weight_files()),
         )
         context.store.account = Account(
             caps=settings.caps,
@@ -100,9 +92,12 @@ class PreparedRun:
                 seconds = round(time.monotonic() - started, 1)
                 tracked.log(usage.progress(), ("progress/seconds", seconds))
 
-            files, weights = input_files(experiment), weight_files(experiment)
+            files, weights = (
+                experiment.list_input_files(),
+                experiment.list_weight_files(),
+            )
             with run_manifest(info, usage, files, weights, context.store) as manifest:
-                manifest.update(describe_judge(experiment))
+                manifest.update(experiment.describe_judge())
                 with listen(log_progress):
                     report = experiment.run(context)
                 results = {**report.metrics, **_measure_spend(usage, started)}
@@ -153,7 +148,7 @@ class PreparedRun:
                 manifest,
                 written,
                 inputs=files,
-                recorded=recorded_answers(experiment),
+                recorded=experiment.list_recorded_answers(),
             ):
                 tracked.log_files(files_to_log)
             tracked.notes = _write_notes(report, info)

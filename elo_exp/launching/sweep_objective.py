@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from elo_exp.errors import UserError
-from elo_exp.experiments import DeclaresMetrics, Experiment, Report
+from elo_exp.experiments import Experiment, Report
 from elo_exp.trackers import Value
 
 logger = logging.getLogger(__name__)
@@ -19,11 +19,11 @@ _EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 def check_name(name: str | None, experiment: Experiment) -> None:
     """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
-    if name is None or not isinstance(experiment, DeclaresMetrics):
+    numbers = experiment.numbers
+    if name is None or numbers is None:
         return
     table, _, path = name.partition("/")
     middle, _, last = path.rpartition("/")
-    numbers = experiment.numbers
     if table in numbers and (not numbers[table] or last in numbers[table]):
         return
     names = [
