@@ -20,7 +20,7 @@ from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.masking import current_mask
 
 P = ParamSpec("P")
@@ -244,11 +244,11 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 row = json.loads(line, object_pairs_hook=make_unique_object)
             except (ValueError, RecursionError) as error:
-                raise UserError(
+                raise FileError(
                     f"{location}: not JSON ({error}). Expected one JSON object a line."
                 ) from None
             if not isinstance(row, dict):
-                raise UserError(
+                raise FileError(
                     f"{location}: found a {type(row).__name__}. Expected one JSON object a line."
                 )
             yield location, row
@@ -263,7 +263,7 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
         lines = iter(partial(text.readline, _MAX_LINE_CHARACTERS), "")
         for number, line in enumerate(lines, start=1):
             if len(line) == _MAX_LINE_CHARACTERS:
-                raise UserError(
+                raise FileError(
                     f"{path}:{number}: a line of more than {_MAX_LINE_CHARACTERS:,} characters. "
                     "Expected a row a line."
                 )
@@ -275,7 +275,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path), object_pairs_hook=make_unique_object)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON ({error}).") from None
+        raise FileError(f"{path}: not JSON ({error}).") from None
 
 
 def make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def validate(kind: Any, value: Any, location: object, hint: str = "") -> Any:
         fault = error.errors()[0]
         name = ".".join(map(str, fault["loc"])) or "value"
         message = f"{location}: {name}: found {fault['input']!r:.80}. {fault['msg']}."
-        raise UserError(message + hint) from None
+        raise FileError(message + hint) from None
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -315,7 +315,7 @@ def check_sendable(
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise UserError(
+            raise FileError(
                 f"{location}: holds a lone surrogate (\\ud...). Write the whole character."
             ) from None
         yield location, dict(row)
@@ -329,7 +329,7 @@ def read_text(path: str | Path) -> str:
         with open_binary(path) as content:
             n = sum(map(len, iter(partial(content.read, _BLOCK_BYTES), b"")))
     if n > _MAX_WHOLE_FILE_BYTES:
-        raise UserError(
+        raise FileError(
             f"{path}: has {n:,} bytes. Expected at most {_MAX_WHOLE_FILE_BYTES:,} in a file that is read whole; a table "
             "may be larger as JSON lines, CSV or parquet."
         )
@@ -350,7 +350,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise UserError(
+            raise FileError(
                 f"{path}: not UTF-8 text ({error.reason} at byte {error.start})."
             ) from None
 
@@ -363,7 +363,7 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UserError(
+            raise FileError(
                 f"{path}: is a pipe or a device. Expected a file: write what it gives into one first."
             )
         compression = detect_compression(path)
@@ -378,7 +378,7 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             yield _BoundedReader.open_buffered(content, path)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
+        raise FileError(f"{path}: cannot be read ({reason}). Check the path.") from None
 
 
 def detect_compression(path: Path) -> str:
@@ -418,7 +418,7 @@ class _BoundedReader(io.RawIOBase):
         check_unpacked(self._path, self._n)
         self._n_blank = self._n_blank + len(block) if block.isspace() else 0
         if self._n_blank > _MAX_BLANK_MB * _BLOCK_BYTES:
-            raise UserError(
+            raise FileError(
                 f"{self._path}: holds more than {_MAX_BLANK_MB} MB of nothing but white space. Expected a table or a text."
             )
         return len(block)
@@ -428,7 +428,7 @@ def check_unpacked(path: Path, n: int) -> None:
     """Raise UserError where a file unpacks to n bytes that are far more than it has itself."""
     limit = max(_UNPACKED_ALLOWANCE_BYTES, _MAX_UNPACK_RATIO * path.stat().st_size)
     if n > limit:
-        raise UserError(
+        raise FileError(
             f"{path}: unpacks to more than {limit:,} bytes, {_MAX_UNPACK_RATIO} times its size or more. If that is what you "
             "expect of it, unpack it first."
         )
@@ -476,7 +476,7 @@ def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
                 "file",
             )
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"{path}: cannot be read ({reason:.200}).") from error
+            raise FileError(f"{path}: cannot be read ({reason:.200}).") from error
 
     return read_or_raise
 
@@ -484,7 +484,7 @@ def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
 def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """Return the value if it is one of the choices; raise UserError otherwise."""
     if value not in choices:
-        raise UserError(
+        raise SettingError(
             f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
         )
     return value
@@ -494,6 +494,6 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal. Raises UserError for a git-LFS pointer."""
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise UserError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
+            raise FileError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
         file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -30,12 +30,12 @@ from elo_exp import interrupts
 from elo_exp.console import format_table
 from elo_exp.data import frames
 from elo_exp.data.battle_files import FIELDS
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, StoppedError, UserError
 from elo_exp.experiments import Report
 from elo_exp.files import escape_name, read_json, read_jsonl, write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
-from elo_exp.launching.error_messages import format_user_error
+from elo_exp.launching.error_messages import choose_error_class, format_user_error
 from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.progress import silence
@@ -86,10 +86,6 @@ warnings.filterwarnings("ignore", "IProgress not found")
 
 
 # What a run gives
-
-
-class StoppedError(UserError):
-    """A run has ended early, since its caller has set `stop`."""
 
 
 class Rows(list[dict[str, Any]]):
@@ -263,7 +259,7 @@ class Run:
         self._draw()
         path = self.folder / "report.html"
         if not path.is_file():
-            raise UserError(f"{self.folder}: has no page, being of {self._kind}.")
+            raise FileError(f"{self.folder}: has no page, being of {self._kind}.")
         return path
 
     @property
@@ -287,7 +283,7 @@ class Run:
         """
         if name not in self.figures:
             names = ", ".join(self.figures) or "none: figures=true draws them"
-            raise UserError(f"{name}: no such figure of this run. It has {names}.")
+            raise SettingError(f"{name}: no such figure of this run. It has {names}.")
         return Picture(self.folder / "figures" / f"{name}.svg")
 
     def read(self, name: str) -> Any:
@@ -306,7 +302,7 @@ class Run:
         path = self.folder / name
         with _raise_user_errors():
             if not path.is_file():
-                raise UserError(f"{path}: no such file of the run, of {self._kind}.")
+                raise FileError(f"{path}: no such file of the run, of {self._kind}.")
             if path.suffix == ".jsonl":
                 return Rows(row for _, row in read_jsonl(path))
             if path.suffix in (".csv", ".parquet"):
@@ -353,18 +349,18 @@ class Run:
     def _rated(self) -> dict[str, Any]:
         if not (self.folder / "ratings.json").is_file():
             if judges := sorted((self.folder / "judges").glob("*/")):
-                raise UserError(
+                raise FileError(
                     f"{self.folder}: has ratings of each of {len(judges)} judges. Open one's folder: "
                     f"open_run({str(judges[0])!r})."
                 )
-            raise UserError(f"{self.folder}: has no ratings, being of {self._kind}.")
+            raise FileError(f"{self.folder}: has no ratings, being of {self._kind}.")
         return self._document("ratings.json")
 
     def _document(self, name: str) -> dict[str, Any]:
         """The object of a file whose fields are read by name, checked."""
         path = self.folder / name
         if not path.is_file():
-            raise UserError(f"{path}: no such file of the run, of {self._kind}.")
+            raise FileError(f"{path}: no such file of the run, of {self._kind}.")
         with _raise_user_errors():
             content: dict[str, Any] = documents.read_document(_DOCUMENTS[name], path)
         return content
@@ -376,7 +372,7 @@ class Run:
             return rows
         paths = sorted((self.folder / name).glob("*.jsonl"))
         if not paths:
-            raise UserError(f"{self.folder}: has no {name}, being of {self._kind}.")
+            raise FileError(f"{self.folder}: has no {name}, being of {self._kind}.")
         with _raise_user_errors():
             return Rows(row for path in paths for _, row in read_jsonl(path))
 
@@ -731,13 +727,13 @@ def open_run(folder: File) -> Run:
         if sweep_jobs(path):
             return Run(path)
         if not (path / "manifest.json").is_file():
-            raise UserError(
+            raise FileError(
                 f"{path}: has no manifest.json. Expected the folder that a run printed behind 'files'."
             )
         manifest = read_manifest(path)
         if not manifest.get("finished_at"):
             why = manifest.get("error") or "it was stopped"
-            raise UserError(f"{path}: did not finish ({why}). Give its command again.")
+            raise FileError(f"{path}: did not finish ({why}). Give its command again.")
     return Run(path)
 
 
@@ -806,9 +802,9 @@ def _run_words(
     try:
         job, composed = _prepare(override_words, mappings)
     except NothingToPlanError as nothing:
-        raise UserError(f"plan: {nothing}") from None
+        raise SettingError(f"plan: {nothing}") from None
     if job.config.get("plan"):
-        raise UserError("plan: run() runs. elo_exp.plan(...) takes the same words.")
+        raise SettingError("plan: run() runs. elo_exp.plan(...) takes the same words.")
     run_dir = (folder.place or composed.run_dir).absolute()
     overrides = _select_overrides(override_words)
     with running.open_run(job, run_dir, overrides) as prepared_run:
@@ -879,7 +875,7 @@ def _raise_user_errors(words: Sequence[str] = ()) -> Iterator[None]:
     except Exception as error:
         if (line := format_user_error(error, words)) is None:
             raise
-        raise UserError(line) from None
+        raise choose_error_class(error)(line) from None
 
 
 # Settings
@@ -890,7 +886,7 @@ def _make_words(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
     if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
-        raise UserError(
+        raise SettingError(
             f"{flags[0]}: is a flag of the command, not of the library. In place of a sweep call run() "
             "in a loop; a folder of your own files is '--config-dir=DIR', one word."
         )
@@ -927,7 +923,7 @@ def _format_value(value: Any, key: str) -> str:
         return (
             f"{{name:{quote_value(value['name'])},file:{quote_value(value['file'])}}}"
         )
-    raise UserError(
+    raise SettingError(
         f"{key}: found {value!r:.80}. Expected a number, a text, a list or a mapping."
     )
 
@@ -958,7 +954,7 @@ class _Folder:
         try:
             yield
         except UserError as error:
-            raise UserError(self._named(error.line), *error.below) from None
+            raise error.reword(self._named(error.line), *error.below) from None
         finally:
             notes[:] = map(self._named, notes)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import elo_exp
 from elo_exp.analysis import human_agreement
 from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.comparisons import Difference, differences
@@ -568,6 +569,13 @@ def refused(ran: Ran) -> str:
     line = ran.err.strip().splitlines()[-1]
     assert "Traceback" not in ran.err
     return line
+
+
+def test_too_few_labels_are_an_error_of_evidence(folder: Path):
+    label(folder, "too_few", n=12)
+    labels_setting = f"labels=[{folder / 'too_few.jsonl'}]"
+    with pytest.raises(elo_exp.EvidenceError, match="too few to say anything"):
+        elo_exp.run("experiment=label", f"run={folder / 'first'}", labels_setting)
 
 
 def test_too_few_labels_say_nothing(folder: Path):

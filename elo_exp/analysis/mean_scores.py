@@ -11,7 +11,7 @@ import scipy
 from elo_exp.analysis.bounded_scores import Scale, bounded_tests
 from elo_exp.arrays import Array, Index
 from elo_exp.data.scores import Score
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.ratings.fit import sandwich
 from elo_exp.ratings.leaderboard import Leaderboard, add_intervals
 
@@ -141,7 +141,7 @@ def pass_rates(
     kind = "pass.at" if at else "pass.hat"
     for row in rows:
         if row.value not in (None, 0.0, 1.0):
-            raise UserError(
+            raise FileError(
                 f"{kind}: found the score {row.value:g}. Expected 0 and 1 alone. It is of {dimension}; "
                 "battles_metric=NAME reads another."
             )
@@ -193,7 +193,7 @@ def _find_common_items(
 ) -> _CommonItems:
     key, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:
-        raise UserError(f"{dimension}: found {n} scores of {key}. Expected one.")
+        raise FileError(f"{dimension}: found {n} scores of {key}. Expected one.")
     entrants, entrant = np.unique([row.entrant for row in rows], return_inverse=True)
     items, first_row, item = np.unique(
         [row.item for row in rows], return_index=True, return_inverse=True
@@ -206,7 +206,7 @@ def _find_common_items(
     is_common = n_draws.all(axis=1)
     n, n_items = int(is_common.sum()), len(items)
     if not n or (2 * n < n_items and not allow_missing):
-        raise UserError(
+        raise EvidenceError(
             f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the {m} "
             "entrants. Expected at least half; allow_missing=true compares them on fewer."
         )
@@ -232,7 +232,7 @@ def _refuse_few_draws(kind: str, k: int, items: _CommonItems) -> None:
     n = int(items.n_draws[i, j])
     if n < k:
         draws = "1 draw" if n == 1 else f"{n} draws"
-        raise UserError(
+        raise SettingError(
             f"{kind}: found {k}, and item {items.names[i]} of {items.entrants[j]} has {draws}. "
             f"Expected at most {n}."
         )

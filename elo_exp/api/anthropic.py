@@ -37,7 +37,7 @@ from elo_exp.api.transport import (
     read_key,
     read_raw_json,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -94,7 +94,7 @@ class AnthropicApi:
     def login(self) -> Login:
         key = api_key()
         if not key:
-            raise UserError(missing_key_message())
+            raise ServerError(missing_key_message())
         return Login(key, self._organization)
 
     def _read_answer(self, raw: Any) -> Any:
@@ -165,7 +165,7 @@ class AnthropicApi:
         try:
             listed_model = self._ask(model_in, lambda: retrieve(model), has_no_list)
         except UnreachableError as error:
-            raise UserError(
+            raise ServerError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and "
                 f"{self._part}.base_url; nothing was spent."
             ) from None
@@ -241,7 +241,7 @@ class AnthropicApi:
         results_host = urlsplit(batch.results_url or "").hostname
         # The SDK would follow it, with the key
         if results_host not in (None, our_host):
-            raise UserError(
+            raise ServerError(
                 f"the server at {our_host} says that the results are at {results_host}, which does not get "
                 "the key."
             )
@@ -286,7 +286,7 @@ class AnthropicApi:
             words = self._describe(error)
             if error.status_code in REFUSAL_STATUSES - {429}:
                 server = f"the {self._part.replace('.', ' ')}'s API"
-                raise UserError(
+                raise ServerError(
                     f"{server} refuses ({error.status_code}): {words}."
                 ) from None
             raise convert_status_error(UnreachableError, error, words) from None
@@ -313,7 +313,7 @@ class AnthropicApi:
 def check_lifetime(model: ListedModel, part: str = "judge") -> None:
     """Raise UserError for a retired model; warn, once, of one that is about to be."""
     if model.is_retired:
-        raise UserError(f"{part}.model: {model.name} was retired. Choose another.")
+        raise SettingError(f"{part}.model: {model.name} was retired. Choose another.")
     if model.retires:
         logger.warning(
             "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
@@ -498,7 +498,7 @@ class ClaudeSettings(ApiSettings):
 
     def _check_server(self) -> None:
         if api_key() is None:
-            raise UserError(missing_key_message())
+            raise ServerError(missing_key_message())
         self.api.check_model(self.model)
 
     def parse(self, message: Mapping[str, Any]) -> Completion:

@@ -44,7 +44,7 @@ from elo_exp.api.transport import (
     fatal_reason,
     out_of_credit,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError, UserError
 from elo_exp.records import Record, storable_json
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import (
@@ -207,7 +207,7 @@ def check_quarantine(seconds: float, api: BatchApi) -> None:
     min_seconds = api.timeout_seconds + _SUBMISSION_SLACK_SECONDS
     is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")
     if seconds < min_seconds and not is_local:
-        raise UserError(
+        raise SettingError(
             f"quarantine_seconds: found {seconds:g}. Expected {min_seconds:g} or more: until then the "
             "server may accept what would then be paid again."
         )
@@ -433,7 +433,7 @@ class Batcher(Generic[R]):
             return False
         except UnknownOutcomeError as doubt:
             if doubt.is_page:
-                raise UserError(f"{doubt}. {RESUME_HINT}") from None
+                raise ServerError(f"{doubt}. {RESUME_HINT}") from None
             logger.warning(
                 "warning: no answer to a submission of %d requests (%s): looking for it",
                 batch.size,
@@ -491,14 +491,14 @@ class Batcher(Generic[R]):
             )
             self._adapt_to_refusal(retry_refusal, size)
         else:
-            raise UserError(
+            raise ServerError(
                 f"{self._model.server} has no room for a single request: {refusal}. {RESUME_HINT}"
             )
 
     def _adapt_to_refusal(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
         if why := fatal_reason(self._model.server, refusal):
-            raise UserError(f"{why} {RESUME_HINT}")
+            raise ServerError(f"{why} {RESUME_HINT}")
         if refusal.status == _TOO_LARGE and size > 1:
             self._chunk_size = size // 2
             text = "the server takes no batch of %d requests; going on with %d"
@@ -510,14 +510,14 @@ class Batcher(Generic[R]):
             self._not_before = self._clock.elapsed() + wait
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
-            raise UserError(
+            raise ServerError(
                 f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {RESUME_HINT}"
             )
 
     def _note_unreachable(self, error: CallError) -> None:
         """Raise UserError once the server has given no answer for too long, or where it will give none."""
         if why := fatal_reason(self._model.server, error):
-            raise UserError(f"{why} {RESUME_HINT}")
+            raise ServerError(f"{why} {RESUME_HINT}")
         now = self._clock.elapsed()
         since = self._silent_since = (
             now if self._silent_since is None else self._silent_since
@@ -586,11 +586,11 @@ class Batcher(Generic[R]):
             raise stop_errors[0]
         if credit_error:  # only now, when every result has been stored
             server = self._model.server
-            raise UserError(
+            raise ServerError(
                 f"the account at {server} has run dry ({credit_error}). {RESUME_HINT}"
             )
         if self._n_lost >= _MAX_CONSECUTIVE_LOST_SUBMISSIONS:
-            raise UserError(
+            raise ServerError(
                 f"{self._n_lost} submissions in a row to {self._api.endpoint} got no answer and "
                 f"did not arrive; the last error: {self._last_doubt}. Is a login page or a proxy "
                 f"in between? {RESUME_HINT}"
@@ -737,7 +737,7 @@ class Batcher(Generic[R]):
             "If the key now used is of the same account (of the same workspace or project): experiment=store "
             f"store.action=confirm store.batch={batch.nonce} . "
         )
-        problem = UserError(
+        problem = ServerError(
             f"nobody knows whether {batch.endpoint} has {batch.nonce}, a submission of {batch.size:,} requests that got no "
             f"answer: {why}. It is not submitted again, and the same command with the earlier key finds it. "
             f"{confirm * can_confirm}{_repay_hint(batch)}"
@@ -770,7 +770,7 @@ class Batcher(Generic[R]):
             if remote.size not in (None, batch.size) or remote.batch_id in known_ids:
                 continue
             if remote.archived:
-                raise UserError(
+                raise ServerError(
                     f"batch {remote.batch_id} may be a submission of {batch.size} requests that "
                     "got no answer, but its results are no longer kept by the server. "
                     f"{_repay_hint(batch)}"
@@ -808,7 +808,7 @@ class Batcher(Generic[R]):
             return False
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
         if self._count_vain_check(remote.batch_id):
-            raise UserError(
+            raise ServerError(
                 f"{problem}. Nothing is submitted again; the same command reads them again. {_repay_hint(batch)}"
             )
         raise UnreachableError(problem)
@@ -1022,7 +1022,7 @@ class Batcher(Generic[R]):
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
-        raise UserError(
+        raise ServerError(
             f"batch {remote.batch_id}: {len(read_keys)} of {len(opened.names)} results can be read "
             f"({problem or 'the file ends early'}), and they are stored. Missing: {', '.join(titles)}"
             f"{', ...' * (len(missing) > 3)}. Nothing is submitted again; the same command reads it again. "
@@ -1036,13 +1036,13 @@ class Batcher(Generic[R]):
         remote = self._api.check(batch_id)
         if remote is None:
             if self._count_vain_check(batch_id):
-                raise UserError(
+                raise ServerError(
                     f"batch {batch_id} is unknown to {self._api.endpoint}. Is the key of another "
                     f"workspace? {_repay_hint(opened.batch)}"
                 )
             return None
         if remote.archived:
-            raise UserError(
+            raise ServerError(
                 f"batch {batch_id}: its results are no longer kept by the server. "
                 f"{_repay_hint(opened.batch)}"
             )
@@ -1052,7 +1052,7 @@ class Batcher(Generic[R]):
         # two clocks are never compared.
         seconds_watched = self._clock.elapsed() - opened.since
         if seconds_watched > remote.lifetime_seconds + _EXPIRY_GRACE_SECONDS:
-            raise UserError(
+            raise ServerError(
                 f"batch {batch_id} has not ended, though it should have expired more than an hour "
                 "ago. Wait with the same command, or end it: experiment=store store.action=cancel"
             )

@@ -36,7 +36,7 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     fatal_reason,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, UserError
 from elo_exp.records import Record
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.claims import CLAIM_POLL_SECONDS, Claims
@@ -318,11 +318,11 @@ class RequestPool(Generic[R]):
         if not isinstance(error, RefusedError | UnknownOutcomeError):
             raise error
         if isinstance(error, RefusedError) and error.status in _FATAL_STATUSES:
-            raise UserError(
+            raise ServerError(
                 f"{server} refuses ({error.status}): {error}. {RESUME_HINT}"
             )
         if why := fatal_reason(server, error):
-            raise UserError(f"{why} {RESUME_HINT}")
+            raise ServerError(f"{why} {RESUME_HINT}")
         is_alone = not (self._waiting or self._running or self._has_expected_jobs())
         next_step = self._outages.wait_for(
             job.key, error, is_alone=is_alone, is_single=not self._running

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import JudgeRequest
 from elo_exp.types import Dollars, Natural, NonNegative
 
@@ -182,11 +182,11 @@ def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
     if budget_usd is None:
         return Budget(math.inf)
     if not budget_usd > 0:
-        raise UserError(
+        raise SettingError(
             f"budget_usd: found {budget_usd}. Expected more than 0 dollars, or null for no cap."
         )
     if prices is None:
-        raise UserError(
+        raise SettingError(
             f"budget_usd: found {budget_usd:g}, and no prices. Set what a million tokens cost, too."
         )
     return Budget(budget_usd)

@@ -40,7 +40,7 @@ from elo_exp.api.transport import (
     read_json,
     read_key,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, UserError
 from elo_exp.types import Positive
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class GeminiApi:
     def _read_key(self) -> str:
         if key := read_key(self.key_variable):
             return key
-        raise UserError(
+        raise ServerError(
             f"{self.key_variable}: not set, and {self.part}.key_variable names it. Put the key into the "
             f"environment, or as {self.key_variable}=... into a file .env here."
         )
@@ -257,7 +257,7 @@ class GeminiApi:
         try:
             self._ask(lambda answer: answer, lambda: get(model=model))
         except UnreachableError as error:
-            raise UserError(
+            raise ServerError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and {self.part}.base_url; nothing was "
                 "spent."
             ) from None
@@ -361,7 +361,7 @@ class GeminiApi:
         except _StatusError as error:
             words = self._describe(error)
             if error.status_code in REFUSAL_STATUSES - {429}:
-                raise UserError(
+                raise ServerError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
             raise convert_status_error(UnreachableError, error, words) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices, format_dollars
-from elo_exp.errors import UserError
+from elo_exp.errors import BudgetError, ServerError, UserError
 from elo_exp.records import Record
 from elo_exp.store.caps import Spending
 from elo_exp.types import Count, NonNegative
@@ -148,7 +148,7 @@ def max_cost(
 
 def make_budget_error(model: Model, dollars: float, last_error: str) -> UserError:
     """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
-    return UserError(
+    return BudgetError(
         f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may "
         f"cost ${dollars:.4f}. Every answer so far is stored; the same command with a higher cap "
         "goes on."
@@ -157,7 +157,7 @@ def make_budget_error(model: Model, dollars: float, last_error: str) -> UserErro
 
 def make_cap_error(cap: Spending, dollars: float) -> UserError:
     """The error of a cap of the store that leaves no room for the next request, which may cost `dollars`."""
-    return UserError(
+    return BudgetError(
         f"{cap.setting}: {describe_spending(cap)}, and the next request may cost ${dollars:.4f}. Every answer so far "
         "is stored; the same command with a higher cap goes on."
     )
@@ -181,7 +181,7 @@ def check_failures(failed: Mapping[str, str], n_wanted: int) -> None:
         len(failed) >= _MIN_FAILED_TO_STOP
         and len(failed) > _MAX_FAILED_SHARE * n_wanted
     ):
-        raise UserError(f"{summarize_failures(failed)}. {RESUME_HINT}")
+        raise ServerError(f"{summarize_failures(failed)}. {RESUME_HINT}")
 
 
 def summarize_failures(failed: Mapping[str, str]) -> str:

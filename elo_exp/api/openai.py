@@ -32,7 +32,7 @@ from elo_exp.api.transport import (
     read_key,
     read_raw_json,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError, UserError
 from elo_exp.types import MaxTokensName, NonNegative, Positive
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
     """Raise UserError for what has a setting, or would cost more than a budget knows of."""
     for name in extra_body or ():
         if name in _RESERVED_BODY_FIELDS:
-            raise UserError(
+            raise SettingError(
                 f"extra_body: found {name}, which goes past the settings. {_RESERVED_BODY_FIELDS[name]}."
             )
 
@@ -113,7 +113,7 @@ class OpenAiApi:
         if key := read_key(self.key_variable):
             return key
         name = self.key_variable
-        raise UserError(
+        raise ServerError(
             f"{name}: not set, and {self.part}.key_variable names it. Put the key into the "
             f"environment, or as {name}=... into a file .env here; a server that asks for no key "
             f"wants {self.part}.key_variable=null."
@@ -143,9 +143,9 @@ class OpenAiApi:
             with classify_submission_errors(import_openai(), self._describe):
                 return read(client.post(url, body=body, cast_to=object))
         except (RefusedError, UnknownOutcomeError) as error:
-            raise UserError(f"{url}: {error}. {RESUME_HINT}") from None
+            raise ServerError(f"{url}: {error}. {RESUME_HINT}") from None
         except (LookupError, TypeError):
-            raise UserError(
+            raise ServerError(
                 f"{url}: answers otherwise than vLLM's server, which logprobs=true is for."
             ) from None
 
@@ -189,7 +189,7 @@ class OpenAiApi:
                 f"{self.part}.base_url, which mostly ends in /v1; nothing"
             )
         if problem:
-            raise UserError(f"{self.endpoint} {problem} was spent.")
+            raise ServerError(f"{self.endpoint} {problem} was spent.")
         if names and model not in names:
             model_names = ", ".join(names[:_MAX_NAMED_MODELS]) + (
                 ", ..." if len(names) > _MAX_NAMED_MODELS else ""

@@ -29,7 +29,7 @@ from elo_exp.api.transport import (
     describe_briefly,
     read_raw_json,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class OpenAiBatches(OpenAiApi):
         """Raise UserError where the server takes no batches. One that gives no answer now is asked again later."""
         with suppress(UnreachableError):
             if self._ask_for_page({"limit": 1}) is None:
-                raise UserError(
+                raise ServerError(
                     f"{self.endpoint} answers 404 to /batches: it takes no batches. Set "
                     f"{self.part}.transport=messages."
                 )
@@ -268,7 +268,7 @@ class OpenAiBatches(OpenAiApi):
         except sdk.APIStatusError as error:
             words = self._describe(error)
             if error.status_code in REFUSAL_STATUSES - {429}:
-                raise UserError(
+                raise ServerError(
                     f"{self.endpoint} refuses ({error.status_code}): {words}."
                 ) from None
             raise convert_status_error(UnreachableError, error, words) from None

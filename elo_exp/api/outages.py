@@ -21,7 +21,7 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     format_duration,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ def make_outage_error(
         wait = format_duration(error.retry_after or 0.0)
         why = f" and asks to wait for {wait}; wait_minutes allows {limit}"
     advice = ". Try again later, or with a lower concurrency"
-    return UserError(
+    return ServerError(
         f"{endpoint} does not answer ({_describe_error(error)}){why}{advice * (error.status in BUSY_STATUSES)}. {RESUME_HINT}"
     )
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp import interrupts
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError
 from elo_exp.masking import mask_text, register_secret
 
 # Stands for the status of a request that found no connection
@@ -157,7 +157,7 @@ def check_variable(name: str) -> None:
     """Raise UserError for what is no variable's name. It may be the key itself, so it is not
     repeated."""
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-        raise UserError(
+        raise SettingError(
             "key_variable: found something that is no variable's name, in capitals. Expected the "
             "name of the environment variable that holds the key, such as OPENAI_API_KEY, never "
             "the key itself: settings are written into the run folder."
@@ -169,7 +169,7 @@ def read_key(variable: str) -> str | None:
     UserError for one that cannot be sent: the libraries below would repeat it in their error."""
     key = os.environ.get(variable, "").strip() or _read_key_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError(
+        raise ServerError(
             f"{variable}: holds a space, a line break or another character that no key has. Set "
             "it anew."
         )
@@ -199,16 +199,16 @@ def check_base_url(base_url: str) -> None:
         is_well_formed = False
     # neither is repeated: it may hold a key
     if "?" in base_url or "#" in base_url:
-        raise UserError(
+        raise SettingError(
             "base_url: found a query in it. Expected http(s)://HOST/PATH alone."
         )
     if "@" in base_url:
-        raise UserError(
+        raise SettingError(
             "base_url: found a name or password in it. Expected http(s)://HOST, without a password "
             "in it."
         )
     if not is_well_formed or " " in base_url:
-        raise UserError(
+        raise SettingError(
             f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT."
         )
 

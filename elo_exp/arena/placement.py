@@ -23,7 +23,7 @@ from elo_exp.arena.sources import Arena, RowLocation
 from elo_exp.arena.style_distance import StyleDistance
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit, make_leaderboard
 from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -161,7 +161,7 @@ def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[st
     names: list[str] = models[counts >= min_battles].tolist()
     if len(names) < n_least:
         busiest = int(counts.argmax())
-        raise UserError(
+        raise EvidenceError(
             f"arena.min_battles: {len(names)} models of {arena.name} have {min_battles} human "
             f"battles or more (most: {models[busiest]} with {counts[busiest]}). A placement needs "
             f"{n_least} anchors at least. Lower arena.min_battles"

@@ -24,7 +24,13 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS, MalformedError
 from elo_exp.data.formats.votes import read_flags
 from elo_exp.data.writing_style import count_style
-from elo_exp.errors import UserError
+from elo_exp.errors import (
+    EvidenceError,
+    FileError,
+    ServerError,
+    SettingError,
+    UserError,
+)
 from elo_exp.files import report_read_errors
 from elo_exp.models import checkpoints
 from elo_exp.records import Battle, make_fingerprint
@@ -184,18 +190,18 @@ def check_source(arena: ArenaSource) -> None:
     for setting, member in arena.members.items():
         has_source = member.path is not None or member.dataset is not None
         if member.simulated and (has_source or arena.union):
-            raise UserError(
+            raise SettingError(
                 "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
             )
         if not has_source and not member.simulated:
-            raise UserError(
+            raise SettingError(
                 f"{setting}.path: names no file. Set it with {setting}.path=FILE, or choose a data "
                 "set: arena=NAME."
             )
         c = member.columns
         texts = (c.prompt, c.response_a, c.response_b)
         if None in (c.conversation_a, c.conversation_b) and None in texts:
-            raise UserError(
+            raise SettingError(
                 f"{setting}.columns: names no texts. Name conversation_a and conversation_b, or "
                 "prompt, response_a and response_b."
             )
@@ -269,7 +275,7 @@ def read_arena(
         hint = (
             f" Languages found: {language_list}." if dropped["another language"] else ""
         )
-        raise UserError(
+        raise EvidenceError(
             f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
             f"{hint}"
         )
@@ -278,7 +284,7 @@ def read_arena(
     if not isinstance(arena.simulated, AssumedVotes):
         logger.info(text, arena.title, n, n_rows, left_out)
     if unknown_models := hold_out.difference(*(battle.models for battle in held_out)):
-        raise UserError(
+        raise SettingError(
             f"arena.hold_out: {min(unknown_models)!r} has no battle in {arena.title}. Check the name."
         )
     return Arena(
@@ -369,7 +375,7 @@ def _list_files(arena: ArenaSource) -> list[Path]:
     path = Path(arena.path)
     files = sorted(path.glob("[!.]*")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
-        raise UserError(
+        raise FileError(
             f"arena.path: found no file of battles at {path}. Check the path."
         )
     return files
@@ -393,7 +399,7 @@ def _download(
         )
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise UserError(
+        raise ServerError(
             f"arena.dataset: cannot load {dataset} at {revision or 'its newest commit'} "
             f"({type(error).__name__}: {reason}). Check the network, that huggingface-hub is "
             "installed (pip install 'elo-exp[arena]') and, where the data set asks for it, the "
@@ -438,7 +444,7 @@ def _read_rows(
             location, first_row = next(table_files.read_rows(source), ("", {}))
             for name, column in column_by_setting.items():
                 if first_row and column not in (None, *first_row):
-                    raise UserError(
+                    raise FileError(
                         f"{location}: has no column {column!r} (found {', '.join(first_row)}). Name it "
                         f"with {setting}.{name}, or set that to null where there is none."
                     )
@@ -467,7 +473,7 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
         flags = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
         winner = read_flags(row.values, flags)
     except MalformedError as error:
-        raise UserError(f"{row.location}: {error}") from None
+        raise FileError(f"{row.location}: {error}") from None
     word = row.text("winner")
     if winner is None and word is not None:
         winner_by_word = {
@@ -477,7 +483,7 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
             **row.arena.winners,
         }
         if word not in winner_by_word:
-            raise UserError(
+            raise FileError(
                 f"{row.location}: {c.winner} is {word!r}. Expected {', '.join(WINNER_WORDS)}, {a!r} or {b!r}. "
                 f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such "
                 "rows out."
@@ -603,7 +609,7 @@ def _read_turns(row: _Row, name: str) -> list[Any]:
     if not isinstance(turns, list) or not all(
         isinstance(m, expected_type) for m in turns
     ):
-        raise UserError(
+        raise FileError(
             f"{row.location}: {column} is no list, or JSON of a list, of messages with role and "
             "content, or of texts."
         )

@@ -10,7 +10,7 @@ from typing import Any
 from elo_exp.data import answers, bank, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.field_names import fold_spaces, natural_key
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.records import Prompt, Response
 
 _MAX_UNANSWERED_SHARE = 0.1
@@ -80,7 +80,7 @@ class AnswerSet:
         ]
         for row in rows[1:]:
             if (row.text, row.messages) != (rows[0].text, rows[0].messages):
-                raise UserError(
+                raise FileError(
                     f"{row.place}: a second, different answer of {self.entrant} to "
                     f"{prompt.prompt_id!r}; the first is at {rows[0].place}. Keep one of them."
                 )
@@ -114,7 +114,7 @@ class AnswerSet:
         if n_turns == 1 or row.messages:
             return response
         if len(row.later) < n_turns - 1:
-            raise UserError(
+            raise FileError(
                 f"{row.place}: answers {1 + len(row.later)} of the {n_turns} turns that prompt "
                 f"{prompt.prompt_id!r} asks. Expected all of them; a bank of first turns asks no more."
             )
@@ -244,7 +244,7 @@ class JoinedAnswers:
                         prompt.prompt_id, (cluster, row.place)
                     )
                     if cluster != known_cluster:
-                        raise UserError(
+                        raise FileError(
                             f"{row.place}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {location} in "
                             f"{known_cluster!r}. Expected one cluster of each prompt."
                         )
@@ -297,7 +297,7 @@ class JoinedAnswers:
                     hint = f" {answer_set.path} holds no prompts: add prompts=FILE."
                     break
             whom = "all" if len(self.files) <= 2 else "two of them"
-            raise UserError(
+            raise EvidenceError(
                 f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{more}, none "
                 f"shared).{hint}"
             )
@@ -444,17 +444,19 @@ def parse_answers_setting(value: Any) -> list[NamedFile]:
                 named_files.append((name, None))
                 continue
         if not isinstance(file, str) or not file:
-            raise UserError(
+            raise SettingError(
                 f"answers: found {file!r:.80}. Expected a file, a list of files, or NAME: FILE."
             )
         if name is not None and name in [other_name for other_name, _ in named_files]:
-            raise UserError(f"answers: {name!r} stands twice. Give each file its own.")
+            raise SettingError(
+                f"answers: {name!r} stands twice. Give each file its own."
+            )
         path = Path(file)
         inner_paths = (
             sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else []
         )
         if path.is_dir() and (name is not None or not inner_paths):
-            raise UserError(f"answers: {file} is a folder. Name the files in it.")
+            raise SettingError(f"answers: {file} is a folder. Name the files in it.")
         named_files += [(name, inner_path) for inner_path in inner_paths or [path]]
     return named_files
 
@@ -474,12 +476,12 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
             path, name, is_alone=stems[entrant_stem(path)] == 1
         ):
             if not answer_set.entrant.isprintable():
-                raise UserError(
+                raise FileError(
                     f"{path}: is of {answer_set.entrant!r}. Expected a name without control characters: "
                     "'answers={NAME:FILE,...}'."
                 )
             if answer_set.entrant in answer_sets:
-                raise UserError(
+                raise SettingError(
                     _explain_second_file(
                         answer_set, answer_sets[answer_set.entrant].path
                     )
@@ -490,7 +492,7 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
             choices = ", ".join(list(answer_sets)[:5]) + (
                 ", ..." if len(answer_sets) > 5 else ""
             )
-            raise UserError(
+            raise SettingError(
                 f"answers: {left_out!r} is left out (null), and no file has it. Choose one of {choices}."
             )
     return answer_sets
@@ -526,7 +528,7 @@ def _split_by_entrant(
             choices = ", ".join(inner_names[:5]) + (
                 ", ..." if len(inner_names) > 5 else ""
             )
-            raise UserError(
+            raise SettingError(
                 f"{path}: has the answers of {len(inner_names)} entrants, and none is called {name!r}. "
                 f"Choose one of {choices}."
             )
@@ -536,7 +538,7 @@ def _split_by_entrant(
         ]
     unnamed_rows = [row for row in by_entrant.get(None, ()) if row.text is not None]
     if inner_names and unnamed_rows:
-        raise UserError(
+        raise FileError(
             f"{unnamed_rows[0].place}: names no model, and other rows do. Name it, or leave the row out."
         )
     if len(inner_names) > 1:
@@ -587,12 +589,12 @@ def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
             if row.id is not None:
                 texts_of[row.id].add(fold_spaces(row.prompt))
     if not by_text:
-        raise UserError(
+        raise SettingError(
             "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."
         )
     for row in rows:
         if row.prompt is None and len(texts_of.get(row.id or "", ())) > 1:
-            raise UserError(
+            raise FileError(
                 f"{row.place}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
             )
     prompts = []
@@ -638,7 +640,7 @@ def _find_reference(rows: Sequence[Answer]) -> str | None:
         if fold_spaces(str(row.reference)) != fold_spaces(
             str(referenced_rows[0].reference)
         ):
-            raise UserError(
+            raise FileError(
                 f"{row.place}: another reference than at {referenced_rows[0].place}, to one prompt. Add "
                 "prompts=FILE, whose references count."
             )
@@ -653,7 +655,7 @@ def _read_file(path: Path) -> _AnswerFile:
     try:
         status = path.stat()
     except OSError as error:
-        raise UserError(
+        raise FileError(
             f"{path}: cannot be read ({error.strerror}). Check the path."
         ) from None
     version = status.st_ino, status.st_mtime_ns, status.st_size

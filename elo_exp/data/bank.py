@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from elo_exp.data import bank_formats, field_names, inspect_log, table_files
 from elo_exp.data.answers import parse_reference
 from elo_exp.data.table_files import Row
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.files import check_sendable, read_texts, report_read_errors, validate
 from elo_exp.records import Prompt, canonical_json, make_fingerprint
 
@@ -71,7 +71,7 @@ def load_referenced_texts(path: Path, purpose: str) -> list[Prompt]:
     prompts = [prompt for prompt in load_bank(path) if prompt.gold_answer]
     for prompt in prompts:
         if prompt.messages:
-            raise UserError(
+            raise FileError(
                 f"{purpose}: prompt {prompt.prompt_id} of {path} has messages. Expected texts alone: "
                 "conversations are not simulated."
             )
@@ -91,7 +91,7 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
             has_no_id = (
                 field_names.first_value(row, (*field_names.ID, "custom_id")) is None
             )
-            raise UserError(
+            raise FileError(
                 f"{location}: the prompt of {earlier} again. Remove one of them, or give each a "
                 "prompt_id."
                 if has_no_id
@@ -103,7 +103,7 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
             repeated_texts.append(f"{prompt.prompt_id!r} that of {first_id!r}")
         prompt_rows.append((prompt, row))
     if not prompt_rows:
-        raise UserError(f"{path}: has no prompts. Expected one JSON object a line.")
+        raise FileError(f"{path}: has no prompts. Expected one JSON object a line.")
     if repeated_texts:
         _warn_once(
             f"{path}: {len(repeated_texts)} of {len(prompt_rows)} prompts repeat the text of another "
@@ -114,7 +114,7 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
 
 def _parse_prompt(row: Row, location: str, *, history: bool) -> Prompt:
     if {"text", "messages"} <= {name for name in row if row[name] is not None}:
-        raise UserError(f"{location}: has text and messages. Give one.")
+        raise FileError(f"{location}: has text and messages. Give one.")
     native_row = dict(row)
     if not row.keys() >= _NATIVE_FIELDS or not row.keys() & {"text", "messages"}:
         recognised_row = bank_formats.parse_row(row, location, history=history)
@@ -187,7 +187,7 @@ def _translate_row(row: Row, location: str) -> dict[str, Any]:
     text = row["text"] if "text" in row else field_names.find_prompt(row)
     if text is None:
         table_files.refuse_trace(location, row.keys())
-        raise UserError(
+        raise FileError(
             f"{location}: no prompt: none of {', '.join(field_names.PROMPT)}. Expected one of them, with a "
             "text."
         )
@@ -239,7 +239,7 @@ def read_column(path: Path, column: str, *, setting: str = "stratum") -> dict[st
         if (setting, column) == ("prompts.cluster", field_names.CLUSTER_FIELD):
             return {}
         column_names = ", ".join(sorted({name for _, row in rows for name in row}))
-        raise UserError(
+        raise SettingError(
             f"{setting}: found no column {column!r} in {path}. Choose one of {column_names}."
         )
     return {
@@ -305,7 +305,7 @@ def sample_strata(
         stratum = [i for i, prompt in enumerate(prompts) if prompt.source == source]
         if len(stratum) < count:
             sizes = Counter(p.source for p in prompts).items()
-            raise UserError(
+            raise SettingError(
                 f"mode.strata: found {count} prompts of source {source!r}. Expected at most "
                 f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}. Of a "
                 f"bank of your own, mode.strata={{}} prompts.n={sum(strata.values())} takes so many."
@@ -321,7 +321,7 @@ def sample_prompts(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
     Raises UserError for more than there are.
     """
     if n is not None and n > len(prompts):
-        raise UserError(
+        raise SettingError(
             f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
         )
     sample = sorted(prompts, key=lambda prompt: make_fingerprint(prompt.prompt_id))[:n]

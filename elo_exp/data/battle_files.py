@@ -31,7 +31,7 @@ from elo_exp.data.table_files import (
     Source,
 )
 from elo_exp.data.writing_style import FEATURES
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, UserError
 from elo_exp.files import report_read_errors
 from elo_exp.records import Battle, MissingBattle
 
@@ -185,12 +185,12 @@ def read_with_missing(
             f"{name}={value}" for name, value in active_filters.items()
         )
         row_counts = ", ".join(f"{n} {word}" for word, n in counts.items())
-        raise UserError(
+        raise EvidenceError(
             f"{path}: no battle is left{names and f' with {names}'} "
             f"({row_counts or 'it has no rows'})."
         )
     if counts["invalid"] > n:
-        raise UserError(
+        raise FileError(
             f"{path}: read as {file_format.name}, {counts['invalid']} rows have no verdict and {n} have "
             "one. Expected most to have one; is the format the right one?"
         )
@@ -257,7 +257,7 @@ class _BattleFile:
             self.fields[name] = column = str(column)
             is_required = name in REQUIRED and not file_format.fields
             if (is_required or requested == column != name) and column not in present:
-                raise UserError(
+                raise FileError(
                     f"{path}: has no column {column!r} (found {_quote_names(present)}). Name it with "
                     f"battles_columns.{name}=COLUMN."
                 )
@@ -365,7 +365,7 @@ class _BattleFile:
         if unreadable is not None:
             raise unreadable
         if len({battle.count is None for battle in self.kinds}) > 1:
-            raise UserError(
+            raise FileError(
                 f"{self.path}: some rows have {self.fields['count']!r}, and others do not. Expected a "
                 "number in all of them, or in none."
             )
@@ -523,14 +523,14 @@ class _BattleFile:
         if isinstance(outcome, UserError):
             return outcome
         if not isinstance(outcome, MalformedError):
-            return UserError(
+            return FileError(
                 f"{location}: stands twice: judge, models and question are those of a row before. "
                 "Remove one of them."
             )
         hint = "battles_on_error=drop leaves such rows out."
         if isinstance(outcome, _UnknownWordError) and not self.format.fields:
             hint = f"{hint} {self.describe_words(outcome.field)}".rstrip()
-        return UserError(f"{location}: {outcome} {hint}")
+        return FileError(f"{location}: {outcome} {hint}")
 
     def classify(self, row: Row) -> Battle | str | MalformedError | UserError:
         """Return the battle of a row, or why it is none."""
@@ -582,7 +582,7 @@ class _BattleFile:
         winner = by_word or by_name
         is_word = result in words
         if is_word and by_name and by_word != by_name and not reconciled:
-            raise UserError(  # other rows may be read in the other way, so that none can be dropped
+            raise FileError(  # other rows may be read in the other way, so that none can be dropped
                 f"{self.path}: winner is {result!r}, which is the name of one model and the word "
                 "for another result. Rename the model."
             )
@@ -671,12 +671,12 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
     """Warn of what looks wrong. Raises UserError for a column that is not one of models."""
     models, fields = battles.models, files[0].fields
     if len(models) > _MAX_MODELS:
-        raise UserError(
+        raise FileError(
             f"{path}: found {len(models):,} models. Expected at most {_MAX_MODELS:,}: are "
             f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
         )
     if len(battles.dimensions) > _MAX_DIMENSIONS:
-        raise UserError(
+        raise FileError(
             f"{path}: found {len(battles.dimensions):,} dimensions in "
             f"{fields['dimension']!r}. Expected at most {_MAX_DIMENSIONS}. Name another column "
             "with battles_columns.dimension=COLUMN, or pool them with "
@@ -720,7 +720,7 @@ def _check_columns(files: Sequence[_BattleFile]) -> None:
             )
             shapes = map(table_files.detect_shape, (first.path, file.path))
             if name == "count" or "lines" not in shapes:
-                raise UserError(
+                raise FileError(
                     f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
                     "columns in all files of a folder; those of a list, 'battles=[a.csv,b.csv]', may "
                     "have others."

@@ -15,7 +15,7 @@ import numpy as np
 from elo_exp.data import battle_files, parquet, table_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.table_files import Frame
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 from elo_exp.files import write_jsonl
 
 logger = logging.getLogger(__name__)
@@ -81,12 +81,12 @@ def to_frame(
         columns = {key: [row.get(key) for row in row_list] for key in keys}
     sizes = {len(values) for values in columns.values()}
     if len(sizes) > 1:
-        raise UserError(
+        raise FileError(
             f"{name}: found columns of {' and '.join(map(str, sorted(sizes)))} rows. Expected as "
             "many in each."
         )
     if not any(sizes):
-        raise UserError(f"{name}: found a table without rows.")
+        raise FileError(f"{name}: found a table without rows.")
     return Frame(
         name, {str(key): _to_plain_list(values) for key, values in columns.items()}
     )
@@ -97,12 +97,12 @@ def to_rows(table: Any, name: str) -> list[dict[str, Any]]:
     row_list = list(table) if isinstance(table, Iterable) else [table]
     for number, row in enumerate(row_list, start=1):
         if not isinstance(row, Mapping):
-            raise UserError(
+            raise FileError(
                 f"{name}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
                 "rows as dictionaries, or files."
             )
     if not row_list:
-        raise UserError(f"{name}: found a table without rows.")
+        raise FileError(f"{name}: found a table without rows.")
     return [to_plain(row) for row in row_list]
 
 
@@ -193,6 +193,6 @@ def _warn_of_gaps(values: list[Any], name: str, column: str) -> None:
 
 def _build_duplicate_error(names: list[str], name: str) -> UserError:
     duplicate = next(column for column in names if names.count(column) > 1)
-    return UserError(
+    return FileError(
         f"{name}: has the column {duplicate!r} twice. Expected each name once."
     )

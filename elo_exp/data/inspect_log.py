@@ -20,7 +20,7 @@ from elo_exp import files
 from elo_exp.data import recorded_work, table_files
 from elo_exp.data.field_names import natural_key
 from elo_exp.data.recorded_work import Messages
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 
 # A log that is not yet closed has the second one
 _HEADER_FILES = ("header.json", "_journal/start.json")
@@ -85,7 +85,7 @@ class Sample:
                 map(self.whole, input_messages), self.place
             )
         if not any(message.role == "user" for message in messages):
-            raise UserError(f"{self.place}: input has no message of a user.")
+            raise FileError(f"{self.place}: input has no message of a user.")
         return messages
 
     @cached_property
@@ -137,7 +137,7 @@ class Sample:
         key = value.removeprefix(_ATTACHMENT_PREFIX)
         text = (self.row.get("attachments") or {}).get(key)
         if not isinstance(text, str):
-            raise UserError(f"{self.place}: attachment {key!r} is not in the log.")
+            raise FileError(f"{self.place}: attachment {key!r} is not in the log.")
         return text
 
 
@@ -167,7 +167,7 @@ class Log:
                 name for name in archive.namelist() if name.startswith(_SAMPLES_FOLDER)
             }
             if any(map(_SAMPLE_FOLDER.search, names)):
-                raise UserError(
+                raise FileError(
                     f"{self.path}: has its samples in pieces, which are not read. {_suggest_conversion(self.path)}"
                 )
             unpacked_bytes = 0
@@ -193,7 +193,7 @@ def read_log(path: Path) -> Log:
             part_names = archive.namelist()
             name = next((name for name in _HEADER_FILES if name in part_names), None)
             if name is None:
-                raise UserError(
+                raise FileError(
                     f"{path}: is no log of Inspect: it lacks {_HEADER_FILES[0]}."
                 )
             head = _read_part(archive, path, name)
@@ -216,24 +216,24 @@ def _open_archive(path: Path) -> Iterator[ZipFile]:
         with ZipFile(path) as archive:
             yield archive
     except (BadZipFile, OSError) as error:
-        raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+        raise FileError(f"{path}: cannot be read as zip ({error}).") from None
 
 
 def _read_part(archive: ZipFile, path: Path, name: str) -> Any:
     """Read a part of a zip file as JSON. No more of it is unpacked than its size says."""
     size = archive.getinfo(name).file_size
     if size > _MAX_PART_BYTES:
-        raise UserError(
+        raise FileError(
             f"{path}: {name} unpacks to {size:,} bytes. Expected at most {_MAX_PART_BYTES:,} in a part of a log."
         )
     try:
         content = archive.read(name)
     except NotImplementedError:
-        raise UserError(
+        raise FileError(
             f"{path}: is a zip in a compression that this Python cannot read. {_suggest_conversion(path)}"
         ) from None
     except RuntimeError as error:  # a password, for one
-        raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+        raise FileError(f"{path}: cannot be read as zip ({error}).") from None
     with _convert_errors(f"{path}: {name}"):
         return json.loads(content, object_pairs_hook=files.make_unique_object)
 
@@ -245,7 +245,7 @@ def _convert_errors(location: object) -> Iterator[None]:
         yield
     except _READ_ERRORS as error:
         words = " ".join(repr(error).split())
-        raise UserError(
+        raise FileError(
             f"{location}: cannot be read as inspect_ai's log: {words:.200}"
         ) from None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elo_exp.data import table_files
 from elo_exp.data.field_names import fold_spaces
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import check_choice, report_read_errors
 from elo_exp.records import Record, make_fingerprint
 
@@ -60,7 +60,7 @@ def read_pairs(path: Path) -> list[GoldPair]:
         }
         texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
-            raise UserError(
+            raise FileError(
                 f"{location}: lacks a prompt or a response. Expected prompt, response_a, response_b "
                 "and label (a, b or tie), or the columns of LLMBar or JudgeBench."
             )
@@ -71,5 +71,5 @@ def read_pairs(path: Path) -> list[GoldPair]:
         key = make_fingerprint(texts)[:16]
         pairs[key] = GoldPair.from_dict({**cells, "label": label, "pair_id": key})
     if not pairs:
-        raise UserError(f"{path}: has no pair.")
+        raise FileError(f"{path}: has no pair.")
     return list(pairs.values())

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_json, read_jsonl, validate, write_json
 from elo_exp.records import Battle, Comparison, MissingBattle, Record, canonical_json
 
@@ -67,7 +67,7 @@ class Key(Record):
         try:
             bytes.fromhex(key.key)
         except ValueError:
-            raise UserError(
+            raise FileError(
                 f"{path}: found {key.key!r:.40} as key. Expected hexadecimal digits."
             ) from None
         return key
@@ -178,7 +178,7 @@ def read_labels(
     for path in paths:
         name = path.name.partition(".")[0]
         if name in names:
-            raise UserError(
+            raise SettingError(
                 f"labels: {names[name]} and {path} are both called {name}. Give each annotator one file, named "
                 "after whoever labelled."
             )
@@ -189,28 +189,28 @@ def read_labels(
                 Label, row, location, " Expected a row that a page exported."
             )
             if label.page != key.page:
-                raise UserError(
+                raise FileError(
                     f"{location}: is of another run's page. Give the run whose page was labelled: run=DIR."
                 )
             if label.id not in comparison_by_id:
-                raise UserError(
+                raise FileError(
                     f"{location}: found the comparison {label.id!r:.40}, which is none of the run's. Export the "
                     "labels anew."
                 )
             if first_location := locations.get(label.id):
-                raise UserError(
+                raise FileError(
                     f"{location}: labels a comparison again, after {first_location}. Expected each once: export the labels "
                     "anew."
                 )
             if (other_path := owners.setdefault(label.browser, path)) != path:
-                raise UserError(
+                raise FileError(
                     f"labels: {other_path} and {path} are by one browser, and count as one person's. Give the "
                     "later one alone."
                 )
             locations[label.id] = location
             rows.append((name, label, comparison_by_id[label.id]))
         if not locations:
-            raise UserError(f"{path}: holds no labels. Expected what a page exported.")
+            raise FileError(f"{path}: holds no labels. Expected what a page exported.")
     return rows
 
 
@@ -228,7 +228,7 @@ def merge_clusters(
             continue
         known_cluster = cluster_of.setdefault(comparison.prompt_id, label.cluster)
         if known_cluster != label.cluster:
-            raise UserError(
+            raise FileError(
                 f"labels: {annotator} has prompt {comparison.prompt_id!r} in cluster {label.cluster!r}, and elsewhere it is "
                 f"in {known_cluster!r}. Expected one cluster of each prompt."
             )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp.data.table_files import open_database
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import write_whole
 
 # Names, of one type, and n codes; -1, an empty name and None are null
@@ -53,7 +53,7 @@ def write_parquet(path: Path, columns: Mapping[str, Column]) -> Path:
             connection.execute(f"copy ({query}) to {target}", constants)
         except duckdb.IOException as error:
             reason = str(error).partition("\n")[0]
-            raise UserError(f"{path}: cannot be written ({reason}).") from None
+            raise FileError(f"{path}: cannot be written ({reason}).") from None
         return write_whole(path, file.read_bytes())
 
 

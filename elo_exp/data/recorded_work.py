@@ -7,7 +7,7 @@ from typing import Any
 
 from elo_exp.data import thoughts
 from elo_exp.data.field_names import fold_spaces
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.records import Message, Prompt
 
 Messages = tuple[Message, ...]
@@ -20,9 +20,9 @@ def parse_messages(rows: Iterable[Any], location: str) -> Messages:
         try:
             message = Message.from_dict(row)
         except ValueError as error:
-            raise UserError(f"{location}: message {number} {error}") from None
+            raise FileError(f"{location}: message {number} {error}") from None
         except (LookupError, TypeError, AttributeError) as error:
-            raise UserError(
+            raise FileError(
                 f"{location}: message {number} is no message: {error!r:.80}. Expected role and content."
             ) from None
         message_list.append(_drop_thought(message))

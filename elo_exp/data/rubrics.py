@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from elo_exp import files
 from elo_exp.data.conversations import ViewOverrides, ViewSettings
 from elo_exp.data.thoughts import split_thought
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.records import (
     Comparison,
     Item,
@@ -58,7 +58,7 @@ class Instructions:
     def __post_init__(self) -> None:
         usable = files.escape_name(self.dimension).strip(". ")
         if not usable or self.dimension != usable:
-            raise UserError(
+            raise SettingError(
                 f"dimension: found {self.dimension!r}. Expected a name that files can have, such "
                 "as 'empathy': without slashes, and no dot at either end."
             )
@@ -76,7 +76,7 @@ class Instructions:
         lines = filter(None, map(str.strip, self.text.splitlines()))
         first_line = next(lines, "")
         if not (match := _VERSION.match(first_line)):
-            raise UserError(
+            raise FileError(
                 f"{self.path}: starts with {first_line[:40]!r}. Expected '# version: v1' (or v2, ...) "
                 "as the first non-empty line."
             )
@@ -90,7 +90,7 @@ class Instructions:
         try:
             template.format_map(dict.fromkeys(placeholders, ""))
         except (KeyError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(
+            raise FileError(
                 f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
                 f"{', '.join(placeholders)}."
             ) from None
@@ -334,7 +334,7 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
     paths: dict[str, str] = {}
     for rubric in rubrics:
         if rubric.dimension in paths:
-            raise UserError(
+            raise SettingError(
                 f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} "
                 f"and {rubric.path}. Give each a dimension of its own: rubric.NAME.dimension=..."
             )

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from elo_exp.data import answers, formats, table_files
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.data.formats import Format
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))
@@ -51,7 +51,7 @@ def read_scores(
             raise
         except Exception as error:
             reason = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
-            raise UserError(
+            raise FileError(
                 f"{path}: cannot be read as {file_format.name}'s: {reason}"
             ) from error
         pairs = {(row.dimension, row.entrant) for row in file_scores}
@@ -61,7 +61,7 @@ def read_scores(
         values = np.array([row.value for row in file_scores], dtype=np.float64)
         n_used = int(np.isfinite(values).sum())
         if not n_used:
-            raise UserError(_explain_no_score(path, file_format, metric))
+            raise FileError(_explain_no_score(path, file_format, metric))
         rows = {"scores used": n_used, "missing": len(file_scores) - n_used}
         hint = (
             "judge=sonnet would judge its answers"
@@ -79,7 +79,7 @@ def _find_cluster(row: Score, column: str, path: Path) -> str | None:
     if value is not None or column == CLUSTER_FIELD:
         return None if value is None else str(value)
     column_names = ", ".join(map(repr, row.columns or {})) or "none"
-    raise UserError(
+    raise SettingError(
         f"battles_columns.cluster: {path} has no column {column!r} of item {row.item} (found {column_names}). Name one of "
         "them, or leave the setting out."
     )

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from elo_exp.data.rubrics import Instructions, compile_line_pattern, read_reply
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score
 from elo_exp.types import Number
 
@@ -40,7 +40,7 @@ class ScoreRubric(Instructions):
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise UserError(
+            raise SettingError(
                 f"low: found a scale from {self.low} to {self.high}. Expected a low below a high."
             )
         super().__post_init__()

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp import files
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -164,7 +164,7 @@ def read_keys(path: Source) -> set[str]:
 def refuse_trace(location: object, keys: Set[Any]) -> None:
     """Raise UserError for the keys of a trace of OpenTelemetry."""
     if any(trace <= keys for trace in _TRACE_KEYS):
-        raise UserError(
+        raise FileError(
             f"{location}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
             "docs/conversations.md."
         )
@@ -179,7 +179,7 @@ def _read_keys(path: Source) -> set[str]:
             with ZipFile(path) as archive:
                 return {name.partition("/")[0] for name in archive.namelist()}
         except (BadZipFile, NotImplementedError, OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read as zip ({error}).") from None
+            raise FileError(f"{path}: cannot be read as zip ({error}).") from None
     if kind != "object":
         return set(next(read_rows(path), ("", {}))[1])
     row = files.read_json(path)
@@ -208,7 +208,7 @@ def read_rows(
     if kind == "csv":
         return _read_csv_rows(path)
     if kind not in TABLE_SHAPES:
-        raise UserError(
+        raise FileError(
             f"{path}: found {kind}. Expected a table: {', '.join(TABLE_SHAPES)}."
         )
     is_array = kind == "array"
@@ -226,7 +226,7 @@ def _iterate_frame(frame: Frame) -> Iterator[tuple[str, Row]]:
 def _iterate_objects(path: Path, objects: Iterable[Any]) -> Iterator[tuple[str, Row]]:
     for number, row in enumerate(objects, start=1):
         if not isinstance(row, dict):
-            raise UserError(
+            raise FileError(
                 f"{path}: row {number}: found {row!r:.40}. Expected an object."
             )
         yield f"{path}: row {number}", row
@@ -245,19 +245,19 @@ def _read_csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
             header = list(reader.fieldnames or ())
             duplicates = [name for name in header if header.count(name) > 1]
             if duplicates:
-                raise UserError(
+                raise FileError(
                     f"{path}:1: has the column {duplicates[0]!r} twice. Expected each name once."
                 )
             for row in reader:
                 location = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():  # more or fewer fields
-                    raise UserError(
+                    raise FileError(
                         f"{location}: has not the {len(header)} fields of the header. A quote or a "
                         "comma may be missing."
                     )
                 yield location, row
         except csv.Error as error:
-            raise UserError(
+            raise FileError(
                 f"{path}:{reader.reader.line_num}: cannot be read as CSV ({error}). "
                 "A quote may be missing."
             ) from None
@@ -284,7 +284,7 @@ def _read_parquet_rows(
                     yield dict(zip(selected, values, strict=bool(selected)))
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{path}: cannot be read as parquet ({reason}).") from None
+        raise FileError(f"{path}: cannot be read as parquet ({reason}).") from None
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles
         with closing(open_database()) as connection:
             return _read_coded(connection, scan, columns, detect_shape(path) == "lines")
     except duckdb.OutOfMemoryException:
-        raise UserError(
+        raise FileError(
             f"{path}: needs more than {DUCKDB_MEMORY_MB:,} MB to be read. Count its battles first: "
             'docs/formats.md, "count".'
         ) from None

@@ -9,7 +9,7 @@ from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import ApiSettings, Model
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, TemplateSettings
 from elo_exp.models.generation import (
@@ -27,7 +27,7 @@ TokenIdsByPrompt = Mapping[Prompt, Sequence[int]]  # prompts with their token id
 LogprobsById = Iterator[tuple[str, float | None]]  # by prompt_id
 
 
-class NoRoomError(UserError):
+class NoRoomError(SettingError):
     """`prompts` leave no room for an answer in the context of a model on this machine."""
 
     def __init__(self, line: object, prompts: Collection[Prompt] = ()) -> None:
@@ -185,7 +185,7 @@ class ApiEntrant(ApiSettings):
 def check_unit_temperature(temperature: float | None, top_p: float | None) -> None:
     """Raise UserError for a policy that vLLM could draw from, and not score."""
     if (temperature, top_p) != (1, 1):
-        raise UserError(
+        raise SettingError(
             f"logprobs: found true with temperature={temperature} and top_p={top_p}. Expected "
             "temperature=1.0 and top_p=1.0: vLLM scores given tokens at temperature 1, whatever it "
             "is asked for."
@@ -197,13 +197,13 @@ def read_recorded_ids(response: Response, policy: str, tokenizer: str) -> list[i
     diagnostics = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
     if not {"token_ids", "tokenizer"} <= diagnostics.keys():
-        raise UserError(
+        raise SettingError(
             f"{answer} has no recorded token_ids. Expected an answer made with "
             f"entrant.{response.entrant_id}.logprobs=true: tokenising the text again does not "
             "always give the tokens that were drawn."
         )
     if diagnostics["tokenizer"] != tokenizer:
-        raise UserError(
+        raise SettingError(
             f"{answer} has the tokens of another tokenizer, or of one with other end tokens. "
             "Expected policies that share a tokenizer; leave one of the two out."
         )
@@ -354,7 +354,7 @@ class WeightsEntrant(TemplateSettings):
                 with convert_memory_errors(self.entrant_id):
                     total = next(totals)
                 if not math.isfinite(total):
-                    raise UserError(
+                    raise SettingError(
                         f"{self.entrant_id}, {name}: the log-probability is {total}. Use "
                         "dtype=float32 or bfloat16, which do not overflow."
                     )
@@ -384,7 +384,7 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant):
 
     def __post_init__(self) -> None:
         if self.logprobs and (self.temperature is None or self.top_p != 1):
-            raise UserError(
+            raise SettingError(
                 f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. "
                 "Expected a temperature and top_p=1.0: other answers are not drawn with the "
                 "model's own probabilities."

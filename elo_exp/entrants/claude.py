@@ -6,7 +6,7 @@ from typing import Any
 from elo_exp.api.anthropic import API_VERSION, ClaudeSettings
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.entrants import ApiEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import Prompt
 from elo_exp.types import CacheKey, Dollars, Effort
 
@@ -36,7 +36,7 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     def prices_of(self, model: str) -> Prices:
         model_prices = self.prices.get(model)
         if model_prices is None:
-            raise UserError(
+            raise SettingError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
                 "dollars per million tokens."
@@ -56,7 +56,7 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         messages = request.sent(self.system_prompt)
         if any("tool_calls" in message for message in messages):
-            raise UserError(
+            raise SettingError(
                 f"entrant.{self.entrant_id}: prompt {request.prompt_id!r} has a call of a tool in its "
                 "history. Expected words alone; leave the prompt out, or this entrant."
             )

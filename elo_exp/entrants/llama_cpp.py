@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.models import (
     TokenRows,
     check_template_variables,
@@ -57,7 +57,7 @@ class GgufModel:
                 verbose=False,
             )
         except ValueError as error:
-            raise UserError(
+            raise FileError(
                 f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
         self.name, self.context_length = str(file.path), file.n_ctx
@@ -146,7 +146,7 @@ class LlamaCppEntrant(WeightsEntrant):
     @cached_property
     def model_key(self) -> CacheKey:
         if not self.weight_files:
-            raise UserError(f"{self.path}: no such file. Expected a model as .gguf.")
+            raise FileError(f"{self.path}: no such file. Expected a model as .gguf.")
         digests = checkpoints.hash_files(self.weight_files, Path(self.cache_dir))
         return {
             "loader": "llama_cpp",

@@ -17,7 +17,7 @@ from elo_exp.entrants import (
     check_unit_temperature,
     read_recorded_ids,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, make_fingerprint
 from elo_exp.types import CacheKey, Dollars, Integer, TopP
@@ -54,7 +54,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
             self.input_usd_per_million is not None
             or self.extra_body.keys() & _NO_TRUNCATION.keys()
         ):
-            raise UserError(
+            raise SettingError(
                 "logprobs: found true with prices, or with top_k, min_p or repetition_penalty in "
                 "extra_body. Expected neither: no dollars are counted of scoring, and answers are "
                 "drawn from all tokens."
@@ -65,7 +65,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
         if per_input is None and per_output is None:
             return None
         if per_input is None or per_output is None:
-            raise UserError(
+            raise SettingError(
                 "input_usd_per_million: set without output_usd_per_million, or the reverse. Set "
                 "both."
             )

@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field
 
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_json, sha256, validate
 from elo_exp.models import first_error_line
 from elo_exp.models.checkpoints import CausalLM, ModelSettings
@@ -104,7 +104,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     def head_files(self) -> HeadFiles:
         """Find the files of every head. Raises UserError, naming the setting, where one is absent."""
         if self.security_dir is None:
-            raise UserError(
+            raise SettingError(
                 "security_dir: has no value. Expected the folder of the heads' adapters: train "
                 "them as docs/poe.md says, and set ELO_EXP_SECURITY_DIR. Without adapters: "
                 "recorded_dir=DIR takes recorded answers, 'entrant=[...]' your own entrants."
@@ -113,12 +113,12 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         manifest = _read_manifest(folder)
         n_heads = manifest.num_shards
         if n_heads is None:
-            raise UserError(
+            raise FileError(
                 f"security_dir: found no manifest.json with num_shards in {folder}. Expected one "
                 "that counts the heads."
             )
         if n_heads == 1 and not self.bypass_jury:
-            raise UserError(
+            raise SettingError(
                 "security_dir: found one head, which leaves no jury. Expected two or more "
                 "heads, or bypass_jury=true."
             )
@@ -128,7 +128,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         ]
         if self.rob_checkpoint is not None:
             if self.robustness_dir is None:
-                raise UserError(
+                raise SettingError(
                     f"robustness_dir: has no value with rob_checkpoint={self.rob_checkpoint}. "
                     "Expected the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
                     "rob_checkpoint=null."
@@ -143,7 +143,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         if self.needs_uncertainty:
             path = Path(self.uncertainty_path or "").expanduser()
             if not path.is_file():
-                raise UserError(
+                raise FileError(
                     f"uncertainty_path: found no file {self.uncertainty_path}. Expected the "
                     "uncertainty head's, with needs_uncertainty=true."
                 )
@@ -321,7 +321,7 @@ def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
             layer, projection, half = _parse_tensor_name(file.path, name, geometry)
             halves[layer, projection][half] = tensor
         if not halves:
-            raise UserError(
+            raise FileError(
                 f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update "
                 "of a head."
             )
@@ -331,7 +331,7 @@ def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
             size_in, size_out = geometry.sizes[projection]
             expected_shapes = {"A": (rank, size_in), "B": (size_out, rank)}
             if shapes != expected_shapes:
-                raise UserError(
+                raise FileError(
                     f"{file.path}: head layer {layer}, {projection}: found lora_ {shapes}. Expected "
                     f"{expected_shapes}, by the model and the lora_r of manifest.json. Is it another "
                     "model's adapter?"
@@ -357,7 +357,7 @@ def _parse_tensor_name(
         projection = PROJECTIONS.get(match[3], match[3])
         if projection in geometry.sizes and 0 <= layer < depth:
             return layer, projection, match[4]
-    raise UserError(
+    raise FileError(
         f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
         f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first_layer} "
         f"to {first_layer + depth - 1}, which are the heads'."
@@ -369,14 +369,14 @@ def _load_updates(path: Path) -> Mapping[str, Tensor]:
     from safetensors.torch import load_file
 
     if path.suffix != ".safetensors":
-        raise UserError(
+        raise FileError(
             f"{path}: is a torch file, which is unpickled to be read. To write the tensors into a .safetensors "
             f"file beside it: python -m elo_exp.models.to_safetensors {quote(str(path.parent))}"
         )
     try:
         state: Any = load_file(path)
     except Exception as error:
-        raise UserError(
+        raise FileError(
             f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
         ) from None
     return {name: state[name].float() for name in state if "lora_" in name}
@@ -405,7 +405,7 @@ def _find_file(
         expected = f"{name} in one training run"
         if step == FINAL_CHECKPOINT:
             expected = f"{final.name}{{{','.join(_ADAPTER_SUFFIXES)}}}, or {expected}"
-        raise UserError(
+        raise FileError(
             f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {shard_folder.name}: "
             f"{found_paths}). Expected {expected}."
         )

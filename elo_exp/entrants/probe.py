@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import bank
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
 from elo_exp.records import Prompt, Response, make_fingerprint
 from elo_exp.types import CacheKey, Share
@@ -153,7 +153,7 @@ class GradedProbe(ProbeEntrant):
     def answer(self, prompt: Prompt) -> str:
         gold = self._find_gold(prompt, swapped=self._choose_style(prompt) == "swapped")
         if gold is None:
-            raise UserError(
+            raise SettingError(
                 f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "
                 f"{self.bank_path}. Choose another entrant, or arena=simulated."
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import answer_joins, conversations, recorded_work
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
 from elo_exp.records import Prompt, Response, Slot, canonical_json
 from elo_exp.types import CacheKey
@@ -63,7 +63,7 @@ class RecordedEntrant:
             try:
                 canonical_json(response.to_dict())
             except ValueError:
-                raise UserError(
+                raise FileError(
                     f"{location}: found NaN or Infinity, which JSON does not have. Write null or "
                     "leave it out."
                 ) from None
@@ -72,13 +72,13 @@ class RecordedEntrant:
             if any(
                 getattr(earlier, x) != getattr(response, x) for x in compared_fields
             ):
-                raise UserError(
+                raise FileError(
                     f"{location}: a second, different response to {response.prompt_id!r}. Keep one "
                     "of them, or number them by draw_idx: 0, 1, ..."
                 )
         if rows and not responses:
             names = ", ".join(sorted(map(str, entrants)))
-            raise UserError(
+            raise FileError(
                 f"{self._file}: has no response of {self.entrant_id!r} (found {names})."
             )
         by_prompt: dict[str, list[Response]] = {}
@@ -122,7 +122,7 @@ class RecordedEntrant:
         try:
             return conversations.trim_to_prompt(prompt, response)
         except ValueError as error:
-            raise UserError(
+            raise FileError(
                 f"{self._file}: the answer of {self.entrant_id} to {prompt.prompt_id!r} {error}"
             ) from None
 
@@ -176,7 +176,7 @@ def _read_entrant_name(location: str, row: Mapping[str, Any]) -> str | None:
     """Return the entrant that a row names. Raises UserError for what is no name."""
     value = row.get("entrant_id")
     if isinstance(value, list | dict):
-        raise UserError(
+        raise FileError(
             f"{location}: entrant_id: found {value!r:.80}. Expected a name."
         )
     return None if value is None else str(value)

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from elo_exp.data import answer_joins, recorded_work
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.records import Prompt, Response
 from elo_exp.types import CacheKey
 
@@ -33,7 +33,7 @@ class TrajectoriesEntrant:
             Path(self.path), self.entrant_id, None
         )
         if answer_set.format not in _TRAJECTORY_FORMATS:
-            raise UserError(
+            raise FileError(
                 f"entrant.{self.entrant_id}: {self.path} is of {answer_set.format}. Expected a log of Inspect or "
                 f"rows of messages; other answers are answers={self.path}."
             )
@@ -72,7 +72,7 @@ class TrajectoriesEntrant:
             if not recorded_work.matches_prompt(
                 row.asked, row.prompt, row.messages, prompt
             ):
-                raise UserError(
+                raise FileError(
                     f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
                     f"{prompt.prompt_id} than the bank. Expected logs of one task."
                 )

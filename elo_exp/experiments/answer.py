@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from elo_exp import pipeline
 from elo_exp.entrants import ModelEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
 from elo_exp.records import Prompt
@@ -29,7 +29,7 @@ class Answer(PairwiseExperiment):
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, how many answers are there and how many would be made."""
         if not self.entrant:
-            raise UserError(
+            raise SettingError(
                 "entrant: none is chosen. Choose those that answer: 'entrant=[mine]'."
             )
         self._log_answers()
@@ -73,7 +73,7 @@ class Answer(PairwiseExperiment):
             prompt for prompt in self._repeat_prompts() if prompt.prompt_id in ids
         ]
         if not prompts:
-            raise UserError(
+            raise SettingError(
                 f"shard: found {self.shard}, which holds none of {len(self._select_prompts())} prompts. "
                 "Expected fewer shares."
             )

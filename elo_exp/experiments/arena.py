@@ -38,7 +38,7 @@ from elo_exp.data import answer_joins
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
     PairwiseExperiment,
@@ -168,7 +168,7 @@ class Arena(PairwiseExperiment):
             "arena", "people compared one answer of a model, and so does the judge."
         )
         if self.prompts.cluster not in (None, CLUSTER_FIELD):
-            raise UserError(
+            raise SettingError(
                 f"prompts.cluster: found {self.prompts.cluster!r}. The prompts are those of the arena, and each counts "
                 "by itself. Leave it out."
             )
@@ -176,14 +176,14 @@ class Arena(PairwiseExperiment):
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given
         if not self.entrant or (is_default and not arena_settings.simulated):
-            raise UserError(
+            raise SettingError(
                 "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
             )
         sources.check_source(arena_settings)
         rubrics = self._rubrics
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
-            raise UserError(
+            raise SettingError(
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
             )
@@ -191,11 +191,11 @@ class Arena(PairwiseExperiment):
         scores &= '"score_a"' in rubrics[0].schema
         soft = arena_settings.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
-            raise UserError(
+            raise SettingError(
                 f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
             )
         if soft is not None and not scores:
-            raise UserError(
+            raise SettingError(
                 f"arena.soft: judge {self.judge.model} gives no scores by rubric "
                 f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
                 "API, or judge=lexical."
@@ -204,28 +204,28 @@ class Arena(PairwiseExperiment):
             arena_settings.placement == "calibrated"
             and arena_settings.n_calibration == 0
         ):
-            raise UserError(
+            raise SettingError(
                 "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
                 "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
                 "arena.placement=raw."
             )
         if arena_settings.placement == "calibrated" and needs_style(self.rating):
-            raise UserError(
+            raise SettingError(
                 "rating.bradley_terry.style: the calibrated fit has no style. Add "
                 "arena.placement=raw, or leave it out."
             )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
-            raise UserError(
+            raise SettingError(
                 f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
                 f"{n_placed} or more, a battle of each, or null for all."
             )
         if len(self.rating) != 1:
-            raise UserError(
+            raise SettingError(
                 f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
         if self.shard is not None and arena_settings.opponents == "adaptive":
-            raise UserError(
+            raise SettingError(
                 "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
             )
 
@@ -262,7 +262,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
     for name in sorted({*placed}.difference(judged_battles.models)):
         n_drawn, n_answered = len(run.usable(run.drawn[name])), len(run.responses[name])
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
-        raise UserError(
+        raise EvidenceError(
             f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
             f"battles with texts, answered {n_answered} prompts and been judged on {n_judged}. "
             "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "

@@ -31,7 +31,7 @@ from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.experiments import Context, Experiment, Report, link_to_judge_page, several
 from elo_exp.experiments.judged import (
     BankSettings,
@@ -167,7 +167,7 @@ class AuditJudge(Experiment):
             logger.info("audit: %s", turns_note)
         require_judge(self.judge, partial(self._make_plans, store=context.store))
         if not self._queries:
-            raise UserError(
+            raise SettingError(
                 "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
                 "bank, 'rubric=[factuality]', and probes, 'probe=[ladder,formatting]'."
             )

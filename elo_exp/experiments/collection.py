@@ -21,7 +21,7 @@ from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments.judged import Mode, parse_shard
 from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
@@ -117,7 +117,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
         ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "-"
     )
     if not texts:
-        raise UserError(
+        raise EvidenceError(
             f"arena {arena.name}: no prompt is left ({reasons}). Expected rows with an English one."
         )
     logger.info("arena %s: %d prompts; dropped: %s", arena.name, len(texts), reasons)
@@ -148,13 +148,13 @@ def draw_prompts(
         )
     usable = [p for p in prompts if all(rubric.applies_to(p) for rubric in rubrics)]
     if not usable:
-        raise UserError(
+        raise SettingError(
             f"scoring: none of {len(prompts)} prompts has a reference answer, which the rubric "
             "shows. Choose rubrics without one: scoring=score scoring@oracle_scoring=score."
         )
     for prompt in usable:
         if (n := conversations.n_turns(prompt)) > 1:
-            raise UserError(
+            raise SettingError(
                 f"oracle: prompt {prompt.prompt_id} has {n} open turns. Expected one: a weight is of one "
                 "answer. Put the first answer into messages, and the second is scored."
             )
@@ -222,7 +222,7 @@ class Collection:
             order = shuffle_by_hash(ids, seed=settings.seed, purpose=purpose)
             labelled_ids[name] = order[: round(share * len(ids))]
         if (n := len(next(iter(labelled_ids.values())))) < MIN_CALIBRATION_LABELS:
-            raise UserError(
+            raise EvidenceError(
                 f"oracle.label_fraction: {settings.label_fraction:g} of {len(ids)} answers are {n} "
                 f"labels. Expected {MIN_CALIBRATION_LABELS} or more: raise it, or oracle.n_prompts."
             )
@@ -280,7 +280,7 @@ class Collection:
         )
         logging_policy = data.logging_policy
         if not data.files or (logging_policy and "logged.jsonl" not in data.files):
-            raise UserError(
+            raise EvidenceError(
                 f"judge: no answer of {logging_policy or 'anybody'} has a readable score. See the store's "
                 "replies."
             )

@@ -28,7 +28,7 @@ from elo_exp.analysis.rating_changes import (
 from elo_exp.arrays import Array, none_if_nan
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
@@ -150,20 +150,20 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 
     Raises UserError unless there are two runs, each of which can be compared with the first."""
     if not folders:
-        raise UserError(
+        raise SettingError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
             "'runs=[DIR/*]'."
         )
     runs, left_out = read_runs(folders, with_oracle=True)
     if len(runs) < 2:
         run_list = ", ".join(str(r.folder) for r in runs) or "none"
-        raise UserError(
+        raise SettingError(
             f"runs: found {run_list}. Comparing takes two or more finished runs."
         )
     first_rated, *other_rated = map(_list_rated, runs)
     for run, entrants in zip(runs[1:], other_rated, strict=True):
         if first_rated.keys().isdisjoint(entrants):
-            raise UserError(
+            raise EvidenceError(
                 f"runs: {run.name} shares no entrant on any dimension with {runs[0].name}, and "
                 "no policy. Compare runs that share some."
             )
@@ -277,7 +277,7 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
             if n_labels:
                 labels.setdefault(dimension, run)
     for dimension in sorted(shares.keys() & labels.keys()):
-        raise UserError(
+        raise SettingError(
             f"runs: on {dimension} the verdicts of {shares[dimension]} are shares (judge.verdict=probabilities) and those "
             f"of {labels[dimension]} labels, and their scales differ. Compare runs of one kind."
         )

@@ -18,7 +18,13 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     have_same_ratings,
 )
 from elo_exp.analysis.judge_quality import RATES
-from elo_exp.errors import UserError
+from elo_exp.errors import (
+    EvidenceError,
+    FileError,
+    ServerError,
+    SettingError,
+    UserError,
+)
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.report.artifacts import average_sweep_numbers
 from elo_exp.report.sentences import sweep_sentences as words
@@ -65,7 +71,7 @@ class Dashboard(Experiment):
     def dry_run(self, context: Context) -> str:
         tracker = context.tracker
         if not isinstance(tracker, Project):
-            raise UserError(
+            raise SettingError(
                 "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
             )
         if importlib.util.find_spec("wandb_workspaces") is None:
@@ -77,7 +83,7 @@ class Dashboard(Experiment):
         ids = [run_id(run.folder, run.manifest) for run in runs]
         baseline = self._find_baseline_id()
         if not tracker.is_online:
-            raise UserError(
+            raise ServerError(
                 "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
                 "mode. Set WANDB_API_KEY, or give `wandb login`, and tracker.mode=online."
             )
@@ -110,13 +116,13 @@ class Dashboard(Experiment):
         if folder is None:
             return None
         if self.dashboard.kind == "report":
-            raise UserError(
+            raise SettingError(
                 "dashboard.baseline: a report shows no differences from a run. Leave it out, or "
                 "give dashboard.kind=workspace."
             )
         runs, _ = read_runs([folder])
         if len(runs) != 1:
-            raise UserError(
+            raise SettingError(
                 f"dashboard.baseline: found {len(runs)} runs in {folder}. Name the folder of one."
             )
         return run_id(runs[0].folder, runs[0].manifest)
@@ -134,7 +140,7 @@ def _translate_errors(kind: str) -> Iterator[None]:
         yield
     except (wandb.errors.Error, OSError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
+        raise ServerError(
             f"tracker: Weights & Biases does not save the {kind} ({reason}). Check WANDB_API_KEY, "
             "tracker.entity and tracker.project, and that the runs are there: wandb sync."
         ) from None
@@ -219,7 +225,7 @@ class _DashboardLocation:
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """Return the runs and the dimensions that all have. Raises UserError where they share none."""
     if not folders:
-        raise UserError(
+        raise SettingError(
             "runs: names no run folder. Name a sweep, or some runs of the project: "
             "'runs=[DIR1,DIR2]'."
         )
@@ -227,16 +233,16 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     for r in runs:
         kind = r.manifest.get("experiment")
         if kind not in RATING_EXPERIMENTS:
-            raise UserError(
+            raise SettingError(
                 f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(RATING_EXPERIMENTS)}."
             )
     if not runs:
-        raise UserError(
+        raise FileError(
             "runs: found no finished run. Name a sweep with finished jobs, or some runs."
         )
     dimensions = [d for d in runs[0].boards if all(d in r.boards for r in runs)]
     if not dimensions:
-        raise UserError(
+        raise EvidenceError(
             "runs: they have no dimension in common. Name runs that share one."
         )
     return runs, dimensions

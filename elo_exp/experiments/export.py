@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from elo_exp.data.battles import Battles
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import escape_name, write_csv, write_jsonl
 from elo_exp.runs.reading import read_runs
@@ -34,7 +34,7 @@ class Export(Experiment):
         for name, battles in read_runs([self.folder])[0][0].battles().items():
             n = sum(count for _, count in iterate_verdicts(battles))
             if n > MAX_EVALICA_ROWS:
-                raise UserError(
+                raise FileError(
                     f"{self.folder}: {name} has {n:,} verdicts, a row each in evalica's file, which has no counts. "
                     f"Expected at most {MAX_EVALICA_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
                 )

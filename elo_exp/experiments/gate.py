@@ -55,7 +55,7 @@ from elo_exp.data.conversations import own_words
 from elo_exp.data.degraded_copies import DEGRADED_COPY, control_comparisons
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import (
     JudgedExperiment,
@@ -134,7 +134,7 @@ class Gate(PairwiseExperiment):
             return config
         for name, reason in _RESERVED_NAMES.items():
             if name in config["entrant"]:
-                raise UserError(
+                raise SettingError(
                     f"entrant: found a candidate called {name}, as {reason} here. Call it otherwise: "
                     "'answers={NAME:FILE}'."
                 )
@@ -752,7 +752,7 @@ class Gate(PairwiseExperiment):
 
     def _check_entrant_count(self) -> None:
         if len(self.entrant) != 2:
-            raise UserError(
+            raise SettingError(
                 f"entrant: found {', '.join(self.entrant)}. Expected one candidate beside the "
                 "baseline: entrant=[candidate]."
             )
@@ -772,7 +772,7 @@ class Gate(PairwiseExperiment):
             and digest not in manifest.get("input_hashes", {}).values()
         ]
         if changed_inputs:
-            raise UserError(
+            raise SettingError(
                 f"gate.baseline: the run of {answers} had another {', '.join(changed_inputs)}. Compare on "
                 "the same prompts by the same rubrics, or run the baseline again."
             )
@@ -857,7 +857,7 @@ def _find_baseline_file(location: Path) -> Path:
         return location
     names = read_manifest(location).get("entrants", [])
     if len(names) != 1:
-        raise UserError(
+        raise SettingError(
             f"gate.baseline: {location} has the answers of {len(names)} entrants. Name the file of one: "
             f"gate.baseline={location}/responses/responses_NAME.jsonl."
         )

@@ -36,7 +36,7 @@ from elo_exp.entrants import (
     RecordedDrawsEntrant,
     draws_of,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
 from elo_exp.experiments import Context, Experiment, HasInputFiles, Report
 from elo_exp.judges import (
     Judge,
@@ -109,7 +109,7 @@ class AskedPrompts:
     def path(self) -> Path:
         """The bank. Raises UserError for none."""
         if self.bank_path is None:
-            raise UserError(_describe_missing_prompts("none are given"))
+            raise SettingError(_describe_missing_prompts("none are given"))
         return Path(self.bank_path)
 
 
@@ -132,7 +132,7 @@ class Judging:
 
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
-            raise UserError(
+            raise SettingError(
                 f"judging.flip_share: found {self.flip_share} with judging.orders={self.orders}, "
                 "which asks every comparison in both orders. Add judging.orders=one, or set 0."
             )
@@ -172,7 +172,7 @@ class JudgedExperiment(Experiment):
             parse_shard(self.shard)
         for name, entrant in self.entrant.items():
             if entrant.entrant_id != name:
-                raise UserError(
+                raise SettingError(
                     f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name!r}: an "
                     "entrant has one name, in the configuration and in every file."
                 )
@@ -192,7 +192,7 @@ class JudgedExperiment(Experiment):
     def refuse_drawing(self, setting: str) -> None:
         """Raise UserError for prompts.n in an experiment that draws by a setting of its own."""
         if self.prompts.n is not None:
-            raise UserError(
+            raise SettingError(
                 f"prompts.n: found {self.prompts.n}. This experiment draws by {setting}."
             )
 
@@ -202,7 +202,7 @@ class JudgedExperiment(Experiment):
         hint  why, or what to do
         """
         if self.draws != 1:
-            raise UserError(
+            raise SettingError(
                 f"draws: found {self.draws} with experiment={experiment}. Expected 1: {hint}"
             )
 
@@ -231,12 +231,12 @@ class JudgedExperiment(Experiment):
         files = answer_joins.parse_answers_setting(config.get("answers"))
         for name, node in config["entrant"].items():
             if "base_url" in node and node["base_url"] is None:
-                raise UserError(
+                raise SettingError(
                     f"api.base_url: names no server for entrant {name}. Set api.base_url=URL, such as "
                     "http://localhost:8000/v1, and api.key_variable=NAME where it asks for a key."
                 )
         if files and folder is not None:
-            raise UserError(
+            raise SettingError(
                 f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
             )
         if files:
@@ -244,7 +244,7 @@ class JudgedExperiment(Experiment):
             answers_by_name = answer_joins.read_answer_sets(files)
             if duplicates := answers_by_name.keys() & chosen_entrants.keys():
                 name = min(duplicates)
-                raise UserError(
+                raise SettingError(
                     f"answers: {answers_by_name[name].path} is of {name!r}, and so is entrant={name}. Call it "
                     "otherwise: 'answers={NAME:FILE,...}'."
                 )
@@ -354,7 +354,7 @@ class PairwiseExperiment(JudgedExperiment):
     def _refuse_excluded(self, kin: JudgeFamily) -> None:
         """Raise UserError where no verdict could link the judge's kin and the others."""
         if self.judging.self_judging == "exclude" and kin.is_unequal:
-            raise UserError(
+            raise SettingError(
                 f"judging.self_judging: found exclude, which leaves out all pairs of {kin.family}, "
                 f"the judge's family ({_format_names(kin.models)}), and others ({_format_names(kin.others)}): "
                 "nothing would link them. Choose a judge of another family, or warn."
@@ -419,7 +419,7 @@ class PairwiseExperiment(JudgedExperiment):
             if not pipeline.has_all_responses(prompts, {name: entrant}, store)
         ]
         if incomplete and not self.allow_missing:
-            raise UserError(
+            raise SettingError(
                 f"shard: found {self.shard}, a share of the verdicts, and {', '.join(incomplete)} has not "
                 "answered all prompts. Have the answers made first, in shares, too: "
                 f"experiment=answer shard={self.shard}."
@@ -465,7 +465,7 @@ class PairwiseExperiment(JudgedExperiment):
         """Raise UserError before a judge is paid for two entrants that gave the same answers."""
         for pair in pairs:
             if self._pays_for_equal_answers(pair, comparisons, store):
-                raise UserError(refuse_equal_answers(pair))
+                raise EvidenceError(refuse_equal_answers(pair))
 
     def _pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store
@@ -498,18 +498,18 @@ class PairwiseExperiment(JudgedExperiment):
         """Raise UserError for too few entrants."""
         if len(self.entrant) < 2:
             if self._files:
-                raise UserError(
+                raise SettingError(
                     f"answers: one entrant ({', '.join(self.entrant)}). Give a second file, or "
                     "answers of several models in one file."
                 )
-            raise UserError(
+            raise SettingError(
                 f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
                 "tournament needs at least two: 'entrant=[first,second]', or files of answers."
             )
 
     def _check(self, store: Store) -> None:
         if not self.rubric:
-            raise UserError(
+            raise SettingError(
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
             )
         check_dimensions(self._rubrics)
@@ -552,7 +552,7 @@ class PairwiseExperiment(JudgedExperiment):
                 prompts, self.entrant, store
             )
             if pair := self._find_known_waste(prompts, known_responses, store):
-                raise UserError(refuse_equal_answers(pair))
+                raise EvidenceError(refuse_equal_answers(pair))
             self._preflight_judge(prompts, known_responses, store)
 
     def _preflight_judge(
@@ -688,7 +688,7 @@ class PairwiseExperiment(JudgedExperiment):
             return {prompt.prompt_id: prompt.source for prompt in self._load_bank()}
         if self.prompts.bank_path is not None:
             return bank.read_column(self.prompts.path, column)
-        raise UserError(
+        raise SettingError(
             f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
             "stratum=source, or stratum=null."
         )
@@ -712,7 +712,7 @@ class PairwiseExperiment(JudgedExperiment):
             )
             for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
                 if bank_clusters[name] != cluster_by_prompt[name]:
-                    raise UserError(
+                    raise FileError(
                         f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.prompts.path}, and in "
                         f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
                     )
@@ -720,7 +720,7 @@ class PairwiseExperiment(JudgedExperiment):
         elif in_files is None and column != CLUSTER_FIELD:
             columns = ", ".join(self._joined_answers.columns) if self._files else ""
             columns_note = f" Files of answers have {columns}." if columns else ""
-            raise UserError(
+            raise SettingError(
                 f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
                 f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
             )
@@ -887,7 +887,7 @@ def refuse_no_prompts(config: Mapping[str, Any]) -> None:
     """Raise UserError where a study brings no bank, and none is given."""
     if config["prompts"]["bank_path"] is None:
         study = (config.get("study") or {}).get("name")
-        raise UserError(
+        raise SettingError(
             _describe_missing_prompts(f"study {study} has no prompts of its own")
         )
 
@@ -946,7 +946,7 @@ def require_judge(
         return
     priced = dict(zip(judge.offers, plans([*judge.offers.values()]), strict=True))
     rows = next((plan.rows for plan in priced.values()), ())
-    raise UserError(
+    raise SettingError(
         *list_judge_choices(
             sum(row.queries for row in rows),
             list(dict.fromkeys(row.dimension for row in rows)),
@@ -1000,7 +1000,7 @@ def preflight(
         if pipeline.has_all_responses(prompts, {name: entrant}, store):
             continue
         if stored_only:
-            raise UserError(
+            raise SettingError(
                 f"judging.stored_only: entrant {name} has prompts without a stored answer, and "
                 "none is paid for. Leave the entrant out, or set judging.stored_only=false."
             )
@@ -1031,7 +1031,7 @@ def _read_audit(path: Path) -> dict[str, Any]:
     try:
         audit: dict[str, Any] = documents.read_document(documents.StoredAudit, path)
     except UserError as error:
-        raise UserError(
+        raise FileError(
             f"{error} Audit the judge again, or remove the file: then it counts as not audited."
         ) from None
     return audit
@@ -1096,7 +1096,7 @@ def parse_shard(shard: str) -> tuple[int, int]:
     """
     match = re.fullmatch("([0-9]+)/([0-9]+)", shard)
     if not match or int(match[1]) >= int(match[2]):
-        raise UserError(
+        raise SettingError(
             f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the "
             "last 3/4."
         )

@@ -27,7 +27,7 @@ from elo_exp.arena import joint_fit
 from elo_exp.data import labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import read_text, sha256, write_json, write_whole
 from elo_exp.formatting import join_names as listed
@@ -84,12 +84,12 @@ class LabelByPeople(Experiment):
         """The configuration with the setting `run` as `folder`: an experiment's `run` is what it does."""
         settings = {name: value for name, value in config.items() if name != "run"}
         if config["run"] == "???":
-            raise UserError(
+            raise SettingError(
                 "run: has no value yet. Set it to the folder of the run whose comparisons people are to label: "
                 "run=DIR."
             )
         if _LABELS_ONLY_METHOD not in config["rating"]:
-            raise UserError(
+            raise SettingError(
                 f"rating: found {listed([*config['rating']]) or 'none'}. Expected {_LABELS_ONLY_METHOD} among them, "
                 "by which people's differences are tested."
             )
@@ -121,9 +121,9 @@ class LabelByPeople(Experiment):
         try:
             runs, _ = read_runs([self.folder])
         except UserError as error:
-            raise UserError(f"run: {str(error).removeprefix('runs: ')}") from None
+            raise error.reword(f"run: {str(error).removeprefix('runs: ')}") from None
         if len(runs) != 1:
-            raise UserError(
+            raise SettingError(
                 f"run: found {len(runs)} runs in {self.folder}. Name the folder of one."
             )
         return runs[0]
@@ -136,7 +136,7 @@ class LabelByPeople(Experiment):
             if comparison.dimension in self._finished_run.boards:
                 comparisons.setdefault(comparison.dimension, []).append(comparison)
         if not comparisons:
-            raise UserError(
+            raise FileError(
                 f"run: {self.folder} has no texts of comparisons (matches/matches.jsonl). Name a tournament's "
                 "run, whose judge compared answers."
             )
@@ -162,7 +162,7 @@ class LabelByPeople(Experiment):
             return dimensions[0]
         if dimension not in dimensions:
             value_text = "none" if dimension is None else repr(dimension)
-            raise UserError(
+            raise SettingError(
                 f"label.dimension: found {value_text}. Expected one of {', '.join(dimensions)}, in which "
                 f"{self.folder} has comparisons."
             )
@@ -231,7 +231,7 @@ class LabelByPeople(Experiment):
     def _labels_and_key(self) -> tuple[list[tuple[str, Label, Comparison]], Key]:
         path = self._labels_folder / "key.json"
         if not path.is_file():
-            raise UserError(
+            raise FileError(
                 f"labels: {path} is not there, without which nobody knows what was labelled. Give the run whose page "
                 "it was: run=DIR."
             )
@@ -257,7 +257,7 @@ class LabelByPeople(Experiment):
             by_annotator = votes_by_dimension.setdefault(str(vote.dimension), {})
             by_annotator.setdefault(str(vote.judge_model), []).append(vote)
         if not votes_by_dimension:
-            raise UserError("labels: all comparisons were skipped.")
+            raise EvidenceError("labels: all comparisons were skipped.")
         for dimension, by_annotator in votes_by_dimension.items():
             votes = [
                 vote
@@ -272,7 +272,7 @@ class LabelByPeople(Experiment):
                 dimension_note = (
                     f" of {dimension}" if len(votes_by_dimension) > 1 else ""
                 )
-                raise UserError(
+                raise EvidenceError(
                     f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. "
                     f"Expected {human_agreement.MIN_LABELS} on {human_agreement.MIN_PROMPTS} or more: "
                     "the page goes on where it was left."
@@ -303,12 +303,12 @@ class LabelByPeople(Experiment):
             low, n = rows[1]["ci_low"], rows[1]["n_comparisons"]
             annotators = listed([*votes])
             if len(votes) > 1 and not n:
-                raise UserError(
+                raise EvidenceError(
                     f"labels: {annotators} share no comparison, so that nobody knows how far they agree. Label on: second "
                     "opinions come last on a page; or give the file of one."
                 )
             if len(votes) > 1 and (low is None or low <= 0):
-                raise UserError(
+                raise EvidenceError(
                     f"labels: {annotators} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
                     f"{n} comparisons.{words.more_of_both(rows[1])} Agree on what to go by, and label on, or give "
                     "the file of one."
@@ -321,7 +321,7 @@ class LabelByPeople(Experiment):
         """The judge's battles by dimension."""
         battles = self._finished_run.battles()
         if absent_dimensions := [name for name in self._votes if name not in battles]:
-            raise UserError(
+            raise FileError(
                 f"run: {self.folder} has no battles of {listed(absent_dimensions)} (battles.jsonl), with which labels are "
                 "compared."
             )

@@ -21,7 +21,7 @@ from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.collection import (
@@ -91,7 +91,7 @@ class OracleSettings(CollectionSettings):
 
     def __post_init__(self) -> None:
         if not self.scale[0] < self.scale[1]:
-            raise UserError(
+            raise SettingError(
                 f"oracle.scale: found {self.scale}. Expected a low below a high: [0, 10]."
             )
 
@@ -271,7 +271,7 @@ class Oracle(JudgedExperiment):
     ) -> Report:
         """Estimate all cells, whose files are in the cache, and report what they show."""
         if n_unlabelled := int((~data.logged.labelled).sum()):
-            raise UserError(
+            raise EvidenceError(
                 f"oracle.grid: {n_unlabelled:,} of {len(data.logged):,} logged answers have no "
                 "oracle_label. Expected all labelled: collect with oracle.label_fraction=1 "
                 "oracle.validation_fraction=1."
@@ -376,12 +376,12 @@ class Oracle(JudgedExperiment):
             "give several answers to a prompt in oracle.fresh_dir, numbered by draw_idx.",
         )
         if self.answers:
-            raise UserError(
+            raise SettingError(
                 "answers: experiment=oracle does not read them. Give what policies have answered as "
                 "oracle.logged=FILE or oracle.fresh_dir=FILE (docs/oracle.md)."
             )
         if not self.estimator:
-            raise UserError(
+            raise SettingError(
                 "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
             )
         settings = self.oracle
@@ -393,7 +393,7 @@ class Oracle(JudgedExperiment):
             and not self.is_simulated
             and (self.compat or self.needs_labels)
         ):
-            raise UserError(
+            raise SettingError(
                 "oracle.logged: found no log-probabilities, which compat=cje-0.3, oracle.grid=true "
                 "and oracle.truth=labels require. Name a file, or two entrants with logprobs=true."
             )
@@ -410,7 +410,7 @@ class Oracle(JudgedExperiment):
             "covariates": {*settings.covariates} - {LENGTH_COVARIATE},
         }.items():
             if is_set:
-                raise UserError(
+                raise SettingError(
                     f"oracle.{name}: is about recorded answers; collected ones have scores in "
                     f"[0, 1] and {LENGTH_COVARIATE}. Leave it out, or name a file: oracle.fresh_dir=FILE."
                 )
@@ -430,12 +430,12 @@ class Oracle(JudgedExperiment):
         required |= {"scale": [0, 1], "covariates": [], "by_variance": False}
         for name, value in required.items():
             if (current := getattr(self.oracle, name)) != value:
-                raise UserError(
+                raise SettingError(
                     f"oracle.{name}: found {current}. compat=cje-0.3 requires {value}, as in that "
                     "library."
                 )
         if self.oracle.grid:
-            raise UserError(
+            raise SettingError(
                 "compat: refuses nothing, so that it has no grid. Leave it out."
             )
 
@@ -444,7 +444,7 @@ class Oracle(JudgedExperiment):
         settings = self.oracle
         share = min(settings.label_fraction, settings.validation_fraction)
         if self.needs_labels and self.entrant and share < 1:
-            raise UserError(
+            raise SettingError(
                 "oracle.label_fraction: found less than all answers labelled, from which no "
                 "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
             )
@@ -453,7 +453,7 @@ class Oracle(JudgedExperiment):
             _refuse_settings(["grid."], overrides, words)
             return
         if "two_stage" in self.grid.calibrations and not settings.covariates:
-            raise UserError(
+            raise SettingError(
                 "grid.calibrations: two_stage needs a column beside the score. Set "
                 "oracle.covariates=[response_length]."
             )
@@ -483,7 +483,7 @@ class Oracle(JudgedExperiment):
                 rater.model for rater in (judge, oracle) if isinstance(rater, PaidJudge)
             ]
             if unused:
-                raise UserError(
+                raise SettingError(
                     f"entrant: none is chosen, and simulated policies have no use for {unused[0]}. "
                     "Name your policies: 'entrant=[base,other]'. To try it on models of random "
                     "weights: 'entrant=[tiny_base,tiny_clone]'."
@@ -491,12 +491,12 @@ class Oracle(JudgedExperiment):
             return
         keys = [(rater.model, rater.cache_key()) for rater in (judge, oracle)]
         if keys[0] == keys[1] and self.scoring == self.oracle_scoring:
-            raise UserError(
+            raise SettingError(
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
                 "Choose another, or show it more: scoring@oracle_scoring=reference."
             )
         if isinstance(judge, PaidJudge) and oracle.model == "lexical":
-            raise UserError(
+            raise SettingError(
                 f"judge@oracle_judge: found lexical, which only compares words, as the oracle for "
                 f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
@@ -513,7 +513,7 @@ def _refuse_settings(
 ) -> None:
     """Raise UserError if a command sets something that has no meaning here."""
     for key in _list_overridden(names, overrides):
-        raise UserError(f"{key}: {reason}. Leave it out.")
+        raise SettingError(f"{key}: {reason}. Leave it out.")
 
 
 def _list_files(sources: Mapping[str, str | Path | None]) -> dict[str, Path]:

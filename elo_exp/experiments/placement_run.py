@@ -21,7 +21,7 @@ from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant, ModelEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.experiments.judged import (
     load_stored_audits,
     preflight,
@@ -99,7 +99,7 @@ class PlacementRun:
         warn_of_look_alikes([*names, *self.arena.battles.models], "models")
         for name in names:
             if name in self.arena.battles.models:
-                raise UserError(
+                raise SettingError(
                     f"entrant: {name!r} is a model of {self.arena.name} already. Give the entrant "
                     "another name, or hold the model's human battles out with "
                     f"'arena.hold_out=[{name}]'."
@@ -148,7 +148,7 @@ class PlacementRun:
         is_kin = bool(placed_kin)
         if is_kin and len(placed_kin) < len(names):
             (outsider, *_) = (name for name in names if name not in kin_names)
-            raise UserError(
+            raise SettingError(
                 f"judging.self_judging: found exclude, and {placed_kin[0]} is of the judge's family, "
                 f"{family}, but {outsider} is not. Place them in runs of their own: their opponents "
                 "differ."
@@ -156,7 +156,7 @@ class PlacementRun:
         side = [name for name in self.anchors if (name in kin_names) == is_kin]
         if len(side) < n_least:
             negation = "" if is_kin else "not "
-            raise UserError(
+            raise SettingError(
                 f"judging.self_judging: found exclude, and of {len(self.anchors)} anchors {len(side)} "
                 f"{negation}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
                 "a judge of another family, or warn."
@@ -224,7 +224,7 @@ class PlacementRun:
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
             if pair.is_all and pipeline.count_new_queries(*queries):
-                raise UserError(refuse_equal_answers(pair))
+                raise EvidenceError(refuse_equal_answers(pair))
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
 
@@ -346,7 +346,7 @@ class PlacementRun:
             prompt_id=draw.question_id, text=text, source=source, subject=""
         )
         if self._prompts.setdefault(draw.question_id, prompt) != prompt:
-            raise UserError(
+            raise FileError(
                 f"arena.columns.question_id: {draw.question_id!r} names two different prompts. "
                 "Choose a column that tells them apart, or null."
             )

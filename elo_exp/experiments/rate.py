@@ -29,7 +29,7 @@ from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import WINNER_WORDS, Format
 from elo_exp.data.scores import Score
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.experiments.rated import (
     list_metric_names,
@@ -62,14 +62,14 @@ def _parse_pairs(value: Any) -> Any:
         isinstance(pair, list) and len(pair) == 2 for pair in value
     )
     if not is_pairs:
-        raise UserError(
+        raise SettingError(
             f"battles_values: found {value!r}. Expected what the file's words mean: "
             "'battles_values={left:model_a,right:model_b}'."
         )
     words = [str(word) for word, _ in value]
     if len(set(words)) < len(words):
         repeated_word = next(word for word in words if words.count(word) > 1)
-        raise UserError(
+        raise SettingError(
             f"battles_values: found {repeated_word!r} twice. Expected each word once."
         )
     return dict(zip(words, (meaning for _, meaning in value), strict=True))
@@ -114,12 +114,12 @@ class Rate(Experiment):
         if (scale := self.battles_scale) is not None and not (
             len(scale) == 2 and scale[0] < scale[1]
         ):
-            raise UserError(
+            raise SettingError(
                 f"battles_scale: found {scale}. Expected the least and the greatest score: battles_scale=[0,1]."
             )
         for word, meaning in self.battles_values.items():
             if meaning not in (None, *WINNER_WORDS):
-                raise UserError(
+                raise SettingError(
                     f"battles_values.{word}: found {meaning!r}. Expected one of {', '.join(WINNER_WORDS)}, "
                     "or null for no verdict."
                 )
@@ -132,17 +132,17 @@ class Rate(Experiment):
             return config
         for word in overrides:
             if re.match(r"\W*(elo\b|rating\.|arena\b)", word):
-                raise UserError(
+                raise SettingError(
                     f"ratings_from: the settings of {folder} are taken, and {word} besides. Leave "
                     "one of them out."
                 )
         try:
             run_settings = read_settings(Path(folder))
         except UserError as error:
-            raise UserError(f"ratings_from: {error}") from None
+            raise error.reword(f"ratings_from: {error}") from None
         ratings, composed = run_settings.get("rating") or {}, config["rating"]
         if set(ratings) != set(composed):
-            raise UserError(
+            raise SettingError(
                 f"ratings_from: {folder} was rated by {', '.join(ratings) or 'no method'}. Choose "
                 f"the run of a tournament, and the same: 'rating=[{','.join(ratings)}]'."
             )
@@ -184,9 +184,9 @@ class Rate(Experiment):
         for name in self._given_paths:
             for path in _list_data_files(name) or [name]:
                 if path.is_dir():
-                    raise UserError(f"battles: {_describe_missing_table(path)}")
+                    raise FileError(f"battles: {_describe_missing_table(path)}")
                 if not path.is_file():
-                    raise UserError(f"battles: found no file {path}. Check the path.")
+                    raise FileError(f"battles: found no file {path}. Check the path.")
                 columns, format_name = self.battles_columns, self.battles_format
                 file_format = battle_files.recognise(path, columns, format_name)
                 if file_format.instead:
@@ -196,14 +196,14 @@ class Rate(Experiment):
                 else:
                     formats[path] = file_format
         if unread and not formats:
-            raise UserError(unread[0])
+            raise FileError(unread[0])
         for line in unread:
             logger.warning("%s It is left out.", line)
         if len({file_format.scores is None for file_format in formats.values()}) > 1:
             kinds = ", ".join(
                 f"{path} ({file_format.name})" for path, file_format in formats.items()
             )
-            raise UserError(
+            raise SettingError(
                 f"battles: found battles and scores: {kinds}. Give one kind."
             )
         return formats
@@ -341,7 +341,7 @@ class Rate(Experiment):
         """Read them: a malformed row stops a run before it has a folder. Raises UserError."""
         if not self._is_scored and (self.pass_.at or self.pass_.hat):
             name = "pass.at" if self.pass_.at else "pass.hat"
-            raise UserError(
+            raise FileError(
                 f"{name}: found battles in {_format_files([*self._shards_by_table])}. Expected scores of items: a win is a "
                 "pair’s, and no draw of an entrant’s succeeds by itself."
             )
@@ -350,7 +350,7 @@ class Rate(Experiment):
     def dry_run(self, context: Context) -> None:
         """What else can be wrong has been checked with the files."""
         if context.in_sweep and not self._is_scored and self._separate_parties:
-            raise UserError(
+            raise SettingError(
                 f"judges: found verdicts of {joined([*self._separate_parties])} in a sweep, whose jobs rate those of one. "
                 "Name it, battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
             )
@@ -601,7 +601,7 @@ class Rate(Experiment):
 def _refuse_names(judges: Sequence[str]) -> None:
     """Raise UserError for names of judges that look alike, and for one that no folder can have."""
     for group in field_names.group_alike(judges):
-        raise UserError(
+        raise FileError(
             f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
             "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
         )
@@ -611,7 +611,7 @@ def _refuse_names(judges: Sequence[str]) -> None:
             folder.strip(". ") == ""
             or len(folder.encode(errors="replace")) > _MAX_FOLDER_NAME_BYTES
         ):
-            raise UserError(
+            raise FileError(
                 f"battles: the judge {name!r:.80} has a name that its folder cannot have. Expected one of fewer "
                 f"than {_MAX_FOLDER_NAME_BYTES} bytes, and not of dots alone; "
                 "battles_filter.judge_model=NAME rates one judge."
@@ -623,7 +623,7 @@ def _refuse_pooled(all_battles: Battles) -> None:
     for dimension, battles in all_battles.by_dimension().items():
         n_shares, n_labels = battles.n_shares()
         if n_shares and n_labels:
-            raise UserError(
+            raise FileError(
                 f"battles: {n_shares:,} verdicts on {dimension} are shares (score, judge.verdict=probabilities) and "
                 f"{n_labels:,} labels, and their scales differ. Rate one kind: battles_columns.score=null reads labels "
                 "alone."

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.experiments.judged import Study
 from elo_exp.judges import (
     ApiJudge,
@@ -36,18 +36,18 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
     budget = Budget(cap)
     for name, judge in judges.items():
         if isinstance(judge, JudgeNotChosen):
-            raise UserError(
+            raise SettingError(
                 f"judges.{name}: found {type(judge).__name__}. Expected judges that are chosen: 'judge=[one,other]'."
             )
         if not isinstance(judge, PaidJudge):
             continue
         if not isinstance(judge, ApiJudge):
-            raise UserError(
+            raise SettingError(
                 f"judges.{name}: {type(judge).__name__} has a cap of its own. Expected a subclass of ApiJudge: "
                 "several judges share one cap."
             )
         if judge.budget_usd != cap:
-            raise UserError(
+            raise SettingError(
                 f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
                 "judging.budget_usd."
             )
@@ -104,7 +104,7 @@ def require_distinct_judges(
     for (name_a, plan_a), (name_b, plan_b) in combinations(plan_by_judge.items(), 2):
         is_same = plan_a.keys and {*plan_a.keys} == {*plan_b.keys}
         if is_same and _is_known(judges[name_a]):
-            raise UserError(
+            raise SettingError(
                 f"judges: {name_a} and {name_b} are one judge, whose replies are the same by its model and settings. "
                 f"Leave one out, or set what differs: judges.{name_b}.SETTING=VALUE."
             )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp import pipeline
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.report.store_table import (
@@ -60,7 +60,7 @@ class ManageStore(Experiment):
         file = Path(settings.file or "")
         match settings.action:
             case "export" | "import" | "merge" if settings.file is None:
-                raise UserError(
+                raise SettingError(
                     "store.file: names no file. Set it with store.file=FILE; "
                     f"store.action={settings.action} needs it."
                 )
@@ -94,7 +94,7 @@ class ManageStore(Experiment):
                     [table, *format_spending(store), format_open_batches(Ledger(store))]
                 )
             case _ if not isinstance(self.judge, BatchJudge):
-                raise UserError(
+                raise SettingError(
                     "judge: has no batches. Choose the judge whose batches are meant, such as "
                     "judge=opus."
                 )
@@ -126,7 +126,7 @@ class ManageStore(Experiment):
 
 def _copy_store(store: Store, settings: StoreSettings) -> str:
     if settings.to is None or settings.file is not None:
-        raise UserError(
+        raise SettingError(
             "store.to: names no store. store.action=copy copies this store, the file in cache_dir or that of store=URL, into "
             "an empty one: store.to=postgresql://user@host/database, and no store.file."
         )
@@ -153,7 +153,7 @@ def _repay(store: Store, name: str | None) -> str:
 def _confirm(store: Store, name: str | None) -> str:
     batch = _find_open(store, name, "confirm")
     if batch.state != "intended":
-        raise UserError(
+        raise SettingError(
             f"store.batch: {batch.nonce} has arrived, as {batch.batch_id}. Nothing is to be confirmed."
         )
     Ledger(store).confirm(batch)
@@ -166,7 +166,7 @@ def _confirm(store: Store, name: str | None) -> str:
 def _find_open(store: Store, name: str | None, action: str) -> Batch:
     """Return the batch under way with this nonce or id."""
     if name is None:
-        raise UserError(
+        raise SettingError(
             f"store.batch: names no batch. Set it with store.batch=NAME; store.action={action} needs it, and "
             "store.action=list names them."
         )
@@ -176,14 +176,14 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
         if batch.is_open and name in (batch.nonce, batch.batch_id)
     ]
     if not matches:
-        raise UserError(
+        raise SettingError(
             f"store.batch: found no batch {name!r} under way. store.action=list names them."
         )
     if len(matches) > 1:  # ids are a server's own
         options = " or ".join(
             f"{batch.nonce} (at {batch.endpoint})" for batch in matches
         )
-        raise UserError(
+        raise SettingError(
             f"store.batch: {name!r} is the id of {len(matches)} batches. Name it {options}."
         )
     return matches[0]
@@ -191,7 +191,7 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
 
 def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -> str:
     if not entry_filter:
-        raise UserError(
+        raise SettingError(
             "store.action=purge: purges nothing as it is. Say what: store.judge=, "
             "store.entrant=, store.rubric="
         )

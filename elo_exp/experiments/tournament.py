@@ -21,7 +21,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import KnownRankEntrant, draws_of
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import (
     Judging,
@@ -105,7 +105,7 @@ class Tournament(PairwiseExperiment):
 
     def _check(self, store: Store) -> None:
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
-            raise UserError(
+            raise SettingError(
                 f"sweep_pair: found {self.sweep_pair}. Expected two entrants: "
                 "'sweep_pair=[one,other]'."
             )
@@ -115,19 +115,19 @@ class Tournament(PairwiseExperiment):
         k, m = self.judging.opponents, len(self.entrant)
         is_one = self.judging.orders == "one"
         if k is not None and not (is_one and 6 <= m > k and k * m % 2 == 0):
-            raise UserError(
+            raise SettingError(
                 f"judging.opponents: found {k} with {m} entrants and judging.orders="
                 f"{self.judging.orders}. Expected judging.orders=one, fewer opponents than entrants, "
                 "of at least six, and an even number where that of entrants is odd."
             )
         looks = self.judging.looks
         if looks > 1 and (k is not None or not self.rating):
-            raise UserError(
+            raise SettingError(
                 f"judging.looks: found {looks}, which needs all opponents (judging.opponents=null) "
                 "and a rating with errors (rating=[bradley_terry]). Set these, or judging.looks=1."
             )
         if looks > 1 and self.shard is not None:
-            raise UserError(
+            raise SettingError(
                 f"shard: found {self.shard} with judging.looks={looks}, where verdicts decide what is "
                 "judged next. Leave one of them out."
             )
@@ -491,17 +491,17 @@ class MultiJudgeTournament(Tournament):
 
     def _check(self, store: Store) -> None:
         if self.judging.looks > 1:
-            raise UserError(
+            raise SettingError(
                 f"judging.looks: found {self.judging.looks}. Planned looks are at the verdicts of one judge: set "
                 "judging.looks=1, or name one judge."
             )
         if self.shard is not None:
-            raise UserError(
+            raise SettingError(
                 f"shard: found {self.shard} with several judges. Have each judge its shares by itself, judge=NAME; "
                 "all of them, without shard=, find their verdicts."
             )
         if not supports_joint_board(self.rating):
-            raise UserError(
+            raise SettingError(
                 "rating: several judges have a joint board by Bradley-Terry without style and baseline_model. Choose "
                 "'rating=[bradley_terry]' as it ships."
             )
@@ -510,7 +510,7 @@ class MultiJudgeTournament(Tournament):
     def dry_run(self, context: Context) -> str | None:
         """Verdicts on file may be of several judges, of which a sweep has one in each job."""
         if context.in_sweep:
-            raise UserError(
+            raise SettingError(
                 f"judge: found verdicts of {', '.join(self.judges)} in a sweep, whose jobs have one judge each. Name it: "
                 "judge.judge_model=NAME."
             )

@@ -12,7 +12,7 @@ from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Completion, Model
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.data.rubrics import Instructions
-from elo_exp.errors import UserError
+from elo_exp.errors import BudgetError, SettingError
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
 from elo_exp.types import (
@@ -224,7 +224,7 @@ class ApiJudge(ApiSettings):
 
     def _check_budget(self) -> None:
         if not self.budget_usd > 0:
-            raise UserError(
+            raise BudgetError(
                 f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
                 f"Set a cap in dollars with {self.budget_setting}=..."
             )
@@ -271,7 +271,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
     def __post_init__(self) -> None:
         if reads_shares(self):
             if self.temperature not in (None, 1.0):
-                raise UserError(
+                raise SettingError(
                     f"temperature: found {self.temperature:g}. With judge.verdict=probabilities leave it null: they are "
                     "read at 1."
                 )
@@ -308,7 +308,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
 
     def _make_one_token_params(self, request: JudgeRequest) -> dict[str, Any]:
         if request.scale:
-            raise UserError(
+            raise SettingError(
                 f"{self.part}.verdict: found probabilities, which are read of pairs. Scores take label."
             )
         *earlier_messages, last_message = request.messages

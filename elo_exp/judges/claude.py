@@ -12,7 +12,7 @@ from elo_exp.api.anthropic import (
     api_key,
 )
 from elo_exp.api.costs import Prices
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.judges import BatchingJudge
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Effort, Share
@@ -49,7 +49,7 @@ class ClaudeJudge(ClaudeSettings, BatchingJudge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.effort is not None and not self.prices_of(self.model).takes_effort:
-            raise UserError(
+            raise SettingError(
                 f"effort: found {self.effort!r}, and {self.model} takes none. Set "
                 "judge.effort=null."
             )
@@ -58,7 +58,7 @@ class ClaudeJudge(ClaudeSettings, BatchingJudge):
         """Return what is known of a model; a batch of an earlier run may be another model's."""
         claude_model = self.models.get(model)
         if claude_model is None:
-            raise UserError(
+            raise SettingError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/claude.yaml, with "
                 "its prices."

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.gemini import API_VERSION, GeminiSettings
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.judges import BatchingJudge
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Dollars, NonNegative
@@ -51,7 +51,7 @@ class GeminiJudge(GeminiSettings, BatchingJudge):
         """Return the prices of a model; a batch of an earlier run may be another model's."""
         gemini_model = self.models.get(model)
         if gemini_model is None:
-            raise UserError(
+            raise SettingError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/gemini.yaml, with "
                 "its prices."

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp import models
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
 from elo_exp.judges import LABELS, make_likeliest_verdict
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_quantised_merge
@@ -134,7 +134,7 @@ def _list_scale_numbers(scale: tuple[float, float]) -> tuple[str, ...]:
     low, high = scale
     numbers = range(math.ceil(low), math.floor(high) + 1)
     if not 2 <= len(numbers) <= _MAX_SCORE_LABELS:
-        raise UserError(
+        raise SettingError(
             f"scoring: found a scale from {low:g} to {high:g} with {len(numbers)} whole numbers. "
             f"Expected 2 to {_MAX_SCORE_LABELS}: a local judge chooses among them."
         )

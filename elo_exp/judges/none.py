@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.judges import Judge
 from elo_exp.types import CacheKey
 
@@ -17,7 +17,7 @@ class NoJudge:
     key_fields = ()
 
     def cache_key(self) -> CacheKey:
-        raise UserError(
+        raise SettingError(
             f"judge: none is chosen. Choose one: {', '.join(f'judge={name}' for name in self.offers)}, "
             "judge=openai_compatible (a server of your own), or judge=lexical (free: counts words)."
         )

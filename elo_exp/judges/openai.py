@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from elo_exp.api.costs import AutomaticCache
 from elo_exp.api.openai import OpenAiApi
 from elo_exp.api.openai_batches import OpenAiBatches
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.judges import BatchingJudge, ChatJudge
 from elo_exp.types import Dollars, NonNegative
 
@@ -47,7 +47,7 @@ class OpenAiJudge(ChatJudge, BatchingJudge):
         self.prices_of(self.model)
         host = urlsplit(self.base_url).hostname or ""
         if self.transport == "batches" and _HOSTS_WITHOUT_PROOF.search(host):
-            raise UserError(
+            raise SettingError(
                 f"transport: found batches, and those at {host} repeat neither metadata nor their size: nothing would "
                 "prove whose a batch is. Set judge.transport=messages."
             )
@@ -56,7 +56,7 @@ class OpenAiJudge(ChatJudge, BatchingJudge):
         """Return the prices of a model; a batch of an earlier run may be another model's."""
         openai_model = self.models.get(model)
         if openai_model is None:
-            raise UserError(
+            raise SettingError(
                 f"model: found {model!r}, whose prices are not known. Known: "
                 f"{', '.join(self.models)}. Add another to models in conf/judge/openai.yaml, with "
                 "its prices."

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
 from elo_exp.analysis.verdict_sources import are_judges
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_jsonl, report_read_errors, sha256, utc_now, validate
 from elo_exp.records import Item, JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
@@ -214,7 +214,7 @@ class ReplayJudge:
         repeats = [query[4] for query in self._answers if len(query) == 7]
         n = 1 + max(repeats, default=0)
         if n_repeats > n:
-            raise UserError(
+            raise SettingError(
                 f"judging.repeats: found {n_repeats}, but {self.path} holds {n} for each order at "
                 f"most. Set judging.repeats={n}."
             )
@@ -234,7 +234,7 @@ class ReplayJudge:
             path /= "verdicts"  # of a run
         paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
         if not paths:
-            raise UserError(
+            raise FileError(
                 f"path: found no .jsonl file in {path}. Expected verdicts or battles."
             )
         return paths
@@ -273,7 +273,7 @@ class ReplayJudge:
             if is_first or (not answer.mirrored and preference == "last"):
                 answers_by_query[answer.query] = answer
         if not answers_by_query:
-            raise UserError(
+            raise SettingError(
                 f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
             )
         for note, n in notes.items():

@@ -36,7 +36,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp.console import URL_PASSWORD_PATTERN
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.experiments import Experiment
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
@@ -212,7 +212,7 @@ class Job:
         files = experiment.list_input_files() if with_parts else experiment.input_files
         for role, path in files.items():
             if not path.exists():
-                raise UserError(
+                raise FileError(
                     f"{path}: cannot be read (No such file or directory). It is given as "
                     f"{role or 'input'}: check the path."
                 )
@@ -237,7 +237,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     config = _resolve_config(OmegaConf.masked_copy(cfg, names))
     _refuse_passwords(config)
     if "_target_" not in config:
-        raise UserError(
+        raise SettingError(
             "experiment: its file has no _target_, or does not begin with '# @package _global_'."
         )
     cls = _import_experiment(config["_target_"])
@@ -252,7 +252,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         config = cls.prepare(config, overrides)
         # what a run would not need, as its experiment leaves it out, a plan does not, either
         if config.get("plan") and (unset := _format_unset(config)):
-            raise UserError(
+            raise SettingError(
                 f"plan: to count calls, tokens and dollars it needs {unset}."
             )
         readable_config, config = _make_readable(config), _make_plain(config)
@@ -270,7 +270,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         check_headline(settings.headline, experiment)
         return Job(config=readable_config, settings=settings, experiment=experiment)
     except UserError as error:
-        raise UserError(_name_source_setting(str(error), cfg)) from None
+        raise error.reword(_name_source_setting(str(error), cfg)) from None
 
 
 class _NamedText(str):
@@ -370,7 +370,7 @@ def _refuse_passwords(node: Any, where: str = "") -> None:
             if is_store
             else "a key is read from the environment"
         )
-        raise UserError(
+        raise SettingError(
             f"{where}: found a URL with a password, and settings are kept in files and trackers. "
             f"Expected the URL without it; {secret}."
         )
@@ -409,13 +409,13 @@ def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
         parts = [child for child in node.values() if isinstance(child, DictConfig)]
         for name in map(str, names):
             if names.count(name) > 1:
-                raise UserError(
+                raise SettingError(
                     f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
                 )
             option = name.rpartition("/")[2]
             is_lost = option not in node and len(parts) < len(names)
             if is_lost and f"~{group}.{option}" not in overrides:
-                raise UserError(
+                raise SettingError(
                     f"{group}: {option}.yaml puts what it holds elsewhere. Expected its first line "
                     f"to be '# @package {group}.{option}'."
                 )
@@ -528,9 +528,9 @@ def build(node: Any, where: str = "") -> Any:
     if isinstance(node, list):
         return [build(value, f"{where}.{i}") for i, value in enumerate(node)]
     if node == "???":
-        raise UserError(f"{where}: has no value yet. Set it with {where}=VALUE.")
+        raise SettingError(f"{where}: has no value yet. Set it with {where}=VALUE.")
     if isinstance(node, float) and not math.isfinite(node):
-        raise UserError(f"{where}: found {node}. Expected a finite number.")
+        raise SettingError(f"{where}: found {node}. Expected a finite number.")
     if not isinstance(node, Mapping):
         return node
     values = {
@@ -548,9 +548,9 @@ def build(node: Any, where: str = "") -> Any:
             adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
             return adapter.validate_python({where: values})[where]
         except ValidationError as error:
-            raise UserError(_describe_first_finding(error)) from None
+            raise SettingError(_describe_first_finding(error)) from None
         except (PydanticUserError, SchemaError) as error:
-            raise UserError(
+            raise SettingError(
                 f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
             ) from None
 
@@ -574,7 +574,7 @@ def _prefix_errors(where: str, cls: type) -> Iterator[None]:
         is_field = re.split("[:.]", str(error))[0] in {
             _setting_name(f.name) for f in dataclasses.fields(cls)
         }
-        raise UserError(
+        raise error.reword(
             f"{where}.{error}".lstrip(".") if is_field else str(error)
         ) from None
 
@@ -588,7 +588,7 @@ def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
     for key, value in values.items():
         setting = f"{where}.{key}".lstrip(".")
         if key not in names:
-            raise UserError(f"{setting}: unknown setting.{suggest(key, names)}")
+            raise SettingError(f"{setting}: unknown setting.{suggest(key, names)}")
         options = [hints[key], *typing.get_args(hints[key])]  # X | None
         is_dict = typing.get_origin(hints[key]) is dict
         for inner in filter(dataclasses.is_dataclass, options):
@@ -629,11 +629,11 @@ def _import_class(target: str, where: str) -> type:
             raise UserError(
                 f"{where}: needs the package {missing!r}, which is not installed: pip install it."
             ) from None
-        raise UserError(
+        raise SettingError(
             f"{setting}: found no {target!r}. Expected the path of a class."
         ) from None
     if not (isinstance(resolved, type) and dataclasses.is_dataclass(resolved)):
-        raise UserError(
+        raise SettingError(
             f"{setting}: found {target!r}, which is no dataclass. Expected the path of one."
         )
     return resolved

@@ -14,7 +14,7 @@ from omegaconf.errors import (
 )
 
 from elo_exp.console import shorten_lines
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.files import errno_advice
 from elo_exp.launching.composing import compose, parse_config_dirs, suggest
 from elo_exp.launching.shorthand import override_key
@@ -46,6 +46,15 @@ def format_user_error(error: BaseException, words: Sequence[str] = ()) -> str | 
     """
     line = _format_line(error, words)
     return None if line is None else shorten_lines(mask_text(line))
+
+
+def choose_error_class(error: BaseException) -> type[UserError]:
+    """Return the class in which the library raises a mistake of the user's that another library has found."""
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return SettingError
+    if isinstance(error, OSError | yaml.YAMLError):
+        return FileError
+    return UserError
 
 
 def _format_line(error: BaseException, words: Sequence[str]) -> str | None:

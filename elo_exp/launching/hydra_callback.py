@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from elo_exp import interrupts
 from elo_exp.console import LineFormatter, print_lines
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError, name_error
 from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
@@ -119,7 +119,7 @@ class Checks(Callback):
             sys.exit(0)
         if line := _find_shared_mistake(jobs):
             with exit_on_mistakes():
-                raise UserError(line)
+                raise SettingError(line)
         if any(word in config.hydra.launcher._target_ for word in _QUEUE_LAUNCHERS):
             _check_before_the_queue(config_name, overrides_by_job)
         folder = Path(config.hydra.sweep.dir)
@@ -435,7 +435,7 @@ def note_failure(
     run_dir: Path, overrides: tuple[str, ...], error: BaseException
 ) -> None:
     """Write the error of a failed job into its manifest; the other jobs go on."""
-    text = mask_text(f"{type(error).__name__}: {error}")
+    text = mask_text(f"{name_error(error)}: {error}")
     is_ours = isinstance(error, Exception) and format_user_error(error) is None
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None

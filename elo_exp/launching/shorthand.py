@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from elo_exp.data.file_kinds import Kind, recognise_kinds
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.paths import CONF, HOME
 
@@ -62,7 +62,7 @@ def expand_shorthand(words: Sequence[str]) -> list[str]:
     settings = [word for word in other_words if not _is_file(word)]
     for word in settings:
         if not _is_override(word):
-            raise UserError(_explain_unknown_word(word, flags, other_words))
+            raise _build_unknown_word_error(word, flags, other_words)
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
@@ -216,12 +216,12 @@ def _parse_judges(word: str) -> dict[str, str]:
         option = option if colon else name
         name = name if colon else option.rpartition("/")[2]
         if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
-            raise UserError(
+            raise SettingError(
                 f"judge: found {_shorten(item)}. Expected files of conf/judge, each under a name of letters, digits "
                 "and underscores: 'judge=[low:sonnet,high:sonnet]'."
             )
         if name in options:
-            raise UserError(
+            raise SettingError(
                 f"judge: two are called {name}. Name them: 'judge=[low:{options[name]},high:{option}]'."
             )
         options[name] = option
@@ -253,7 +253,7 @@ def _quote_answer_files(value: str) -> str:
 def _quote_named_file(item: str) -> str:
     match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
-        raise UserError(
+        raise SettingError(
             f"answers: found {_shorten(item)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
         )
     name, file = (_strip_quotes(text.strip()) for text in match.groups())
@@ -263,7 +263,7 @@ def _quote_named_file(item: str) -> str:
 def _expand_entrants(value: str) -> Iterator[str]:
     """Yield the words for a list in which some entrants are named by where they come from."""
     if not (value.startswith("[") and value.endswith("]")):
-        raise UserError(
+        raise SettingError(
             f"entrant: found {_shorten(value)}. Expected a list: 'entrant=[{_shorten(value)}]'."
         )
     items = [_strip_quotes(item) for item in _split_at_commas(value[1:-1])]
@@ -278,7 +278,7 @@ def _expand_entrants(value: str) -> Iterator[str]:
         if taken := sources.get(name) or next(
             (k for k in names_with_yaml if k == name), None
         ):
-            raise UserError(
+            raise SettingError(
                 f"entrant: {taken} and {item} are both called {name}. Name one yourself: "
                 f"+entrant@entrant.NAME={_ENTRANT_FILE_BY_PREFIX[prefix]} entrant.NAME.entrant_id=NAME "
                 f"entrant.NAME.model={model}"
@@ -286,7 +286,7 @@ def _expand_entrants(value: str) -> Iterator[str]:
         sources[name] = item
     for name in names_with_yaml:
         if name in sources:
-            raise UserError(
+            raise SettingError(
                 f"entrant: {name} and {sources[name]} are both called {name}."
             )
     yield f"entrant=[{','.join(names_with_yaml)}]"
@@ -316,7 +316,7 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
         {override_key(word) for word in settings},
     )
     if experiment not in (None, "rate", "tournament", "gate"):
-        raise UserError(
+        raise SettingError(
             f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
             "it is for, NAME=FILE; --help lists them."
         )
@@ -325,12 +325,12 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
     is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
     if not is_rated and _are_answers(kinds_by_file, experiment, keys):
         if "answers" in keys:
-            raise UserError(
+            raise SettingError(
                 f"answers: is set, and {files[0]} given besides. Name all files in one of the two."
             )
         return [f"answers={listed}"]
     if experiment in ("tournament", "gate"):
-        raise UserError(
+        raise FileError(
             f"{files[0]}: has no answers to judge ({_format_kinds(kinds_by_file[files[0]])}). experiment=rate takes "
             "battles and scores; docs/formats.md has the files that are read."
         )
@@ -360,10 +360,10 @@ def _are_answers(
     is_judged = "judge" in keys or experiment is not None
     if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
         name = shlex.quote(f"prompts={prompts[0]}")
-        raise UserError(f"{prompts[0]}: holds prompts and no answers. Write {name}.")
+        raise SettingError(f"{prompts[0]}: holds prompts and no answers. Write {name}.")
     if prompts and len(prompts) == len(kinds_by_file):
         file = prompts[0]
-        raise UserError(
+        raise SettingError(
             f"{file}: holds prompts and nobody's answers. Write {shlex.quote(f'prompts={file}')} and "
             "who answers: 'entrant=[hf:org/model,api:name]'; of battles under other names, the columns: "
             "battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN."
@@ -377,7 +377,7 @@ def _are_answers(
         other_file = next(
             file for file in kinds_by_file if file != lone and file in rated
         )
-        raise UserError(
+        raise SettingError(
             f"{lone} has {_format_kinds(kinds_by_file[lone])}, {other_file} {_format_kinds(kinds_by_file[other_file])}. "
             "Give files of one kind: answers are judged, battles and scores are rated."
         )
@@ -418,25 +418,27 @@ def _shorten(word: str) -> str:
     return word if len(word) <= _MAX_QUOTED_CHARS else f"{word[:_MAX_QUOTED_CHARS]}..."
 
 
-def _explain_unknown_word(
+def _build_unknown_word_error(
     word: str, flags: Sequence[str], other_words: Sequence[str]
-) -> str:
-    """Say what a word that is no file and has no value could have meant."""
+) -> UserError:
+    """Return the error for a word that is no file and has no value, with what it could have meant."""
     short, settings = (
         _shorten(word),
         [other_word for other_word in other_words if _is_override(other_word)],
     )
     names = _list_setting_names(flags, settings)
+    error_class: type[UserError] = SettingError
     if word in ("help", "version"):
         line = f"{word}: is no setting. Did you mean --{word}?"
     elif _is_folder(word):
-        line = _explain_folder(word)
+        error_class, line = FileError, _explain_folder(word)
     elif word.partition(".")[0] in names:
         line = (
             f"{short}: is no file and has no value. Write {short}=VALUE without spaces; --help "
             "lists settings."
         )
     elif re.search(r"[./\\*]", word):
+        error_class = FileError
         line = f"{short}: no such file. A setting is NAME=VALUE"
     elif group := next(
         (g for g in _list_groups(flags) if word in _list_options(g, flags)), None
@@ -446,7 +448,7 @@ def _explain_unknown_word(
         line = f"{short}: no setting. Did you mean {near!r}?"
     else:
         line = f"{short}: no setting. A setting is NAME=VALUE; --help lists them."
-    return line
+    return error_class(line)
 
 
 def _explain_option(group: str, word: str, other_words: Sequence[str]) -> str:
@@ -529,7 +531,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
         if not full_keys:
             near = find_nearest(key, _list_setting_names(flags, settings))
             hint = f" Did you mean {near}=VALUE?" if near else ""
-            raise UserError(
+            raise SettingError(
                 f"{_shorten(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
             )
         if not equals:
@@ -539,7 +541,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             )
             value = "true" if isinstance(values.get(full_keys[0]), bool) else value
         meant = shlex.quote(f"{full_keys[0]}={value}")
-        raise UserError(f"{_shorten(flag)}: did you mean {meant}?")
+        raise SettingError(f"{_shorten(flag)}: did you mean {meant}?")
 
 
 def _refuse_lists(settings: Sequence[str]) -> None:
@@ -557,10 +559,10 @@ def _refuse_lists(settings: Sequence[str]) -> None:
             continue
         choices = options[1].replace(" ", "")
         if "," not in choices:
-            raise UserError(
+            raise SettingError(
                 f"{word}: {name} takes one. Write {name}={choices or 'NAME'}."
             )
-        raise UserError(
+        raise SettingError(
             f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={choices}"
         )
 
@@ -573,19 +575,19 @@ def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
     word, names = lists[-1], [*_parse_judges(lists[-1])]
     experiment = _find_experiment(settings)
     if experiment not in _EXPERIMENTS_WITH_JUDGES:
-        raise UserError(
+        raise SettingError(
             f"{word}: experiment={experiment} has one judge. Several are asked by a tournament and an audit; "
             f"to run this with each: -m judge={','.join(_parse_judges(word).values())}"
         )
     if {"-m", "--multirun"} & {*flags}:
-        raise UserError(
+        raise SettingError(
             f"{word}: a sweep has one judge in each job. Leave -m out, or sweep over judges: "
             f"judge={','.join(_parse_judges(word).values())}"
         )
     for setting in settings:
         if setting.startswith("judge.") or setting.startswith("+judge."):
             _, _, field = setting.partition("judge.")
-            raise UserError(
+            raise SettingError(
                 f"{_shorten(setting)}: there are several judges. Say whose: judges.{names[0]}.{field}"
             )
 
@@ -599,7 +601,7 @@ def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
                 path = folder / group / f"{name}.yaml"
                 expected = f"{group}.{name.rpartition('/')[2]}"
                 if path.is_file() and _read_package(path) not in (expected, "_global_"):
-                    raise UserError(
+                    raise FileError(
                         f"{path}: its first line has to be '# @package {expected}'."
                     )
 

@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Experiment, Report
 from elo_exp.trackers import Value
 
@@ -32,7 +32,7 @@ def check_name(name: str | None, experiment: Experiment) -> None:
         for kind, columns in numbers.items()
         for number in columns or [last]
     ]
-    raise UserError(_explain_unknown(name, names))
+    raise SettingError(_explain_unknown(name, names))
 
 
 def choose_objective(
@@ -69,7 +69,7 @@ def choose_objective(
         # `check_name` knows the last part: it is not defined here
         logger.warning("warning: headline: %s is not defined in this run.", wanted)
         return wanted, math.nan
-    raise UserError(_explain_unknown(wanted, list(numbers)))
+    raise SettingError(_explain_unknown(wanted, list(numbers)))
 
 
 def _is_elo_setting(key: str) -> bool:

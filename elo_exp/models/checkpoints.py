@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.files import read_text, sha256, write_json
 from elo_exp.models import (
     TokenRows,
@@ -133,7 +133,7 @@ class TemplateSettings:
                 variables,
             )
         except (TemplateError, ValueError, TypeError) as error:
-            raise UserError(
+            raise SettingError(
                 f"{lm.name}: its chat template cannot take these messages ({first_error_line(error)}). "
                 f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
                 "send the prompt as it is, or leave system_prompt and chat_template_kwargs out."
@@ -242,7 +242,7 @@ def refuse_quantised_merge(
 ) -> None:
     """Raise UserError for adapters that would be merged into a quantised model."""
     if adapters and "quantization_config" in load_kwargs:
-        raise UserError(
+        raise SettingError(
             "adapters: found some with a quantization_config, and merging them would round "
             "them. Merge them into a model in 16 bits, and load that one."
         )
@@ -298,11 +298,11 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:
-            raise UserError(
+            raise SettingError(
                 f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
             )
         if not (folder / config).is_file():
-            raise UserError(
+            raise FileError(
                 f"{name}: holds no {config}. Expected a folder as save_pretrained writes it; one "
                 "of a LoRA adapter goes into adapters=[...], and what it was trained on into model."
             )
@@ -318,7 +318,10 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
         )
         return name, Path(file).parent.name
     except ImportError:
-        reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
+        raise UserError(
+            f"{name} (revision {revision}): needs huggingface-hub, not installed: pip install "
+            "'elo-exp[hf]'."
+        ) from None
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         default_reason = f"cannot be found on the hub ({first_error_line(error)})."
@@ -326,7 +329,7 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             (_HUB_ERROR_REASONS[k] for k in kinds if k in _HUB_ERROR_REASONS),
             default_reason,
         )
-    raise UserError(f"{name} (revision {revision}): {reason}")
+    raise FileError(f"{name} (revision {revision}): {reason}")
 
 
 @cache
@@ -416,19 +419,19 @@ class Checkpoint:
             )
         model, info = model_and_info
         if missing := sorted(info["missing_keys"]):
-            raise UserError(
+            raise FileError(
                 f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
                 "random. Check that all files are there and belong to the model in config.json."
             )
         if mismatched := sorted(info["mismatched_keys"]):
             weight, shape, expected_shape = mismatched[0]
-            raise UserError(
+            raise FileError(
                 f"{name}: found {len(mismatched)} weights of another shape than config.json has, such as "
                 f"{weight} of {list(shape)}. Expected {list(expected_shape)}. Check that all files belong to "
                 "one model."
             )
         if tokenizer.eos_token_id is None:
-            raise UserError(
+            raise FileError(
                 f"{name}: its tokenizer has no end token, so no answer would ever end."
             )
         if tokenizer.pad_token_id is None:
@@ -588,16 +591,26 @@ def convert_library_errors(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        error_class: type[UserError]
         if is_out_of_memory(error):
-            reason = (
-                "does not fit into the memory of its device. Use dtype=bfloat16, device=cpu or a "
-                "smaller model."
+            error_class, reason = (
+                UserError,
+                (
+                    "does not fit into the memory of its device. Use dtype=bfloat16, device=cpu or a "
+                    "smaller model."
+                ),
             )
         elif "trust_remote_code" in str(error):
-            reason = (
-                "brings code of its own. Read it, and set trust_remote_code=true if it may run on "
-                "this machine."
+            error_class, reason = (
+                SettingError,
+                (
+                    "brings code of its own. Read it, and set trust_remote_code=true if it may run on "
+                    "this machine."
+                ),
             )
         else:
-            reason = f"cannot be loaded ({first_error_line(error)})."
-        raise UserError(f"{name}: {reason}") from error
+            error_class, reason = (
+                FileError,
+                f"cannot be loaded ({first_error_line(error)}).",
+            )
+        raise error_class(f"{name}: {reason}") from error

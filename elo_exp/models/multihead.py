@@ -40,7 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.models import races
 from elo_exp.models.checkpoints import mask_positions
 
@@ -240,7 +240,7 @@ def measure_geometry(model: Any, depth: int) -> Geometry:
     if len(sizes) < len(PROJECTIONS) or not set(kinds) <= _ATTENTION_KINDS:
         raise _build_unsuitable_error(model)
     if not depth < len(layers):
-        raise UserError(
+        raise FileError(
             f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. "
             "Expected fewer, which leaves some to the trunk."
         )
@@ -248,7 +248,7 @@ def measure_geometry(model: Any, depth: int) -> Geometry:
 
 
 def _build_unsuitable_error(model: Any) -> UserError:
-    return UserError(
+    return SettingError(
         f"model: a {type(model).__name__} cannot be given several heads. Expected a model built "
         f"like Llama or Olmo2: attention and an MLP of {', '.join(PROJECTIONS.values())} in every "
         "layer, and nothing between the layers."

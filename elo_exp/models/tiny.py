@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.files import read_jsonl, sha256
 from elo_exp.models import require_packages
 from elo_exp.paths import HOME
@@ -40,7 +40,7 @@ def build_tiny_model(name: str, cache_dir: Path) -> str:
         return name
     seed = name.removeprefix(TINY_PREFIX)
     if not seed.isdecimal():
-        raise UserError(
+        raise SettingError(
             f"model: found {name!r}. Expected {TINY_PREFIX} and a whole number, its seed."
         )
     key = make_fingerprint([BUILD_VERSION, sha256(_BANK_PATH), int(seed)])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 from elo_exp.models import first_error_line
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def _load_tensors(path: Path) -> Mapping[str, "Tensor"]:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
         tensors: Mapping[str, Tensor] = state.get("head_state_dict", state)
     except pickle.UnpicklingError:
-        raise UserError(
+        raise FileError(
             f"{path}: refused, because it holds more than tensors, and reading that would run its "
             "code. Save its state dict alone, with safetensors or torch.save."
         ) from None
     except Exception as error:
-        raise UserError(
+        raise FileError(
             f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
         ) from None
     return tensors

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from elo_exp.arrays import Array, Index
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, N_PROMPT_FOLDS, Rows
 
 _MAX_BACKFIT_STEPS = 100
@@ -172,7 +172,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
     weight = labelled.label_weights
     if by_variance:
         if np.isnan(labelled.variance).any():
-            raise UserError(
+            raise SettingError(
                 "oracle.by_variance: needs judge_score_variance in every labelled row."
             )
         curve = _fit_curve(labelled, weight)
@@ -185,7 +185,7 @@ def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
     """Fit to labelled rows of the given weights (m,), without each fold in turn."""
     outside = [labelled.fold != k for k in range(N_PROMPT_FOLDS)]
     if min(int(rows.sum()) for rows in outside) < MIN_CALIBRATION_LABELS // 2:
-        raise UserError(
+        raise EvidenceError(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
         )
     curves = [_fit_curve(labelled[rows], weight[rows]) for rows in outside]

@@ -28,7 +28,7 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data import bank
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.records import MAX_LOGPROB_NATS, Prompt, Record, make_fingerprint
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
@@ -76,7 +76,7 @@ class Scale:
     def check(self, location: str, value: float | None) -> None:
         """Raise UserError for a value off the scale."""
         if value is not None and not self.low <= value <= self.high:
-            raise UserError(
+            raise FileError(
                 f"{location}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
                 "Declare another scale with oracle.scale=[0, 10]."
             )
@@ -291,7 +291,7 @@ def read_dataset(
             remaining = ",".join(
                 name for name in target_policies if name in fresh_lines
             )
-            raise UserError(
+            raise FileError(
                 f"{fresh_dir}: found no draws of {policy!r}, but of "
                 f"{', '.join(fresh_lines) or 'nobody'}. Add {policy}.jsonl, or leave the policy "
                 f"out: oracle.policies=[{remaining}]."
@@ -363,7 +363,7 @@ def _find_clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
         if row.cluster is not None:
             cluster = f"cluster {row.cluster}"
             if cluster_by_prompt.setdefault(name, cluster) != cluster:
-                raise UserError(
+                raise FileError(
                     f"cluster: prompt {name!r} is in {cluster_by_prompt[name][8:]!r} and in {row.cluster!r}. Expected one "
                     "cluster of each prompt, the same in every file."
                 )
@@ -427,7 +427,7 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
         answers = (draws, data.probe.get(policy, draws))
         labelled = max((rows[rows.labelled] for rows in answers), key=len)
         if not len(draws) or len(labelled) < len(draws):
-            raise UserError(
+            raise EvidenceError(
                 f"oracle.fresh_dir: {len(draws) - len(labelled):,} of the {len(draws):,} draws of "
                 f"{policy!r} have no oracle_label. A truth made from labels needs all of them: "
                 "collect with oracle.label_fraction=1 oracle.validation_fraction=1."
@@ -446,7 +446,7 @@ def _read_lines(path: Path) -> LocatedRows:
     for location, row in files.read_jsonl(path):
         yield location, row
     if location is None:
-        raise UserError(f"{path}: is empty. Expected one answer a line.")
+        raise FileError(f"{path}: is empty. Expected one answer a line.")
 
 
 def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
@@ -462,7 +462,7 @@ def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
         return dict(sorted(lines_by_policy.items()))
     for location, row in _read_lines(folder):
         if not row.get("policy"):
-            raise UserError(f"{location}: names no policy. Expected one in every row.")
+            raise FileError(f"{location}: names no policy. Expected one in every row.")
         lines_by_policy.setdefault(str(row["policy"]), []).append((location, row))
     return lines_by_policy
 
@@ -482,7 +482,7 @@ def _read_answers(
         row_policy = str(row.get("policy") or policy or "base")
         policy = policy or row_policy
         if row_policy != policy:
-            raise UserError(
+            raise FileError(
                 f"{location}: policy is {row_policy!r}. Expected {policy!r}, as in all of this file; move "
                 "the line to that policy's own."
             )
@@ -504,7 +504,7 @@ def _read_answers(
         scale.check(f"{location}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
         if (first_location := locations.setdefault(key, location)) != location:
-            raise UserError(
+            raise FileError(
                 f"{location}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first_location}. Remove one of "
                 "the two, or number several answers to one prompt with draw_idx."
             )
@@ -520,7 +520,7 @@ def _check_chances(
     without_chance = [sample for sample in samples if sample.label_chance is None]
     if without_chance and len(without_chance) < len(samples):
         location = locations[without_chance[0].prompt_id, without_chance[0].draw_idx]
-        raise UserError(
+        raise FileError(
             f"{location}: has no label_chance, and {len(samples) - len(without_chance):,} other answers of "
             f"{without_chance[0].policy!r} have one. Expected one in every row of a policy, labelled or not."
         )
@@ -534,7 +534,7 @@ def _read_prompt_id(location: str, row: Mapping[str, Any]) -> str:
         return str(prompt_id)
     if isinstance(row.get("prompt"), str):
         return make_fingerprint(row["prompt"])
-    raise UserError(
+    raise FileError(
         f"{location}: has neither prompt_id nor prompt. Expected one of them."
     )
 
@@ -554,14 +554,14 @@ def _make_column(values: Iterable[float | None]) -> Array:
 def _check_dataset(data: Dataset) -> None:
     labelled = np.unique(data.pool.prompt[data.pool.labelled])
     if len(labelled) < MIN_CALIBRATION_LABELS:
-        raise UserError(
+        raise EvidenceError(
             f"oracle.{'logged' if data.logging_policy else 'fresh_dir'}: answers to "
             f"{len(labelled)} prompts have an oracle_label. Expected {MIN_CALIBRATION_LABELS} or more: label a "
             "random slice of the answers."
         )
     for policy in data.policies:
         if policy not in data.fresh and not np.isfinite(data.log_ratio(policy)).any():
-            raise UserError(
+            raise SettingError(
                 f"oracle.policies: {policy!r} has neither log-probabilities nor fresh draws. "
                 "Leave it out, or give its draws with oracle.fresh_dir=DIR."
             )
@@ -569,7 +569,7 @@ def _check_dataset(data: Dataset) -> None:
         if not np.isin(draws.prompt, data.logged.prompt).any():
             ours = data.prompts[data.logged.prompt[0]]
             theirs = data.prompts[draws.prompt[0]]
-            raise UserError(
+            raise FileError(
                 f"oracle.fresh_dir: the draws of {policy!r} and the logged answers have no "
                 f"prompt_id in common (for example {theirs!r} and {ours!r}). Use the same ids."
             )

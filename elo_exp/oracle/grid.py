@@ -28,7 +28,7 @@ from pydantic import Field
 
 from elo_exp.analysis.win_rates import wilson_interval
 from elo_exp.arrays import Array, Mask, make_row
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.files import write_whole
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Truth, change_answers, sample_prompts
@@ -65,7 +65,7 @@ class GridSettings:
             sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
             sizes = sizes or [n_prompts // n for n in (8, 4, 2, 1)]
         if max(sizes) > n_prompts:
-            raise UserError(
+            raise SettingError(
                 f"grid.sizes: found {max(sizes):,}, but the file has {n_prompts:,} prompts. "
                 "Expected sizes up to that."
             )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.data import conversations
 from elo_exp.entrants import Entrant
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import Prompt, Response, Slot
 
 # The answers to turns, by slot, from the number of the turn, from 0, and prompts of one turn
@@ -26,7 +26,7 @@ def list_first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Pr
         return prompts
     if not getattr(entrant, "turns", False):
         unsupported_prompt = next(prompt for prompt in prompts if prompt.messages)
-        raise UserError(
+        raise SettingError(
             f"entrant.{entrant.entrant_id}: prompt {unsupported_prompt.prompt_id!r} has messages, and this entrant is asked "
             "texts alone. Expected one with `turns = True` (CONTRIBUTING.md); leave it out."
         )

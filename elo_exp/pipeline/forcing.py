@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.entrants import Policy
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.files import utc_now
 from elo_exp.pipeline.generating import Entrants, Prompts, map_by_weights
 from elo_exp.progress import track
@@ -43,7 +43,7 @@ def require_policies(entrants: Entrants) -> dict[str, Policy]:
     policies: dict[str, Policy] = {}
     for name, entrant in entrants.items():
         if not (isinstance(entrant, Policy) and entrant.logprobs):
-            raise UserError(
+            raise SettingError(
                 f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a "
                 "temperature and top_p=1.0; or leave it out."
             )
@@ -51,7 +51,7 @@ def require_policies(entrants: Entrants) -> dict[str, Policy]:
         first_name = next(iter(policies))
         limit = policies[first_name].max_answer_tokens
         if entrant.max_answer_tokens != limit:
-            raise UserError(
+            raise SettingError(
                 f"entrant.{name}: cuts its answers at {entrant.max_answer_tokens} tokens, "
                 f"{first_name} at {limit}. Expected one max_new_tokens for all: an answer that "
                 "is cut elsewhere is another answer."

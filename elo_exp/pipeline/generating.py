@@ -21,7 +21,7 @@ from elo_exp.entrants import (
     OfflineEntrant,
     draws_of,
 )
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, UserError
 from elo_exp.files import utc_now
 from elo_exp.masking import mask_text
 from elo_exp.pipeline.conversing import converse, list_first_turns
@@ -251,7 +251,7 @@ class _FirstAnswers(NoWatch):
         is_last = len(self.seen) == self.n_first < self.n_wanted
         if is_last and all(map(_is_void, self.seen)):
             first_answer = self.seen[0]
-            raise UserError(
+            raise EvidenceError(
                 f"entrant {self.name}: all of the first {self.n_first} answers are empty or a "
                 f"thought without an end (the first: {quote_beginning(first_answer.response_text)}; "
                 f"{first_answer.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError
 
 logger = logging.getLogger(__name__)
 
@@ -35,5 +35,7 @@ def report_missing(
         f"{len(missing)} of {n_wanted} {noun} are missing ({counts}): {named_answers}."
     )
     if not allowed:
-        raise UserError(f"{message} {hint}, or go on without with allow_missing=true.")
+        raise EvidenceError(
+            f"{message} {hint}, or go on without with allow_missing=true."
+        )
     logger.warning("warning: %s Going on without them.", message)

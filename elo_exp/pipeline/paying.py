@@ -13,7 +13,7 @@ from elo_exp.api.calls import RequestPool
 from elo_exp.api.jobs import Job, Recorder, summarize_failures
 from elo_exp.api.transport import UnreachableError
 from elo_exp.entrants import HostedEntrant
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError, UserError
 from elo_exp.judges import BatchJudge, PaidJudge
 from elo_exp.pipeline.planning import choose_first_ttl, choose_measured_ttl
 from elo_exp.records import Record
@@ -109,7 +109,7 @@ def _refuse_batched(
 ) -> None:
     """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
     if n := len(Ledger(store).pending() & jobs.keys()):
-        raise UserError(
+        raise SettingError(
             f"{n:,} of these queries to {model.model} are in batches under way. Collect them first, with the judge that "
             "has submitted them: experiment=store store.action=wait judge=openai and its base_url and model."
         )
@@ -261,7 +261,7 @@ def recover(judge: BatchJudge, store: Store, make: Recorder[R]) -> int:
             try:
                 n = batcher.recover(is_asked=True)
             except UnreachableError as error:
-                raise UserError(
+                raise ServerError(
                     f"{judge.api.endpoint} cannot be reached ({error}). Nothing was recovered."
                 ) from None
             for _ in batcher.drain():
@@ -284,11 +284,11 @@ def cancel(judge: BatchJudge, store: Store) -> int:
                 ledger.note(batch, CANCELLED_NOTE)
                 n_ended += 1
         except UnreachableError as error:
-            raise UserError(
+            raise ServerError(
                 f"{endpoint} cannot be reached ({error}). {n_ended} batches were ended."
             ) from None
     if unresolved_note := describe_unresolved(own_batches):
         if not n_ended:
-            raise UserError(unresolved_note)
+            raise ServerError(unresolved_note)
         logger.warning("warning: %s", unresolved_note)
     return n_ended

@@ -13,7 +13,7 @@ from elo_exp.api.costs import PER_MILLION
 from elo_exp.api.jobs import describe_spending
 from elo_exp.api.transport import UnreachableError
 from elo_exp.data.rubrics import extract_role
-from elo_exp.errors import UserError
+from elo_exp.errors import BudgetError, UserError
 from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, receives_instructions
 from elo_exp.records import Comparison, Item, JudgeRequest
 from elo_exp.store.answer_store import Store
@@ -215,7 +215,7 @@ class Plan:
         )
         if self.fits and fullest_cap is not None:
             setting, cap = fullest_cap.setting, describe_spending(fullest_cap)
-        raise UserError(
+        raise BudgetError(
             f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
             f"{_REDUCE_HINTS[self.what]}. {hint}{spent_before}".rstrip()

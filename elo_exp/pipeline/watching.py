@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elo_exp.api.jobs import Job
-from elo_exp.errors import UserError
+from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
 from elo_exp.records import JudgeReply, JudgeRequest
 
@@ -142,7 +142,7 @@ class ReplyGuard:
         """Raise UserError for a reply without the probabilities that were asked for: no other will have them."""
         if why := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
             part = getattr(self._judge, "part", "judge")
-            raise UserError(
+            raise SettingError(
                 f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored, and "
                 "this command pays no more; judging.canary=0 asks again."
             )
@@ -159,7 +159,7 @@ class ReplyGuard:
         if not replies.exceeds(self._max_invalid) or replies.first_unread is None:
             return
         position = "last" if n == REPLY_WINDOW else "first"
-        raise UserError(
+        raise EvidenceError(
             f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
             f"{self._noun} (the first: {quote_beginning(replies.first_unread.text)}; "
             f"{replies.first_unread.stop_reason}). {self._remedy()} What was paid is stored, and is "

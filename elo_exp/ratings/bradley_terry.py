@@ -11,7 +11,7 @@ from pydantic import Field
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.ratings.bootstrap import bootstrap_abilities
 from elo_exp.ratings.covariates import fit_columns, style_columns
 from elo_exp.ratings.fit import Fit, make_leaderboard
@@ -85,7 +85,7 @@ class BradleyTerry:
             return fit_columns(make_games(battles, orders=self.orders))
         battles_with_style = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
         if not len(battles_with_style):
-            raise UserError(
+            raise SettingError(
                 "style: found no texts of the answers. Expected battles of experiment=tournament "
                 "or arena, or a file with the columns style_a and style_b; or leave it out."
             )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, count_codes
 from elo_exp.data.battles import Battles
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.progress import track_amount
 from elo_exp.ratings.bootstrap import draw_prompts
 from elo_exp.ratings.convergence import Convergence, measure_convergence
@@ -87,7 +87,9 @@ class PermutationElo:
 
     def __post_init__(self) -> None:
         if self.n_bootstraps == 1:
-            raise UserError("n_bootstraps: found 1. Expected 2 or more, or 0 for none.")
+            raise SettingError(
+                "n_bootstraps: found 1. Expected 2 or more, or 0 for none."
+            )
 
     @property
     def ks(self) -> list[float]:
@@ -115,7 +117,7 @@ class PermutationElo:
         played = {}
         for name, dimension_battles in battles.items():
             if dimension_battles.count is not None and not self.shuffle:
-                raise UserError(
+                raise SettingError(
                     "elo.shuffle: found false, and battles that are counted, which have no order. "
                     "Give the battles themselves, or leave elo.shuffle at true."
                 )

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from elo_exp.arrays import Array, Index, make_records
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import Record
 
 # ordering errors on each side of what elo_results.json calls a 95 % interval
@@ -315,7 +315,7 @@ def pin_rating(board: Leaderboard, model: str, at: float) -> Leaderboard:
     baseline = board.models.index(model) if model in board.models else -1
     if baseline < 0 or math.isnan(board.rating[baseline]):
         rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
-        raise UserError(
+        raise SettingError(
             f"baseline_model: {model!r} has no rating here. Expected a rated model, such as "
             f"{rated}."
         )

@@ -16,7 +16,7 @@ import scipy
 
 from elo_exp.arrays import Array, Mask, count_codes
 from elo_exp.data.battles import Battles
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.ratings.fit import (
     Fit,
     make_leaderboard,
@@ -72,7 +72,7 @@ class TieModel(ABC):
     def _leaderboard(self, battles: Battles) -> Leaderboard:
         n_shares = battles.total_of(battles.scores() % 0.5 > 0)
         if n_shares:
-            raise UserError(
+            raise SettingError(
                 f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
                 "share between. Choose 'rating=[bradley_terry]'."
             )

@@ -18,7 +18,7 @@ from pydantic import (
     ValidationError,
 )
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import read_json
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.store.usage import Usage
@@ -299,7 +299,7 @@ def read_document(kind: Any, path: Path) -> Any:
     """Return a JSON file of a run folder as data. Raises UserError where it is not of this type."""
     content = read_json(path)
     if fault := _find_excess(content):
-        raise UserError(f"{path}: found {fault}. Expected what a run wrote.")
+        raise FileError(f"{path}: found {fault}. Expected what a run wrote.")
     try:
         # As JSON, where a list is a tuple and nothing else is taken for what it is not
         _get_adapter(kind).validate_json(
@@ -309,7 +309,7 @@ def read_document(kind: Any, path: Path) -> Any:
     except ValidationError as error:
         first_error = error.errors()[0]
         location = ".".join(map(str, first_error["loc"]))
-        raise UserError(
+        raise FileError(
             f"{path}: found {first_error['input']!r:.80}{location and f' as {location:.120}'}. "
             f"{first_error['msg']}. Expected what a run wrote."
         ) from None

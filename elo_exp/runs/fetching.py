@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, SettingError, UserError
 from elo_exp.files import write_json
 from elo_exp.runs.lineage import LEADERBOARD_FILES
 from elo_exp.runs.reading import SUMMARY_FILE
@@ -51,7 +51,7 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
     """
     name = entry.removeprefix(WANDB_PREFIX)
     if not _ARTIFACT_NAME.fullmatch(name) or ".." in name:
-        raise UserError(
+        raise SettingError(
             f"runs: found {entry}. Expected wandb:ENTITY/PROJECT/leaderboard:VERSION, as "
             "wandb:me/elo_exp/leaderboard:v1, or an alias for the version."
         )
@@ -92,7 +92,7 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
 
 
 def _build_fetch_error(entry: str, reason: str) -> UserError:
-    return UserError(
+    return ServerError(
         f"runs: {entry} cannot be fetched from Weights & Biases ({reason}). Check the name and "
         "version, WANDB_API_KEY or `wandb login`, and the network."
     )

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError, name_error
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.masking import is_secret_name
 from elo_exp.models import checkpoints
@@ -66,7 +66,7 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
     """Return the id that trackers have of a run whose manifest is read back. Raises UserError where it had none."""
     token = manifest.get("token")
     if not isinstance(token, str) or not re.fullmatch("[0-9a-f]{8}", token):
-        raise UserError(
+        raise FileError(
             f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
             "a run of this version: give its command again."
         )
@@ -163,7 +163,7 @@ def run_manifest(
     try:
         yield content
     except BaseException as error:
-        content["error"] = f"{type(error).__name__}: {error}"
+        content["error"] = f"{name_error(error)}: {error}"
         raise
     else:
         content["finished_at"] = utc_now()

@@ -13,7 +13,7 @@ from typing import Any
 from elo_exp.data import battle_files
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats.battle_rows import FLAT
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 from elo_exp.files import escape_name, read_jsonl, validate
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Comparison, MissingBattle, Slot
@@ -54,7 +54,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """Return the configuration of a run without any `_target_`. Raises UserError."""
     config = read_manifest(folder).get("config")
     if not config:
-        raise UserError(f"found no settings in {folder}. Expected the folder of a run.")
+        raise FileError(f"found no settings in {folder}. Expected the folder of a run.")
     documents.read_document(documents.SettingsManifest, manifest_path(folder))
     plain: dict[str, Any] = json.loads(
         json.dumps(config),
@@ -208,7 +208,7 @@ def read_runs(
                 contents[folder.resolve()] = _read_content(folder, with_oracle)
             except UserError as error:
                 if folder == Path(entry):
-                    raise UserError(f"runs: {error}") from None
+                    raise error.reword(f"runs: {error}") from None
                 left_out.append(str(error))
     runs = [
         FinishedRun(
@@ -253,13 +253,13 @@ def _read_content(
     """Return the manifest and ratings.json. Raises UserError if the run did not finish with both."""
     manifest_file = manifest_path(folder)
     if not manifest_file.is_file():
-        raise UserError(
+        raise FileError(
             f"found no manifest.json in {folder}. Name the folder that a run printed."
         )
     manifest = _MANIFEST_DEFAULTS | read_manifest(folder)
     if manifest_file.name != SUMMARY_FILE and not manifest.get("finished_at"):
         reason = manifest.get("error") or "it was stopped"
-        raise UserError(
+        raise FileError(
             f"{folder} did not finish ({reason}). Give its command again, or leave it out."
         )
     version = artifact_version(folder)
@@ -272,9 +272,9 @@ def _read_content(
         and kind in RATING_EXPERIMENTS
         and (judges := manifest.get("judges"))
     ):
-        raise UserError(_explain_several_judges(folder, judges, version))
+        raise FileError(_explain_several_judges(folder, judges, version))
     if not path.is_file():
-        raise UserError(
+        raise FileError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
             "rate, arena or oracle."
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, storable_json
 from elo_exp.store.answer_store import Store, count_answers
@@ -105,7 +105,7 @@ def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
     """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such
     file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise UserError(
+        raise SettingError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
         )
     return store.look(lambda db: _write_answers(path, store.name, db, chosen))
@@ -134,7 +134,7 @@ class _ExportRows:
             try:
                 yield {**named, "value": json.loads(named["value"])}
             except (ValueError, TypeError, RecursionError) as error:
-                raise UserError(
+                raise FileError(
                     f"{self.name}: holds a {named['kind']} that cannot be read ({error}; its key is "
                     f"{named['key']!r:.80}). Restore the store from a copy."
                 ) from None
@@ -193,7 +193,7 @@ def _parse_exported_row(
         )
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         why = str(error)
-    raise UserError(
+    raise FileError(
         f"{location}: not an exported answer ({why}). Expected key, kind ({', '.join(KINDS)}) "
         "and value, as store.action=export writes them. Nothing was brought in."
     ) from None
@@ -206,11 +206,11 @@ def merge_store(store: Store, path: Path) -> tuple[int, int]:
     again.
     """
     if isinstance(store.place, Path) and path.resolve() == store.place.resolve():
-        raise UserError(
+        raise SettingError(
             f"store.file: {path} is this store itself. Expected another one."
         )
     if not path.is_file():
-        raise UserError(
+        raise FileError(
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
         )
     uri = f"{path.resolve().as_uri()}?mode=ro"
@@ -249,7 +249,7 @@ def _report_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise UserError(
+        raise FileError(
             f"store.file: {path} cannot be read as a store ({error})."
         ) from None
 
@@ -259,16 +259,16 @@ def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
     pragmas = ("application_id", "user_version")
     owner, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
     if owner != APPLICATION_ID:
-        raise UserError(f"store.file: {path} is the database of another program.")
+        raise FileError(f"store.file: {path} is the database of another program.")
     if version > SCHEMA_VERSION:
-        raise UserError(
+        raise FileError(
             f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp."
         )
     if version > 1:  # the first had no ledger
         count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN_STATES_SQL}"
         (n_open,) = db.execute(count).fetchone()
         if n_open:
-            raise UserError(
+            raise SettingError(
                 f"store.file: {n_open} batches of {path} are still under way. Collect them first: "
                 f"experiment=store store.action=wait cache_dir={path.parent}"
             )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from elo_exp import interrupts
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, ServerError, UserError
 from elo_exp.files import errno_advice, utc_now
 from elo_exp.records import (
     JudgeIdentity,
@@ -119,11 +119,13 @@ class Store:
         self.looked_at: set[str] = set()
         if isinstance(place, Path):
             self._advice = Sqlite.advice
+            self._error_class: type[UserError] = FileError
             with self._raise_user_errors():
                 self._db: Database = Sqlite.opened(place)
         else:
             engine = _import_postgres()
             self._advice = engine.advice
+            self._error_class = ServerError
             with self._raise_user_errors():
                 self._db = engine.opened(place, wait_minutes=wait_minutes)
         self._wait_minutes, self._has_waited = wait_minutes, False
@@ -150,7 +152,7 @@ class Store:
         except (OSError, DatabaseError) as error:
             number = error.errno if isinstance(error, OSError) else error.number
             advice = errno_advice(number) or self._advice
-            raise UserError(
+            raise self._error_class(
                 f"{self.name}: cannot be used as the store ({error}). {advice}"
             ) from error
 
@@ -232,7 +234,7 @@ class Store:
                     continue
                 self._has_waited = True  # no later answer is waited for as long
                 set_aside_note = self._set_aside(answers, charge)
-                raise UserError(f"{error.line}{set_aside_note}") from cause
+                raise error.reword(f"{error.line}{set_aside_note}") from cause
             except KeyboardInterrupt:
                 self._set_aside(answers, charge)
                 raise
@@ -339,7 +341,7 @@ class Store:
                 check_types(record, fields)
                 records[key] = record.from_dict(fields)
             except _PARSE_ERRORS as error:
-                raise UserError(
+                raise FileError(
                     f"{self.name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
                     "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
                 ) from None

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.store.admin import count_open_batches
 from elo_exp.store.answer_store import Store, count_answers
 from elo_exp.store.claims import Claims
@@ -37,7 +37,7 @@ def copy_store(source: Store, target: Store) -> dict[str, int]:
     or has left batches under way: an answer that came later would be in this one alone, and be paid for again.
     """
     if source.name == target.name:
-        raise UserError(f"store.to: {target.name} is this store itself.")
+        raise SettingError(f"store.to: {target.name} is this store itself.")
     _check_idle(source)
     _check_empty(target)
     answers = "SELECT key, kind, value, created_at FROM answers"
@@ -71,7 +71,7 @@ def _check_empty(store: Store) -> None:
         if store.read(f"SELECT 1 FROM {table} LIMIT 1")
     ]
     if n or tables:
-        raise UserError(
+        raise SettingError(
             f"store.to: {store.name} holds {n:,} answers{' and more' * bool(tables)}. Expected an empty store, in a new "
             "database or schema; to bring answers into one that is used: experiment=store store.action=merge "
             "store.file=FILE store=URL"

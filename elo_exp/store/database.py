@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 
 # "elox": the database is ours
 APPLICATION_ID = 0x656C6F78
@@ -77,14 +77,14 @@ def check_url(url: str) -> None:
     if user.partition(":")[2] or any(
         secret in name for name in names for secret in ("password", "secret")
     ):
-        raise UserError(
+        raise SettingError(
             "store: found a URL with a password, and settings are kept in files and trackers. "
             "Expected the URL without it; it is read from PGPASSWORD, ~/.pgpass or a service file."
         )
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(
         f"{parts.scheme}://"
     ):
-        raise UserError(
+        raise SettingError(
             f"store: found {url!r:.80}. Expected postgresql://user@host/database, or null: then "
             "the answers are in a file of cache_dir."
         )

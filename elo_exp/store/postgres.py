@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from elo_exp.errors import UserError
+from elo_exp.errors import ServerError, UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
     MAX_LOCK_WAIT_SECONDS,
@@ -132,7 +132,7 @@ class Postgres:
         try:
             store = cls(url, wait_minutes=wait_minutes)
         except psycopg.Error as error:
-            raise UserError(
+            raise ServerError(
                 f"store: cannot reach {url} ({_error_line(error)}). Expected "
                 "postgresql://user@host/database of a server that runs and lets you in; a password "
                 "is read from PGPASSWORD or ~/.pgpass."
@@ -155,7 +155,7 @@ class Postgres:
         """Make the tables where there are none, all or none; leave what is not ours as it is."""
         encoding = self._db.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise UserError(
+            raise ServerError(
                 f"store: the database of {self._url} has the encoding {encoding}. Expected UTF8, "
                 "which holds every answer: createdb --encoding=UTF8 --template=template0 NAME"
             )
@@ -182,7 +182,7 @@ class Postgres:
         """Whether the tables are there; False where there are none. Raises UserError for those of others."""
         (schema,) = self._db.execute("SELECT current_schema()").fetchone() or (None,)
         if schema is None:
-            raise UserError(
+            raise ServerError(
                 f"store: no schema of {self._url} is there. Create the one that it names."
             )
         query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
@@ -190,7 +190,7 @@ class Postgres:
         if _MARKER_TABLE not in tables:
             if not tables:
                 return False
-            raise UserError(
+            raise ServerError(
                 f"store: the schema {schema} of {self._url} holds tables of another program "
                 f"({', '.join(sorted(tables)[:3])}). Expected one that is empty, or a store: "
                 "createdb NAME makes a database, and ?options=-csearch_path%3DNAME names a schema."
@@ -200,7 +200,7 @@ class Postgres:
         if owner != APPLICATION_ID:
             raise DatabaseError("it is the database of another program")
         if version > SCHEMA_VERSION:
-            raise UserError(
+            raise ServerError(
                 f"store: {self._url} was written by a newer elo_exp (store version {version}, this "
                 f"program knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another database."
             )

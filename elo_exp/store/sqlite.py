@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 from elo_exp.store.database import (
     APPLICATION_ID,
     MAX_LOCK_WAIT_SECONDS,
@@ -59,7 +59,7 @@ class Sqlite:
         with _translate_errors(path):
             _create_file(path)
         if path.stat().st_size == 0:  # `_create_file` never leaves it so
-            raise UserError(
+            raise FileError(
                 f"{path}: is empty, and a store never is. Restore it from a copy; or, if all "
                 "that it held may be paid for again, delete it; or choose another folder with "
                 "cache_dir=DIR."
@@ -81,7 +81,7 @@ class Sqlite:
         if owner != APPLICATION_ID:
             raise DatabaseError("it is the database of another program")
         if version > SCHEMA_VERSION:
-            raise UserError(
+            raise FileError(
                 f"{self._path}: written by a newer elo_exp (store version {version}, this program "
                 f"knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with "
                 "cache_dir=DIR."
@@ -284,7 +284,7 @@ def _create_file(path: Path) -> None:
     if path.exists():
         return
     if is_left:  # it was there before the store, which it would be read into
-        raise UserError(
+        raise FileError(
             f"{path}: is gone, and its journal {journal.name} is still there. Restore the store "
             "from a copy; or, if all that it held may be paid for again, delete the journal."
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
 from elo_exp.records import Record, make_fingerprint, storable_json
 
@@ -87,7 +87,7 @@ class UnsavedAnswers:
         for location, row in read_jsonl(path):
             texts = [row.get(name) for name in _COLUMNS if name != "value"]
             if not all(isinstance(text, str) for text in texts):
-                raise UserError(
+                raise FileError(
                     f"{location}: not an answer. This file holds answers that were paid for and that the store could not "
                     "take: restore it, or delete it to pay for them again."
                 )

@@ -157,7 +157,7 @@ class SubprocessRun:
             self._failure = f"not done within {limit:.0f} s"
             raise TrackerError(self._failure) from None
         if kind == "refused":
-            raise UserError(value)
+            raise value
         if kind != expected:
             raise TrackerError(value)
         return value
@@ -186,7 +186,7 @@ def serve() -> None:
         _serve(sys.stdin.buffer, lambda *reply: _write(replies, reply))
         code = 0
     except UserError as error:
-        _write(replies, ("refused", str(error)))
+        _write(replies, ("refused", error))
     except TrackerError as error:
         _write(replies, ("failed", str(error)))
     except EOFError:  # the job has been killed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.records import Plot
 from elo_exp.trackers import Files, Histogram, Lines, RunInfo, Value
 
@@ -37,7 +37,7 @@ class TrackioTracker:
             )
         for name in _REMOTE_VARIABLES:
             if os.environ.get(name):
-                raise UserError(
+                raise SettingError(
                     f"tracker: found {name} set. tracker=trackio keeps runs on this machine: "
                     "unset it."
                 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError
 from elo_exp.records import Plot
 from elo_exp.trackers import (
     Files,
@@ -73,7 +73,7 @@ class WandbTracker:
 
     def __post_init__(self) -> None:
         if self.registry is not None and not _COLLECTION_NAME.fullmatch(self.registry):
-            raise UserError(
+            raise SettingError(
                 f"registry: found {self.registry!r}. Expected a registry and a collection in it: "
                 "wandb-registry-elo_exp/leaderboard, or null."
             )
@@ -108,7 +108,7 @@ class WandbTracker:
             # pydantic names the setting in line 2, the fault in line 3
             lines = str(error).splitlines()
             reason = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
-            raise UserError(
+            raise SettingError(
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
                 "environment variables WANDB_*."
             ) from None
@@ -164,7 +164,7 @@ def _read_mode_variable() -> Mode | None:
     if not word:
         return None
     if word.lower() not in _MODE_BY_WORD:
-        raise UserError(
+        raise SettingError(
             f"WANDB_MODE: found {word!r}. Expected online, offline or disabled; unset it, or give tracker.mode."
         )
     return cast(Mode, _MODE_BY_WORD[word.lower()])

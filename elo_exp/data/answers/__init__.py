@@ -18,7 +18,7 @@ from typing import Any
 from elo_exp.data import table_files, thoughts
 from elo_exp.data.recorded_work import Messages
 from elo_exp.data.table_files import Row
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError, UserError
 
 _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80
@@ -144,7 +144,7 @@ def recognise(path: Path) -> Format:
             rows_fault = f" {fault}"
     names = sorted(repr(str(key))[:_MAX_KEY_CHARS] for key in keys)
     key_list = ", ".join(names[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
-    raise UserError(
+    raise FileError(
         f"{path}: has no answers:{rows_fault} The file ({shape}) has {key_list}.{nearest[1]} "
         "docs/formats.md has the files that are read."
     )
@@ -164,14 +164,14 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
     except UserError:
         raise
     except MalformedError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise FileError(f"{path}: {error}") from None
     except Exception as error:  # of a zip file, or an object, of another make
         words = " ".join(repr(error).split())
-        raise UserError(
+        raise FileError(
             f"{path}: cannot be read as {file_format.name}: {words:.200}"
         ) from error
     if not answers:
-        raise UserError(f"{path}: has no answers. Expected at least one row.")
+        raise FileError(f"{path}: has no answers. Expected at least one row.")
     for answer in answers:
         _check_answer(answer)
     return file_format, _split_off_thoughts(answers)
@@ -182,7 +182,7 @@ def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
     for location, row in table_files.read_rows(path):
         missing_keys = [repr(key) for key in file_format.required if key not in row]
         if missing_keys:
-            raise UserError(
+            raise FileError(
                 f"{location}: lacks {', '.join(missing_keys)}, which other rows have. Expected a row of "
                 f"{file_format.name}."
             )
@@ -210,9 +210,9 @@ def convert_row_errors(location: str, name: str) -> Iterator[None]:
     try:
         yield
     except MalformedError as error:
-        raise UserError(f"{location}: {error}") from None
+        raise FileError(f"{location}: {error}") from None
     except ROW_ERRORS as error:
-        raise UserError(f"{location}: is no row of {name}: {error!r:.200}.") from None
+        raise FileError(f"{location}: is no row of {name}: {error!r:.200}.") from None
 
 
 def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
@@ -244,15 +244,15 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
 def _check_answer(answer: Answer) -> None:
     """Raise UserError for what could not be found again, or not be sent to a judge."""
     if answer.prompt is None and answer.id is None:
-        raise UserError(f"{answer.place}: has neither a prompt nor an id. Add one.")
+        raise FileError(f"{answer.place}: has neither a prompt nor an id. Add one.")
     if answer.prompt is not None and not answer.prompt.strip():
-        raise UserError(f"{answer.place}: the prompt is empty. Expected a text.")
+        raise FileError(f"{answer.place}: the prompt is empty. Expected a text.")
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
     messages = [message.to_dict() for message in (*answer.asked, *answer.messages)]
     try:
         json.dumps([*texts, answer.entrant, messages], ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise UserError(
+        raise FileError(
             f"{answer.place}: holds a lone surrogate (\\ud...). Write the whole character."
         ) from None
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from elo_exp.data import table_files
 from elo_exp.data.table_files import Row, Source
-from elo_exp.errors import UserError
+from elo_exp.errors import FileError
 from elo_exp.files import check_choice
 from elo_exp.records import WINNERS
 
@@ -150,7 +150,7 @@ def recognise(path: Source, name: str | None = None) -> Format:
         line for share, line in sorted(mismatches.values())[:-3:-1] if share
     )
     key_list = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
-    raise UserError(
+    raise FileError(
         f"{path}: is none of the formats that are read.{nearest} The file ({shape}) has {key_list}. "
         "Name its columns with battles_columns.model_a=COLUMN and so on, or see docs/formats.md."
     )
