@@ -642,7 +642,7 @@ def _import_class(target: str, where: str) -> type:
 def _import_experiment(target: str) -> type[Experiment]:
     cls = _import_class(target, "")
     if not issubclass(cls, Experiment):
-        raise UserError(
+        raise SettingError(
             f"_target_: found {target!r}, which is no experiment. Expected a subclass of elo_exp.experiments.Experiment."
         )
     return cls
