@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-lowest test-slow test-faults bench bench-generate bench-gpu bench-oracle figures notebooks docs lint
+.PHONY: demo test test-system test-lowest test-slow test-faults bench bench-generate bench-gpu bench-oracle figures notebooks docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -10,6 +10,9 @@ demo: .venv/demo
 
 test: .venv/dev
 	$(BIN)/python -m pytest
+
+test-system: .venv/dev  # commands of the pages, notebooks, the site, the wheel, launchers, trackers' SDKs, a browser
+	$(BIN)/python -m pytest -m "system and not slow and not faults"
 
 test-lowest: .venv-lowest/installed  # the demo, three paid judges and files, on the lowest allowed versions
 	.venv-lowest/bin/python -m elo_exp

@@ -45,7 +45,8 @@ _SHELL = re.compile(
 # Commands that continuous integration runs, that take half an hour, or that test_docs.py and
 # test_docs_commands.py check in their own way; `export` goes before the commands of its page.
 NOT_RUN = re.compile(
-    r"make (demo|test|lint|docs|bench|bench-gpu|figures|notebooks|test-(lowest|slow|faults))$|python -m pytest|\.ci/run"
+    r"make (demo|test|lint|docs|bench|bench-gpu|figures|notebooks|test-(system|lowest|slow|faults))$"
+    r"|python -m pytest|\.ci/run"
     r"|jupyter "  # test_notebooks.py
     r"|python -m build"  # test_wheel.py
     r"|python -m venv|pip |python -m tests\.(\w+_server|benchmarks.bench_gpu)|trackio show|export "

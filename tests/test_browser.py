@@ -23,6 +23,8 @@ from tests.commands import run
 from tests.test_tournament_page import HOSTILE, page, rated, simulated
 from tests.test_viewer import judged
 
+pytestmark = pytest.mark.system
+
 api: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 RUN = "<img src=x onerror=alert(1)><script>alert(1)</script>"
 NAMES = (*HOSTILE, "a~b/c")

@@ -63,6 +63,7 @@ def output(line: str, folder: Path) -> str:
     return ran.out + ran.err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_a_tutorial_shows_what_its_commands_print(page: str, printed: dict[Block, str]):
     outputs = {block: said for block, said in printed.items() if block.page == page}
@@ -122,6 +123,7 @@ def test_a_target_of_the_makefile_runs_what_exists(line: str):
 # Files
 
 
+@pytest.mark.system
 def test_every_file_and_field_of_a_run_is_described(
     printed: dict[Block, str], folder: Path
 ):

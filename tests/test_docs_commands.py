@@ -21,6 +21,8 @@ from tests.commands import SCRIPTS, environment
 from tests.documented import PAGES, Command, commands
 from tests.readers_machine import Machine, ended_well, is_run, machine
 
+pytestmark = pytest.mark.system
+
 SHOWN = [command for page in PAGES for command in commands(page)]
 RUN = [command for command in SHOWN if is_run(command)]
 FREE = re.compile("plan=true|experiment=(store|rate|compare)")

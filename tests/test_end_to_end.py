@@ -446,6 +446,7 @@ def go_on_and_compare(folder: Path, whole: Ran) -> None:
     assert again.read("manifest.json")["finished_at"]
 
 
+@pytest.mark.system
 def test_killed_or_interrupted_and_started_again_a_run_goes_on_where_it_was(
     demo: Ran, tmp_path: Path
 ):

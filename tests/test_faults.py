@@ -2,7 +2,8 @@
 
 The invariants are those of the judge's design: tests/killing.py asserts them, and the docstrings here name them.
 
-    make test                                                        # an everyday subset
+    make test                                                        # one of each kind
+    make test-system                                                 # an everyday subset, the others of it
     make test-faults                                                 # every write, every call, every fault
     python -m pytest -m "" tests/test_faults.py -k "write and 17"    # some of it
 
@@ -213,14 +214,17 @@ def each(
     name: Callable[[Any], str] = str,
 ) -> Any:
     """The cases as parameters: so many of them, evenly spread, are everyday ones, the others
-    scenarios of `make test-faults`."""
+    scenarios of `make test-faults`. One of three everyday ones, and one at least, is run by
+    `make test`, the others by `make test-system`."""
     some = list(cases)
-    chosen = {len(some) * (2 * n + 1) // (2 * everyday) for n in range(everyday)}
+    chosen = [len(some) * (2 * n + 1) // (2 * everyday) for n in range(everyday)]
+    marks = dict.fromkeys(chosen, (pytest.mark.system,))
+    marks |= dict.fromkeys(chosen[everyday // 2 % 3 :: 3], ())
     parameters = [
         pytest.param(
             *(case if "," in names else (case,)),
             id=name(case),
-            marks=() if i in chosen else pytest.mark.faults,
+            marks=marks.get(i, (pytest.mark.faults,)),
         )
         for i, case in enumerate(some)
     ]

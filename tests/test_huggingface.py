@@ -327,6 +327,7 @@ def resumed(place, hub, arguments, killed) -> Ran:
     return run(*arguments, folder=place, **online)
 
 
+@pytest.mark.system
 def test_a_run_goes_on_from_a_killed_process_to_the_answers_of_one_batch(
     folder, place, killed, resumed
 ):
@@ -347,6 +348,7 @@ def test_a_run_goes_on_from_a_killed_process_to_the_answers_of_one_batch(
         assert texts == {n: r.response_text for n, r in answers(of, prompts).items()}
 
 
+@pytest.mark.system
 def test_the_manifest_names_judge_versions_and_hashes_of_weights(folder, resumed):
     """The base model comes from the hub, and is identified by its commit."""
     manifest = resumed.read("manifest.json")
@@ -361,6 +363,7 @@ def test_the_manifest_names_judge_versions_and_hashes_of_weights(folder, resumed
     assert begun["value"]["holds_weights"]  # so that trackers watch the machine
 
 
+@pytest.mark.system
 def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, resumed):
     hub.asked.clear()
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hub")}

@@ -155,7 +155,15 @@ def do(case: Case, folder: Path) -> tuple[Ran, set[str]]:
     return ran, headers
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=[pytest.mark.system] * (LOCAL not in case.tracker)
+        )
+        for name, case in CASES.items()
+    ],
+)
 def test_the_key_is_in_no_file_and_no_output(case: Case, tmp_path: Path):
     ran, headers = do(case, tmp_path)
     assert ran.code == case.code, ran.err

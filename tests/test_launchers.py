@@ -26,6 +26,8 @@ from tests.commands import QUICK, Ran, attempt, run, start
 from tests.data import BANK
 from tests.stores import rows
 
+pytestmark = pytest.mark.system
+
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local",)
 N_PROMPTS = 6

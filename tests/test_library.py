@@ -504,6 +504,7 @@ def test_inside_another_application_of_hydra_each_keeps_its_own(tmp_path):
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.system
 def test_a_users_file_passes_mypy(tmp_path):
     """`py.typed`: the ten names and what they return have types."""
     code = """

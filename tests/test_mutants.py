@@ -22,6 +22,20 @@ each_mutant = pytest.mark.parametrize(
 )
 
 
+def marks_of_test(module: ast.Module, test: str) -> set[str]:
+    """Return the names of the marks that a test, or its whole module, has."""
+    parts: list[ast.expr] = []
+    for node in module.body:
+        if (
+            isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "pytestmark"
+        ):
+            parts.append(node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name == test:
+            parts += node.decorator_list
+    return set(re.findall(r"pytest\.mark\.(\w+)", " ".join(map(ast.unparse, parts))))
+
+
 @each_mutant
 def test_a_mutant_names_a_line_and_a_test_that_are_there(mutant: Mutant):
     """Once each; else the mutant is to be written anew, or another test be named."""
@@ -31,6 +45,7 @@ def test_a_mutant_names_a_line_and_a_test_that_are_there(mutant: Mutant):
     module, test = mutant.seen_by.split("::")
     source = (HOME / "tests" / module).read_text()
     assert len(re.findall(rf"^def {test}\(", source, re.MULTILINE)) == 1
+    assert not marks_of_test(ast.parse(source), test) & {"system", "slow", "faults"}
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,7 @@ def words(notebook: NotebookNode) -> list[list[str]]:
     ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_is_committed(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ def follow(folder: Path, *given: str) -> Ran:
     return attempt(*words, *given, folder=folder, MLFLOW_DISABLE_TELEMETRY="true", **at)
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore")  # MLflow's, of its database
 def test_runs_are_in_mlflow_with_the_numbers_of_the_others_and_a_job_is_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

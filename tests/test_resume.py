@@ -50,6 +50,7 @@ def bank(folder: Path, name: str) -> Path:
     return path
 
 
+@pytest.mark.system
 def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path):
     """It is killed in its second job, which waits for its prompts. A job whose settings have changed
     since is run again."""

@@ -19,6 +19,8 @@ from elo_exp.paths import CONF, HOME
 from tests.commands import attempt_program
 from tests.data import described
 
+pytestmark = pytest.mark.system
+
 SEVERAL = ("entrant", "rating", "rubric", "estimator", "probe")
 OPTIONS = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))

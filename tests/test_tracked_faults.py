@@ -19,6 +19,8 @@ from tests.http_server import AcceptThenHang, Fault, ResetBefore, Status
 from tests.project_server import KEY, ProjectServer
 from tests.test_trackers import Logged
 
+pytestmark = pytest.mark.system
+
 OPERATIONS = (
     *("Viewer", "ServerFeaturesQuery", "RunResumeStatus", "UpsertBucket"),
     *("ArtifactType", "CreateArtifact$", "CreateArtifactManifest", "CreateArtifactFiles"),

@@ -112,6 +112,7 @@ def pieces(folder: Path) -> list[Path]:
     return sorted(folder.glob("wandb/offline-run-*"))
 
 
+@pytest.mark.system
 def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_aside(
     tmp_path: Path, server: ProjectServer
 ):
@@ -141,6 +142,7 @@ def test_offline_the_last_attempt_is_the_whole_run_and_earlier_pieces_are_set_as
     )
 
 
+@pytest.mark.system
 def test_online_it_is_one_run_and_what_only_the_killed_attempt_logged_is_gone(
     tmp_path: Path, server: ProjectServer
 ):

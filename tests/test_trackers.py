@@ -143,7 +143,10 @@ def jobs(swept: Ran, folder: Path) -> list[Logged]:
     return [Logged(folder / "both" / job, folder) for job in "01"]
 
 
-@pytest.fixture(scope="module", params=["single", "job"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("single", marks=pytest.mark.system), "job"],
+)
 def logged(request: pytest.FixtureRequest) -> Logged:
     if request.param == "single":
         return request.getfixturevalue("single")  # type: ignore[no-any-return]
@@ -264,6 +267,7 @@ def test_verdicts_have_their_texts_cut_where_they_are_long(logged: Logged):
         assert table[key]["reason_ba"] == ba["reasoning"][:400]
 
 
+@pytest.mark.system
 def test_only_a_single_run_has_figures_and_each_its_page(
     single: Logged, jobs: list[Logged]
 ):
@@ -277,6 +281,7 @@ def test_only_a_single_run_has_figures_and_each_its_page(
         assert (page["_type"], page["file"].read_bytes()) == ("html-file", written)
 
 
+@pytest.mark.system
 def test_files_are_artifacts_with_the_same_names_in_every_run(
     single: Logged, jobs: list[Logged]
 ):
@@ -312,6 +317,7 @@ def test_files_are_artifacts_with_the_same_names_in_every_run(
     assert same == {*kinds} - {"leaderboard", "run-files"}
 
 
+@pytest.mark.system
 def test_a_run_has_its_name_tags_and_the_settings_of_its_experiment(single: Logged):
     record, config = single.run, single.config
     assert (record["display_name"], record["job_type"]) == ("tracked", "tournament")
@@ -360,6 +366,7 @@ run.close(0, "")
 """
 
 
+@pytest.mark.system
 def test_names_and_files_are_cut_to_what_is_accepted_and_nothing_is_linked_offline(
     tmp_path: Path,
 ):
@@ -389,6 +396,7 @@ def test_a_registry_is_named_with_its_collection(registry: str):
         replace(tracker(), registry=registry)
 
 
+@pytest.mark.system
 def test_the_machine_is_watched_on_request_and_of_runs_that_hold_no_weights_not_else(
     single: Logged, jobs: list[Logged]
 ):
@@ -414,6 +422,7 @@ def test_what_k_moves_is_numbers_of_the_summary_and_so_is_the_headline(
     }
 
 
+@pytest.mark.system
 def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
     swept: Ran, jobs: list[Logged]
 ):
@@ -588,6 +597,7 @@ def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Pa
     assert not list(tmp_path.rglob("verdicts"))
 
 
+@pytest.mark.system
 def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path):
     """One of two recorded answers is missing, which is found out when the run has begun."""
     row = {"source": "own", "subject": "sleep", "text": "Is it normal?"}
@@ -667,6 +677,7 @@ def ids(run_set: Record) -> list[str]:
     return chosen["value"]  # type: ignore[no-any-return]
 
 
+@pytest.mark.system
 def test_a_dashboard_begins_with_what_moved_over_the_jobs_of_a_sweep(
     swept: Ran, jobs: list[Logged], folder: Path
 ):
@@ -706,6 +717,7 @@ def test_a_dashboard_begins_with_what_moved_over_the_jobs_of_a_sweep(
     assert baseline == f"Run:v1:{jobs[0].run['run_id']}:elo_exp:me"
 
 
+@pytest.mark.system
 def test_a_dashboard_shows_only_what_all_runs_log(
     single: Logged, jobs: list[Logged], folder: Path
 ):
@@ -737,6 +749,7 @@ def test_a_dashboard_shows_only_what_all_runs_log(
     assert all(ids(some) == [job.run["run_id"] for job in runs] for some in sets)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -775,6 +788,7 @@ def rows_of(run_dir: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.system
 def test_all_trackers_log_the_same_numbers(single: Logged, folder: Path):
     """wandb, trackio and local, of runs with the same settings; seconds and exit codes apart."""
     store = {"TRACKIO_DIR": str(folder / "store")}
@@ -824,6 +838,7 @@ def judged_by_three(folder: Path) -> Logged:
     return Logged(folder / "three", folder)
 
 
+@pytest.mark.system
 def test_several_judges_are_one_run_with_the_numbers_and_tables_of_each(
     judged_by_three: Logged,
 ):
@@ -851,6 +866,7 @@ def test_several_judges_are_one_run_with_the_numbers_and_tables_of_each(
         assert len(logged.table(f"by_{name}/verdicts")) == len(verdicts.splitlines())
 
 
+@pytest.mark.system
 def test_each_of_several_judges_has_verdicts_and_a_leaderboard_of_its_own(
     judged_by_three: Logged,
 ):

@@ -15,6 +15,8 @@ from elo_exp.trackers import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
 from tests.commands import SMALL, Ran, attempt, attempt_program, run
 
+pytestmark = pytest.mark.system
+
 READ = """
 import json
 from trackio.sqlite_storage import SQLiteStorage

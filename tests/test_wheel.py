@@ -18,6 +18,8 @@ pytest.importorskip(
     "hatchling", reason="building a wheel needs the packages build and hatchling"
 )
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
