@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -291,8 +292,7 @@ class Gate(PairwiseExperiment):
             ),
             context.store,
         )
-        content = gate_page.gate_page(gate)
-        text, state = gate_page.format_markdown(content), gate.conclusion.state
+        text, state = gate_page.format_markdown(gate), gate.conclusion.state
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), f"{text}\n")
         facts = self._collect_facts(responses, judgments, quality)
@@ -300,7 +300,7 @@ class Gate(PairwiseExperiment):
         metrics: dict[str, Value] = {
             "gate/verdict": state,
             "gate/passed": float(state == "pass"),
-            "gate/sentence": content.verdict,
+            "gate/sentence": gate.sentence,
         }
         metrics |= {
             f"gate/{row['dimension']}/{name}": row[name]
@@ -323,19 +323,19 @@ class Gate(PairwiseExperiment):
                 ),
                 write_json(
                     context.run_dir / "gate.json",
-                    self._make_gate_file(
-                        gate, sentence=content.verdict, whose=content.whose
-                    ),
+                    self._make_gate_file(gate),
                 ),
                 write_whole(context.run_dir / "gate.md", f"{text}\n"),
             ],
             metrics=metrics,
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
-            page=page.page_renderer(
-                "gate",
-                gate=content,
-                texts=viewer.collect_texts(comparisons, judgments, {}),
-                color=page.number_colors(self.entrant),
+            page=page.document_renderer(
+                partial(
+                    gate_page.document,
+                    gate,
+                    texts=viewer.collect_texts(comparisons, judgments, {}),
+                    colors=page.number_colors(self.entrant),
+                )
             ),
         )
 
@@ -717,15 +717,13 @@ class Gate(PairwiseExperiment):
             for model_name in families.list_family_hints(SimpleNamespace(**settings))
         ]
 
-    def _make_gate_file(
-        self, gate: GateResult, *, sentence: str, whose: str
-    ) -> dict[str, Any]:
+    def _make_gate_file(self, gate: GateResult) -> dict[str, Any]:
         """Make the contents of gate.json."""
         conclusion = gate.conclusion
         return {
             "verdict": conclusion.state,
-            "conclusion": conclusion.to_dict() | {"sentence": sentence},
-            "whose": whose,
+            "conclusion": conclusion.to_dict() | {"sentence": gate.sentence},
+            "whose": gate.scope_sentence,
             "candidate": conclusion.subject,
             "judge_model": conclusion.scope.judge,
             "orders": gate.orders,

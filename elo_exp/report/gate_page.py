@@ -1,4 +1,4 @@
-"""What a gate shows: gate.md, which is the console's text, too, and the page."""
+"""What a gate shows: its page, and gate.md, which is the console's text, too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,23 +10,62 @@ from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
+from elo_exp.report.document import (
+    Card,
+    CardTone,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    markdown_table,
+)
+from elo_exp.report.provenance import (
+    cost_section,
+    format_kicker,
+    list_made_blocks,
+)
 from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.taste_line import describe_run_scope
+from elo_exp.report.viewer import Texts, list_verdict_blocks
 
-_CHIP_BY_STATE = {
+_TONE_BY_STATE: dict[str, CardTone] = {
     "same answers": "open",
     "pass": "supported",
     "fail": "caution",
     "cannot tell": "open",
 }
-_SHARE_COLUMNS = (
-    "share of points",
-    "lower bound",
-    "upper bound",
-    "prompts",
-    "invalid",
-    "prompts needed",
+_PROMPTS_NEEDED_NOTE = (
+    "Prompts needed: for 80\N{NO-BREAK SPACE}% power to pass an equal candidate."
+)
+_GLOSSARY = (
+    (
+        "share of points",
+        "Of the candidate against the baseline: 1 for a win, 1/2 for a tie, the mean over prompts with valid verdicts.",
+    ),
+    ("margin", "The loss of the share of points that is tolerated."),
+    (
+        "lower, upper bound",
+        "One-sided bounds of the share, over prompts like these. An invalid verdict counts as lost in the lower one and "
+        "as won in the upper one. Orders that disagree count no more than a candidate at the margin has.",
+    ),
+    (
+        "prompts needed",
+        "For 80\N{NO-BREAK SPACE}% power to pass a candidate equal to the baseline, with as many invalid verdicts.",
+    ),
+    (
+        "verdict",
+        "The judge’s decision on two answers in one order: A, B, tie or invalid.",
+    ),
+    (
+        "control",
+        "Degraded copies of the baseline’s answers, a quarter of their words and no order, that the judge compares with "
+        "these answers.",
+    ),
+    (
+        "flip",
+        "The two orders of a comparison name different winners: a sign of position bias or noise.",
+    ),
 )
 
 
@@ -55,171 +94,170 @@ class GateResult:
     roles: Sequence[str] = ()
     earlier: Mapping[str, EarlierGates] = field(default_factory=dict)
 
+    @property
+    def sentence(self) -> str:
+        return words.verdict(self.conclusion)
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A row of a table: the name of a dimension, and what stands in each further column."""
+    @property
+    def scope_sentence(self) -> str:
+        """Whose verdicts these are, and what they do not cover."""
+        if self.conclusion.state == "same answers":
+            return "No judge was asked: the answers are the same."
+        golds = {name: Gold.of(last["audit"]) for name, last in self.audits.items()}
+        return describe_run_scope(self.conclusion.scope, golds)
 
-    name: str
-    cells: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorstRow:
-    """A prompt on which the candidate lost; points by dimension, a dash where there are none."""
-
-    prompt_id: str
-    question: str
-    points: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckRow:
-    """A check of a dimension: what it is called, its state, what it found and what it accepts."""
-
-    dimension: str
-    cells: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatePage:
-    """What gate.md and the page of a gate hold, in words."""
-
-    conclusion: Conclusion
-    chip: str
-    verdict: str
-    whose: str
-    terms: Sequence[str]
-    rules: Sequence[str]
-    shares: Sequence[Row]
-    worst: Sequence[WorstRow]
-    worst_head: Sequence[str]
-    checks: Sequence[CheckRow]
-
-
-def gate_page(gate: GateResult) -> GatePage:
-    """Put into words what a gate found."""
-    n_invalid = sum(share.n_invalid for share in gate.shares)
-    n_lost = max(share.n_lost for share in gate.shares)
-    is_same = gate.conclusion.state == "same answers"
-    role = role_suffix(gate.roles)
-    judge_line = f"Judge {gate.conclusion.scope.judge}{role}, orders: {gate.orders}."
-    judge_lines = [] if is_same else [judge_line]
-    return GatePage(
-        conclusion=gate.conclusion,
-        chip="open"
-        if gate.conclusion.scope.is_baseline
-        else _CHIP_BY_STATE[gate.conclusion.state],
-        verdict=words.verdict(gate.conclusion),
-        whose="No judge was asked: the answers are the same."
-        if is_same
-        else describe_run_scope(
-            gate.conclusion.scope,
-            {
-                name: Gold.of(last_audit["audit"])
-                for name, last_audit in gate.audits.items()
-            },
-        ),
-        terms=[
-            *judge_lines,
-            words.margin(gate.margin, gate.margin_elo, gate.alpha),
-            *words.looks(gate.earlier, gate.alpha),
-            f"Cost ${gate.dollars:.2f}.",
-            *([] if is_same else describe_audits(gate.audits)),
-            *words.groups(gate.shares),
+    @property
+    def terms(self) -> list[str]:
+        """By whom the gate was judged and by which settings, what it cost, and what to know of judge and answers."""
+        is_judged = self.conclusion.state != "same answers"
+        judge = f"{self.conclusion.scope.judge}{role_suffix(self.roles)}"
+        n_invalid = sum(share.n_invalid for share in self.shares)
+        n_lost = max(share.n_lost for share in self.shares)
+        all_checks = [check for checks in self.checks.values() for check in checks]
+        return [
+            *([f"Judge {judge}, orders: {self.orders}."] if is_judged else []),
+            words.margin(self.margin, self.margin_elo, self.alpha),
+            *words.looks(self.earlier, self.alpha),
+            f"Cost ${self.dollars:.2f}.",
+            *(describe_audits(self.audits) if is_judged else []),
+            *words.groups(self.shares),
             *([words.describe_invalid(n_invalid)] if n_invalid else []),
             *([words.describe_lost_answers(n_lost)] if n_lost else []),
-            *words.control(
-                [
-                    check
-                    for checks in gate.checks.values()
-                    for check in checks
-                    if check.name == "control"
-                ]
+            *words.control([check for check in all_checks if check.name == "control"]),
+        ]
+
+
+def document(
+    gate: GateResult,
+    manifest: Mapping[str, Any],
+    *,
+    texts: Texts | None,
+    colors: Mapping[str, int],
+) -> Document:
+    """Return the page of a gate."""
+    state, baseline = gate.conclusion.state, str(gate.conclusion.rival)
+    subject = str(gate.conclusion.subject)
+    card = Card(
+        title=subject,
+        chip=state,
+        tone="open" if gate.conclusion.scope.is_baseline else _TONE_BY_STATE[state],
+        blocks=[Paragraph(gate.sentence)],
+    )
+    facts = [f"{subject} against the recorded answers of {baseline}.", *gate.terms]
+    rules = [*words.rules(gate.margin), _PROMPTS_NEEDED_NOTE]
+    return Document(
+        kicker=format_kicker("gate", manifest),
+        headline=f"Gate: {state}",
+        lede=[
+            Paragraph(gate.scope_sentence, "whose"),
+            Paragraph(" ".join(facts), "facts"),
+        ],
+        sections=[
+            Section(
+                "result",
+                "Result",
+                [card, _shares_table(gate.shares), Paragraph(" ".join(rules), "small")],
+            ),
+            Section("worst", "Worst prompts", [_worst_table(gate)]),
+            Section(
+                "verdicts",
+                "Verdicts",
+                list_verdict_blocks(texts, manifest, colors=colors),
+            ),
+            Section("judge", "Judge quality", [_checks_table(gate.checks)]),
+            cost_section(manifest),
+            Section(
+                "made",
+                "How it was made",
+                list_made_blocks(manifest, [("Baseline", baseline)]),
             ),
         ],
-        rules=words.rules(gate.margin),
-        shares=[_make_share_row(share) for share in gate.shares],
-        worst=[_make_worst_row(prompt) for prompt in gate.worst],
-        worst_head=("Prompt", *(share.dimension for share in gate.shares), "Question"),
-        checks=[
-            CheckRow(dimension=name, cells=words.check_row(check))
-            for name, checks in gate.checks.items()
-            for check in checks
-        ],
+        glossary=_GLOSSARY,
+        verdict_data=texts.island if texts else None,
     )
 
 
-def format_markdown(gate: GatePage) -> str:
+def format_markdown(gate: GateResult) -> str:
     """Return gate.md: what a pull request and the console show."""
     parts = [
-        [f"## Gate: {gate.conclusion.state}"],
-        [gate.verdict],
-        [
-            _format_table_row("dimension", *_SHARE_COLUMNS),
-            "|---|---:|---:|---:|---:|---:|---:|",
-            *(
-                _format_table_row(_escape_cell(row.name), *row.cells)
-                for row in gate.shares
-            ),
-        ],
-        [*gate.terms, *gate.rules],
+        f"## Gate: {gate.conclusion.state}",
+        gate.sentence,
+        markdown_table(_shares_table(gate.shares)),
+        "\n".join([*gate.terms, *words.rules(gate.margin)]),
     ]
     if gate.worst:
-        parts.append(["Worst prompts:"])
-        parts.append(
-            [
-                _format_table_row("prompt", "points", "question"),
-                "|---|---|---|",
-                *(
-                    _format_table_row(
-                        _escape_cell(row.prompt_id),
-                        _format_points(row),
-                        _escape_cell(row.question),
-                    )
-                    for row in gate.worst
-                ),
-            ]
+        table = Table(
+            label="Worst prompts",
+            columns=["Prompt", "Points", "Question"],
+            rows=[
+                [
+                    shorten(prompt.prompt_id),
+                    _format_points(prompt),
+                    shorten(prompt.question),
+                ]
+                for prompt in gate.worst
+            ],
+            words=["Points", "Question"],
         )
-    parts.append([gate.whose])
-    text = "\n\n".join("\n".join(lines) for lines in parts)
+        parts += [f"{table.label}:", markdown_table(table)]
+    text = "\n\n".join([*parts, gate.scope_sentence])
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _make_share_row(share: PointShare) -> Row:
-    numbers = [
-        format_number(value, 3) for value in (share.share, share.low, share.high)
-    ]
-    return Row(
-        name=share.dimension,
-        cells=(
-            *numbers,
-            *map(format_count, (share.n_prompts, share.n_invalid, share.n_needed)),
-        ),
+def _shares_table(shares: Sequence[PointShare]) -> Table:
+    return Table(
+        label="Shares of points",
+        columns=[
+            "Dimension",
+            "Share of points",
+            "Lower bound",
+            "Upper bound",
+            "Prompts",
+            "Invalid",
+            "Prompts needed",
+        ],
+        rows=[
+            [
+                share.dimension,
+                *(format_number(n, 3) for n in (share.share, share.low, share.high)),
+                *map(format_count, (share.n_prompts, share.n_invalid, share.n_needed)),
+            ]
+            for share in shares
+        ],
     )
 
 
-def _make_worst_row(prompt: WorstPrompt) -> WorstRow:
-    return WorstRow(
-        prompt_id=prompt.prompt_id,
-        question=shorten(prompt.question),
-        points={name: format_number(value, 2) for name, value in prompt.points.items()},
+def _worst_table(gate: GateResult) -> Table:
+    return Table(
+        label="Worst prompts",
+        columns=["Prompt", *(share.dimension for share in gate.shares), "Question"],
+        rows=[
+            [
+                prompt.prompt_id,
+                *(format_number(points, 2) for points in prompt.points.values()),
+                shorten(prompt.question),
+            ]
+            for prompt in gate.worst
+        ],
+        words=["Question"],
     )
 
 
-def _format_table_row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escape_cell(text: str) -> str:
-    return shorten(text.replace("|", "\\|").replace("\n", " "))
-
-
-def _format_points(row: WorstRow) -> str:
+def _format_points(prompt: WorstPrompt) -> str:
     """Return the points of a prompt on each dimension that has points."""
-    parts = [
-        f"{_escape_cell(name)} {points}"
-        for name, points in row.points.items()
-        if points != NO_VALUE
-    ]
-    return ", ".join(parts)
+    numbers = {name: format_number(n, 2) for name, n in prompt.points.items()}
+    return ", ".join(f"{name} {n}" for name, n in numbers.items() if n != NO_VALUE)
+
+
+def _checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Table:
+    words_columns = ["Check", "State", "Found", "Accepted"]
+    return Table(
+        label="Judge quality",
+        columns=["Dimension", *words_columns],
+        rows=[
+            [dimension, *words.check_row(check)]
+            for dimension, checks in checks_by_dimension.items()
+            for check in checks
+        ],
+        words=words_columns,
+    )

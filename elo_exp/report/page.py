@@ -20,7 +20,8 @@ from elo_exp.figures import style
 from elo_exp.formatting import format_count, format_time
 from elo_exp.judges import role_suffix
 from elo_exp.records import Plot
-from elo_exp.report import provenance
+from elo_exp.report import provenance, viewer
+from elo_exp.report.document import Document
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -144,6 +145,36 @@ def render(
     )
 
 
+def render_document(title: str, document: Document, plots: Sequence[Plot] = ()) -> str:
+    """Return a document as a page.
+
+    plots  figures at its disposal
+    """
+    return render(
+        "document",
+        plots,
+        document.figures_left_out,
+        title=title,
+        document=document,
+    )
+
+
+def document_renderer(
+    build: Callable[[Mapping[str, Any]], Document],
+) -> Callable[..., str]:
+    """Return a function that makes the page of a run from its title, its manifest and its figures.
+
+    build  returns the document of a manifest
+    """
+
+    def render_run(
+        title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]
+    ) -> str:
+        return render_document(title, build(manifest), plots)
+
+    return render_run
+
+
 def page_renderer(
     name: str,
     *,
@@ -168,6 +199,12 @@ def page_renderer(
             "made_of": provenance.list_facts(manifest, has_elo=has_elo),
             "bill": provenance.bill(manifest.get("usage"), manifest.get("paid_before")),
             "has_battles": False,
+            "verdict_blocks": viewer.list_verdict_blocks(
+                context.get("texts"),
+                manifest,
+                colors=context.get("color", {}),
+                has_battles=context.get("has_battles", False),
+            ),
         }
         manifest_context = from_manifest(manifest) if from_manifest else {}
         return render(name, plots, **{**shared_context, **context, **manifest_context})

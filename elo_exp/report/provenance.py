@@ -7,6 +7,14 @@ from typing import Any
 
 from elo_exp.formatting import format_count, format_percent, format_time
 from elo_exp.judges import role_suffix
+from elo_exp.report.document import (
+    Block,
+    Facts,
+    Paragraph,
+    Section,
+    Text,
+    join_codes,
+)
 from elo_exp.report.sentences.check_sentences import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_FIELDS, Usage, sum_usages, total_dollars
 
@@ -30,6 +38,55 @@ class Bill:
 
     total: str
     facts: Sequence[Fact]
+
+
+def format_kicker(name: str, manifest: Manifest) -> str:
+    """Return the line above the headline of a page: what it is, and when its run began."""
+    started = manifest.get("started_at")
+    return f"{name} · {format_time(started)}" if started else name
+
+
+def cost_section(manifest: Manifest) -> Section:
+    """Return what a run cost, from its manifest."""
+    return Section(
+        "cost",
+        "Cost",
+        list_bill_blocks(bill(manifest.get("usage"), manifest.get("paid_before"))),
+    )
+
+
+def list_bill_blocks(bill: Bill | None) -> list[Block]:
+    if bill is None:
+        return []
+    facts = [(fact.term, _format_fact(fact)) for fact in bill.facts]
+    return [Paragraph(bill.total, "lede"), Facts(facts)]
+
+
+def list_made_blocks(
+    manifest: Manifest,
+    more: Sequence[tuple[str, str]] = (),
+    *,
+    has_elo: bool = True,
+) -> list[Block]:
+    """Return how a run was made, from its manifest.
+
+    more     terms and texts that only this page has
+    has_elo  whether battles were replayed through Elo
+    """
+    facts = [
+        (fact.term, _format_fact(fact))
+        for fact in list_facts(manifest, has_elo=has_elo)
+    ]
+    return [
+        Facts([*facts, *((term, text) for term, text in more if text)]),
+        Paragraph(
+            "The whole configuration is in manifest.json beside this page.", "small"
+        ),
+    ]
+
+
+def _format_fact(fact: Fact) -> Text:
+    return [fact.text, *join_codes(fact.codes)]
 
 
 def bill(

@@ -12,25 +12,40 @@ from typing import Any
 
 from elo_exp.console import escape_unprintable
 from elo_exp.data import pairing
-from elo_exp.formatting import format_number
+from elo_exp.formatting import format_count, format_number
 from elo_exp.masking import current_mask
 from elo_exp.records import Comparison, Judgment
+from elo_exp.report import provenance
+from elo_exp.report.document import (
+    Answer,
+    Answers,
+    Block,
+    Details,
+    Dot,
+    Paragraph,
+    Styled,
+    Text,
+    ViewerLinks,
+)
 
 _NOTABLE_KINDS = ("upset", "flipped", "invalid")
 # All texts of a page together: about 20 MB
 MAX_PAGE_CHARACTERS = 40_000_000
 _MAX_NOTABLE = 6
 _SAMPLE_SEED = 20260425
+_DEFAULT_COLOR = 9
+_SAMPLE_NOTICE = (
+    "All verdicts are in this page, but the texts of only {n_kept} comparisons: those flipped, invalid or won by the "
+    "lower rated first, then a random sample of each pair. All texts are in responses/ and verdicts/ beside it."
+)
+_NO_TEXTS_NOTE = (
+    "The page of a sweep’s job holds no texts: they are in verdicts/ and responses/ beside it. A run of its own, or ",
+    Styled("figures=true", "code"),
+    " in the sweep’s command, puts them into the page; nothing is asked again.",
+)
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 Judgments = Mapping[str, Sequence[Judgment]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    entrant: str
-    text: str
-    wins: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +73,6 @@ class JudgedComparison:
         return (
             f"{winner} beats {loser}, rated {format_number(self.upset)} points higher"
         )
-
-    @property
-    def answers(self) -> list[Answer]:
-        c, winner = self.comparison, self.judgment.winner
-        return [
-            Answer(entrant=entrant, text=text, wins=entrant == winner)
-            for entrant, text in (
-                (c.entrant_a, c.response_a),
-                (c.entrant_b, c.response_b),
-            )
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,3 +283,58 @@ def _find_prompt_key(
 def _make_answer_key(entrant: str, draw: int) -> str:
     """Return the key of an answer to a prompt; names have no line break, so it is unique."""
     return f"{entrant}\n{draw}" if draw else entrant
+
+
+# What a page shows of them
+
+
+def list_verdict_blocks(
+    texts: Texts | None,
+    manifest: Mapping[str, Any],
+    *,
+    colors: Mapping[str, int],
+    has_battles: bool = False,
+) -> list[Block]:
+    """Return the way into the viewer, and the comparisons that are worth reading.
+
+    has_battles  whether the run has verdicts, though its page may have no texts
+    """
+    if texts is None:
+        has_note = manifest.get("judge_model") and has_battles
+        return [Paragraph(_NO_TEXTS_NOTE)] if has_note else []
+    notice = ""
+    if texts.is_sample:
+        notice = _SAMPLE_NOTICE.format(n_kept=format_count(texts.n_kept))
+    links = ViewerLinks(
+        format_count(texts.n_comparisons), provenance.has_flips(manifest), notice
+    )
+    if not texts.notable:
+        return [links]
+    heading = Paragraph(
+        "Worth reading: results that the ratings do not expect, flips and invalid verdicts."
+    )
+    return [links, heading, *(_show(judged, colors) for judged in texts.notable)]
+
+
+def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
+    comparison = judged.comparison
+    prompt: Text = [
+        Styled(comparison.prompt_id, "bold"),
+        f" {comparison.prompt_text}",
+    ]
+    answers = [
+        Answer(
+            [Dot(colors.get(entrant, _DEFAULT_COLOR)), entrant],
+            text,
+            is_winner=entrant == judged.judgment.winner,
+        )
+        for entrant, text in (
+            (comparison.entrant_a, comparison.response_a),
+            (comparison.entrant_b, comparison.response_b),
+        )
+    ]
+    return Details(
+        [Styled(judged.kind, "chip"), f" {comparison.dimension}: {judged.title}"],
+        [Paragraph(prompt, "text"), Answers(answers)],
+        style="notable",
+    )

@@ -1,0 +1,333 @@
+"""What a page is made of: sections of blocks, as values. templates/document.html.j2 draws them.
+
+A page module decides what is shown and in which order; how each kind of block looks is written once, in
+templates/blocks.html.j2, whose macros have the names of these classes.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Style: TypeAlias = Literal[
+    "", "bold", "small", "code", "quote", "name", "chip", "badge", "fine", "yes", "no"
+]
+CardTone: TypeAlias = Literal["supported", "caution", "open"]
+
+COMPARISON_TERMS = (
+    (
+        "comparison",
+        "Two entrants’ answers to one prompt under one rubric, judged in both orders.",
+    ),
+    (
+        "verdict",
+        "The judge’s decision on one comparison in one order: A, B, tie or invalid. Invalid verdicts are left out and "
+        "never count as ties.",
+    ),
+    (
+        "battle",
+        "Both orders of a comparison reconciled: a win if they agree, a tie otherwise.",
+    ),
+    ("entrant", "A model configuration that answers prompts."),
+    (
+        "dimension",
+        "One rubric under which comparisons are judged, and rated apart from the others.",
+    ),
+    ("stratum", "The source of a prompt, or another column of the bank."),
+    (
+        "rating",
+        "Strength in points, mean 1400 unless the scale is fixed otherwise; a gap of 400 means odds of 10 to 1.",
+    ),
+    (
+        "95\N{NO-BREAK SPACE}% interval",
+        "What other prompts of this kind could give, if it is clustered by prompt.",
+    ),
+    (
+        "flip",
+        "The two orders of a comparison name different winners: a sign of position bias or noise.",
+    ),
+    ("permutation", "One random order of the same battles, replayed through Elo."),
+)
+
+
+class Drawn:
+    """A value that a macro of templates/blocks.html.j2 draws."""
+
+    __slots__ = ()
+
+    @property
+    def macro(self) -> str:
+        """The name of the macro."""
+        return type(self).__name__
+
+
+# Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Styled(Drawn):
+    """A part of a text.
+
+    style  `name` for a name that others chose, in any script; `chip` for the state of a card, `badge` for that of a
+           cell; `fine` for a line in smaller type
+    """
+
+    text: "Text"
+    style: Style
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Drawn):
+    """A part of a text that leads to a place of the page or to a file next to it."""
+
+    text: "Text"
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot(Drawn):
+    """A dot in the colour of an entrant."""
+
+    color: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineBreak(Drawn):
+    """A new line within a text."""
+
+
+TextFragment: TypeAlias = str | Styled | Link | Dot | LineBreak
+Text: TypeAlias = str | Sequence[TextFragment]
+
+
+def plain_text(text: Text) -> str:
+    """Return the words of a text without their styles."""
+    if isinstance(text, str):
+        return text
+    return "".join(map(_plain_fragment, text))
+
+
+def _plain_fragment(fragment: TextFragment) -> str:
+    if isinstance(fragment, Styled | Link):
+        return plain_text(fragment.text)
+    return fragment if isinstance(fragment, str) else ""
+
+
+def join_codes(codes: Iterable[str]) -> list[TextFragment]:
+    """Return words of a command, each as code."""
+    return [x for code in codes for x in (Styled(code, "code"), " ")]
+
+
+# Blocks
+
+
+class Block(Drawn):
+    """A part of a section."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph(Block):
+    """A paragraph; `style` has classes of report.css: lede, facts, small, whose, notice, warn, reason, begins, text."""
+
+    text: Text
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading(Block):
+    """A heading within a section."""
+
+    text: Text
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets(Block):
+    """A list of sentences."""
+
+    items: Sequence[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(Block):
+    """A list of terms, each with what there is to say of it; `style` is glossary or empty."""
+
+    items: Sequence[tuple[str, Text]]
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card(Block):
+    """A conclusion: the title above it, its state as a chip, and what is said."""
+
+    title: str
+    chip: str
+    tone: CardTone
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Cards(Block):
+    """Cards side by side."""
+
+    cards: Sequence[Card]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that does not look like its column; `style` is a class of report.css: num, yes, no, words, caution, plain."""
+
+    text: Text
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Block):
+    """A table, left out if it has no rows. The first column holds names, those named in `words` text, the others numbers.
+
+    note   what a reader has to know about it, below it
+    style  a class of report.css
+    """
+
+    label: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    words: Collection[str] = ()
+    note: Text = ""
+    style: str = ""
+
+    @property
+    def lines(self) -> list[tuple[Cell, list[Cell]]]:
+        """Each row: its name, and its other cells."""
+        return [
+            (
+                _make_name_cell(name),
+                [
+                    self._make_cell(column, cell)
+                    for column, cell in zip(self.columns[1:], cells, strict=True)
+                ],
+            )
+            for name, *cells in self.rows
+        ]
+
+    def _make_cell(self, column: str, cell: str | Cell) -> Cell:
+        if isinstance(cell, Cell):
+            return cell
+        return _make_name_cell(cell) if column in self.words else Cell(cell, "num")
+
+    @property
+    def plain_rows(self) -> list[list[str]]:
+        """The words of all cells."""
+        return [
+            [plain_text(cell.text if isinstance(cell, Cell) else cell) for cell in row]
+            for row in self.rows
+        ]
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table as Markdown, with headings in lower case; numbers stand on the right."""
+    heads = [column.lower() for column in table.columns]
+    rules = [
+        "---:" if column not in table.words else "---" for column in table.columns[1:]
+    ]
+    lines = map(_markdown_row, table.plain_rows)
+    return "\n".join([_markdown_row(heads), f"|{'|'.join(['---', *rules])}|", *lines])
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _make_name_cell(cell: str | Cell) -> Cell:
+    return cell if isinstance(cell, Cell) else Cell([Styled(cell, "name")])
+
+
+@dataclass(frozen=True, slots=True)
+class FigureSlot(Block):
+    """The place of a figure, which a page shows once; empty if it was not drawn."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFigures(Block):
+    """The figures that have no place of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Details(Block):
+    """Blocks that a click on the summary shows; `style` is notable or empty."""
+
+    summary: Text
+    blocks: Sequence[Block]
+    style: str = ""
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    title: Text
+    text: str
+    is_winner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Block):
+    """Two answers side by side."""
+
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewerLinks(Block):
+    """The links that open the viewer of verdicts, which needs JavaScript.
+
+    notice  what the viewer leaves out
+    """
+
+    n_comparisons: str
+    has_flips: bool
+    notice: str = ""
+
+
+# Pages
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and its blocks; left out, with its line in the contents, if these show nothing."""
+
+    anchor: str
+    heading: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A page.
+
+    kicker             the line above its headline
+    begins_with_word   whether the headline begins with a word, which gets a capital, and not with a name
+    lede               the blocks below its headline
+    glossary           terms and their meanings
+    verdict_data       what the viewer of verdicts reads; None without a viewer
+    figures_left_out   names of figures that a table of the page shows better
+    """
+
+    kicker: str
+    headline: str
+    begins_with_word: bool = False
+    lede: Sequence[Block]
+    sections: Sequence[Section]
+    glossary: Sequence[tuple[str, str]] = COMPARISON_TERMS
+    footer: str = ""
+    verdict_data: str | None = None
+    figures_left_out: Collection[str] = ()
+
+    @property
+    def all_sections(self) -> list[Section]:
+        """The sections and the glossary, which is the last one."""
+        glossary = Facts(self.glossary, "glossary")
+        return [*self.sections, Section("glossary", "Glossary", [glossary])]
