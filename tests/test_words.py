@@ -14,6 +14,7 @@ from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import provenance
+from elo_exp.report.document import Cell, Styled, Table
 from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
 from elo_exp.report.sentences import (
@@ -22,7 +23,6 @@ from elo_exp.report.sentences import (
     standings_sentences,
     strata_sentences,
 )
-from elo_exp.report.text_table import Table
 from elo_exp.store.usage import Usage
 
 
@@ -250,7 +250,8 @@ def test_a_table_tells_text_from_numbers():
     table = Table(
         label="T", columns=["Name", "Where", "n"], words=["Where"], rows=["xyz"]
     )
-    assert table.lines == [("x", [("y", True), ("z", False)])]
+    name, *words = (Cell([Styled(text, "name")]) for text in "xy")
+    assert table.lines == [(name, [*words, Cell("z", "num")])]
 
 
 def test_a_lead_of_400_points_is_worth_ten_points_of_eleven():

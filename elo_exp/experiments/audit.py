@@ -253,10 +253,6 @@ class AuditJudge(Experiment):
 
     def _write_report(self, context: Context, outcome: _AuditOutcome) -> Report:
         run_dir = context.run_dir
-        sections = [
-            audit_page.build_section(dimension_audit, self.probe)
-            for dimension_audit in outcome.audited
-        ]
         audits = {
             dimension_audit.audit["dimension"]: dimension_audit.audit
             for dimension_audit in outcome.audited
@@ -266,7 +262,7 @@ class AuditJudge(Experiment):
         return Report(
             headline=n_biased,
             headline_is="audit/biased",
-            text=audit_page.format_console(sections),
+            text=audit_page.format_console(outcome.audited, self.probe),
             facts={"judge_model": self.judge.model},
             artifacts=[
                 write_json(run_dir / "audit.json", audits),
@@ -293,7 +289,9 @@ class AuditJudge(Experiment):
             },
             tables={"audit": rows},
             figures=lambda: _draw_figures(rows, self.audit.delta),
-            page=page.page_renderer("audit", sections=sections),
+            page=page.document_renderer(
+                partial(audit_page.document, outcome.audited, self.probe)
+            ),
         )
 
     def _has_verdict(self, request: JudgeRequest, reply: JudgeReply) -> bool:
@@ -614,8 +612,8 @@ class MultiJudgeAudit(AuditJudge):
                 )
             ],
             metrics={"audit/biased": n_biased} | audits_page.list_metrics(comparisons),
-            page=page.page_renderer(
-                "audits", **audits_page.build_context(comparisons, pages)
+            page=page.document_renderer(
+                partial(audits_page.document, comparisons, pages)
             ),
             exit_code=2 if errors else 0,
             of_judges=reports,

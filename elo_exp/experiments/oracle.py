@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
@@ -326,7 +327,7 @@ class Oracle(JudgedExperiment):
             metrics=grid_page.metrics(result),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
             figures=lambda: _import_figures().grid_plots(rows, result.calibration),
-            page=page.page_renderer("grid", result=grid_page.grid_page(result, truth)),
+            page=page.document_renderer(partial(grid_page.document, result, truth)),
         )
 
     @property

@@ -14,14 +14,48 @@ from elo_exp.formatting import (
     format_number,
 )
 from elo_exp.report import judges_page
-from elo_exp.report.audit_page import CSS_CLASS_BY_VERDICT, AuditResult
+from elo_exp.report.audit_page import STYLE_BY_VERDICT, AuditResult
+from elo_exp.report.document import (
+    Block,
+    Cell,
+    Document,
+    Heading,
+    LineBreak,
+    Link,
+    Paragraph,
+    Section,
+    Style,
+    Styled,
+    Table,
+)
+from elo_exp.report.provenance import (
+    cost_section,
+    format_kicker,
+    list_made_blocks,
+)
 from elo_exp.report.sentences import audit_sentences as words
 from elo_exp.report.sentences import judges_sentences as judges_words
 from elo_exp.report.sentences.vote_sentences import votes as say_votes
-from elo_exp.report.text_table import Table
 from elo_exp.report.tournament_console import wrap_lines
 
 _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
+_SPACE = "\N{NO-BREAK SPACE}"
+_RESULT_NOTE = (
+    "Of each judge the decision, the estimate and its 90\N{NO-BREAK SPACE}% interval. Each judge is audited by itself, "
+    "with Holm’s correction over its own probes: its page has examples, forms and orders."
+)
+_GOLD_NOTE = (
+    "rho is the mean correlation of the errors of every two judges; J judges are worth "
+    "J\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}(1\N{NO-BREAK SPACE}+\N{NO-BREAK SPACE}(J\N{NO-BREAK SPACE}−"
+    "\N{NO-BREAK SPACE}1)\N{NO-BREAK SPACE}rho) independent votes. Of a pair whose label is wrong all err together. No "
+    "vote is taken."
+)
+_AGREEMENT_NOTE = (
+    "On the questions to which both gave a valid verdict. Kappa is 1 where both always name the same winner and 0 where "
+    "they agree as often as chance would; intervals are clustered by prompt. Questions of an audit are not those of a "
+    "tournament: agreement on your own answers is what a tournament of these judges shows."
+)
+_FOOTER = "Every number is in judges.json beside this page, and of each judge in audit.json of its folder below judges/."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,73 +77,93 @@ class JudgeAudits:
     votes: EffectiveVotes | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What a probe says of a judge."""
-
-    verdict: str
-    css: str | None
-    estimate: str
-    interval: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """What the page shows of one dimension."""
-
-    dimension: str
-    sentence: str
-    counts: Sequence[tuple[str, str, str]]  # a judge, what it was asked, its page
-    failed: Sequence[tuple[str, str]]
-    judges: Sequence[str]  # in the order of the cells
-    rows: Sequence[tuple[str, str, Sequence[Cell]]]  # a probe, what is ok, cells
-    gold: Table | None
-    votes: str | None
-    agreement: Table | None
-
-
-def build_context(
-    audit_sets: Sequence[JudgeAudits], pages: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return what the page shows.
+def document(
+    audit_sets: Sequence[JudgeAudits],
+    pages: Mapping[str, str],
+    manifest: Mapping[str, Any],
+) -> Document:
+    """Return the page of an audit of several judges.
 
     pages  of each judge, beside this one
     """
-    audit = next(iter(audit_sets[0].own.values())).audit
-    return {
-        "judges": ", ".join([*audit_sets[0].own, *audit_sets[0].failed]),
-        "of_turns": words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"]),
-        "sections": [_build_section(audit_set, pages) for audit_set in audit_sets],
-    }
-
-
-def _build_section(audit_set: JudgeAudits, pages: Mapping[str, str]) -> Section:
-    return Section(
-        dimension=audit_set.dimension,
-        sentence=words.describe_judges(audit_set.conclusion),
-        counts=[
-            (name, _format_counts(audited), pages[name])
-            for name, audited in audit_set.own.items()
+    own, failed = audit_sets[0].own, audit_sets[0].failed
+    audit = next(iter(own.values())).audit
+    of_turns = words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"])
+    command = f"python -m elo_exp {' '.join(manifest['overrides'])}"
+    sentences = [words.describe_judges(audits.conclusion) for audits in audit_sets]
+    return Document(
+        kicker=format_kicker("audit of several judges", manifest),
+        headline=f"How far can {', '.join([*own, *failed])} be trusted?",
+        lede=[
+            *(Paragraph(f"{sentence}.", "lede begins") for sentence in sentences),
+            *(
+                Paragraph(f"{name} is not audited: {why}", "notice")
+                for name, why in failed.items()
+            ),
         ],
-        failed=[*audit_set.failed.items()],
-        judges=[*audit_set.own],
-        rows=[*_list_probe_rows(audit_set)],
-        gold=_build_gold_table(audit_set),
-        votes=say_votes(audit_set.votes) if audit_set.votes else None,
-        agreement=judges_page.agreement(
-            audit_set.dimension, audit_set.kappas, "Questions"
-        ),
+        sections=[
+            Section("result", "Result", [*_list_result_blocks(audit_sets, pages)]),
+            Section("gold", "Labelled pairs", _list_gold_blocks(audit_sets)),
+            Section("agreement", "Agreement", _list_agreement_blocks(audit_sets)),
+            Section("left-out", "Left out", [Paragraph(of_turns)] if of_turns else []),
+            cost_section(manifest),
+            Section(
+                "made",
+                "How this was made",
+                [Paragraph([Styled(command, "code")]), *list_made_blocks(manifest)],
+            ),
+        ],
+        footer=_FOOTER,
     )
 
 
-def _format_counts(audited: AuditResult) -> str:
-    audit = audited.audit
-    return words.counts(
-        audit["n_prompts"], audit["n_questions"], audit["n_invalid"], audit["dollars"]
-    )
+def _list_result_blocks(
+    audit_sets: Sequence[JudgeAudits], pages: Mapping[str, str]
+) -> Iterator[Block]:
+    for audit_set in audit_sets:
+        dimension = audit_set.dimension
+        yield Heading(dimension)
+        for name, audited in audit_set.own.items():
+            judge = Styled([Link(name, pages[name]), ":"], "bold")
+            yield Paragraph([judge, f" {audited.counts}."], "facts")
+        yield Table(
+            label=f"What each probe says on {dimension}",
+            columns=["Probe", "Ok", *audit_set.own],
+            rows=[
+                [probe, bound, *map(_make_cell, results)]
+                for probe, bound, results in _list_probe_rows(audit_set)
+            ],
+            words=[*audit_set.own],
+        )
+    yield Paragraph(_RESULT_NOTE, "small")
 
 
-def _list_probe_rows(audit_set: JudgeAudits) -> Iterator[tuple[str, str, list[Cell]]]:
+def _list_gold_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
+    blocks: list[Block] = []
+    for audit_set in audit_sets:
+        table = _gold_table(audit_set)
+        if not table.rows:
+            continue
+        blocks += [Heading(table.label), table]
+        if audit_set.votes:
+            blocks.append(Paragraph(f"{say_votes(audit_set.votes)}.", "begins"))
+    return [*blocks, Paragraph(_GOLD_NOTE, "small")] if blocks else []
+
+
+def _list_agreement_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
+    blocks: list[Block] = []
+    for audit_set in audit_sets:
+        if audit_set.kappas:
+            table = judges_page.agreement_table(
+                audit_set.dimension, audit_set.kappas, "Questions"
+            )
+            blocks += [Heading(table.label), table]
+    return [*blocks, Paragraph(_AGREEMENT_NOTE, "small")] if blocks else []
+
+
+def _list_probe_rows(
+    audit_set: JudgeAudits,
+) -> Iterator[tuple[str, str, list[Mapping[str, Any] | None]]]:
     """Yield a row for each probe, the worst first: its name, what is ok, and what it says of each judge."""
     results_of_judges = [
         {result["probe"]: result for result in audited.audit["results"]}
@@ -121,22 +175,25 @@ def _list_probe_rows(audit_set: JudgeAudits) -> Iterator[tuple[str, str, list[Ce
     all_results.sort(key=lambda result: _VERDICTS_WORST_FIRST.index(result["verdict"]))
     for probe in dict.fromkeys(result["probe"] for result in all_results):
         result = next(result for result in all_results if result["probe"] == probe)
-        cells = [_make_cell(results.get(probe)) for results in results_of_judges]
-        yield probe, words.format_bound(result["kind"], result["bound"]), cells
+        bound = words.format_bound(result["kind"], result["bound"])
+        yield probe, bound, [results.get(probe) for results in results_of_judges]
 
 
 def _make_cell(row: Mapping[str, Any] | None) -> Cell:
-    if row is None:  # of labelled pairs whose authors are of another judge's family
-        return Cell(verdict=NO_VALUE, css=None, estimate="", interval="")
-    return Cell(
-        verdict=row["verdict"],
-        css=CSS_CLASS_BY_VERDICT.get(row["verdict"]),
-        estimate=format_number(row["estimate"], 2, sign=row["kind"] == "bias"),
-        interval=f"[{format_number(row['low'], 2)}, {format_number(row['high'], 2)}]",
-    )
+    verdict, numbers = NO_VALUE, _SPACE
+    style: Style = ""
+    if row:  # none of labelled pairs whose authors are of another judge's family
+        low, high = format_number(row["low"], 2), format_number(row["high"], 2)
+        verdict, style = row["verdict"], STYLE_BY_VERDICT.get(row["verdict"], "")
+        numbers = f"{_format_estimate(row)}{_SPACE}[{low}, {high}]"
+    return Cell([Styled(verdict, style), LineBreak(), Styled(numbers, "fine")])
 
 
-def _build_gold_table(audit_set: JudgeAudits) -> Table | None:
+def _format_estimate(row: Mapping[str, Any]) -> str:
+    return format_number(row["estimate"], 2, sign=row["kind"] == "bias")
+
+
+def _gold_table(audit_set: JudgeAudits) -> Table:
     """Return how often each judge names the better answer of labelled pairs."""
     rows = [
         [
@@ -149,8 +206,6 @@ def _build_gold_table(audit_set: JudgeAudits) -> Table | None:
         for name, audited in audit_set.own.items()
         for row in audited.audit["gold"][:1]  # of all of them
     ]
-    if not rows:
-        return None
     return Table(
         label=f"Labelled pairs on {audit_set.dimension}",
         columns=["Judge", "Pairs", "Accuracy", "95 % CI", "Kappa"],
@@ -161,6 +216,10 @@ def _build_gold_table(audit_set: JudgeAudits) -> Table | None:
 # The console
 
 
+def _format_result(row: Mapping[str, Any] | None) -> str:
+    return f"{row['verdict']} {_format_estimate(row)}" if row else NO_VALUE
+
+
 def format_console(audit_sets: Sequence[JudgeAudits]) -> str:
     """Return what the console says."""
     return "\n\n".join("\n".join(_format_lines(audit_set)) for audit_set in audit_sets)
@@ -169,14 +228,14 @@ def format_console(audit_sets: Sequence[JudgeAudits]) -> str:
 def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
     yield words.describe_judges(audit_set.conclusion)
     for name, audited in audit_set.own.items():
-        yield f"  {name:<12}{_format_counts(audited)}"
+        yield f"  {name:<12}{audited.counts}"
     for name, why in audit_set.failed.items():
         yield f"  {name:<12}not audited: {why}"
     yield format_table(
         ("probe", "ok", *audit_set.own),
         [
-            (probe, bound, *(f"{c.verdict} {c.estimate}".rstrip() for c in cells))
-            for probe, bound, cells in _list_probe_rows(audit_set)
+            (probe, bound, *map(_format_result, results))
+            for probe, bound, results in _list_probe_rows(audit_set)
         ],
         text=[*audit_set.own],
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.formatting import format_count, format_number
-from elo_exp.report.text_table import Table
+from elo_exp.report.document import Table
 
 _NOTE = (
     "Means over the answers that were compared, as the logs have them. They are reported and never fitted: a rating that "

@@ -14,10 +14,48 @@ from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import HEADLINE_ESTIMATOR
 from elo_exp.oracle.gates import REPORT, STATUSES_BEST_FIRST
 from elo_exp.oracle.grid import ALL, GIVEN, JUDGE_CALIBRATION
+from elo_exp.report.document import (
+    Cell,
+    Document,
+    FigureSlot,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+)
+from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import grid_sentences as words
+from elo_exp.report.sentences.oracle_sentences import SIMULATED_NOTE
 
 Row = Mapping[str, Any]  # of grid.csv
 _METRICS = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
+_LABELS_NOTE = (
+    "The headline in samples of {size} prompts, over all policies. Given: reported or with caution; what is refused "
+    "enters no mean. Judge alone: the judge’s mean scores of the same. Each draw hides labels of the same file, whose "
+    "mean labels are the truth, so it says how estimators fare on these answers, not on new ones."
+)
+_ESTIMATORS_NOTE = (
+    "RMSE of what is given. An estimator that refuses the difficult policies has a smaller error than one that does "
+    "not."
+)
+_GLOSSARY = (
+    ("truth", "The mean label of all draws of a policy in the file."),
+    (
+        "headline",
+        "The one estimate of a policy to quote: calibrated scores of its draws, moved towards what does not borrow the "
+        "logging policy’s calibration.",
+    ),
+    ("RMSE", "Root mean square error, in units of the label."),
+    (
+        "report, caution, refuse",
+        "Whether an estimate may be published as it is, with the reason given, or not at all.",
+    ),
+)
+_FOOTER = (
+    "Every number, also of other sample sizes and calibrations, is in grid.csv beside this page; docs/oracle.md "
+    "describes it."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,90 +194,132 @@ def format_console(result: GridResult) -> str:
 # The page
 
 
-@dataclass(frozen=True, kw_only=True)
-class PageRow:
-    """One line of a table: its name, numbers, and a text among these."""
-
-    name: str
-    before: Sequence[str] = ()
-    text: str = ""
-    numbers: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridPage:
-    """What the page lays out."""
-
-    title: str
-    answer: str
-    size: str
-    by_labels: Sequence[PageRow]
-    by_policy: Sequence[PageRow]
-    label_shares: Sequence[str]
-    estimators: Sequence[
-        tuple[str, Sequence[tuple[str, str]]]
-    ]  # each RMSE, share refused
-
-
-def grid_page(result: GridResult, truth: Mapping[str, Truth]) -> GridPage:
-    """Make the rows of the page."""
-    return GridPage(
-        title=result.title,
-        answer=result.answer,
-        size=format_count(result.size),
-        by_labels=[
-            _make_labels_row(result, label_share) for label_share in result.headline
+def document(
+    result: GridResult, truth: Mapping[str, Truth], manifest: Mapping[str, Any]
+) -> Document:
+    """Return the page of a grid."""
+    lede = [Paragraph(f"Do cheap scores recover the truth? {result.answer}", "facts")]
+    if manifest.get("is_simulated"):
+        lede.append(Paragraph(SIMULATED_NOTE, "warn"))
+    return Document(
+        kicker=format_kicker("oracle, grid", manifest),
+        headline=result.title,
+        lede=lede,
+        sections=[
+            Section(
+                "result",
+                "Result",
+                [
+                    _labels_table(result),
+                    FigureSlot("grid_rmse"),
+                    FigureSlot("grid_coverage"),
+                ],
+            ),
+            Section("policies", "By policy", [_policies_table(result, truth)]),
+            Section(
+                "estimators",
+                "Estimators",
+                [
+                    _estimators_table(result),
+                    FigureSlot("grid_interval_score"),
+                    FigureSlot("grid_refused"),
+                    FigureSlot("grid_pairwise_accuracy"),
+                ],
+            ),
+            Section("figures", "Further figures", [OtherFigures()]),
+            Section("made", "How this was made", list_made_blocks(manifest)),
         ],
-        by_policy=[
+        glossary=_GLOSSARY,
+        footer=_FOOTER,
+    )
+
+
+def _labels_table(result: GridResult) -> Table:
+    return Table(
+        label="The headline by labels",
+        columns=[
+            "Labels",
+            "Reported",
+            "Caution",
+            "Refused",
+            "RMSE reported",
+            "Covered",
+            "RMSE given",
+            "Pairs in order",
+            "Best found",
+            "Judge alone",
+        ],
+        rows=[_make_labels_row(result, share) for share in result.headline],
+        note=_LABELS_NOTE.format(size=format_count(result.size)),
+    )
+
+
+def _make_labels_row(result: GridResult, label_share: float) -> list[str]:
+    rows = result.headline[label_share]
+    given_row, reported_row = rows[GIVEN], rows.get(REPORT, {})
+    return [
+        format_percent(label_share),
+        *map(format_percent, result.shares[label_share]),
+        format_number(reported_row.get("rmse"), 3),
+        format_percent(reported_row.get("coverage")),
+        format_number(given_row["rmse"], 3),
+        format_percent(given_row["pairwise_accuracy"]),
+        format_percent(given_row["top_1"]),
+        format_number(given_row["rmse_judge"], 3),
+    ]
+
+
+def _policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Table:
+    return Table(
+        label="The headline by policy",
+        columns=[
+            "Policy",
+            "Truth",
+            "Labels",
+            "Status",
+            "Share",
+            "Bias",
+            "RMSE",
+            "Covered",
+            "Interval score",
+        ],
+        rows=[
             _make_policy_row(row, truth[policy] if i == 0 else None)
             for policy, rows in result.policies.items()
             for i, row in enumerate(row for row in rows if row["status"] != GIVEN)
         ],
-        label_shares=[format_percent(label_share) for label_share in result.headline],
-        estimators=[
-            (
-                name,
-                [
-                    (format_number(row["rmse"], 3), format_percent(1 - row["share"]))
-                    for row in rows
-                ],
-            )
+        words=["Status"],
+        note="Of refused headlines: what would have been given.",
+    )
+
+
+def _make_policy_row(row: Row, truth: Truth | None) -> list[str]:
+    """Return a row of a policy; only its first row names the policy and the truth."""
+    return [
+        row["policy"] if truth else "",
+        format_number(truth.mean, 3) if truth else "",
+        format_percent(row["label_share"]),
+        row["status"],
+        format_percent(row["share"]),
+        format_number(row["bias"], 3),
+        format_number(row["rmse"], 3),
+        format_percent(row["coverage"]),
+        format_number(row["interval_score"], 3),
+    ]
+
+
+def _estimators_table(result: GridResult) -> Table:
+    return Table(
+        label="RMSE by estimator and labels",
+        columns=["Estimator", *map(format_percent, result.headline)],
+        rows=[
+            [name, *map(_make_error_cell, rows)]
             for name, rows in result.estimators.items()
         ],
+        note=_ESTIMATORS_NOTE,
     )
 
 
-def _make_labels_row(result: GridResult, label_share: float) -> PageRow:
-    rows = result.headline[label_share]
-    given_row, reported_row = rows[GIVEN], rows.get(REPORT, {})
-    return PageRow(
-        name=format_percent(label_share),
-        numbers=(
-            *map(format_percent, result.shares[label_share]),
-            format_number(reported_row.get("rmse"), 3),
-            format_percent(reported_row.get("coverage")),
-            format_number(given_row["rmse"], 3),
-            format_percent(given_row["pairwise_accuracy"]),
-            format_percent(given_row["top_1"]),
-            format_number(given_row["rmse_judge"], 3),
-        ),
-    )
-
-
-def _make_policy_row(row: Row, truth: Truth | None) -> PageRow:
-    """Return a row of a policy; only its first row names the policy and the truth."""
-    return PageRow(
-        name=row["policy"] if truth else "",
-        before=(
-            format_number(truth.mean, 3) if truth else "",
-            format_percent(row["label_share"]),
-        ),
-        text=row["status"],
-        numbers=(
-            format_percent(row["share"]),
-            format_number(row["bias"], 3),
-            format_number(row["rmse"], 3),
-            format_percent(row["coverage"]),
-            format_number(row["interval_score"], 3),
-        ),
-    )
+def _make_error_cell(row: Row) -> Cell:
+    refused = Styled(f"{format_percent(1 - row['share'])} refused", "small")
+    return Cell([format_number(row["rmse"], 3), refused], "num")

@@ -15,8 +15,8 @@ from elo_exp.formatting import (
 )
 from elo_exp.records import Rows
 from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.document import Table
 from elo_exp.report.sentences import check_sentences
-from elo_exp.report.text_table import Table
 
 _MAX_EQUAL_LENGTH_ROWS = 30
 _KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95 % CI")

@@ -9,10 +9,10 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import format_count, format_number, format_p, format_percent
 from elo_exp.records import Rows
 from elo_exp.report import artifacts, tournament_console, tournament_page
+from elo_exp.report.document import Table
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
 from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.report.sentences import tournament_sentences
-from elo_exp.report.text_table import Table
 
 # A run of several judges logs these for each dimension
 JUDGE_METRIC_NAMES = (*("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),)
@@ -82,7 +82,7 @@ def context(
             if opinion.differences
         ],
         "agreement": [
-            agreement(opinion.dimension, opinion.kappas, "Comparisons")
+            agreement_table(opinion.dimension, opinion.kappas, "Comparisons")
             for opinion in opinions
         ],
         "cannot": words.cannot_show(opinions[0]),
@@ -167,15 +167,13 @@ def _build_differences_table(opinion: JudgesResult) -> Table:
     )
 
 
-def agreement(
+def agreement_table(
     dimension: str, kappas: Sequence[Mapping[str, Any]], count_heading: str
-) -> Table | None:
-    """Return kappa of every two judges as a table; None without any.
+) -> Table:
+    """Return kappa of every two judges as a table.
 
     count_heading  what the column of counts is headed
     """
-    if not kappas:
-        return None
     return Table(
         label=f"Agreement in {dimension}",
         columns=["Judge", "with", count_heading, "Agreement", "Kappa"],

@@ -8,8 +8,8 @@ from elo_exp.formatting import NO_VALUE, format_interval, format_number
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.document import Table
 from elo_exp.report.sentences import order_sentences
-from elo_exp.report.text_table import Table
 
 _MAX_ENTRANTS_PER_DIMENSION = 100
 # Rounding leaves so much of the Monte Carlo error of a single order

@@ -15,8 +15,8 @@ from elo_exp.formatting import (
     format_percent,
 )
 from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.document import Table
 from elo_exp.report.sentences.standings_sentences import name_test
-from elo_exp.report.text_table import Table
 
 _MAX_MATRIX_MODELS = 20
 MAX_PAIRS_PER_DIMENSION = (

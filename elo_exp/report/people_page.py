@@ -11,10 +11,10 @@ from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import format_count, format_percent
 from elo_exp.report import tournament_console, tournament_page
+from elo_exp.report.document import Table
 from elo_exp.report.sentences import label_sentences as words
 from elo_exp.report.sentences import tournament_sentences
 from elo_exp.report.sentences.vote_sentences import votes as say_votes
-from elo_exp.report.text_table import Table
 
 _MAX_CONSOLE_LEADS = 12
 

@@ -46,6 +46,11 @@ def format_kicker(name: str, manifest: Manifest) -> str:
     return f"{name} · {format_time(started)}" if started else name
 
 
+def describe_judge_roles(manifest: Manifest) -> str:
+    """Return what the judge was told that it is, behind its name; empty if it was told nothing."""
+    return role_suffix((manifest.get("judge_roles") or {}).values())
+
+
 def cost_section(manifest: Manifest) -> Section:
     """Return what a run cost, from its manifest."""
     return Section(

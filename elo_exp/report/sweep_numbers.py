@@ -18,8 +18,8 @@ from elo_exp.formatting import (
     format_percent,
     format_percent_floor,
 )
+from elo_exp.report.document import Table
 from elo_exp.report.sentences import sweep_sentences as words
-from elo_exp.report.text_table import Table
 from elo_exp.runs.reading import FinishedRun
 from elo_exp.store.usage import sum_usages
 

@@ -26,9 +26,9 @@ from elo_exp.formatting import (
     replace_no_break_spaces,
 )
 from elo_exp.report import sweep_numbers
+from elo_exp.report.document import Table
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
-from elo_exp.report.text_table import Table
 
 Row = Mapping[str, Any]
 Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dimension
@@ -512,7 +512,9 @@ def _format_leaders_by_job(
 
 def _format_table(table: Table, head: Sequence[str]) -> str:
     """Format a table for the console, with headings in several lines."""
-    table_text = format_table(head, table.rows[:_MAX_CONSOLE_ROWS], text=table.words)
+    table_text = format_table(
+        head, table.plain_rows[:_MAX_CONSOLE_ROWS], text=table.words
+    )
     n_more = len(table.rows) - _MAX_CONSOLE_ROWS
     more = [f"  ... and {n_more} more in sweep_numbers.csv"] if n_more > 0 else []
     return "\n".join([table.label, table_text, *more])

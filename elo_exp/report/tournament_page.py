@@ -20,6 +20,7 @@ from elo_exp.formatting import (
 from elo_exp.report import page as pages
 from elo_exp.report import viewer
 from elo_exp.report.dimension_view import DimensionView, build_dimension_view
+from elo_exp.report.document import Table
 from elo_exp.report.effort_section import effort_table
 from elo_exp.report.judge_section import judge_section
 from elo_exp.report.leaderboard_section import Bar, fit_scale, leaderboard_section
@@ -29,7 +30,6 @@ from elo_exp.report.sentences import check_sentences, variance_sentences
 from elo_exp.report.sentences import standings_sentences as standings_words
 from elo_exp.report.sentences import tournament_sentences as words
 from elo_exp.report.strata_section import strata_tables
-from elo_exp.report.text_table import Table
 from elo_exp.report.viewer import Comparisons, Judgments
 
 # Figures of which the leaderboard and the matrix of the page are the better form

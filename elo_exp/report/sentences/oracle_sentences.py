@@ -24,6 +24,11 @@ from elo_exp.report.sentences.taste_line import describe_oracle_scope
 
 _STATUS_TEXTS = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
 
+SIMULATED_NOTE = (
+    "Simulated policies: known distributions over six answers to each prompt; judge and oracle compare words. It shows "
+    "that the machinery works and says nothing about models."
+)
+
 
 def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
