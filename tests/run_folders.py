@@ -22,8 +22,7 @@ from elo_exp.experiments.export import iterate_verdicts
 from elo_exp.experiments.label import LabelByPeople, LabelJudging, LabelSettings
 from elo_exp.experiments.rate import Rate
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.report import page, sweep_report
-from elo_exp.report.compare_page import compare_page, format_console, metrics
+from elo_exp.report import compare_page, page, sweep_report
 from elo_exp.runs.reading import read_runs
 from tests.data import shipped
 from tests.people_worlds import BRADLEY_TERRY
@@ -159,11 +158,13 @@ def _compared(first: Path, other: Path, out: Path) -> object:
     compared = _comparison(first, other)
     _ = compared.opening
     found = compare_runs(compared._readable_runs[0])
-    shown = compare_page(found)
-    metrics(found, shown)
-    write_json(out / "compare.json", {**found, "conclusions": shown.conclusion_rows()})
-    page.page_renderer("compare", compared=shown)("x", {}, [])
-    return format_console(shown)
+    result = compare_page.compare_result(found)
+    compare_page.metrics(result)
+    write_json(
+        out / "compare.json", {**found, "conclusions": result.list_conclusion_rows()}
+    )
+    page.render_document("x", compare_page.document(result, {}))
+    return compare_page.format_console(result)
 
 
 def one_line(error: UserError) -> None:

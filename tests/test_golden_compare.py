@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elo_exp.report import page
-from elo_exp.report.compare_page import compare_page, format_console
+from elo_exp.report import compare_page, page
 from tests import golden
 
 RUNS = ("pilot", "whole", "other")
@@ -54,11 +53,11 @@ def found(**changes: Any) -> dict[str, Any]:
 
 
 def same(name: str, comparison: dict[str, Any]) -> None:
-    shown = compare_page(comparison)
+    result = compare_page.compare_result(comparison)
     manifest = {"experiment": "compare", "started_at": "2026-11-21T14:50:42Z"}
-    make = page.page_renderer("compare", compared=shown)
-    golden.same(f"{name}.html", make("compared", manifest, []))
-    golden.same(f"{name}.txt", format_console(shown))
+    document = compare_page.document(result, manifest)
+    golden.same(f"{name}.html", page.render_document("compared", document))
+    golden.same(f"{name}.txt", compare_page.format_console(result))
 
 
 def test_runs_that_moved():

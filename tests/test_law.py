@@ -48,7 +48,7 @@ from elo_exp.experiments.compare import compare_runs
 from elo_exp.files import read_json, write_jsonl
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.records import Battle, MissingBattle
-from elo_exp.report.compare_page import compare_page
+from elo_exp.report.compare_page import compare_result
 from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
 from tests.arena_files import World as Arena
@@ -300,7 +300,8 @@ def lacks(
 
 def changed(first: FinishedRun, second: FinishedRun) -> Said:
     """What may be said of the change between two runs."""
-    (row,) = compare_page(compare_runs([first, second])).conclusion_rows().values()
+    result = compare_result(compare_runs([first, second]))
+    (row,) = result.list_conclusion_rows().values()
     return Said({"state": row["state"], "sentence": row["sentence"]})
 
 

@@ -34,14 +34,8 @@ from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot
-from elo_exp.report import page
-from elo_exp.report.compare_page import (
-    Comparison,
-    Row,
-    compare_page,
-    format_console,
-    metrics,
-)
+from elo_exp.report import compare_page, page
+from elo_exp.report.compare_page import Comparison, Row
 from elo_exp.report.sentences import opening_line
 from elo_exp.runs.fetching import fetch_entries
 from elo_exp.runs.lineage import summarise_manifest
@@ -112,25 +106,27 @@ class Compare(Experiment):
 
     def run(self, context: Context) -> Report:
         comparison = compare_runs(self._readable_runs[0])
-        content = compare_page(comparison)
-        values = metrics(comparison, content)
+        result = compare_page.compare_result(comparison)
+        values = compare_page.metrics(result)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]
         rows = comparison["estimates"] or comparison["ratings"]
         return Report(
             headline=max(changes, default=0.0),
-            text=format_console(content),
+            text=compare_page.format_console(result),
             facts={"compared": [row["folder"] for row in comparison["runs"]]},
             artifacts=[
                 write_json(
                     context.run_dir / "compare.json",
-                    {**comparison, "conclusions": content.conclusion_rows()},
+                    {**comparison, "conclusions": result.list_conclusion_rows()},
                 ),
                 write_csv(context.run_dir / "compare.csv", rows),
             ],
             metrics=values,
             tables={"compare": rows},
             figures=lambda: _draw_figures(comparison),
-            page=page.page_renderer("compare", compared=content),
+            page=page.document_renderer(
+                functools.partial(compare_page.document, result)
+            ),
         )
 
 

@@ -1,4 +1,4 @@
-"""A comparison of finished runs: its metrics, and what page and console show."""
+"""A comparison of finished runs: its metrics, its page and its console."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,92 @@ from elo_exp.formatting import (
     rating_or_bound,
     replace_no_break_spaces,
 )
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Document,
+    Heading,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+)
+from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import compare_sentences as words
 from elo_exp.report.sentences import sweep_sentences as sweep_words
 from elo_exp.report.sentences.sweep_sentences import list_scope_lines
 
 Row = Mapping[str, Any]
 Comparison = Mapping[str, Any]  # as compare.json has it
-Table = tuple[list[str], list[list[str]]]  # head and rows
-
 _MAX_CONSOLE_ROWS = 60
 _USAGE_FIELDS = ("judge_calls", "verdicts_stored", "output_tokens")
+_SHIFT_NOTE = (
+    "A shift is the change of a rating from run 1, relative to the mean change of all entrants that both runs rate. Its "
+    "interval treats a prompt of both runs as one observation: whether the intervals of two ratings overlap is no test "
+    "of it."
+)
+_FOOTER = "Every number is in compare.csv and compare.json beside this page."
 
 
-def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | str]:
+@dataclass(frozen=True, kw_only=True)
+class CompareResult:
+    """What a comparison found.
+
+    conclusions  by dimension; of oracle runs one, of their estimates
+    sentences    what they say
+    """
+
+    comparison: Comparison
+    conclusions: Mapping[str, CompareConclusion]
+    sentences: Mapping[str, str]
+
+    @property
+    def headline(self) -> str:
+        return words.headline(list(self.conclusions.values()))
+
+    @property
+    def scope_lines(self) -> Sequence[str]:
+        """Whose verdicts the ratings rest on."""
+        numbers = _number_runs(self.comparison)
+        conclusions_by_run = self.comparison["conclusions_of_runs"].items()
+        return list_scope_lines(
+            {str(numbers[run]): conclusions for run, conclusions in conclusions_by_run},
+            "run",
+        )
+
+    @property
+    def ratings(self) -> dict[str, list[Row]]:
+        """The rows of all runs by dimension."""
+        return grouped(self.comparison["ratings"], "dimension")
+
+    def list_conclusion_rows(self) -> dict[str, dict[str, Any]]:
+        """Return the conclusions as compare.json has them."""
+        return {
+            name: {**conclusion.to_dict(), "sentence": self.sentences[name]}
+            for name, conclusion in self.conclusions.items()
+        }
+
+
+def compare_result(comparison: Comparison) -> CompareResult:
+    """Conclude what differs between runs."""
+    numbers, conclusions = _number_runs(comparison), _conclude_dimensions(comparison)
+    return CompareResult(
+        comparison=comparison,
+        conclusions=conclusions,
+        sentences={
+            name: words.sentence(conclusion, numbers)
+            for name, conclusion in conclusions.items()
+        },
+    )
+
+
+def metrics(result: CompareResult) -> dict[str, float | str]:
     """Return shift/<number of the run>/<dimension>/<model>, difference/<number>/<policy>, and
     conclusion/<dimension>/state and sentence."""
+    comparison = result.comparison
     numbers = _number_runs(comparison)
     changes = {
         f"shift/{numbers[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
@@ -49,7 +120,7 @@ def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | st
     }
     conclusion_metrics = {
         f"conclusion/{dimension}/{name}": row[name]
-        for dimension, row in page.conclusion_rows().items()
+        for dimension, row in result.list_conclusion_rows().items()
         for name in ("state", "sentence")
     }
     return {
@@ -57,178 +128,68 @@ def metrics(comparison: Comparison, page: "ComparePage") -> dict[str, float | st
     } | conclusion_metrics
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What the runs say of one dimension.
-
-    sentence  what changed
-    first     who is first in how many runs
-    of_runs   what each run concludes
-    overlaps  what each run shares with the first
-    """
-
-    dimension: str
-    chip: str
-    is_settled: bool
-    has_moved: bool
-    sentence: str
-    first: str
-    of_runs: Sequence[str]
-    overlaps: Sequence[str]
+# The page
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparePage:
-    """What page and console show of a comparison.
-
-    whose        taste the ratings are
-    conclusions  by dimension; of oracle runs one, of their estimates
-    sentences    what they say
-    ratings      by dimension
-    of_runs      by dimension, what each run concludes
-    overlaps     by dimension, what each run shares with the first
-    differences  of settings and inputs: its path, and its value in each run
-    """
-
-    headline: str
-    facts: str
-    whose: Sequence[str]
-    conclusions: Mapping[str, CompareConclusion]
-    sentences: Mapping[str, str]
-    runs: Sequence[Sequence[str]]
-    run_lines: Sequence[str]
-    cards: Sequence[Card]
-    ratings: Mapping[str, Table]
-    of_runs: Mapping[str, Sequence[str]]
-    overlaps: Mapping[str, Sequence[str]]
-    estimates: Table | None
-    paired: str
-    judge: Sequence[Sequence[str]]
-    answers: Sequence[str]
-    differences: Sequence[tuple[str, Sequence[str]]]
-
-    def conclusion_rows(self) -> dict[str, dict[str, Any]]:
-        """Return the conclusions as compare.json has them."""
-        return {
-            name: {**conclusion.to_dict(), "sentence": self.sentences[name]}
-            for name, conclusion in self.conclusions.items()
-        }
-
-    @property
-    def columns(self) -> list[str]:
-        return [f"Run {n}" for n, _ in enumerate(self.runs, start=1)]
-
-
-def compare_page(comparison: Comparison) -> ComparePage:
-    """Lay out a comparison."""
-    numbers = _number_runs(comparison)
-    ratings = grouped(comparison["ratings"], "dimension")
-    overlaps = {
-        dimension: _describe_overlaps(dimension, comparison["overlaps"], numbers)
-        for dimension in ratings
-    }
-    run_conclusions = {
-        dimension: _list_run_conclusions(dimension, comparison) for dimension in ratings
-    }
-    conclusions = _conclude_dimensions(comparison)
-    sentences = {
-        name: words.sentence(conclusion, numbers)
-        for name, conclusion in conclusions.items()
-    }
-    return ComparePage(
-        headline=words.headline(list(conclusions.values())),
-        facts=words.facts(comparison),
-        whose=list_scope_lines(
-            {
-                str(numbers[run]): conclusions
-                for run, conclusions in comparison["conclusions_of_runs"].items()
-            },
-            "run",
-        ),
-        conclusions=conclusions,
-        sentences=sentences,
-        runs=[_make_run_cells(row, numbers[row["run"]]) for row in comparison["runs"]],
-        run_lines=[
-            words.run_line(row, numbers[row["run"]]) for row in comparison["runs"]
+def document(result: CompareResult, manifest: Mapping[str, Any]) -> Document:
+    """Return the page of a comparison."""
+    comparison = result.comparison
+    cards = [
+        _build_card(conclusion, result)
+        for dimension, conclusion in result.conclusions.items()
+        if dimension in result.ratings and _describe_overlaps(dimension, comparison)
+    ]
+    result_blocks = [Cards(cards), Paragraph(_SHIFT_NOTE, "small")]
+    return Document(
+        kicker=format_kicker("compare", manifest),
+        headline=result.headline,
+        lede=[
+            Paragraph(words.facts(comparison), "facts"),
+            *(Paragraph(line, "whose") for line in result.scope_lines),
         ],
-        cards=[
-            _build_card(
-                conclusion,
-                sentences[dimension],
-                run_conclusions=run_conclusions[dimension],
-                overlaps=overlaps[dimension],
-            )
-            for dimension, conclusion in conclusions.items()
-            if overlaps.get(dimension)
-        ],
-        ratings={
-            dimension: _build_rating_table(comparison, numbers, rows)
-            for dimension, rows in ratings.items()
-        },
-        of_runs=run_conclusions,
-        overlaps=overlaps,
-        estimates=_build_estimate_table(comparison, numbers)
-        if comparison["estimates"]
-        else None,
-        paired=words.PAIRS_NOTE,
-        judge=[
-            _make_judge_cells(row, numbers[row["run"]])
-            for row in comparison["judge"]
-            if row["tie_rate"] is not None
-        ],
-        answers=[
-            words.answers(
-                numbers[run],
-                [row["entrant"] for row in rows if row["n_same"] < row["n_shared"]],
-            )
-            for run, rows in grouped(
-                sorted(comparison["answers"], key=lambda row: str(row["run"])), "run"
-            ).items()
-        ],
-        differences=[
-            (
-                path,
+        sections=[
+            Section("estimates", "Estimates", _list_estimate_blocks(result)),
+            Section("result", "Result", result_blocks if result.ratings else []),
+            Section("runs", "Runs", [_runs_table(comparison)]),
+            Section(
+                "ratings",
+                "Ratings",
                 [
-                    NO_VALUE if value is None else str(value)
-                    for value in by_run.values()
+                    block
+                    for dimension in result.ratings
+                    for block in (Heading(dimension), _ratings_table(dimension, result))
                 ],
-            )
-            for path, by_run in comparison["differences"].items()
+            ),
+            Section("figures", "Figures", [OtherFigures()]),
+            Section("judge", "Judge", [_judge_table(comparison)]),
+            Section(
+                "differences",
+                "Settings and inputs",
+                [
+                    *map(Paragraph, _describe_answers(comparison)),
+                    _settings_table(comparison)
+                    if comparison["differences"]
+                    else Paragraph("No setting, version or input file differs."),
+                ],
+            ),
+            Section("made", "How this was made", list_made_blocks(manifest)),
         ],
+        footer=_FOOTER,
     )
 
 
-def format_console(page: ComparePage) -> str:
-    """Format what is printed at the end of a comparison."""
-    headline = "\n".join([f"{page.headline}.", *page.whose])
-    blocks = ["\n".join(page.run_lines), headline]
-    if page.estimates:
-        if page.conclusions["estimates"].changes:
-            blocks[-1] += f"\n{_wrap_text(page.sentences['estimates'])}"
-        table = format_table(*page.estimates, text=["Status", "Rests on", "Pairs"])
-        table = table.removeprefix("\n")
-        blocks.append(f"{table}\n{_wrap_text(page.paired)}")
-    for dimension, (head, rows) in page.ratings.items():
-        lines = [_wrap_text(f"{dimension}: {page.sentences[dimension]}")]
-        if firsts := page.conclusions[dimension].firsts:
-            lines.append(_wrap_text(sweep_words.sentence(firsts, noun="run")))
-        lines.append(format_table(head, rows[:_MAX_CONSOLE_ROWS]))
-        if len(rows) > _MAX_CONSOLE_ROWS:
-            lines.append(
-                f"  ... and {len(rows) - _MAX_CONSOLE_ROWS} more in compare.csv"
-            )
-        lines += map(_wrap_text, page.of_runs[dimension])
-        lines += map(_wrap_text, page.overlaps[dimension])
-        blocks.append("\n".join(lines))
-    if page.differences:
-        title = "settings, versions and inputs that differ, run by run"
-        lines = [f"  {path}: {' | '.join(values)}" for path, values in page.differences]
-        blocks.append("\n".join([title, *lines]))
-    return replace_no_break_spaces("\n\n".join(blocks))
+def _list_estimate_blocks(result: CompareResult) -> list[Block]:
+    if not result.comparison["estimates"]:
+        return []
+    sentence = Paragraph(f"{result.sentences['estimates']}.")
+    return [
+        *([sentence] if result.conclusions["estimates"].changes else []),
+        _estimates_table(result.comparison),
+        OtherFigures(),
+    ]
 
 
-def _wrap_text(text: str) -> str:
-    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
+# What runs say
 
 
 def _conclude_dimensions(comparison: Comparison) -> dict[str, CompareConclusion]:
@@ -269,12 +230,10 @@ def _conclude_leaders(
     )
 
 
-def _describe_overlaps(
-    dimension: str, rows: Sequence[Row], numbers: Mapping[str, int]
-) -> list[str]:
+def _describe_overlaps(dimension: str, comparison: Comparison) -> list[str]:
     """Return what runs share with the first run, in one sentence for runs that share the same."""
-    rows_by_overlap: dict[str, list[Row]] = {}
-    for row in rows:
+    numbers, rows_by_overlap = _number_runs(comparison), dict[str, list[Row]]()
+    for row in comparison["overlaps"]:
         if row["dimension"] == dimension:
             rows_by_overlap.setdefault(words.overlap(row, [0]), []).append(row)
     return [
@@ -303,28 +262,75 @@ def _list_run_conclusions(dimension: str, comparison: Comparison) -> list[str]:
     ]
 
 
-def _build_card(
-    conclusion: CompareConclusion,
-    sentence: str,
-    *,
-    run_conclusions: Sequence[str],
-    overlaps: Sequence[str],
-) -> Card:
-    firsts = conclusion.firsts
-    assert firsts is not None
+def _describe_answers(comparison: Comparison) -> list[str]:
+    """Return which entrants answered otherwise than in run 1, run by run."""
+    numbers = _number_runs(comparison)
+    rows_by_run = grouped(
+        sorted(comparison["answers"], key=lambda row: str(row["run"])), "run"
+    )
+    return [
+        words.answers(
+            numbers[run],
+            [row["entrant"] for row in rows if row["n_same"] < row["n_shared"]],
+        )
+        for run, rows in rows_by_run.items()
+    ]
+
+
+def _number_runs(comparison: Comparison) -> dict[str, int]:
+    """Return the number of each run, from 1."""
+    return {row["run"]: n for n, row in enumerate(comparison["runs"], start=1)}
+
+
+# Cards and tables
+
+
+def _build_card(conclusion: CompareConclusion, result: CompareResult) -> Card:
+    leaders, dimension = conclusion.firsts, conclusion.scope.dimension or ""
+    assert leaders is not None
+    has_moved, sentence = bool(conclusion.changes), result.sentences[dimension]
+    sentences = [
+        Paragraph(f"{sentence}.", "reason")
+        if has_moved
+        else Paragraph(f"{sentence.capitalize()}."),
+        Paragraph(f"{sweep_words.sentence(leaders, noun='run')}."),
+    ]
+    run_conclusions = _list_run_conclusions(dimension, result.comparison)
+    overlaps = _describe_overlaps(dimension, result.comparison)
+    is_settled = leaders.state == "leads" and not has_moved
     return Card(
-        dimension=conclusion.scope.dimension or "",
+        title=dimension,
         chip=words.chip(conclusion),
-        is_settled=firsts.state == "leads" and not conclusion.changes,
-        has_moved=bool(conclusion.changes),
-        sentence=sentence if conclusion.changes else sentence.capitalize(),
-        first=sweep_words.sentence(firsts, noun="run"),
-        of_runs=run_conclusions,
-        overlaps=overlaps,
+        tone="supported" if is_settled else "caution",
+        blocks=[
+            *sentences,
+            *map(Paragraph, run_conclusions),
+            *(Paragraph(overlap, "small") for overlap in overlaps),
+        ],
     )
 
 
-def _make_run_cells(row: Row, run: int) -> list[str]:
+def _runs_table(comparison: Comparison) -> Table:
+    numbers = _number_runs(comparison)
+    return Table(
+        label="Runs",
+        columns=[
+            "Run",
+            "Folder",
+            "Experiment",
+            "Prompts",
+            "Paid",
+            "New verdicts",
+            "Cached",
+            "Output tokens",
+            "Finished",
+        ],
+        rows=[_make_run_row(row, numbers[row["run"]]) for row in comparison["runs"]],
+        words=["Folder", "Experiment"],
+    )
+
+
+def _make_run_row(row: Row, run: int) -> list[str]:
     usage, dollars = row["usage"], row["dollars"]  # None of what a tracker has kept
     judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
     return [
@@ -341,7 +347,28 @@ def _make_run_cells(row: Row, run: int) -> list[str]:
     ]
 
 
-def _make_judge_cells(row: Row, run: int) -> list[str]:
+def _judge_table(comparison: Comparison) -> Table:
+    numbers = _number_runs(comparison)
+    return Table(
+        label="Judge",
+        columns=[
+            "Dimension",
+            "Run",
+            "Flips",
+            "First shown wins, unadjusted",
+            "Ties",
+            "Invalid",
+            "Elo converged",
+        ],
+        rows=[
+            _make_judge_row(row, numbers[row["run"]])
+            for row in comparison["judge"]
+            if row["tie_rate"] is not None
+        ],
+    )
+
+
+def _make_judge_row(row: Row, run: int) -> list[str]:
     is_measured = row["flip_rate"] is not None or not row["n_one_order"]
     return [
         row["dimension"],
@@ -354,15 +381,27 @@ def _make_judge_cells(row: Row, run: int) -> list[str]:
     ]
 
 
-def _number_runs(comparison: Comparison) -> dict[str, int]:
-    """Return the number of each run, from 1."""
-    return {row["run"]: n for n, row in enumerate(comparison["runs"], start=1)}
+def _settings_table(comparison: Comparison) -> Table:
+    """Return the settings and inputs that differ, with their value in each run."""
+    runs = [f"Run {number}" for number in _number_runs(comparison).values()]
+    return Table(
+        label="Differences",
+        columns=["Setting, version or input", *runs],
+        rows=[
+            [
+                Cell([Styled(path, "code")]),
+                *(NO_VALUE if v is None else str(v) for v in values.values()),
+            ]
+            for path, values in comparison["differences"].items()
+        ],
+        words=runs,
+    )
 
 
-def _build_rating_table(
-    comparison: Comparison, numbers: Mapping[str, int], rows: list[Row]
-) -> Table:
+def _ratings_table(dimension: str, result: CompareResult) -> Table:
     """Return the ratings, best entrant first, with a row for each run."""
+    comparison, rows = result.comparison, result.ratings[dimension]
+    numbers = _number_runs(comparison)
     head = ["Entrant", "Run", comparison["label"], "95 % CI", "Ranks"]
     head += ["Shift", "95 % CI", "p (Holm)"]
     digits = sweep_words.DECIMALS_BY_UNIT[comparison["unit"]]
@@ -398,11 +437,16 @@ def _build_rating_table(
             if elo:
                 cells.append(format_number(elo.get((model, row["run"]))))
             table_rows.append(cells)
-    return [*head, "Elo"] if elo else head, table_rows
+    return Table(
+        label=f"Ratings in {dimension}",
+        columns=[*head, "Elo"] if elo else head,
+        rows=table_rows,
+    )
 
 
-def _build_estimate_table(comparison: Comparison, numbers: Mapping[str, int]) -> Table:
+def _estimates_table(comparison: Comparison) -> Table:
     """Return the estimates of each policy, with a row for each run."""
+    numbers = _number_runs(comparison)
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
     head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
     table_rows = [
@@ -422,4 +466,54 @@ def _build_estimate_table(comparison: Comparison, numbers: Mapping[str, int]) ->
         ]
         for row in sorted(comparison["estimates"], key=lambda row: row["policy"])
     ]
-    return head, table_rows
+    return Table(
+        label="Estimates by run",
+        columns=head,
+        rows=table_rows,
+        words=["Status", "Rests on", "Pairs"],
+        note=words.PAIRS_NOTE,
+    )
+
+
+# The console
+
+
+def format_console(result: CompareResult) -> str:
+    """Format what is printed at the end of a comparison."""
+    comparison = result.comparison
+    numbers = _number_runs(comparison)
+    run_lines = [words.run_line(row, numbers[row["run"]]) for row in comparison["runs"]]
+    blocks = [
+        "\n".join(run_lines),
+        "\n".join([f"{result.headline}.", *result.scope_lines]),
+    ]
+    if comparison["estimates"]:
+        if result.conclusions["estimates"].changes:
+            blocks[-1] += f"\n{_wrap_text(result.sentences['estimates'])}"
+        table = _format_table(_estimates_table(comparison)).removeprefix("\n")
+        blocks.append(f"{table}\n{_wrap_text(words.PAIRS_NOTE)}")
+    for dimension in result.ratings:
+        lines = [_wrap_text(f"{dimension}: {result.sentences[dimension]}")]
+        if leaders := result.conclusions[dimension].firsts:
+            lines.append(_wrap_text(sweep_words.sentence(leaders, noun="run")))
+        lines.append(_format_table(_ratings_table(dimension, result)))
+        lines += map(_wrap_text, _list_run_conclusions(dimension, comparison))
+        lines += map(_wrap_text, _describe_overlaps(dimension, comparison))
+        blocks.append("\n".join(lines))
+    if comparison["differences"]:
+        title = "settings, versions and inputs that differ, run by run"
+        rows = _settings_table(comparison).plain_rows
+        lines = [f"  {path}: {' | '.join(values)}" for path, *values in rows]
+        blocks.append("\n".join([title, *lines]))
+    return replace_no_break_spaces("\n\n".join(blocks))
+
+
+def _format_table(table: Table) -> str:
+    rows = table.plain_rows
+    text = format_table(table.columns, rows[:_MAX_CONSOLE_ROWS], text=table.words)
+    n_more = len(rows) - _MAX_CONSOLE_ROWS
+    return f"{text}\n  ... and {n_more} more in compare.csv" if n_more > 0 else text
+
+
+def _wrap_text(text: str) -> str:
+    return textwrap.fill(text, 100, break_on_hyphens=False, break_long_words=False)
