@@ -89,19 +89,19 @@ def _descending(rows: Sequence[Any], name: str) -> list[float]:
 
 def page_of(
     jobs: Sequence[Any], rows: Sequence[Any], *more: Any
-) -> sweep_page.SweepPage:
-    return sweep_page.sweep_page(jobs, rows, *(more or ([], [])), {}, numbers(rows))
+) -> sweep_page.SweepResult:
+    return sweep_page.sweep_result(jobs, rows, *(more or ([], [])), {}, numbers(rows))
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
     return Reader(rendered(page_of(jobs, rows), jobs))
 
 
-def rendered(shown: sweep_page.SweepPage, jobs: Sequence[Any]) -> str:
+def rendered(shown: sweep_page.SweepResult, jobs: Sequence[Any]) -> str:
     bill = provenance.bill(
         *(sum_usages(job[name] for job in jobs) for name in ("usage", "paid_before"))
     )
-    return page.render("sweep", title="multirun", sweep=shown, bill=bill)
+    return page.render_document("multirun", sweep_page.document(shown, bill))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -538,7 +538,6 @@ def report(
     data, documents = analysis.data, oracle_files.build_json_files(analysis)
     metrics = oracle_files.metrics(analysis, truth)
     budgets = documents["label_budget.json"]
-    content = oracle_page.oracle_page(analysis, truth, budgets, collection)
     written_paths = [
         write_json(run_dir / name, document) for name, document in documents.items()
     ]
@@ -564,8 +563,8 @@ def report(
             "differences": documents.get("differences.json", []),
         },
         figures=lambda: _import_figures().plots(analysis, truth),
-        page=page.page_renderer(
-            "oracle", result=content, made=oracle_page.list_oracle_facts
+        page=page.document_renderer(
+            partial(oracle_page.document, analysis, truth, budgets, collection)
         ),
     )
 

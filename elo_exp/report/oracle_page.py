@@ -1,7 +1,6 @@
-"""What page and console of an oracle experiment show: the rows of their tables, and the console."""
+"""The page and the console of an oracle experiment: which estimates may be reported, then why."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.console import format_table
@@ -16,10 +15,26 @@ from elo_exp.formatting import (
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    CardTone,
+    Cell,
+    Document,
+    FigureSlot,
+    Heading,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+)
+from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import oracle_sentences as words
 from elo_exp.report.sentences import taste_line
 
-_COLOR_AND_CHIP_BY_STATUS = {
+_TONE_AND_CHIP_BY_STATUS: dict[str, tuple[CardTone, str]] = {
     REPORT: ("supported", "Report"),
     CAUTION: ("caution", "Caution"),
     REFUSE: ("open", "Refused"),
@@ -45,159 +60,147 @@ null, zero: unknown log-probabilities of logged answers, and 0 of those that are
 w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """The estimate of one policy to quote; `value` is None where it is refused."""
-
-    policy: str
-    kind: str
-    chip: str
-    value: str | None
-    interval: str
-    basis: str
-    reason: str | None
-    truth: str | None
-    agreeing: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a table: its name, numbers, what is said before and after these, its class."""
-
-    name: str
-    numbers: Sequence[str]
-    text: str = ""
-    words: str = ""
-    kind: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyTable:
-    """All estimates of one policy; `refusal` where there is no number among them."""
-
-    policy: str
-    truth: str | None
-    refusal: str | None
-    rows: Sequence[Row]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OraclePage:
-    """What the page lays out; None and empty where there is nothing to show."""
-
-    title: str
-    facts: str
-    is_compat: bool
-    is_ranked: bool
-    whose: str | None
-    cards: Sequence[Card]
-    against_truth: str | None
-    differences: Sequence[Row]
-    advice: str | None
-    estimates: Sequence[PolicyTable]
-    transport: Sequence[Row]
-    weights: Sequence[Row]
-    half_widths: Sequence[str]
-    budget: Sequence[Row]
-    lenders: str
-    collected: Sequence[Row]
+_DIFFERENCES_NOTE = (
+    "Paired by prompt. ",
+    Styled("All at once", "quote"),
+    ": intervals that hold all differences together with 95\N{NO-BREAK SPACE}%; a policy may be best unless another is "
+    "above it by these.",
+)
+_TRANSPORT_NOTE = (
+    "Calibrated estimates assume that a score means the same for every policy (transport). Labels of a policy’s own "
+    "answers test that, and correct its headline."
+)
+_WEIGHTS_NOTE = (
+    "ESS: effective sample size, as a share of the rows. Tail index: below 2 the weights have no variance, below 1 no "
+    "mean. E √w: 1 for equal policies. Typical: answers as typical of the policy as 90\N{NO-BREAK SPACE}% of its own."
+)
+_GLOSSARY = (
+    (
+        "logging policy",
+        "The policy whose answers are on record; the others are estimated from them, or from their own fresh draws.",
+    ),
+    (
+        "oracle label",
+        "The expensive score of one answer; the judge’s cheap scores are calibrated on it.",
+    ),
+    (
+        "importance weight",
+        "How much likelier a policy is to give a logged answer than the logging policy.",
+    ),
+    (
+        "transport",
+        "A score means the same for every policy, so that one calibration serves all.",
+    ),
+    (
+        "effective sample size",
+        "How many equally weighted answers the weighted ones are worth.",
+    ),
+    (
+        "report, caution, refuse",
+        "Whether an estimate may be published as it is, with the reason given, or not at all.",
+    ),
+)
+_FOOTER = "Every number is in estimates.json and weight_diagnostics.json beside this page; docs/oracle.md describes them."
 
 
-def oracle_page(
+def document(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     budgets: Sequence[Mapping[str, Any]],
-    collection: Mapping[str, Any] | None = None,
-) -> OraclePage:
-    """Make the rows of the page.
+    collection: Mapping[str, Any] | None,
+    manifest: Mapping[str, Any],
+) -> Document:
+    """Return the page of an oracle experiment.
 
     budgets     rows of label_budget.json
     collection  what a run itself has collected
     """
-    data, digits = analysis.data, analysis.data.scale.decimals + 1
-    options = analysis.options
-    quoted_by_policy = quote_estimates(analysis)
-    estimated_pairs = {
-        (row.policy, row.estimator)
-        for row in analysis.estimates
-        if row.value is not None
-    }
-    facts = [f"{len(data.policies)} policies"]
-    if len(data.logged):
-        facts.append(f"{format_count(len(data.logged))} logged answers")
-    facts.append(f"{format_count(len(analysis.calibration.rows))} oracle labels.")
-    return OraclePage(
-        title=words.title(analysis, quoted_by_policy),
-        facts=", ".join(facts),
-        is_compat=bool(options.compat),
-        is_ranked=bool(analysis.comparison.ranking),
-        whose=None
-        if options.compat
-        else taste_line.describe_oracle_scope(options.oracle),
-        cards=[
-            _build_card(analysis, row, truth, digits)
-            for row in quoted_by_policy.values()
+    digits, quoted_by_policy = _count_digits(analysis), quote_estimates(analysis)
+    is_compatible = bool(analysis.options.compat)
+    cards = [
+        _build_card(analysis, row, truth, digits) for row in quoted_by_policy.values()
+    ]
+    against_truth = words.compare_with_truth(analysis.estimates, truth, digits)
+    advice = "" if is_compatible else words.advice(analysis.comparison, digits)
+    next_step = Paragraph([Styled("Next:", "bold"), f" {advice}"])
+    return Document(
+        kicker=format_kicker("oracle", manifest),
+        headline=words.title(analysis, quoted_by_policy),
+        lede=_list_lede(analysis, manifest),
+        sections=[
+            Section(
+                "result",
+                "Result",
+                [Cards(cards), *([Paragraph(against_truth)] if against_truth else [])],
+            ),
+            Section(
+                "differences",
+                "Differences",
+                [
+                    _differences_table(analysis, digits),
+                    *([next_step] if advice else []),
+                ],
+            ),
+            Section(
+                "estimates",
+                "Estimates",
+                [
+                    *_list_estimate_blocks(analysis, truth, digits),
+                    FigureSlot("estimates"),
+                ],
+            ),
+            Section(
+                "diagnostics",
+                "Calibration and weights",
+                [
+                    _transport_table(analysis, digits),
+                    FigureSlot("calibration"),
+                    _weights_table(analysis),
+                    FigureSlot("weights"),
+                ],
+            ),
+            Section(
+                "labels", "Labels needed", [_labels_table(analysis, budgets, digits)]
+            ),
+            Section(
+                "collected", "Collected data", [_collected_table(collection, digits)]
+            ),
+            Section("figures", "Further figures", [OtherFigures()]),
+            Section(
+                "made",
+                "How this was made",
+                list_made_blocks(manifest, _list_oracle_facts(manifest)),
+            ),
         ],
-        against_truth=words.compare_with_truth(analysis.estimates, truth, digits),
-        differences=[
-            Row(
-                name=row["a"],
-                text=row["b"],
-                numbers=(
-                    format_number(row["value"], digits),
-                    _format_pair_interval(row, digits),
-                    format_interval(row["low"], row["high"], digits),
-                    format_p(row["p_holm"]),
-                ),
-                words=row["rests_on"],
-            )
-            for row in analysis.comparison.differences
-        ],
-        advice=None if options.compat else words.advice(analysis.comparison, digits),
-        estimates=[
-            _build_policy_table(analysis, policy, truth, digits)
-            for policy in data.policies
-        ],
-        transport=[
-            Row(
-                name=policy,
-                numbers=(
-                    format_number(checks.overlap.affinity, 2),
-                    format_percent(checks.overlap.out_of_range),
-                    format_percent(checks.overlap.saturation),
-                ),
-                words=words.transport(
-                    checks.audit, margin=options.max_residual, digits=digits
-                ),
-            )
-            for policy, checks in analysis.checks.items()
-        ],
-        weights=[
-            _make_weights_row(checks.weights)
-            for checks in analysis.checks.values()
-            if checks.weights
-        ],
-        half_widths=[f"for ±{width:g}" for width in options.half_widths],
-        budget=[
-            Row(
-                name=row["policy"],
-                text=row["estimator"],
-                numbers=(
-                    format_count(row["n_labels"]),
-                    f"±{format_number(row['half_width'], digits)}",
-                    f"±{format_number(row['half_width_at_best'], digits)}",
-                    *map(format_count, row["labels_for"].values()),
-                ),
-            )
-            for row in budgets
-            if (row["policy"], row["estimator"]) in estimated_pairs
-        ],
-        lenders=", ".join(data.lenders),
-        collected=[
-            _make_collected_row(row, digits)
-            for row in (collection or {}).get("policies", ())
-        ],
+        glossary=_GLOSSARY,
+        footer=_FOOTER,
     )
+
+
+def _count_digits(analysis: Analysis) -> int:
+    return analysis.data.scale.decimals + 1
+
+
+def _list_lede(analysis: Analysis, manifest: Mapping[str, Any]) -> list[Paragraph]:
+    data, options = analysis.data, analysis.options
+    counts = [f"{len(data.policies)} policies"]
+    if len(data.logged):
+        counts.append(f"{format_count(len(data.logged))} logged answers")
+    counts.append(f"{format_count(len(analysis.calibration.rows))} oracle labels.")
+    facts = [", ".join(counts)]
+    if analysis.comparison.ranking:
+        facts.append(
+            "In brackets 95\N{NO-BREAK SPACE}% intervals; that of a difference holds with all others at once."
+        )
+    if not options.compat:
+        facts.append(taste_line.describe_oracle_scope(options.oracle))
+    lede = [Paragraph(" ".join(facts), "facts")]
+    if manifest.get("is_simulated"):
+        lede.append(Paragraph(words.SIMULATED_NOTE, "warn"))
+    if options.compat:
+        warning = "compat=cje-0.3: estimates of that library, which refuses nothing."
+        lede.append(Paragraph(warning, "warn"))
+    return lede
 
 
 def quote_estimates(analysis: Analysis) -> dict[str, PolicyEstimate]:
@@ -223,95 +226,246 @@ def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
 def _build_card(
     analysis: Analysis, row: PolicyEstimate, truth: Mapping[str, Truth], digits: int
 ) -> Card:
-    kind, chip = _COLOR_AND_CHIP_BY_STATUS[row.status]
+    tone, chip = _TONE_AND_CHIP_BY_STATUS[row.status]
+    reason = words.sentence(row.reason) if row.reason else ""
+    if row.value is None:
+        blocks = [Heading("Nothing may be reported."), Paragraph(reason)]
+        return Card(title=row.policy, chip=chip, tone=tone, blocks=blocks)
+    interval = format_interval(row.ci_low, row.ci_high, digits)
+    basis = f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}"
+    sentence = f"95\N{NO-BREAK SPACE}% CI {interval}{basis}."
+    details = [_format_truth(row.policy, truth, digits)]
     values = [e.value for e in analysis.of(row.policy) if e.value is not None]
-    agreeing = None
     if len(set(values)) > 1:
-        agreeing = (
+        details.append(
             f"All {len(values)} estimates that are not refused lie from "
             f"{format_number(min(values), digits)} to {format_number(max(values), digits)}."
         )
-    policy_truth = truth.get(row.policy)
     return Card(
-        policy=row.policy,
-        kind=kind,
+        title=row.policy,
         chip=chip,
-        value=None if row.value is None else format_number(row.value, digits),
-        interval=format_interval(row.ci_low, row.ci_high, digits),
-        basis=f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}",
-        reason=words.sentence(row.reason) if row.reason else None,
-        truth=None
-        if policy_truth is None
-        else format_number(policy_truth.mean, digits),
-        agreeing=agreeing,
-    )
-
-
-def _build_policy_table(
-    analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
-) -> PolicyTable:
-    rows, policy_truth = analysis.of(policy), truth.get(policy)
-    refusal = None
-    if all(row.value is None for row in rows):
-        refusal = f"All {len(rows)} estimators are refused: {rows[0].reason}."
-    return PolicyTable(
-        policy=policy,
-        truth=None
-        if policy_truth is None
-        else format_number(policy_truth.mean, digits + 1),
-        refusal=refusal,
-        rows=[
-            Row(
-                name=row.estimator,
-                numbers=(
-                    format_number(row.value, digits + 1),
-                    format_number(row.std_error, digits + 1),
-                    format_interval(row.ci_low, row.ci_high, digits)
-                    + (", clipped" if row.ci_clipped else ""),
-                    format_count(row.n),
-                    format_number(row.ess),
-                ),
-                text=row.status,
-                words=row.reason,
-                kind="yes" if row.status == REPORT else "no",
-            )
-            for row in rows
+        tone=tone,
+        blocks=[
+            Heading(format_number(row.value, digits)),
+            Paragraph(f"{sentence} {reason}".rstrip()),
+            *(Paragraph(detail, "small") for detail in details if detail),
         ],
     )
 
 
-def _make_weights_row(row: WeightDiagnostics) -> Row:
-    calibrated = row.ess_calibrated
-    return Row(
-        name=row.policy,
-        numbers=(
-            *map(format_count, (row.n, row.n_failed, row.n_exactly_one, row.n_extreme)),
-            format_percent(row.ess / row.n),
-            NO_VALUE if calibrated is None else format_percent(calibrated / row.n),
-            format_number(row.tail_index, 2),
-            format_number(row.hellinger, 2),
-            format_percent(row.target_coverage),
-        ),
+def _format_truth(policy: str, truth: Mapping[str, Truth], digits: int) -> str:
+    if policy not in truth:
+        return ""
+    return f"Truth: {format_number(truth[policy].mean, digits)}."
+
+
+def _differences_table(analysis: Analysis, digits: int) -> Table:
+    return Table(
+        label="Differences of policies",
+        columns=[
+            "Policy",
+            "Above",
+            "Difference",
+            "95 % CI",
+            "All at once",
+            "Holm p",
+            "Rests on",
+        ],
+        rows=[
+            [
+                row["a"],
+                row["b"],
+                format_number(row["value"], digits),
+                _format_pair_interval(row, digits),
+                format_interval(row["low"], row["high"], digits),
+                format_p(row["p_holm"]),
+                row["rests_on"],
+            ]
+            for row in analysis.comparison.differences
+        ],
+        words=["Above", "Rests on"],
+        note=_DIFFERENCES_NOTE,
     )
 
 
-def _make_collected_row(row: Mapping[str, Any], digits: int) -> Row:
+def _list_estimate_blocks(
+    analysis: Analysis, truth: Mapping[str, Truth], digits: int
+) -> Iterator[Block]:
+    """Yield all estimates of each policy, or why there is none."""
+    for policy in analysis.data.policies:
+        rows = analysis.of(policy)
+        yield Heading(policy)
+        if truth_sentence := _format_truth(policy, truth, digits + 1):
+            yield Paragraph(truth_sentence, "small")
+        if all(row.value is None for row in rows):
+            yield Paragraph(
+                f"All {len(rows)} estimators are refused: {rows[0].reason}."
+            )
+        else:
+            yield Table(
+                label=f"Estimates of {policy}",
+                columns=[
+                    "Estimator",
+                    "Value",
+                    "± SE",
+                    "95 % CI",
+                    "Rows",
+                    "Effective",
+                    "Status",
+                    "Reason",
+                ],
+                rows=[_make_estimate_row(row, digits) for row in rows],
+                words=["Status", "Reason"],
+            )
+
+
+def _make_estimate_row(row: PolicyEstimate, digits: int) -> list[str | Cell]:
+    interval = format_interval(row.ci_low, row.ci_high, digits)
+    return [
+        row.estimator,
+        format_number(row.value, digits + 1),
+        format_number(row.std_error, digits + 1),
+        f"{interval}{', clipped' if row.ci_clipped else ''}",
+        format_count(row.n),
+        format_number(row.ess),
+        Cell(row.status, "yes" if row.status == REPORT else "no"),
+        Cell(row.reason, "words"),
+    ]
+
+
+def _transport_table(analysis: Analysis, digits: int) -> Table:
+    margin = analysis.options.max_residual
+    return Table(
+        label="Scores and calibration",
+        columns=[
+            "Policy",
+            "Overlap of scores",
+            "Beyond the labelled",
+            "At an end",
+            "Transport",
+        ],
+        rows=[
+            [
+                policy,
+                format_number(checks.overlap.affinity, 2),
+                format_percent(checks.overlap.out_of_range),
+                format_percent(checks.overlap.saturation),
+                Cell(
+                    words.transport(checks.audit, margin=margin, digits=digits), "words"
+                ),
+            ]
+            for policy, checks in analysis.checks.items()
+        ],
+        words=["Transport"],
+        note=_TRANSPORT_NOTE,
+    )
+
+
+def _weights_table(analysis: Analysis) -> Table:
+    return Table(
+        label="Importance weights",
+        columns=[
+            "Policy",
+            "Rows",
+            "Failed",
+            "Exactly 1",
+            "Beyond ⅕ .. 5",
+            "ESS",
+            "Calibrated",
+            "Tail index",
+            "E √w",
+            "Typical",
+        ],
+        rows=[
+            _make_weights_row(checks.weights)
+            for checks in analysis.checks.values()
+            if checks.weights
+        ],
+        note=_WEIGHTS_NOTE,
+    )
+
+
+def _make_weights_row(row: WeightDiagnostics) -> list[str]:
+    calibrated = row.ess_calibrated
+    return [
+        row.policy,
+        *map(format_count, (row.n, row.n_failed, row.n_exactly_one, row.n_extreme)),
+        format_percent(row.ess / row.n),
+        NO_VALUE if calibrated is None else format_percent(calibrated / row.n),
+        format_number(row.tail_index, 2),
+        format_number(row.hellinger, 2),
+        format_percent(row.target_coverage),
+    ]
+
+
+def _labels_table(
+    analysis: Analysis, budgets: Sequence[Mapping[str, Any]], digits: int
+) -> Table:
+    estimated_pairs = {
+        (row.policy, row.estimator)
+        for row in analysis.estimates
+        if row.value is not None
+    }
+    half_widths = [f"for ±{width:g}" for width in analysis.options.half_widths]
+    lenders = ", ".join(analysis.data.lenders)
+    return Table(
+        label="Label budget",
+        columns=["Policy", "Estimator", "Labels", "95 % CI", "At best", *half_widths],
+        rows=[
+            [
+                row["policy"],
+                row["estimator"],
+                format_count(row["n_labels"]),
+                f"±{format_number(row['half_width'], digits)}",
+                f"±{format_number(row['half_width_at_best'], digits)}",
+                *map(format_count, row["labels_for"].values()),
+            ]
+            for row in budgets
+            if (row["policy"], row["estimator"]) in estimated_pairs
+        ],
+        words=["Estimator"],
+        note=f"Labels of {lenders}, all else being equal; – where there are not as many answers.",
+    )
+
+
+def _collected_table(collection: Mapping[str, Any] | None, digits: int) -> Table:
+    return Table(
+        label="Answers, scores and labels of this run",
+        columns=[
+            "Policy",
+            "Answers",
+            "Cut off",
+            "log p unknown",
+            "Weight 1",
+            "Beyond ⅕ .. 5",
+            "Scores",
+            "Mean",
+            "Labels",
+            "Mean",
+            "Unreadable",
+        ],
+        rows=[
+            _make_collected_row(row, digits)
+            for row in (collection or {}).get("policies", ())
+        ],
+    )
+
+
+def _make_collected_row(row: Mapping[str, Any], digits: int) -> list[str]:
     scores, labels = row["scores"], row["labels"]
     names = ("n_responses", "n_cut_off", "n_null", "n_exactly_one", "n_extreme")
-    return Row(
-        name=row["policy"],
-        numbers=(
-            *(format_count(row[name]) for name in names),
-            format_count(scores["n"]),
-            format_number(scores["mean"], digits),
-            format_count(labels["n"]),
-            format_number(labels["mean"], digits),
-            format_count(scores["n_unreadable"] + labels["n_unreadable"]),
-        ),
-    )
+    return [
+        row["policy"],
+        *(format_count(row[name]) for name in names),
+        format_count(scores["n"]),
+        format_number(scores["mean"], digits),
+        format_count(labels["n"]),
+        format_number(labels["mean"], digits),
+        format_count(scores["n_unreadable"] + labels["n_unreadable"]),
+    ]
 
 
-def list_oracle_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_oracle_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what the page adds to how a run was made: calibration, draws, checks of log-probabilities."""
     oracle_config = (manifest.get("config") or {}).get("oracle")
     calibration = ""
@@ -341,7 +495,7 @@ def format_console(
 ) -> str:
     """Return the end of a run on the console."""
     lines = [format_collection(collection)] if collection else []
-    digits = analysis.data.scale.decimals + 1
+    digits = _count_digits(analysis)
     if not analysis.options.compat:
         lines += _format_ranking(analysis, digits)
         lines += [words.advice(analysis.comparison, digits), ""]

@@ -1,6 +1,6 @@
-"""What page and console show of the jobs of a sweep."""
+"""The page and the console of a sweep: what its jobs conclude together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,25 @@ from elo_exp.formatting import (
     replace_no_break_spaces,
 )
 from elo_exp.report import sweep_numbers
-from elo_exp.report.document import Table
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Document,
+    Facts,
+    FigureSlot,
+    Heading,
+    Link,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+    Text,
+    join_codes,
+)
+from elo_exp.report.provenance import Bill, list_bill_blocks
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
 
@@ -36,64 +54,28 @@ Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dim
 _MAX_RATING_COLUMNS = 8
 _MAX_CONSOLE_ROWS = 30
 _MAX_ROUNDING_ERROR_POINTS = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What the jobs say together of one dimension."""
-
-    dimension: str
-    chip: str
-    is_settled: bool
-    sentences: Sequence[str]
-    reasons: Sequence[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobRow:
-    """A line of the table of jobs.
-
-    link     to its report; None where it did not finish
-    choices  its value of each setting that was swept
-    """
-
-    name: str
-    link: str | None
-    choices: Sequence[str]
-    state: str
-    dollars: str
-    n_new: str
-    n_stored: str
-    error: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A number, and smaller below it how far it is certain."""
-
-    value: str
-    error: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableRow:
-    """Some jobs in a table, and what they chose of each setting that was swept."""
-
-    jobs: str
-    choices: Sequence[str]
-    cells: Sequence[Cell]
-    convergence: str = ""
-    is_lagging: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RatingTable:
-    """A table of one dimension, with a column for each of its best entrants."""
-
-    dimension: str
-    models: Sequence[str]
-    rows: Sequence[TableRow]
-    left_out: str | None = None
+_CARDS_NOTE = "Ranges are over jobs. The report of a job, linked below, says what stands against its lead."
+_MOVED_NOTE = (
+    "A range is over jobs. The gap by Elo is between the first two by the rating that leads. To its limit: how far Elo "
+    "is from the ratings that it converges to, in points, root mean square over entrants; of the Monte Carlo error, too. "
+    "One order ranks otherwise: the share of single orders of the battles that put some pair in another order than the "
+    "rating that leads. All numbers are in sweep_numbers.csv."
+)
+_JOBS_NOTE = "The number of a job links to its report. Paid: by all attempts."
+_ESTIMATES_NOTE = "The headline of each policy ± half of its 95\N{NO-BREAK SPACE}% interval, and whether it may be reported."
+_ELO_NOTE = (
+    "Mean Elo over the permutations ± its Monte Carlo error: how far the mean would still move with other random orders "
+    "of the same battles. It is no uncertainty about the entrants; the 95\N{NO-BREAK SPACE}% intervals above are. Where "
+    "Elo has not converged its gaps are too small, and close entrants may be in the wrong order."
+)
+_JUDGES_NOTE = "Cohen’s kappa of the comparisons that both have judged, and Spearman’s correlation of their ratings."
+_MADE_NOTE = (
+    "What a job ran with, to the version of every package, is in its own report."
+)
+_FOOTER = (
+    "Every number is in sweep_summary.csv, sweep_numbers.csv and sweep_jobs.json beside this page, and in the folders of "
+    "the jobs."
+)
 
 
 class Settings:
@@ -158,55 +140,77 @@ class SweptDimension:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepPage:
-    """What page and console show of a sweep.
+class SweepResult:
+    """What the jobs of a sweep found.
 
-    whose          taste the ratings are
-    conclusions    of each dimension
-    sentences      what they say, by dimension
-    judges         cells of the table of agreement between judges
-    errors         of jobs that did not finish
-    moved          tables of what differs between jobs; None where nothing does
+    jobs                 the entries of sweep_jobs.json
+    rows                 of sweep_summary.csv, of jobs that rate
+    judges               rows of sweep_judges.csv
+    estimates            rows of sweep_summary.csv, of oracle runs
+    conclusions_of_jobs  as their ratings.json has them
+    moved                tables of what differs between jobs; None where nothing does
+    seeds                by dimension, how Elo scatters over seeds, over its Monte Carlo error; empty unless they were
+                         swept
     """
 
-    headline: str
-    conclusions: Sequence[SweepConclusion]
-    sentences: Mapping[str, str]
-    facts: str
-    whose: Sequence[str]
-    cards: Sequence[Card]
+    jobs: Sequence[Row]
+    rows: Sequence[Row]
+    judges: Sequence[Row]
+    estimates: Sequence[Row]
+    conclusions_of_jobs: Conclusions
     settings: Settings
-    jobs: Sequence[JobRow]
-    policies: Sequence[str]
-    estimates: Sequence[TableRow]
-    ratings: Sequence[RatingTable]
-    elo: Sequence[RatingTable]
-    judges: Sequence[Sequence[str]]
-    started: str | None
-    finished: str | None
-    errors: Sequence[str]
-    n_finished: int
+    dimensions: Sequence[SweptDimension]
     moved: ChangeTables | None
     seeds: Mapping[str, float]
-    console_tables: Sequence[str]
+
+    @property
+    def conclusions(self) -> list[SweepConclusion]:
+        """A conclusion for each dimension."""
+        return [dimension.conclusion for dimension in self.dimensions]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
+        return all(conclusion.is_same for conclusion in self.conclusions)
+
+    @property
+    def sentences(self) -> dict[str, str]:
+        """What is concluded, by dimension."""
+        return {
+            dimension.name: words.sentence(dimension.conclusion, is_same=self.is_same)
+            for dimension in self.dimensions
+        }
+
+    @property
+    def methods(self) -> list[str]:
+        return list(grouped(self.rows, "method"))
+
+    @property
+    def headline(self) -> str:
+        if self.estimates:
+            return words.estimates_reported(self.estimates)
+        return words.headline(
+            self.conclusions,
+            ", ".join(self.methods),
+            list(self.settings.swept),
+            elo_moved=self.moved is not None,
+        )
+
+    @property
+    def scope_lines(self) -> Sequence[str]:
+        """Whose verdicts the ratings rest on."""
+        return words.list_scope_lines(self.conclusions_of_jobs)
 
     @property
     def scatter(self) -> str:
         return words.scatter(self.seeds, len(self.jobs))
 
     @property
-    def has_errors(self) -> bool:
-        return any(job.error for job in self.jobs)
-
-    @property
-    def swept(self) -> list[str]:
-        """The settings that were swept, as the command names them."""
-        return [
-            f"{name}={','.join(values)}" for name, values in self.settings.swept.items()
-        ]
+    def n_finished(self) -> int:
+        return sum(job["finished"] for job in self.jobs)
 
 
-def sweep_page(
+def sweep_result(
     jobs: Sequence[Row],
     rows: Sequence[Row],
     judges: Sequence[Row],
@@ -214,104 +218,32 @@ def sweep_page(
     conclusions: Conclusions = MappingProxyType({}),
     numbers: Sequence[Row] = (),
     seeds: Mapping[str, float] = MappingProxyType({}),
-) -> SweepPage:
-    """Lay out the entries of sweep_jobs.json and the rows of the other files of a sweep.
+) -> SweepResult:
+    """Conclude what the jobs of a sweep say together; see SweepResult for what these are.
 
-    rows         of sweep_summary.csv, of jobs that rate
-    judges       of sweep_judges.csv
-    estimates    of sweep_summary.csv, of oracle runs
-    conclusions  of the jobs, as their ratings.json has them
+    conclusions  of the jobs
     numbers      rows of sweep_numbers.csv
-    seeds        by dimension, how Elo scatters over seeds, over its Monte Carlo error; empty unless
-                 they were swept
     """
-    settings = Settings(jobs)
     dimensions = [
         _build_dimension(name, dimension_rows, conclusions)
         for name, dimension_rows in grouped(rows, "dimension").items()
     ]
-    dimension_conclusions = [dimension.conclusion for dimension in dimensions]
-    is_same = all(conclusion.is_same for conclusion in dimension_conclusions)
-    differing = [d.name for d in dimensions if d.conclusion.state == "differs"]
     moved = sweep_numbers.build_change_tables(
-        numbers, is_same=is_same, differing=differing
+        numbers,
+        is_same=all(d.conclusion.is_same for d in dimensions),
+        differing=[d.name for d in dimensions if d.conclusion.state == "differs"],
     )
-    methods = list(grouped(rows, "method"))
-    n_finished = sum(job["finished"] for job in jobs)
-    started = [job["started_at"] for job in jobs if job["started_at"]]
-    finished = [job["finished_at"] for job in jobs if job["finished_at"]]
-    return SweepPage(
-        headline=words.estimates_reported(estimates)
-        if estimates
-        else words.headline(
-            dimension_conclusions,
-            ", ".join(methods),
-            list(settings.swept),
-            elo_moved=moved is not None,
-        ),
-        conclusions=dimension_conclusions,
-        whose=words.list_scope_lines(conclusions),
-        sentences={
-            d.name: words.sentence(d.conclusion, is_same=is_same) for d in dimensions
-        },
-        facts=words.facts(
-            n_finished,
-            len(jobs),
-            settings.swept,
-            methods,
-            list(filter(None, grouped(rows, "interval"))),
-        ),
-        cards=[]
-        if estimates
-        else [_build_card(d, is_same=is_same) for d in dimensions],
-        settings=settings,
-        jobs=[_make_job_row(job, settings) for job in jobs],
-        policies=list(grouped(estimates, "policy")),
-        estimates=_list_estimate_rows(estimates, settings),
-        ratings=[_build_rating_table(dimension, settings) for dimension in dimensions],
-        elo=[
-            _build_elo_table(dimension, settings)
-            for dimension in dimensions
-            if any(
-                r["elo"] is not None for r in rows if r["dimension"] == dimension.name
-            )
-        ],
-        judges=[_make_judge_cells(row) for row in judges],
-        started=format_time(min(started)) if started else None,
-        finished=format_time(max(finished)) if finished else None,
-        errors=[
-            f"job {job['job']} failed: {job['error'] or 'it was stopped'}"
-            for job in jobs
-            if not job["finished"]
-        ],
-        n_finished=n_finished,
+    return SweepResult(
+        jobs=jobs,
+        rows=rows,
+        judges=judges,
+        estimates=estimates,
+        conclusions_of_jobs=conclusions,
+        settings=Settings(jobs),
+        dimensions=dimensions,
         moved=moved,
         seeds=seeds,
-        console_tables=_format_console_tables(rows, dimensions, moved),
     )
-
-
-def format_console(sweep: SweepPage, unknown: Sequence[str] = ()) -> str:
-    """Format what is printed at the end of a sweep.
-
-    unknown  models of sweep_pair that no job rates
-    """
-    lines = []
-    if sweep.conclusions or sweep.estimates:
-        sentence_lines = [
-            f"{name}: {sentence}" for name, sentence in sweep.sentences.items()
-        ]
-        lines += [f"{sweep.headline}.", *sentence_lines, *sweep.whose]
-    if sweep.console_tables:
-        lines += ["", *sweep.console_tables]
-    lines += filter(None, [sweep.scatter])
-    lines += [
-        f"sweep_pair: no job rates {model}, so the two best are drawn"
-        for model in unknown
-    ]
-    lines += sweep.errors
-    lines.append(f"sweep: {sweep.n_finished} of {len(sweep.jobs)} jobs finished")
-    return replace_no_break_spaces("\n".join(lines))
 
 
 def _build_dimension(
@@ -343,10 +275,63 @@ def _build_dimension(
     )
 
 
-def _build_card(dimension: SweptDimension, *, is_same: bool) -> Card:
-    """`is_same`: whether all ratings of the sweep are the same in all jobs, so that only Elo moves."""
-    sentences = [words.sentence(dimension.conclusion, is_same=is_same)]
-    if is_same:
+# The page
+
+
+def document(result: SweepResult, bill: Bill | None) -> Document:
+    """Return the page of a sweep.
+
+    bill  what all jobs cost
+    """
+    facts = words.facts(
+        result.n_finished,
+        len(result.jobs),
+        result.settings.swept,
+        result.methods,
+        list(filter(None, grouped(result.rows, "interval"))),
+    )
+    return Document(
+        kicker="sweep",
+        headline=result.headline,
+        lede=[
+            Paragraph(facts, "facts"),
+            *(Paragraph(line, "whose") for line in result.scope_lines),
+        ],
+        sections=[
+            Section("result", "Result", _list_card_blocks(result)),
+            Section("moved", "What moved", _list_moved_blocks(result)),
+            Section("jobs", "Jobs", [_jobs_table(result)]),
+            Section("estimates", "Estimates", [_estimates_table(result)]),
+            Section("ratings", "Ratings", [*_list_rating_blocks(result)]),
+            Section(
+                "elo",
+                "Order experiment: permutation Elo",
+                [*_list_elo_blocks(result), OtherFigures()],
+            ),
+            Section(
+                "judges", "Agreement between judges", [_judges_table(result.judges)]
+            ),
+            Section("cost", "Cost", list_bill_blocks(bill)),
+            Section(
+                "made",
+                "How this was made",
+                [Facts(_list_made_facts(result)), Paragraph(_MADE_NOTE, "small")],
+            ),
+        ],
+        footer=_FOOTER,
+    )
+
+
+def _list_card_blocks(result: SweepResult) -> list[Block]:
+    if result.estimates or not result.dimensions:
+        return []
+    cards = [_build_card(dimension, result) for dimension in result.dimensions]
+    return [Cards(cards), Paragraph(_CARDS_NOTE, "small")]
+
+
+def _build_card(dimension: SweptDimension, result: SweepResult) -> Card:
+    sentences = [result.sentences[dimension.name]]
+    if result.is_same:
         elo_conclusion = conclude(
             list(dimension.elo_leads.values()), dimension=dimension.name
         )
@@ -358,49 +343,105 @@ def _build_card(dimension: SweptDimension, *, is_same: bool) -> Card:
         for job, rows in dimension.by_job.items()
         if any(row["converged"] is False for row in rows.values())
     ]
+    blocks = [Paragraph(f"{sentence}.") for sentence in sentences]
+    if lagging:
+        blocks.append(Paragraph(words.not_converged(lagging), "reason"))
+    is_settled = dimension.conclusion.state == "leads"
     return Card(
-        dimension=dimension.name,
+        title=dimension.name,
         chip=words.chip(dimension.conclusion),
-        is_settled=dimension.conclusion.state == "leads",
-        sentences=sentences,
-        reasons=[words.not_converged(lagging)] if lagging else [],
+        tone="supported" if is_settled else "caution",
+        blocks=blocks,
     )
 
 
-def _make_job_row(job: Row, settings: Settings) -> JobRow:
-    usage, dollars = job["usage"], job["dollars"]
-    unfinished_state = "failed" if job["error"] else "stopped"
-    return JobRow(
-        name=job["job"],
-        link=f"{job['job']}/report.html" if job["finished"] else None,
-        choices=settings.of([job["job"]]),
-        state="finished" if job["finished"] else unfinished_state,
-        dollars=f"${dollars:,.2f}" if dollars is not None else NO_VALUE,
-        n_new=format_count(usage.get("judge_calls", 0)) if usage else NO_VALUE,
-        n_stored=format_count(usage.get("verdicts_stored", 0)) if usage else NO_VALUE,
-        error=job["error"] or "",
+def _list_moved_blocks(result: SweepResult) -> list[Block]:
+    if result.moved is None:
+        return []
+    by_dimension, by_job = result.moved.by_dimension, result.moved.by_job
+    return [
+        Heading(by_dimension.label),
+        by_dimension,
+        Heading(by_job.label),
+        by_job,
+        *([Paragraph(result.scatter)] if result.scatter else []),
+        Paragraph(_MOVED_NOTE, "small"),
+        FigureSlot("k_by_n_perms"),
+    ]
+
+
+def _jobs_table(result: SweepResult) -> Table:
+    swept = list(result.settings.swept)
+    has_errors = any(job["error"] for job in result.jobs)
+    errors = ["Error"] if has_errors else []
+    return Table(
+        label="Jobs",
+        columns=["Job", *swept, "State", "Paid", "New verdicts", "Cached", *errors],
+        rows=[
+            _make_job_row(job, result.settings, has_errors=has_errors)
+            for job in result.jobs
+        ],
+        words=[*swept, "State", "Error"],
+        note=_JOBS_NOTE,
     )
 
 
-def _list_estimate_rows(estimates: Sequence[Row], settings: Settings) -> list[TableRow]:
-    policies = list(grouped(estimates, "policy"))
-    rows = []
-    for job, job_rows in grouped(estimates, "job").items():
+def _make_job_row(
+    job: Row, settings: Settings, *, has_errors: bool
+) -> list[str | Cell]:
+    usage, dollars, name = job["usage"], job["dollars"], job["job"]
+    state = "failed" if job["error"] else "stopped"
+    name_cell, state_cell = Cell(name), Cell(state, "no")
+    if job["finished"]:
+        name_cell = Cell([Link(name, f"{name}/report.html")])
+        state_cell = Cell("finished", "yes")
+    return [
+        name_cell,
+        *map(Cell, settings.of([name])),
+        state_cell,
+        f"${dollars:,.2f}" if dollars is not None else NO_VALUE,
+        format_count(usage.get("judge_calls", 0)) if usage else NO_VALUE,
+        format_count(usage.get("verdicts_stored", 0)) if usage else NO_VALUE,
+        *([Cell(job["error"] or "", "words")] if has_errors else []),
+    ]
+
+
+def _estimates_table(result: SweepResult) -> Table:
+    policies = list(grouped(result.estimates, "policy"))
+    columns = ["Job", *result.settings.swept, *policies]
+    rows: list[list[str | Cell]] = []
+    for job, job_rows in grouped(result.estimates, "job").items():
         by_policy = {row["policy"]: row for row in reversed(job_rows)}
-        cells = [_make_estimate_cell(by_policy.get(policy)) for policy in policies]
-        rows.append(TableRow(jobs=job, choices=settings.of([job]), cells=cells))
-    return rows
+        estimates = [_format_estimate(by_policy.get(policy)) for policy in policies]
+        cells = map(Cell, [*result.settings.of([job]), *estimates])
+        rows.append([job, *cells])
+    return Table(
+        label="Estimates by job",
+        columns=columns,
+        rows=rows,
+        words=columns,
+        note=_ESTIMATES_NOTE,
+    )
 
 
-def _make_estimate_cell(row: Row | None) -> Cell:
+def _format_estimate(row: Row | None) -> str:
     if row is None or None in (row["value"], row["ci_low"], row["ci_high"]):
-        return Cell(value=row["status"] if row else NO_VALUE)
+        return row["status"] if row else NO_VALUE
     half_width = max(row["value"] - row["ci_low"], row["ci_high"] - row["value"])
     value = f"{format_number(row['value'], 3)} ± {format_number(half_width, 3)}"
-    return Cell(value=f"{value} {row['status']}")
+    return f"{value} {row['status']}"
 
 
-def _build_rating_table(dimension: SweptDimension, settings: Settings) -> RatingTable:
+def _list_rating_blocks(result: SweepResult) -> Iterator[Block]:
+    for dimension in result.dimensions:
+        yield Heading(dimension.name)
+        n_shown = min(len(dimension.models), _MAX_RATING_COLUMNS)
+        if left_out := words.describe_left_out(n_shown, len(dimension.models)):
+            yield Paragraph(left_out, "small")
+        yield _ratings_table(dimension, result.settings)
+
+
+def _ratings_table(dimension: SweptDimension, settings: Settings) -> Table:
     """Return a table of ratings in which jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
@@ -412,57 +453,101 @@ def _build_rating_table(dimension: SweptDimension, settings: Settings) -> Rating
         else:
             job_groups.append([job])
     models = dimension.models[:_MAX_RATING_COLUMNS]
-    table_rows = [
-        TableRow(
-            jobs=words.name_jobs(jobs),
-            choices=settings.of(jobs),
-            cells=[_make_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models],
-        )
-        for jobs in job_groups
-    ]
-    return RatingTable(
-        dimension=dimension.name,
-        models=models,
-        rows=table_rows,
-        left_out=words.describe_left_out(len(models), len(dimension.models)),
+    return Table(
+        label=f"Ratings in {dimension.name}",
+        columns=["Jobs", *settings.swept, *models],
+        rows=[
+            [
+                words.name_jobs(jobs),
+                *map(Cell, settings.of(jobs)),
+                *(_make_rating_cell(dimension.by_job[jobs[0]].get(m)) for m in models),
+            ]
+            for jobs in job_groups
+        ],
+        words=list(settings.swept),
     )
 
 
 def _make_rating_cell(row: Row | None) -> Cell:
     if row is None:
-        return Cell(value=NO_VALUE)
+        return _make_number_cell(NO_VALUE)
     digits, ends = words.DECIMALS_BY_UNIT[row["unit"]], (row["ci_low"], row["ci_high"])
     value = rating_or_bound(row["rating"], *ends, flag=row["flag"], digits=digits)
     error = None if row["rating"] is None else format_interval(*ends, digits)
-    return Cell(value=value, error=error)
+    return _make_number_cell(value, error)
 
 
-def _build_elo_table(dimension: SweptDimension, settings: Settings) -> RatingTable:
-    models, rows = dimension.models[:_MAX_RATING_COLUMNS], []
+def _make_number_cell(value: str, error: str | None = None) -> Cell:
+    """Return a cell with a number, and smaller below it how far it is certain."""
+    return Cell([value, *([Styled(error, "small")] if error else [])], "num")
+
+
+def _list_elo_blocks(result: SweepResult) -> list[Block]:
+    blocks: list[Block] = []
+    for dimension in result.dimensions:
+        rows = [
+            row for by_model in dimension.by_job.values() for row in by_model.values()
+        ]
+        if any(row["elo"] is not None for row in rows):
+            blocks += [
+                Heading(dimension.name),
+                _elo_table(dimension, result.settings),
+            ]
+    return [*blocks, Paragraph(_ELO_NOTE, "small")] if blocks else []
+
+
+def _elo_table(dimension: SweptDimension, settings: Settings) -> Table:
+    models = dimension.models[:_MAX_RATING_COLUMNS]
+    rows: list[list[str | Cell]] = []
     for job, by_model in dimension.by_job.items():
-        first_row = next(iter(by_model.values()))
-        row = TableRow(
-            jobs=job,
-            choices=settings.of([job]),
-            cells=[_make_elo_cell(by_model.get(model)) for model in models],
-            convergence=format_percent_floor(first_row["convergence"]),
-            is_lagging=first_row["converged"] is False,
+        run_row = next(iter(by_model.values()))
+        is_lagging = run_row["converged"] is False
+        convergence = format_percent_floor(run_row["convergence"])
+        rows.append(
+            [
+                job,
+                *map(Cell, settings.of([job])),
+                Cell(convergence, "num no" if is_lagging else "num"),
+                *(_make_elo_cell(by_model.get(model)) for model in models),
+            ]
         )
-        rows.append(row)
-    return RatingTable(dimension=dimension.name, models=models, rows=rows)
+    return Table(
+        label=f"Elo in {dimension.name}",
+        columns=["Job", *settings.swept, "Converged", *models],
+        rows=rows,
+        words=list(settings.swept),
+    )
 
 
 def _make_elo_cell(row: Row | None) -> Cell:
     if row is None or row["elo"] is None:
-        return Cell(value=NO_VALUE)
+        return _make_number_cell(NO_VALUE)
     error = row["ordering_error"] or 0.0
     error_text = (
         format_number(error, 2) if error > _MAX_ROUNDING_ERROR_POINTS else NO_VALUE
     )
-    return Cell(value=format_number(row["elo"]), error=f"± {error_text}")
+    return _make_number_cell(format_number(row["elo"]), f"± {error_text}")
 
 
-def _make_judge_cells(row: Row) -> list[str]:
+def _judges_table(judges: Sequence[Row]) -> Table:
+    return Table(
+        label="Agreement between judges",
+        columns=[
+            "Judge",
+            "and",
+            "Dimension",
+            "Comparisons",
+            "Same winner",
+            "Kappa",
+            "Rank correlation",
+        ],
+        rows=[_make_judge_row(row) for row in judges],
+        words=["and", "Dimension"],
+        note=_JUDGES_NOTE,
+    )
+
+
+def _make_judge_row(row: Row) -> list[str]:
     return [
         *(row["first"], row["second"], row["dimension"]),
         format_count(row["n_comparisons"]),
@@ -470,6 +555,51 @@ def _make_judge_cells(row: Row) -> list[str]:
         format_number(row["kappa"], 2),
         format_number(row["rho"], 2),
     ]
+
+
+def _list_made_facts(result: SweepResult) -> list[tuple[str, Text]]:
+    """Return when the jobs ran, and with which settings."""
+    jobs, settings = result.jobs, result.settings
+    started = [job["started_at"] for job in jobs if job["started_at"]]
+    finished = [job["finished_at"] for job in jobs if job["finished_at"]]
+    swept = [f"{name}={','.join(values)}" for name, values in settings.swept.items()]
+    fixed = join_codes(settings.fixed)
+    return [
+        *([("Started", format_time(min(started)))] if started else []),
+        *([("Finished", format_time(max(finished)))] if finished else []),
+        *([("Swept", join_codes(swept))] if swept else []),
+        ("In every job", fixed or "all other settings as they ship"),
+    ]
+
+
+# The console
+
+
+def format_console(result: SweepResult, unknown: Sequence[str] = ()) -> str:
+    """Format what is printed at the end of a sweep.
+
+    unknown  models of sweep_pair that no job rates
+    """
+    lines = []
+    if result.dimensions or result.estimates:
+        sentence_lines = [
+            f"{name}: {sentence}" for name, sentence in result.sentences.items()
+        ]
+        lines += [f"{result.headline}.", *sentence_lines, *result.scope_lines]
+    if tables := _format_console_tables(result.rows, result.dimensions, result.moved):
+        lines += ["", *tables]
+    lines += filter(None, [result.scatter])
+    lines += [
+        f"sweep_pair: no job rates {model}, so the two best are drawn"
+        for model in unknown
+    ]
+    lines += [
+        f"job {job['job']} failed: {job['error'] or 'it was stopped'}"
+        for job in result.jobs
+        if not job["finished"]
+    ]
+    lines.append(f"sweep: {result.n_finished} of {len(result.jobs)} jobs finished")
+    return replace_no_break_spaces("\n".join(lines))
 
 
 def _format_console_tables(

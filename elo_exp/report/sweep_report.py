@@ -14,10 +14,10 @@ from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report import provenance, sweep_numbers
+from elo_exp.report import provenance, sweep_numbers, sweep_page
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.page import render
-from elo_exp.report.sweep_page import Settings, SweepPage, format_console, sweep_page
+from elo_exp.report.page import render_document
+from elo_exp.report.sweep_page import Settings, SweepResult
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
 from elo_exp.store.usage import sum_usages, total_dollars
 from elo_exp.trackers import Lines, Value
@@ -78,7 +78,7 @@ def write_sweep_report(
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
     conclusions = {job.folder.name: job.conclusions for job in finished_runs}
-    page_data = sweep_page(
+    result = sweep_page.sweep_result(
         jobs,
         rows,
         judges,
@@ -90,7 +90,7 @@ def write_sweep_report(
     conclusion_rows = {
         dimension: {**conclusion.to_dict(), "sentence": sentence}
         for conclusion, (dimension, sentence) in zip(
-            page_data.conclusions, page_data.sentences.items(), strict=True
+            result.conclusions, result.sentences.items(), strict=True
         )
     }
     if conclusion_rows:
@@ -99,7 +99,7 @@ def write_sweep_report(
         sum_usages(job["usage"] for job in jobs),
         sum_usages(job["paid_before"] for job in jobs),
     )
-    page = render("sweep", plots, title=folder.name, sweep=page_data, bill=total_bill)
+    page = render_document(folder.name, sweep_page.document(result, total_bill), plots)
     write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),
@@ -109,17 +109,16 @@ def write_sweep_report(
         **sweep_numbers.metrics(numbers),
         **{
             f"sweep/{conclusion.scope.dimension}/same_first": share
-            for conclusion in page_data.conclusions
+            for conclusion in result.conclusions
             if (share := conclusion.share_same) is not None
         },
         **(
             {}
-            if (has_same_leader := share_with_same_leader(page_data.conclusions))
-            is None
+            if (has_same_leader := share_with_same_leader(result.conclusions)) is None
             else {"sweep/same_leader": has_same_leader}
         ),
-        **_list_agreement_metrics(page_data),
-        **{f"seeds/{d}/sd_over_error": ratio for d, ratio in page_data.seeds.items()},
+        **_list_agreement_metrics(result),
+        **{f"seeds/{d}/sd_over_error": ratio for d, ratio in result.seeds.items()},
         **{
             f"judges/{row['dimension']}/{row['first']}-{row['second']}/{name}": row[
                 name
@@ -136,7 +135,7 @@ def write_sweep_report(
         **_draw_charts(elo_rows),
         **{f"figures/{plot.name}": plot for plot in plots},
     }
-    return format_console(page_data, unknown), config, metrics
+    return sweep_page.format_console(result, unknown), config, metrics
 
 
 def _list_rows(
@@ -223,7 +222,7 @@ def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str,
     return ratio_by_dimension
 
 
-def _list_agreement_metrics(sweep: SweepPage) -> dict[str, float]:
+def _list_agreement_metrics(sweep: SweepResult) -> dict[str, float]:
     """Return by dimension whether all modes have the same leader (1 or 0); {} unless modes were swept."""
     if "mode" not in sweep.settings.swept:
         return {}
