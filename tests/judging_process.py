@@ -221,7 +221,11 @@ def naive_resubmission(judge: ClaudeJudge) -> None:
 def no_intent(judge: ClaudeJudge) -> None:
     """The ledger hears of a batch when the server has answered, not before."""
     intended: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
-    intend, submitted, names = Ledger.intend, Ledger.submitted, Ledger.names
+    intend, submitted, names = (
+        Ledger.record_intent,
+        Ledger.mark_submitted,
+        Ledger.read_request_names,
+    )
 
     def intend_later(
         ledger: Ledger, about: Mapping[str, Any], reserves: Any, **facts: Any
@@ -289,7 +293,7 @@ def any_of_that_size(judge: ClaudeJudge) -> None:
 
 def no_claims(judge: ClaudeJudge) -> None:
     """Each process pays for whatever the store does not hold."""
-    take, intend = Claims.take, Ledger.intend
+    take, intend = Claims.take, Ledger.record_intent
 
     def take_all(claims: Claims, keys: Sequence[str], **where: Any) -> list[str]:
         take(claims, keys, **where)
@@ -322,7 +326,7 @@ def no_reserves(judge: ClaudeJudge) -> None:
 
 def answers_before_commit(judge: ClaudeJudge) -> None:
     """A batch is settled first, and its answers are written afterwards."""
-    record = Ledger.record
+    record = Ledger.record_results
 
     def settle_first(
         ledger: Ledger,
@@ -335,7 +339,7 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
         new, _ = record(ledger, batch, outcomes, {}, *rest, **now)
         ledger.store.write(lambda db: ledger.store.put(db, answers))
         for answer in answers.values():
-            ledger.store.usage.count(answer)
+            ledger.store.usage.add_answer(answer)
         return new, answers
 
     _swap(Ledger, record=settle_first)

@@ -267,16 +267,16 @@ def bounded_z(
         score=points[q, game],
         cluster=cluster,
         prompts=prompts,
-        shown=np.zeros(len(q)),
+        position=np.zeros(len(q)),
         is_one_order=False,
         battle=np.arange(len(q)),
     )
-    fit = Fit.of(played)
+    fit = Fit.from_games(played)
     contrast = np.zeros(m)
     contrast[list(pairs[which])] = 1.0, -1.0
-    rated, theta = contrast[fit.rated], fit.theta
-    wins = fit.played.wins()
-    tests = [p_value(fit.played, wins, theta, sign * rated) for sign in (1.0, -1.0)]
+    rated, theta = contrast[fit.is_rated], fit.theta
+    wins = fit.games.wins()
+    tests = [p_value(fit.games, wins, theta, sign * rated) for sign in (1.0, -1.0)]
     return -float(ndtri(min(0.5, *tests)))
 
 

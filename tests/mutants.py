@@ -46,13 +46,13 @@ MUTANTS = [
     ),
     Mutant(
         name="the cap leaves the price of cache writes out",
-        where="api/costs:Prices.worst",
+        where="api/costs:Prices.max_cost",
         change=Change("max(A, B)", "A"),
         seen_by="test_pricing.py::test_a_worked_example_of_the_cap_for_each_price",
     ),
     Mutant(
         name="what is under way is not held in the budget",
-        where="api/costs:Budget.fits",
+        where="api/costs:Budget.count_affordable",
         change=Change("self.A - self.B - self.C", "self.A - self.B"),
         seen_by="test_claude.py::test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most",
     ),
@@ -78,7 +78,7 @@ MUTANTS = [
     Mutant(
         name="the lock of a process is gone for good with its connection",
         where="store/claims:Claims._keep_alive",
-        change=Change("A.hold(B)", "N > 1 or A.hold(B)", given="N % C == 0"),
+        change=Change("A.hold_lock(B)", "N > 1 or A.hold_lock(B)", given="N % C == 0"),
         seen_by="test_claims.py::test_a_process_takes_its_lock_again_when_the_server_was_started_anew",
     ),
     Mutant(
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         name="requests use up their attempts while the server is away",
-        where="api/outages:ServerWatch.wait_for",
+        where="api/outages:ServerWatch.note_failure",
         change=Change("not A and not B", "True"),
         seen_by="test_outages.py::test_one_request_at_a_time_asks_whether_the_server_is_back",
     ),
@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every refusal of a rate limit is met with all requests at once",
-        where="api/outages:ServerWatch.wait_for",
+        where="api/outages:ServerWatch.note_failure",
         change=Change("not (A or B) and C", "not B and C"),
         seen_by="test_outages.py::test_all_who_ask_a_server_wait_together",
     ),
@@ -288,13 +288,13 @@ MUTANTS = [
     # Paid once: the guards of claims and ledger
     Mutant(
         name="a single call leaves beside a batch under way",
-        where="store/claims:Claims.send.mark_sent",
+        where="store/claims:Claims.record_call.mark_sent",
         change=Text(" AND NOT {}", ""),
         seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
     ),
     Mutant(
         name="a single call leaves without the claim",
-        where="store/claims:Claims.send.mark_sent",
+        where="store/claims:Claims.record_call.mark_sent",
         change=Text("AND owner = ?", "AND owner || ? != ''"),
         seen_by="test_claims.py::test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim",
     ),
@@ -326,13 +326,13 @@ MUTANTS = [
     ),
     Mutant(
         name="two doubtful batches may have one size",
-        where="store/ledger:Ledger.intend.write_intent",
+        where="store/ledger:Ledger.record_intent.write_intent",
         change=Change("for A in range(1, B) if A not in C", "for A in range(1, B)"),
         seen_by="test_ledger.py::test_two_batches_whose_arrival_is_doubtful_differ_in_size",
     ),
     Mutant(
         name="what is in a batch under way enters another",
-        where="store/ledger:Ledger.intend.write_intent",
+        where="store/ledger:Ledger.record_intent.write_intent",
         change=Text(" EXCEPT {}", ""),
         seen_by="test_ledger.py::test_what_is_in_a_batch_under_way_enters_no_other",
     ),
@@ -344,7 +344,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a result that comes twice is counted twice",
-        where="store/ledger:Ledger.record",
+        where="store/ledger:Ledger.record_results",
         change=Text("WHERE nonce = ? AND outcome IS NULL", "WHERE nonce = ?"),
         seen_by="test_ledger.py::test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_taken_over",
     ),
@@ -356,7 +356,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a batch that was refused late stays charged",
-        where="store/ledger:Ledger.refused.mark_refused",
+        where="store/ledger:Ledger.mark_refused.mark_refused",
         change=Change("F(A, B, 0.0)", "pass"),
         seen_by="test_openai_batches.py::test_a_batch_for_which_there_is_no_room_waits_until_one_of_ours_has_ended",
     ),
@@ -519,7 +519,7 @@ MUTANTS = [
     ),
     Mutant(
         name="prompts that are counted move a rating together",
-        where="ratings/games:Games.squared",
+        where="ratings/games:Games.weight_for_squares",
         change=Change("A * B * np.sqrt(C)", "A * B * C"),
         seen_by="test_counts.py::test_by_hand_three_prompts_alike_are_three_clusters",
     ),

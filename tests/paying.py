@@ -97,5 +97,5 @@ def judged(
 
 def stored(path: Path) -> list[dict[str, Any]]:
     with Store(path) as store:
-        rows = store.read("SELECT value FROM answers")
+        rows = store.query("SELECT value FROM answers")
     return [json.loads(value) for (value,) in rows]

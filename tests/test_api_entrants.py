@@ -77,7 +77,7 @@ def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
 def stored(path: Path) -> list[str]:
     """The prompts of which the store holds a response."""
     with Store(path) as store:
-        rows = store.read(
+        rows = store.query(
             "SELECT json_extract(value, '$.prompt_id') FROM answers ORDER BY 1"
         )
     return [prompt_id for (prompt_id,) in rows]

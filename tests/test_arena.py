@@ -642,7 +642,7 @@ def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
         run = experiment.placement(context.store)
         with pytest.raises(UserError, match=r"audits/.*: found 3 as date"):
             run.run()
-        assert (run.comparisons, list(context.store.judges())) == ([], [])
+        assert (run.comparisons, list(context.store.list_judges())) == ([], [])
 
 
 def test_a_model_that_looks_like_one_of_the_arena_is_warned_of(

@@ -198,7 +198,7 @@ def drawn(
         score=score,
         cluster=q,
         prompts=np.arange(n),
-        shown=np.zeros(len(q)),
+        position=np.zeros(len(q)),
         is_one_order=False,
         battle=np.arange(len(q)),
     )
@@ -211,7 +211,7 @@ def wrong_leads(
     rng, by_t, by_both = np.random.default_rng(seed), 0, 0
     for _ in range(n_studies):
         played = drawn(m, n, opponents, rng, world)
-        fit = Fit.of(played)
+        fit = Fit.from_games(played)
         contrast = np.zeros(m)
         contrast[0], contrast[1] = 1.0, -1.0
         variance = float(contrast @ fit.covariance @ contrast)
@@ -243,7 +243,7 @@ def test_the_interval_leaves_out_zero_where_the_test_rejects():
     rng = np.random.default_rng(2)
     for _ in range(20):
         played = drawn(4, 30, None, rng, "latent")
-        fit, contrast = Fit.of(played), np.array([1.0, -1.0, 0.0, 0.0])
+        fit, contrast = Fit.from_games(played), np.array([1.0, -1.0, 0.0, 0.0])
         wins = played.wins()
         low, high = interval(played, wins, fit.theta, contrast)
         assert low < contrast @ fit.theta < high

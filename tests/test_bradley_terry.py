@@ -135,7 +135,7 @@ def test_who_was_shown_first_is_known_of_different_answers_alone():
         battle("a", "b", "tie", verdict_ba="tie"),
         battle("a", "b"),
     ]
-    shown = played(rows).shown
+    shown = played(rows).position
     np.testing.assert_array_equal(shown, [1, 0, 1, -1, 0, -1, 0])
 
 
@@ -199,7 +199,7 @@ def test_statsmodels_has_the_same_clustered_errors(seed: int):
     glm = statsmodels.GLM(some.score, design, family=statsmodels.families.Binomial())
     fit = glm.fit(cov_type="cluster", cov_kwds={"groups": some.cluster})
     factor = (len(design) - 1) / (len(design) - 3)
-    ours = Fit.of(some).covariance
+    ours = Fit.from_games(some).covariance
     against_last = np.eye(4)[:3] - np.eye(4)[3]
     np.testing.assert_allclose(
         against_last @ ours @ against_last.T,
@@ -238,7 +238,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
         every = np.arange(len(some.score))
         one_by_one = dataclasses.replace(some, cluster=every, prompts=every)
         for played, hits in ((some, clustered), (one_by_one, independent)):
-            fit = Fit.of(played)
+            fit = Fit.from_games(played)
             error = np.sqrt(np.diag(fit.covariance))
             hits.append(np.abs(fit.theta - truth) < 1.96 * error)
     assert np.mean(clustered) == pytest.approx(0.95, abs=margin)
@@ -273,7 +273,7 @@ def test_in_one_order_the_position_effect_is_part_of_the_fit(
         assert pair.ci_low is not None and pair.ci_high is not None
         hits.append(pair.ci_low <= sign * 1.1 * POINTS_PER_LOG_ODDS <= pair.ci_high)
         effects.append(board.parameters["position"])
-        without = Fit.of(make_games(some, orders="one")).theta
+        without = Fit.from_games(make_games(some, orders="one")).theta
         plain.append(without[0] - without[3])
     print(
         f"\n{a_first}: covers {np.mean(hits):.3f}, lead {np.mean(leads):.3f}, without {np.mean(plain):.3f}"
@@ -392,7 +392,7 @@ def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts(
 ):
     """k / (k - 1) in place of n / (n - 1); nothing changes where all are on all prompts."""
     some = played(d_on_few(1, n))
-    whole = Fit.of(some).covariance
+    whole = Fit.from_games(some).covariance
     error = rate(d_on_few(1, n)).row("d").std_error
     assert error == pytest.approx(
         POINTS_PER_LOG_ODDS * math.sqrt(whole[3, 3] * factor), rel=1e-9
@@ -456,7 +456,10 @@ def test_its_error_is_the_scatter_of_the_resamples_and_near_the_sandwich():
 def test_no_shortcut_of_the_bootstrap_changes_it(
     constant: str, monkeypatch: pytest.MonkeyPatch
 ):
-    fits = {name: Fit.of(played(tournament(n, n))) for name, n in (("x", 12), ("y", 9))}
+    fits = {
+        name: Fit.from_games(played(tournament(n, n)))
+        for name, n in (("x", 12), ("y", 9))
+    }
     expected = bootstrap_abilities(fits, n_bootstraps=40, seed=1)
     monkeypatch.setattr(bootstraps, constant, 1)
     found = bootstrap_abilities(fits, n_bootstraps=40, seed=1)

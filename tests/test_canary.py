@@ -71,7 +71,7 @@ def test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric():
         assert (ran.code, ran.err.splitlines()[-1]) == (2, LINE)
         assert set(n_by_rubric(server).values()) == {20} and len(server.asked) == 60
         with Store(Path("outputs/cache/store.sqlite")) as store:
-            rows = store.read(
+            rows = store.query(
                 "SELECT SUM(json_extract(value, '$.dollars')) FROM answers"
             )
         bill = (
@@ -136,7 +136,7 @@ def test_what_was_on_its_way_is_kept():
             _judged(server, 400)
         n_asked = len(server.asked)
         with Store(STORE) as store:
-            ((n_stored,),) = store.read("SELECT COUNT(*) FROM answers")
+            ((n_stored,),) = store.query("SELECT COUNT(*) FROM answers")
         assert n_stored == n_asked <= 20
         with pytest.raises(UserError, match="20 of the first 20"):
             _judged(server, 400)
@@ -206,10 +206,10 @@ def test_every_row_of_a_batch_is_stored_before_it_stops_a_run(caplog, monkeypatc
         with pytest.raises(UserError, match="160 of the last 200 replies"):
             _in_batches(server, 400, chunk_size=300)
         with Store(STORE) as store:
-            ((n_stored, dollars),) = store.read(
+            ((n_stored, dollars),) = store.query(
                 "SELECT COUNT(*), SUM(json_extract(value, '$.dollars')) FROM answers"
             )
-            assert len(Ledger(store).pending()) == 300
+            assert len(Ledger(store).list_pending_keys()) == 300
         assert n_stored == server.meter.billed.total() == 40 + 300 + 160
         assert dollars == pytest.approx(metered(server)[1])
         assert "1 batches stay under way on the server" in caplog.text

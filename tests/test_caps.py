@@ -34,7 +34,7 @@ def store(place: Place) -> Iterator[Store]:
 def room(store: Store, **account: str) -> dict[str, tuple[float, float]]:
     """Dollars spent and held by setting, the least room first."""
     store.account = Account(caps=CAPS, **account)
-    return {row.setting: (row.dollars, row.held) for row in store.spent()}
+    return {row.setting: (row.dollars, row.reserved) for row in store.list_spending()}
 
 
 def test_a_worked_example(store):
@@ -90,7 +90,7 @@ def test_a_batch_that_arrives_after_it_was_given_up_is_charged_again(store):
     with Claims(store) as claims:
         claims.take(["q"])
         ledger = Ledger(store, claims.owner)
-        batch = ledger.intend(
+        batch = ledger.record_intent(
             {"q": {}},
             [1.5],
             endpoint="https://api",
@@ -103,10 +103,10 @@ def test_a_batch_that_arrives_after_it_was_given_up_is_charged_again(store):
         assert ledger.abandon(batch, "not there")
         assert room(store)["caps.month_usd"] == (0, 0)
         store.account = Account(caps=Caps(month_usd=1.0))
-        ledger.submitted(batch, "msgbatch_1")
-        ledger.submitted(batch, "msgbatch_1")
+        ledger.mark_submitted(batch, "msgbatch_1")
+        ledger.mark_submitted(batch, "msgbatch_1")
         assert room(store)["caps.month_usd"] == (1.5, 1.5)
-        ledger.record(batch, {"q": "expired"}, {}, {}, now=2.0)
+        ledger.record_results(batch, {"q": "expired"}, {}, {}, now=2.0)
     assert room(store)["caps.month_usd"] == (0, 0)
 
 

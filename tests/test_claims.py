@@ -66,10 +66,10 @@ def owner(place: Place, name: str, *keys: str, **facts: Any) -> None:
 
 def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
     """A batch of these claimed keys, intended and then perhaps submitted; its nonce."""
-    batch = ledger.intend({key: {} for key in keys}, [1.0] * len(keys), **HOW)
+    batch = ledger.record_intent({key: {} for key in keys}, [1.0] * len(keys), **HOW)
     assert batch is not None
     if batch_id is not None:
-        ledger.submitted(batch, batch_id)
+        ledger.mark_submitted(batch, batch_id)
     return batch.nonce
 
 
@@ -148,19 +148,19 @@ def test_a_call_leaves_once_and_not_beside_a_batch_or_without_the_claim(place: P
     with Store(place) as store, Claims(store) as ann:
         assert ann.take(["a", "b", "c"]) == ["a", "b", "c"]
         ledger = Ledger(store, ann.owner)
-        assert ann.send("a", 0.5)
+        assert ann.record_call("a", 0.5)
         submit(ledger, "b", batch_id="msgbatch_1")
-        assert not ann.send("b", 0.5)
-        (batch,) = ledger.under_way()
-        ledger.record(batch, {"b": "expired"}, {}, {}, now=2.0)
-        assert ann.send("b", 0.25)
-        assert not ann.send("d", 0.5)
+        assert not ann.record_call("b", 0.5)
+        (batch,) = ledger.list_own_open_batches()
+        ledger.record_results(batch, {"b": "expired"}, {}, {}, now=2.0)
+        assert ann.record_call("b", 0.25)
+        assert not ann.record_call("d", 0.5)
         write(place, "UPDATE claims SET owner = 'bob' WHERE key = 'c'")
-        assert not ann.send("c", 0.5)
+        assert not ann.record_call("c", 0.5)
         query = "SELECT key, dollars, why FROM losses ORDER BY key"
         assert rows(place, query) == [("a", 0.5, None), ("b", 0.25, None)]
-        ann.unsend("a")
-        ann.unsend("b", lost="reset")
+        ann.end_call("a")
+        ann.end_call("b", lost="reset")
         assert rows(place, query) == [("b", 0.25, "reset")]
         store.commit(reply("b"))  # asked again: the loss stays in the books
         assert rows(place, query) == [("b", 0.25, "reset")]
@@ -175,7 +175,7 @@ def test_what_a_dead_process_waited_for_is_a_loss_where_it_is_wanted_again(
     write(place, "INSERT INTO losses VALUES ('b', 'dead', 0.25, 'then', NULL)")
     with Store(place) as store, Claims(store) as heir:
         assert heir.take(["a", "c"]) == ["a", "c"]
-        assert heir.send("c", 1.0)
+        assert heir.record_call("c", 1.0)
         assert heir.take(["a", "c"]) == ["a", "c"]
         usage = store.usage
         assert (usage.calls_lost, usage.dollars_at_most) == (1, 0.5)
@@ -191,11 +191,11 @@ def test_what_a_server_says_is_kept_whatever_characters_it_has(place: Place):
     """Half an emoji, which ended the run with a traceback, and a zero byte, which PostgreSQL cannot hold."""
     with Store(place) as store, Claims(store) as ann:
         ann.take(["a", "b"])
-        ann.send("a", 0.5)
-        ann.unsend("a", lost="half \ud83d and \0")
+        ann.record_call("a", 0.5)
+        ann.end_call("a", lost="half \ud83d and \0")
         ledger = Ledger(store, ann.owner)
         submit(ledger, "b")
-        ledger.abandon(ledger.under_way()[0], "half \ud83d and \0")
+        ledger.abandon(ledger.list_own_open_batches()[0], "half \ud83d and \0")
     said = [(r"half \ud83d and \x00",)]
     assert rows(place, "SELECT why FROM losses") == said
     assert rows(place, "SELECT note FROM batches") == said
@@ -232,9 +232,9 @@ def watched(claims: Claims, clock: Time, seconds: float, key: str = "k1") -> lis
 @contextmanager
 def connected(store: Store, name: str) -> Iterator[None]:
     """A connection that shows, where the store is on a server, that a process is there."""
-    with closing(store.beside(busy_seconds=1.0)) as db:
+    with closing(store.open_second(busy_seconds=1.0)) as db:
         if store.has_locks:
-            db.hold(name)
+            db.hold_lock(name)
         yield
 
 
@@ -257,7 +257,7 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
         assert mine.take(["k1"]) == []
         assert watched(mine, clock, MAX_HEARTBEAT_AGE_SECONDS - 1) == []
         assert (
-            mine.holders(["k1", "k2"])
+            mine.describe_holders(["k1", "k2"])
             == f"process {os.getpid()} on "
             + where.get("host", socket.gethostname())
             + " (2)"
@@ -265,7 +265,7 @@ def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_
         clock.now += 2
         assert mine.take(["k1"]) == ["k1"]
         assert claimed(place) == {"k1": mine.owner, "k2": far}
-        assert len(Ledger(store, mine.owner).under_way()) == 1
+        assert len(Ledger(store, mine.owner).list_own_open_batches()) == 1
     assert claimed(place) == {}  # nor is what nobody wants of a dead process remembered
 
 
@@ -293,14 +293,18 @@ def test_a_process_holds_its_lock_from_its_start_to_its_end_on_whichever_connect
     place = empty_schema()
     with Store(place) as store:
         with Claims(store) as mine:
-            wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
-        wait_until(lambda: mine.owner not in store.look(lambda db: db.held()))
-        with closing(store.beside(busy_seconds=1.0)) as db:
-            db.hold("fa" * 8)
+            wait_until(
+                lambda: mine.owner in store.read_with(lambda db: db.list_held_locks())
+            )
+        wait_until(
+            lambda: mine.owner not in store.read_with(lambda db: db.list_held_locks())
+        )
+        with closing(store.open_second(busy_seconds=1.0)) as db:
+            db.hold_lock("fa" * 8)
             write(place, KILL_OTHERS.format(own="pg_backend_pid()", name="fa" * 8))
-            assert "fa" * 8 not in store.look(lambda db: db.held())
-            db.hold("fa" * 8)
-            assert "fa" * 8 in store.look(lambda db: db.held())
+            assert "fa" * 8 not in store.read_with(lambda db: db.list_held_locks())
+            db.hold_lock("fa" * 8)
+            assert "fa" * 8 in store.read_with(lambda db: db.list_held_locks())
 
 
 def test_a_process_takes_its_lock_again_when_the_server_was_started_anew(
@@ -313,10 +317,16 @@ def test_a_process_takes_its_lock_again_when_the_server_was_started_anew(
         with Store(server.url, wait_minutes=1) as store, Claims(store) as mine:
             mine.take(["k"])
             for _ in range(2):
-                wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
+                wait_until(
+                    lambda: (
+                        mine.owner in store.read_with(lambda db: db.list_held_locks())
+                    )
+                )
                 server.stop()
                 server.start()
-            wait_until(lambda: mine.owner in store.look(lambda db: db.held()))
+            wait_until(
+                lambda: mine.owner in store.read_with(lambda db: db.list_held_locks())
+            )
             assert claimed(server.url) == {"k": mine.owner}
     finally:
         server.stop()
@@ -344,7 +354,7 @@ def test_a_requeued_job_of_slurm_owns_the_claims_of_its_earlier_run_at_once(
     with Store(place) as store, Claims(store) as mine:
         submit(Ledger(store, "far"), "k1", batch_id="b")
         assert mine.take(["k1"]) == ["k1"] * is_taken_over
-        assert len(Ledger(store, mine.owner).under_way()) == is_taken_over
+        assert len(Ledger(store, mine.owner).list_own_open_batches()) == is_taken_over
         own = rows(place, "SELECT job, restarts FROM slurm_jobs WHERE owner != 'far'")
         assert own == [("/17", 1)]
     assert rows(place, "SELECT * FROM slurm_jobs WHERE owner != 'far'") == []

@@ -126,7 +126,7 @@ def test_by_hand_three_prompts_alike_are_three_clusters():
     rows = [replace(battle("a", "b", "model_a"), count=3), battle("a", "b", "model_b")]
     battles = Battles.from_rows(rows)
     assert (len(battles), battles.total(), battles.n_prompts()) == (2, 4, 4)
-    fit = Fit.of(make_games(battles, orders="both"))
+    fit = Fit.from_games(make_games(battles, orders="both"))
     assert fit.theta[0] - fit.theta[1] == pytest.approx(math.log(3))
     # of the difference: 4/3 sum of e^2 over the squared information, 3/4 and 4 (3/16)
     assert fit.covariance[0, 0] * 4 == pytest.approx(
@@ -141,12 +141,12 @@ def test_by_hand_three_battles_on_one_prompt_are_one_cluster():
         replace(rows[0], question_id="q", count=3),
         replace(rows[1], question_id="r"),
     ]
-    fit = Fit.of(make_games(Battles.from_rows(rows), orders="both"))
-    assert fit.played.n_clusters == 2
+    fit = Fit.from_games(make_games(Battles.from_rows(rows), orders="both"))
+    assert fit.games.n_clusters == 2
     plain = 2 * (0.75**2 + 0.75**2) / (4 * 3 / 16) ** 2
     assert fit.covariance[0, 0] * 4 == pytest.approx(plain)
     # left out, the prompts with 3/4 and 1/4 of the games weigh 1/2 over 1/4 and 1/2 over 3/4
-    assert fit.balance.hidden == pytest.approx((2**2 + (2 / 3) ** 2) / 2)
+    assert fit.balance.variance_factor == pytest.approx((2**2 + (2 / 3) ** 2) / 2)
     assert fit.balance.n_effective == pytest.approx(1.6)
 
 

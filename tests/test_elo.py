@@ -266,7 +266,7 @@ def test_k_joins_the_sweep_and_all_share_their_orders():
     )
     assert isinstance(method(), EloMethod)
     for name, n in (("d", 40), ("e", 9)):
-        boards = method(k=2.5, k_sweep=[1, 8]).sweep(some)[name]
+        boards = method(k=2.5, k_sweep=[1, 8]).rate_each_k(some)[name]
         assert list(boards) == [1.0, 2.5, 8.0]
         for k, board in boards.items():
             alone = method(k=k, k_sweep=[]).rate({name: some[name]})[name]
@@ -283,7 +283,7 @@ def test_ties_are_dropped_scored_half_or_treated_by_a_class_of_one_s_own():
     assert [rate(some, ties=ties).n_matches for ties in ("drop", "half")] == [1, 3]
 
     class BothBadIsDropped(PermutationElo):
-        def played(self, battles: Battles) -> Battles:
+        def select_played(self, battles: Battles) -> Battles:
             return battles.select(battles.winner != 3)
 
     (board,) = BothBadIsDropped(**SHIPPED).rate(by_dimension({"d": some})).values()
@@ -293,7 +293,7 @@ def test_ties_are_dropped_scored_half_or_treated_by_a_class_of_one_s_own():
 
 def test_no_decisive_match_leaves_the_dimension_empty(caplog: pytest.LogCaptureFixture):
     some = by_dimension({"tied": [battle("a", "b", "tie")], "won": [battle("a", "b")]})
-    boards = method().sweep(some)
+    boards = method().rate_each_k(some)
     assert boards["tied"] == {} and boards["won"]
     assert method().convergence(some)["tied"].limit == {}
     assert "tied: Elo has no decisive match to play" in caplog.text
@@ -420,7 +420,7 @@ def test_of_one_order_it_holds_what_many_orders_find():
 def test_only_the_primary_k_has_one_and_the_samples_are_those_without_it():
     some = by_dimension({"d": simulated(1, 30)})
     with_it, without = (
-        method(n_bootstraps=n, k_sweep=[4.0]).sweep(some)["d"] for n in (50, 0)
+        method(n_bootstraps=n, k_sweep=[4.0]).rate_each_k(some)["d"] for n in (50, 0)
     )
     assert with_it[4.0].ratings == without[4.0].ratings
     assert (with_it[4.0].interval, with_it[16.0].interval) == (None, "prompt bootstrap")

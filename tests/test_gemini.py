@@ -82,7 +82,7 @@ def paid_once(server: GeminiServer, n: int = 2 * N) -> None:
     assert sum(reply["dollars"] for reply in replies) == pytest.approx(dollars(server))
     with Store(STORE) as store:
         assert {one.state for one in Ledger(store).batches()} <= {"settled", "abandoned"}  # fmt: skip
-        [(charged,)] = store.read("SELECT SUM(dollars) FROM spending")
+        [(charged,)] = store.query("SELECT SUM(dollars) FROM spending")
     assert charged == pytest.approx(dollars(server))
     n_posts = server.meter.posts()
     judged(judge(server.url), N)
@@ -280,9 +280,13 @@ def test_the_end_of_a_batch_is_read_from_the_name_of_its_state():
     }
     for state, rest in ends.items():
         found = batch_in(batch(state))
-        assert (found.ended, found.rest, found.refusal) == (True, rest, None)
+        assert (found.is_ended, found.missing_outcome, found.refusal) == (
+            True,
+            rest,
+            None,
+        )
     for state in ("BATCH_STATE_PENDING", "BATCH_STATE_RUNNING", "SOMETHING"):
-        assert not batch_in(batch(state)).ended
+        assert not batch_in(batch(state)).is_ended
     stats = {"batchStats": {"requestCount": "7"}, "displayName": "n"}
     named = batch(metadata={"state": "BATCH_STATE_SUCCEEDED", **stats})
     assert (batch_in(named).size, batch_in(named).nonce) == (7, "n")
@@ -295,7 +299,7 @@ def test_a_batch_that_failed_is_a_refusal_unless_that_may_pass():
         found = batch_in(batch(failed, error={"code": code, "message": "No."}))
         assert found.refusal is not None and found.refusal.status == status
     found = batch_in(batch(failed, error={"code": 14}))
-    assert (found.refusal, found.rest) == (None, "api_error")
+    assert (found.refusal, found.missing_outcome) == (None, "api_error")
     assert batch_in(batch(failed)).refusal is not None
 
 

@@ -82,9 +82,9 @@ def test_bills():
         output_tokens=700,
     )
     one_lost, two_lost = dataclasses.replace(paid), Usage()
-    one_lost.lose(0.5)
+    one_lost.add_lost_calls(0.5)
     for _ in range(2):
-        two_lost.lose(0.25)
+        two_lost.add_lost_calls(0.25)
     bills = [Usage(), paid, one_lost, two_lost]
     golden.same("bills.txt", "\n".join(map(spend, bills)))
 
@@ -108,12 +108,12 @@ def test_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         with Claims(store) as claims:
             keys = [f"key {n}" for n in range(1203)]
             claims.take(keys)
-            claims.send("key 0", 0.25)
-            claims.unsend("key 0", lost="reset")
+            claims.record_call("key 0", 0.25)
+            claims.end_call("key 0", lost="reset")
             ledger = Ledger(store, claims.owner)
             submit = {"judge_model": "claude-opus-5-5", "ttl": None, "high_water": None}
             for first, last in ((1, 1201), (1201, 1203)):
-                batch = ledger.intend(
+                batch = ledger.record_intent(
                     {key: {} for key in keys[first:last]},
                     [0.01] * (last - first),
                     endpoint="https://api.example.com",
@@ -122,6 +122,6 @@ def test_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 )
                 assert batch is not None
                 if first == 1:
-                    ledger.submitted(batch, "msgbatch_1")
-                    ledger.note(batch, "cancelled by the user")
+                    ledger.mark_submitted(batch, "msgbatch_1")
+                    ledger.add_note(batch, "cancelled by the user")
     golden.same("store.txt", f"{empty}\n\n{listed(tmp_path)}")

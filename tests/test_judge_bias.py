@@ -165,11 +165,13 @@ def test_a_column_that_is_explained_or_that_decides_every_game_has_no_effect():
     length = np.array([300.0, 500, 200, 900])
     of_model = length[played.first] - length[played.second]
     for x in (of_model, 0 * own, 2 * played.score - 1):
-        found, effects, errors = with_columns(Fit.of(played), played, x[:, None])
+        found, effects, errors = with_columns(
+            Fit.from_games(played), played, x[:, None]
+        )
         assert np.isnan([*effects, *errors, *found.theta]).all()
     nearly = np.where(np.random.default_rng(1).random(len(own)) < 0.1, -1, 1)
     nearly = nearly * (2 * played.score - 1)
-    assert with_columns(Fit.of(played), played, nearly[:, None])[1] > 1
+    assert with_columns(Fit.from_games(played), played, nearly[:, None])[1] > 1
 
 
 def test_models_without_a_finite_ability_are_left_out():
@@ -181,10 +183,10 @@ def test_models_without_a_finite_ability_are_left_out():
         first=np.where(is_other, 4, played.first),
         score=np.where(is_other, 1.0, played.score),
     )
-    fit, *found = with_columns(Fit.of(unbeaten), unbeaten, columns)
-    others = unbeaten.among(np.arange(5) < 4)
-    _, *without = with_columns(Fit.of(others), others, columns[~is_other])
-    assert fit.rated.tolist() == [True] * 4 + [False]
+    fit, *found = with_columns(Fit.from_games(unbeaten), unbeaten, columns)
+    others = unbeaten.restrict_to(np.arange(5) < 4)
+    _, *without = with_columns(Fit.from_games(others), others, columns[~is_other])
+    assert fit.is_rated.tolist() == [True] * 4 + [False]
     np.testing.assert_allclose(found, without)
 
 

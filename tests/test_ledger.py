@@ -37,7 +37,7 @@ def replies(keys: Iterable[str]) -> dict[str, JudgeReply]:
 
 def intend(ledger: Ledger, keys: Sequence[str], **how: Any) -> Any:
     """A batch of the first of these, of which each may cost $2.50."""
-    return ledger.intend(queries(keys), [2.5] * len(keys), **{**HOW, **how})
+    return ledger.record_intent(queries(keys), [2.5] * len(keys), **{**HOW, **how})
 
 
 def summary(place: Place) -> tuple[str, str, str, str]:
@@ -76,7 +76,7 @@ def test_a_worked_example(place: Place):
         assert summary(place) == ("", "", "abc", "")
         batch = intend(ledger, "abc")
         assert summary(place) == ("intended", "- - -", "abc", "")
-        ledger.submitted(batch, "msgbatch_1")
+        ledger.mark_submitted(batch, "msgbatch_1")
         with Store(place) as other:  # by whoever opens the store
             (read,) = Ledger(other).batches()
             assert (read.batch_id, read.reserve, read.high_water, read.ttl) == (
@@ -85,17 +85,26 @@ def test_a_worked_example(place: Place):
                 "msgbatch_0",
                 "1h",
             )
-            assert Ledger(other).names(read) == queries("abc")
+            assert Ledger(other).read_request_names(read) == queries("abc")
         a, b, c = replies("a"), replies("b"), replies("c")
-        assert ledger.record(batch, {"a": "succeeded"}, a, {}, now=200.0) == ({"a"}, a)
+        assert ledger.record_results(batch, {"a": "succeeded"}, a, {}, now=200.0) == (
+            {"a"},
+            a,
+        )
         assert summary(place) == ("submitted", "succeeded - -", "bc", "a")
         outcomes = {"b": "expired", "c": "succeeded"}
-        assert ledger.record(batch, outcomes, c, {}, now=300.0) == ({"b", "c"}, c)
+        assert ledger.record_results(batch, outcomes, c, {}, now=300.0) == (
+            {"b", "c"},
+            c,
+        )
         assert summary(place) == ("settled", "succeeded expired succeeded", "b", "ac")
-        assert (ledger.pending(), ledger.under_way()) == (set(), [])
+        assert (ledger.list_pending_keys(), ledger.list_own_open_batches()) == (
+            set(),
+            [],
+        )
         again = intend(ledger, "b", now=400.0)
-        assert ledger.pending() == {"b"}
-        ledger.record(again, {"b": "succeeded"}, b, {}, now=500.0)
+        assert ledger.list_pending_keys() == {"b"}
+        ledger.record_results(again, {"b": "succeeded"}, b, {}, now=500.0)
         assert [batch.settled_at for batch in ledger.batches()] == [300.0, 500.0]
         assert summary(place)[2:] == ("", "abc")
         assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
@@ -111,11 +120,11 @@ def test_two_batches_whose_arrival_is_doubtful_differ_in_size(place: Place):
         assert (first.size, first.reserve) == (2, 5.0)
         second = intend(ledger, "cd")
         assert (second.size, second.reserve) == (1, 2.5)
-        assert ledger.names(second) == queries("c")
+        assert ledger.read_request_names(second) == queries("c")
         assert intend(ledger, "de") is None  # neither two nor one
-        assert ledger.pending() == set("abc")
+        assert ledger.list_pending_keys() == set("abc")
         assert intend(ledger, "de", endpoint="https://other").size == 2
-        ledger.submitted(first, "msgbatch_1")
+        ledger.mark_submitted(first, "msgbatch_1")
         assert intend(ledger, "fg").size == 2
         ledger.abandon(second, "it did not turn up")
         assert intend(ledger, "h").size == 1
@@ -125,10 +134,10 @@ def test_what_is_in_a_batch_under_way_enters_no_other(place: Place):
     """Not even one of this process, which holds the claims; an outcome ends that."""
     with run(place, "ab") as (_, _, ledger):
         batch = intend(ledger, "ab")
-        ledger.submitted(batch, "msgbatch_1")
+        ledger.mark_submitted(batch, "msgbatch_1")
         with pytest.raises(UserError, match="another process has taken over"):
             intend(ledger, "a")
-        ledger.record(batch, {"a": "expired"}, {}, {}, now=200.0)
+        ledger.record_results(batch, {"a": "expired"}, {}, {}, now=200.0)
         with pytest.raises(UserError, match="another process has taken over"):
             intend(ledger, "b")
         assert intend(ledger, "a").size == 1
@@ -154,12 +163,15 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
         with run(place) as (_, bob_claims, bob):
             assert bob_claims.take("abc") == ["a", "b", "c"]
             assert not ann.abandon(batch, "it did not turn up")
-            bob.submitted(batch, "msgbatch_1")
+            bob.mark_submitted(batch, "msgbatch_1")
             assert not ann.abandon(batch, "it did not turn up")
             with pytest.raises(UserError, match="another process has taken over"):
                 intend(ann, "c")
             assert ann_claims.take("abc") == []
-            ann.record(batch, {"a": "succeeded"}, replies("a"), {}, now=1.0)
+            ann.record_results(batch, {"a": "succeeded"}, replies("a"), {}, now=1.0)
             outcomes, both = dict.fromkeys("ab", "succeeded"), replies("ab")
-            assert bob.record(batch, outcomes, both, {}, now=2.0) == ({"b"}, both)
+            assert bob.record_results(batch, outcomes, both, {}, now=2.0) == (
+                {"b"},
+                both,
+            )
             assert summary(place) == ("settled", "succeeded succeeded", "c", "ab")

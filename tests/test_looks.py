@@ -197,13 +197,13 @@ def test_a_design_counts_what_was_answered_before_it_and_one_look_what_others_lo
     tmp_path,
 ):
     with Store(tmp_path / "store.sqlite") as store:
-        assert store.n_seen(["a", "b"], None) == 0
-        assert store.n_seen(["a", "b"], "first") == 0
+        assert store.count_queries_seen_before(["a", "b"], None) == 0
+        assert store.count_queries_seen_before(["a", "b"], "first") == 0
         store.commit({"a": JudgeReply(key="a", text="A")})
-        assert store.n_seen(["a", "b"], "first") == 0
-        assert store.n_seen(["a", "b", "c"], "second") == 1
-        assert store.n_seen(["a", "c"], None) == 1
-        assert store.n_seen(["c"], None) == 0
+        assert store.count_queries_seen_before(["a", "b"], "first") == 0
+        assert store.count_queries_seen_before(["a", "b", "c"], "second") == 1
+        assert store.count_queries_seen_before(["a", "c"], None) == 1
+        assert store.count_queries_seen_before(["c"], None) == 0
 
 
 # A run

@@ -215,7 +215,7 @@ def test_the_script_of_the_page_starts_a_server_that_asks_for_the_password(
             assert password_file.stat().st_mode & 0o077 == 0
             monkeypatch.setenv("PGPASSFILE", str(copy_of(password_file)))
             with Store(url) as store:
-                assert store.judges() == []
+                assert store.list_judges() == []
             monkeypatch.setenv("PGPASSFILE", "/dev/null")
             with pytest.raises(UserError, match="no password supplied"):
                 Store(url)

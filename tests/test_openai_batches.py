@@ -72,8 +72,8 @@ def paid_once(server: OpenAiBatchServer, n: int = 2 * N) -> None:
             "settled",
             "abandoned",
         }
-        assert store.read("SELECT COUNT(*) FROM charges") == [(0,)]
-        [(charged,)] = store.read("SELECT SUM(dollars) FROM spending")
+        assert store.query("SELECT COUNT(*) FROM charges") == [(0,)]
+        [(charged,)] = store.query("SELECT SUM(dollars) FROM spending")
     assert charged == pytest.approx(dollars(server))
     n_posts = server.meter.posts()
     judged(judge(server.url), N)
@@ -422,7 +422,7 @@ def test_a_row_with_status_200_and_no_choices_may_have_been_billed(server):
     assert server.meter.billed_bodies.total() == 4
     assert usage.dollars < dollars(server) <= usage.dollars_at_most
     with Store(STORE) as store:
-        [(charged,)] = store.read("SELECT SUM(dollars) FROM spending")
+        [(charged,)] = store.query("SELECT SUM(dollars) FROM spending")
     assert charged >= dollars(server)
 
 
@@ -468,10 +468,10 @@ def batch(**changes: Any) -> dict[str, Any]:
 
 def test_a_batch_that_was_cancelled_counts_what_was_run_alone():
     found = batch_in(batch(expires_at=86_401, metadata={"nonce": "n"}))
-    assert (found.size, found.n_rows, found.rest) == (8, 4, "canceled")
-    assert (found.ended, found.nonce, found.lifetime_seconds) == (True, "n", 86_400)
+    assert (found.size, found.n_rows, found.missing_outcome) == (8, 4, "canceled")
+    assert (found.is_ended, found.nonce, found.lifetime_seconds) == (True, "n", 86_400)
     assert batch_in(batch(status="completed")).n_rows == 8
-    assert batch_in(batch(status="mystery")).ended is False
+    assert batch_in(batch(status="mystery")).is_ended is False
     looked_through = {"total": 0, "completed": 0, "failed": 0}
     assert batch_in(batch(status="validating", request_counts=looked_through)).size is None  # fmt: skip
 

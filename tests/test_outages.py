@@ -51,8 +51,8 @@ def made(url: str, wait_minutes: float, **changes: Any) -> OpenAiCompatibleJudge
 def n_stored() -> tuple[int, int]:
     """Answers, and calls that were lost."""
     with Store(STORE) as store:
-        [(answers,)] = store.read("SELECT COUNT(*) FROM answers")
-        [(lost,)] = store.read("SELECT COUNT(*) FROM losses")
+        [(answers,)] = store.query("SELECT COUNT(*) FROM answers")
+        [(lost,)] = store.query("SELECT COUNT(*) FROM losses")
     return answers, lost
 
 
@@ -186,7 +186,7 @@ def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
     outages.note_sent("before")
     outages.note_sent("first")
     assert outages.may_send(2)
-    assert outages.wait_for("first", refused, is_alone=False) is RetryDecision.AGAIN
+    assert outages.note_failure("first", refused, is_alone=False) is RetryDecision.AGAIN
     for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
         assert not outages.may_send(1)
         assert outages.seconds_left() == pause
@@ -195,16 +195,17 @@ def test_one_request_at_a_time_asks_whether_the_server_is_back(outages, clock):
         outages.note_sent("second")
         assert not outages.may_send(2)
         assert (
-            outages.wait_for("second", refused, is_alone=False) is RetryDecision.AGAIN
+            outages.note_failure("second", refused, is_alone=False)
+            is RetryDecision.AGAIN
         )
     clock.now += 30.0
     outages.note_sent("third")
-    outages.end("before")
-    assert outages.is_on
-    outages.end("third")
-    assert not outages.is_on
+    outages.note_answer("before")
+    assert outages.is_server_out
+    outages.note_answer("third")
+    assert not outages.is_server_out
     assert [n for n in range(9) if outages.may_send(n)] == [0, 1]
-    outages.end("fourth")  # each answer lets one more go
+    outages.note_answer("fourth")  # each answer lets one more go
     assert [n for n in range(9) if outages.may_send(n)] == [0, 1, 2]
 
 
@@ -212,7 +213,7 @@ def test_all_who_ask_a_server_wait_together(outages, clock):
     other = ServerWatch(made("http://127.0.0.1:9/v1", LONG), 1.0)
     refused = RefusedError("Too many", status=429, retry_after=7.0)
     outages.note_sent("one")
-    outages.wait_for("one", refused, is_alone=False)
+    outages.note_failure("one", refused, is_alone=False)
     assert other.seconds_left() == 7.0
     other.close()
     outages.close()
@@ -227,14 +228,14 @@ def test_a_server_that_refuses_everybody_is_asked_24_times_in_ten_minutes(clock)
     limited = ServerWatch(made("http://127.0.0.1:9/v1", 10.0), 1.0)
     refused = RefusedError("Too many", status=429)
     limited.note_sent("first")
-    limited.wait_for("first", refused, is_alone=False)
+    limited.note_failure("first", refused, is_alone=False)
     n_asked = 0
     with pytest.raises(UserError, match=r"\(429: Too many\) and was waited for 10 min"):
         while n_asked < 100:
             clock.now += limited.seconds_left()
             n_asked += 1
             limited.note_sent(f"q{n_asked}")
-            limited.wait_for(f"q{n_asked}", refused, is_alone=False)
+            limited.note_failure(f"q{n_asked}", refused, is_alone=False)
     assert n_asked == 24
     limited.close()
 

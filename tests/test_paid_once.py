@@ -286,9 +286,9 @@ class Wire:
             batch_id=batch.batch_id,
             size=n,
             n_rows=n_run,
-            rest=batch.rest,
+            missing_outcome=batch.rest,
             refusal=batch.refusal,
-            ended=batch.rows is not None,
+            is_ended=batch.rows is not None,
         )
 
 
@@ -371,7 +371,7 @@ class Client:
         assert self.exposure + worst <= self.cap + 1e-9
 
     def _worst(self, body: Mapping[str, Any], factor: float) -> float:
-        return PRICES.worst(body, self.max_tokens, body["ttl"], batched=factor < 1)
+        return PRICES.max_cost(body, self.max_tokens, body["ttl"], batched=factor < 1)
 
     # ---- the process
 
@@ -633,9 +633,9 @@ def forget_loss(
     key: str,
     *,
     lost: str | None = None,
-    unsend: Callable[..., None] = claims.Claims.unsend,
+    end_call: Callable[..., None] = claims.Claims.end_call,
 ) -> None:
-    unsend(claims, key)
+    end_call(claims, key)
 
 
 @dataclass(frozen=True)
@@ -662,7 +662,7 @@ MISTAKES = {
         [LOST_REQUEST, start(), go_on(1)],
     ),
     "no losses": Mistake(
-        (claims.Claims, "unsend", forget_loss),
+        (claims.Claims, "end_call", forget_loss),
         [LOST_REQUEST, start(transport="messages"), go_on(200)],
     ),
     "no reserves": Mistake(

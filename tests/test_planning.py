@@ -271,7 +271,7 @@ def test_a_worked_example_of_a_run_s_usage():
         reply = JudgeReply(
             key="k", text="", dollars=dollars, dimension=dimension, usage=tokens
         )
-        usage.count(reply)
+        usage.add_answer(reply)
     for diagnostics in ({}, {"dollars": 0.0625}):
         response = Response(
             entrant_id="ann",
@@ -279,7 +279,7 @@ def test_a_worked_example_of_a_run_s_usage():
             response_text="Yes.",
             diagnostics=diagnostics,
         )
-        usage.count(response)
+        usage.add_answer(response)
     assert (usage.judge_calls, usage.responses_generated) == (5, 2)
     tokens_by_class = [getattr(usage, name) for name in TOKEN_FIELDS]
     assert tokens_by_class == [900, 2000, 2500, 2500, 700]
@@ -294,7 +294,7 @@ def test_a_worked_example_of_a_run_s_usage():
     assert metrics["dollars/factuality"] == 0.375
     assert metrics["dollars_by_entrant/ann"] == 0.0625
     assert all(type(value) in {int, float} for value in metrics.values())
-    usage.lose(0.5)
+    usage.add_lost_calls(0.5)
     assert spend(usage).endswith(
         "; 1 answer was lost on the way: judges and entrants cost at most $1.5625"
     )

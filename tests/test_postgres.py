@@ -452,7 +452,7 @@ def test_a_connection_that_is_lost_at_a_commit_writes_once(
             assert store.write(note) == n_runs == n_times
             proxy.n_cuts = 1
             ledger = Ledger(store, claims.owner)
-            batch = ledger.intend({"a": {}, "b": {}}, [1.0, 1.5], **HOW)
+            batch = ledger.record_intent({"a": {}, "b": {}}, [1.0, 1.5], **HOW)
             assert batch is not None
             assert [one.nonce for one in ledger.batches()] == [batch.nonce]
             assert proxy.n_cuts == 0
@@ -483,7 +483,7 @@ def test_a_connection_that_ends_in_a_transaction_has_it_run_again(url: str):
         incoming = [("k", "JudgeReply", '{"key":"k","text":"t"}', "now")]
         assert store.write(add, incoming=lambda: incoming) == 2
         n_runs = 0
-        store.look(end)
+        store.read_with(end)
         assert store.get(JudgeReply, ["k"])["k"].text == "t"
         assert n_runs == 1
 
@@ -518,9 +518,9 @@ def test_a_server_that_goes_away_is_waited_for_or_the_run_ends_in_one_line(
             server.stop()
             starting = threading.Timer(0.5, server.start)
             starting.start()
-            assert claims.send("a", 0.5)
+            assert claims.record_call("a", 0.5)
             starting.join()
-            claims.keep("a", reply("a"), 0.25)
+            claims.commit_answer("a", reply("a"), 0.25)
             said = [text for text in caplog.messages if "heartbeat" not in text]
             assert len(said) == 2
             assert said[0].startswith(
@@ -584,14 +584,14 @@ def test_a_server_that_lacks_acknowledged_commits_is_given_them_again(
         store.account = account
         ledger = Ledger(store, claims.owner)
         claims.take(["a", "b", "c", "d"])
-        claims.send("a", 1.0)
-        claims.keep("a", reply("a"), 0.5)
+        claims.record_call("a", 1.0)
+        claims.commit_answer("a", reply("a"), 0.5)
         replica = Replica(url)
-        claims.send("b", 1.0)
-        claims.keep("b", reply("b", "x" * 1000), 0.25)
-        batch = ledger.intend({"c": {}}, [1.0], **HOW)
+        claims.record_call("b", 1.0)
+        claims.commit_answer("b", reply("b", "x" * 1000), 0.25)
+        batch = ledger.record_intent({"c": {}}, [1.0], **HOW)
         assert batch is not None
-        ledger.submitted(batch, "msgbatch_1")
+        ledger.mark_submitted(batch, "msgbatch_1")
         replica.take_over()
         if at == "write":
             store.commit({"d": reply("d")})
@@ -607,8 +607,8 @@ def test_a_server_that_lacks_acknowledged_commits_is_given_them_again(
         assert found["b"].text == "x" * 1000
         (only,) = Ledger(store).batches()
         assert (only.state, only.batch_id) == ("submitted", "msgbatch_1")
-        (spent,) = store.spent()
-        assert (spent.dollars, spent.held) == (1.75, 1.0)
+        (spent,) = store.list_spending()
+        assert (spent.dollars, spent.reserved) == (1.75, 1.0)
     assert rows(url, "SELECT * FROM commits") == []
 
 
@@ -650,7 +650,7 @@ def test_a_store_of_before_is_brought_up_to_date_and_keeps_what_it_holds(
         store.commit({"k": reply("k")})
         ledger = Ledger(store, claims.owner)
         claims.take(["b"])
-        assert ledger.intend({"b": {}}, [1.0], **HOW) is not None
+        assert ledger.record_intent({"b": {}}, [1.0], **HOW) is not None
     new = tables(url)
     later = {"looks": 9, "slurm_jobs": 8, "commands": 7}
     for name, since in later.items():
@@ -660,6 +660,6 @@ def test_a_store_of_before_is_brought_up_to_date_and_keeps_what_it_holds(
     for _ in range(2):
         with Store(url) as store:
             assert set(store.get(JudgeReply, ["k"])) == {"k"}
-            assert Ledger(store).pending() == {"b"}
+            assert Ledger(store).list_pending_keys() == {"b"}
     assert tables(url) == new
     assert rows(url, "SELECT version FROM elo_exp_store") == [(SCHEMA_VERSION,)]

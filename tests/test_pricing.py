@@ -150,7 +150,7 @@ def test_the_longest_cache_that_pays_is_chosen(
     ],
 )
 def test_what_fits(cap: float, reserves: list[float], n: int) -> None:
-    assert Budget(cap).fits(reserves) == n
+    assert Budget(cap).count_affordable(reserves) == n
 
 
 # 4,000 bytes as JSON, of which the cacheable prefix has 2,000: 2,000 tokens at most, and 1,000. The Chinese characters
@@ -176,7 +176,7 @@ def test_a_worked_example_of_the_cap_for_each_price(
     ttl: str | None, batched: bool, changes: dict[str, float], dollars: float
 ) -> None:
     """Ten requests fit a cap of ten times the most that one may cost, and nine a cap a thousandth of a cent lower."""
-    worst = prices(**changes).worst(BODY, 1000, ttl, batched=batched)
+    worst = prices(**changes).max_cost(BODY, 1000, ttl, batched=batched)
     assert worst == pytest.approx(dollars, abs=1e-12)
-    assert Budget(10 * dollars).fits([worst] * 11) == 10
-    assert Budget(10 * dollars - 1e-5).fits([worst] * 11) == 9
+    assert Budget(10 * dollars).count_affordable([worst] * 11) == 10
+    assert Budget(10 * dollars - 1e-5).count_affordable([worst] * 11) == 9

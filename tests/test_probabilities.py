@@ -252,7 +252,7 @@ def test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer(
             assert len(serving.asked) == 1
     assert said[0] == said[1]
     with Store(STORE) as store:
-        assert len(store.read("SELECT key FROM answers")) == 1
+        assert len(store.query("SELECT key FROM answers")) == 1
 
 
 def test_a_canary_of_zero_asks_a_refused_model_again():

@@ -235,7 +235,7 @@ def test_a_store_counts_the_answers_that_it_ever_had(place):
         assert store.n_answers_ever() == 2 * N
         store.write(lambda db: db.execute("DELETE FROM answers"))
         assert store.n_answers_ever() == 2 * N
-        assert Ledger(store).batches()[0].nonce.endswith(store.mark)
+        assert Ledger(store).batches()[0].nonce.endswith(store.nonce_suffix)
 
 
 def test_a_store_that_went_back_is_said_before_anything_is_paid_for(tmp_path):

@@ -134,15 +134,15 @@ def test_a_store_keeps_the_results_of_a_subject_in_order(place: Place):
         for name, claim in (("1", None), ("2", "pass"), ("3", "fail"))
     )
     with Store(place) as store:
-        store.show("gate d", one)
-        store.show("gate d", two)
-        store.show("gate e", other)
+        store.record_result("gate d", one)
+        store.record_result("gate d", two)
+        store.record_result("gate e", other)
     with Store(place) as store:
-        store.show("gate d", replace(one, claim="fail"))  # stays as it was
-        assert store.shown_before("gate d", "9") == [one, two]
-        assert store.shown_before("gate d", "2") == [one]
-        assert store.shown_before("gate d", "1") == []
-        assert store.look_at([]) == []
+        store.record_result("gate d", replace(one, claim="fail"))  # stays as it was
+        assert store.list_earlier_results("gate d", "9") == [one, two]
+        assert store.list_earlier_results("gate d", "2") == [one]
+        assert store.list_earlier_results("gate d", "1") == []
+        assert store.record_looks([]) == []
 
 
 # Look, add, look again

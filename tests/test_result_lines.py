@@ -200,7 +200,7 @@ def row(key: str) -> Any:
 def test_blank_lines_are_nothing_and_the_place_of_a_spoilt_one_is_named():
     data = b'\n{"custom_id": "x"}\r\n\r\n{"custom\n'
     first, second = parse_lines(data, lambda line: line["custom_id"])
-    assert (first, str(second.place), second.why) == ("x", "line 4", "is no JSON")
+    assert (first, str(second.location), second.reason) == ("x", "line 4", "is no JSON")
 
 
 def test_the_rows_of_a_spoilt_document_are_found_from_their_beginnings():

@@ -258,18 +258,18 @@ def test_what_a_server_has_said_is_masked_in_the_store_and_answers_are_not(
     }
     with Store(tmp_path / "store.sqlite") as store, Claims(store) as claims:
         claims.take(["a", "b", "c"])
-        claims.send("a", 0.5)
-        claims.unsend("a", lost=f"said {secret}")
+        claims.record_call("a", 0.5)
+        claims.end_call("a", lost=f"said {secret}")
         ledger = Ledger(store, claims.owner)
         for key in "bc":
-            batch = ledger.intend({key: {}}, [1.0], endpoint="e", **how)
+            batch = ledger.record_intent({key: {}}, [1.0], endpoint="e", **how)
             assert batch is not None
             if key == "b":
-                ledger.submitted(batch, "id")
-                ledger.record(batch, {key: f"error {secret}"}, {}, {}, now=1.0)
+                ledger.mark_submitted(batch, "id")
+                ledger.record_results(batch, {key: f"error {secret}"}, {}, {}, now=1.0)
             else:
                 ledger.abandon(batch, f"No, {secret}.")
-        store.read("PRAGMA wal_checkpoint(TRUNCATE)")
+        store.query("PRAGMA wal_checkpoint(TRUNCATE)")
         assert secret.encode() not in (tmp_path / "store.sqlite").read_bytes()
         store.commit({"k": JudgeReply(key="k", text=f"I say {secret}")})
         assert store.get(JudgeReply, ["k"])["k"].text == f"I say {secret}"

@@ -398,7 +398,7 @@ def test_judges_that_say_the_same_have_the_errors_of_one():
     found = panel(dict.fromkeys("abc", one))
     assert found.tau == pytest.approx(0.0, abs=1e-4)
     value, std_error, df = found.estimates(pairs(4))
-    fit = Fit.of(make_games(one, orders="both"))
+    fit = Fit.from_games(make_games(one, orders="both"))
     variance = np.einsum("pi,ij,pj->p", pairs(4), fit.covariance, pairs(4))
     np.testing.assert_allclose(value, pairs(4) @ fit.theta)
     np.testing.assert_allclose(std_error, np.sqrt(variance))
@@ -702,7 +702,7 @@ def covered(repeats: int, seed: int, world: World) -> tuple[float, float]:
         error = POINTS_PER_LOG_ODDS * value - truth
         hits.append(np.abs(error) <= POINTS_PER_LOG_ODDS * t_quantile(df) * std_error)
         first, *others = battles.values()
-        fit = Fit.of(make_games(first.concatenate(*others), orders="both"))
+        fit = Fit.from_games(make_games(first.concatenate(*others), orders="both"))
         half = np.sqrt(np.einsum("pi,ij,pj->p", c, fit.covariance, c))
         half *= POINTS_PER_LOG_ODDS * t_quantile(world.n_prompts - 1.0)
         pooled.append(np.abs(POINTS_PER_LOG_ODDS * c @ fit.theta - truth) <= half)

@@ -291,8 +291,10 @@ def test_a_store_of_version_9_gets_an_identity_and_keeps_its_batches(place):
         store.commit({"k7": JudgeReply(key="k7", text="VERDICT: A")})
         claims.take(["k8"])
         ledger = Ledger(store, claims.owner)
-        batch = ledger.intend(queries, [1.0], high_water=None, account="a", **facts)
-        assert batch is not None and ledger.account(batch) == "a"
+        batch = ledger.record_intent(
+            queries, [1.0], high_water=None, account="a", **facts
+        )
+        assert batch is not None and ledger.find_account(batch) == "a"
     for table in ("accounts", "identity"):
         write(place, f"DROP TABLE {table}")
     if isinstance(place, str):
@@ -302,7 +304,7 @@ def test_a_store_of_version_9_gets_an_identity_and_keeps_its_batches(place):
     for _ in range(2):
         with Store(place) as store:
             assert Ledger(store).batches() == [batch]
-            assert Ledger(store).account(batch) is None
+            assert Ledger(store).find_account(batch) is None
             assert store.n_answers_ever() == 1
             assert texts(place, "k7") == {"k7": "VERDICT: A"}
     (identity,) = rows(place, "SELECT id FROM identity")
@@ -330,7 +332,7 @@ def test_a_store_whose_batches_had_ids_of_their_own_over_all_servers_is_upgraded
     before = rows(version_1, "SELECT rowid, * FROM batches")
     with Store(version_1) as store:
         assert [one.nonce for one in Ledger(store).batches()] == ["b", "a", "c"]
-        assert Ledger(store).pending() == {"k"}
+        assert Ledger(store).list_pending_keys() == {"k"}
     assert rows(version_1, "SELECT rowid, * FROM batches") == before
     with Store(version_1.with_name("new.sqlite")) as new:
         names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"

@@ -191,9 +191,9 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
     fill()
     with Store(OURS) as store, Claims(store) as claims:
         claims.take(["a", "b"])
-        claims.send("a", 0.25)
-        claims.unsend("a", lost="reset")
-        claims.send("b", 0.25)
+        claims.record_call("a", 0.25)
+        claims.end_call("a", lost="reset")
+        claims.record_call("b", 0.25)
     said = manage()
     assert table(said) == {
         ("responses", "ann"): ("2", "0.00"),
@@ -524,11 +524,11 @@ def test_a_whole_store_is_copied_and_a_run_on_the_copy_makes_nothing(
     judged(server)
     answers = fill()
     with Store(OURS) as store:
-        store.n_seen(["k1", "k9"], "a design")
+        store.count_queries_seen_before(["k1", "k9"], "a design")
         store.account = Account(caps=Caps(month_usd=9.0), folder="f", command="do")
         with Claims(store) as dead:
             dead.take(["lost"])
-            dead.send("lost", 0.5)
+            dead.record_call("lost", 0.5)
     to = stores.empty_schema()
     said = manage("store.action=copy", f"store.to='{to}'")
     counts = "10 queries, 1 losses, 1 charges, 2 spending, 1 commands"

@@ -60,7 +60,7 @@ def world(
         score=score.astype(np.float64),
         cluster=cluster,
         prompts=np.arange(cluster[-1] + 1),
-        shown=np.zeros(len(first)),
+        position=np.zeros(len(first)),
         is_one_order=False,
         battle=np.arange(len(first)),
     )
@@ -204,11 +204,11 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
     some = {"d": Tournament().columns(2_000, np.random.default_rng(3))}
     rules: dict[str, Any] = {"k_sweep": [64.0], "n_perms": 200, "n_bootstraps": 60}
     rules |= {"k": 32.0, "perms_per_bootstrap": 4}
-    whole = method(**rules).sweep(some)["d"]
+    whole = method(**rules).rate_each_k(some)["d"]
     monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     monkeypatch.setattr(elo, "_MIN_ANNOUNCED_UPDATES", 1_000)
     with caplog.at_level(logging.INFO):
-        cut = method(**rules).sweep(some)["d"]
+        cut = method(**rules).rate_each_k(some)["d"]
     n = whole[32.0].n_matches
     for k, board in cut.items():
         assert board.n_matches == n > 2 * (board.parameters["matches_played"] or n)

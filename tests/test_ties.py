@@ -187,7 +187,7 @@ def test_without_ties_it_is_bradley_terry_and_one_tie_is_almost_none(name: str):
     board, expected = rate(name, decisive), bradley_terry(decisive)
     assert board.ratings == expected.ratings
     np.testing.assert_array_equal(board.covariance, expected.covariance)
-    never = {METHODS[name].symbol: METHODS[name].never, "p_tie_equal": 0}
+    never = {METHODS[name].symbol: METHODS[name].min_tie_parameter, "p_tie_equal": 0}
     assert board.parameters == never
     wins = [battle("a", "b")] * 5000 + [battle("b", "a")] * 2500
     with_one = rate(name, [*wins, battle("a", "b", "tie")])
@@ -201,7 +201,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(name: str, n_prompts:
     world, covered = Tournament(), []
 
     def fitted(n: int, *seed: int) -> Fit:
-        start = Fit.of(world.games(n, np.random.default_rng(seed)))
+        start = Fit.from_games(world.games(n, np.random.default_rng(seed)))
         return model(name).fit(start)
 
     truth = fitted(200_000, 0).theta

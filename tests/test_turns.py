@@ -166,7 +166,7 @@ def test_all_turns_are_asked_once_and_nothing_is_asked_again(
     assert answered(prompts, entrants, path) == found
     assert len(server.asked) == 2 * 12
     with Store(path) as store:
-        assert store.read("SELECT COUNT(*) FROM answers") == [(24,)]
+        assert store.query("SELECT COUNT(*) FROM answers") == [(24,)]
         assert pipeline.has_all_responses(prompts, entrants, store)
         assert pipeline.read_stored_responses(prompts, entrants, store) == found
 

@@ -184,7 +184,9 @@ def test_degrees_of_freedom_of_joint_boards_and_effects_count_effective_prompts(
     even, uneven = prompts("equal", 100), prompts("one", 100)
     a, b = np.zeros(len(uneven)), np.ones(len(uneven))
     ab, ba = (rng.random(len(uneven)) < 0.5 for _ in range(2))
-    factor, worth = make_games(battles(a, b, ab, ba, uneven), orders="both").left_out()
+    factor, worth = make_games(
+        battles(a, b, ab, ba, uneven), orders="both"
+    ).leverage_factors()
     sizes = np.bincount(uneven)
     assert worth == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     assert factor[0] == pytest.approx((1 - 1 / 25) / (1 - sizes[0] / sizes.sum()))

@@ -202,9 +202,9 @@ def test_prompts_of_equal_size_keep_their_digits():
     """n prompts of equal size are worth n, exactly, and hide nothing."""
     for size in (1, 3, 7):
         some = make_games(of_sizes([size] * 23, [*range(size), *[1] * (23 - size)]), orders="both")  # fmt: skip
-        found = some.balance(some.by_cluster(np.ones(len(some.score))))
+        found = some.balance(some.sum_by_cluster(np.ones(len(some.score))))
         assert found.n_effective.tolist() == [23.0, 23.0]
-        assert found.hidden.tolist() == [1.0, 1.0]
+        assert found.variance_factor.tolist() == [1.0, 1.0]
         assert found.n_effective_clusters == 23.0
 
 

@@ -24,7 +24,7 @@ PILOT, WHOLE = (
 def look(
     store: Store, verdicts: list[str], leader: str | None = None
 ) -> EarlierInterimAnalyses:
-    (found,) = store.look_at([PairResult(verdicts=verdicts, leader=leader)])
+    (found,) = store.record_looks([PairResult(verdicts=verdicts, leader=leader)])
     return found
 
 

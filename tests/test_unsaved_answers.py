@@ -90,7 +90,7 @@ def broken(
 
 
 ENDS: dict[str, Callable[[], BaseException]] = {
-    "full": lambda: DatabaseError("full", number=errno.ENOSPC, is_transient=True),
+    "full": lambda: DatabaseError("full", errno=errno.ENOSPC, is_transient=True),
     "damaged": lambda: DatabaseError("malformed"),
     "interrupted": KeyboardInterrupt,
 }
@@ -112,10 +112,10 @@ def test_an_answer_that_cannot_be_kept_is_taken_in_by_the_next_command(
         claims = Claims(store)
         claims.__enter__()
         claims.take(["a", "b"])
-        claims.send("a", 1.5)
+        claims.record_call("a", 1.5)
         broken(patch, store, ENDS[end]())
         with pytest.raises((UserError, KeyboardInterrupt)) as error:
-            claims.keep("a", reply("a"), 0.25)
+            claims.commit_answer("a", reply("a"), 0.25)
         if end != "interrupted":
             assert "1 answer in hand: kept in " in str(error.value)
             assert "\n" not in str(error.value)
@@ -126,8 +126,8 @@ def test_an_answer_that_cannot_be_kept_is_taken_in_by_the_next_command(
         store.account = account
         assert claims.take(["a", "b"]) == ["b"]
         assert store.get(JudgeReply, ["a"])["a"] == reply("a")
-        (spent,) = store.spent()
-        assert (spent.dollars, spent.held) == (0.25, 0.0)
+        (spent,) = store.list_spending()
+        assert (spent.dollars, spent.reserved) == (0.25, 0.0)
         assert store.usage.calls_lost == 0
     assert not path.exists()
     assert any(text.startswith("took in 1 answers") for text in caplog.messages)

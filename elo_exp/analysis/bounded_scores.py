@@ -68,7 +68,7 @@ def bounded_tests(
     BoundedTests
     """
     m = x.shape[1]
-    tests, size = BoundedTests.nothing(m), np.bincount(cluster)
+    tests, size = BoundedTests.empty(m), np.bincount(cluster)
     if len(size) < 2 or board.covariance is None:
         return tests
     for a in range(m):

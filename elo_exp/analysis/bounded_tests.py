@@ -141,7 +141,9 @@ def score_prompts(played: Games, theta: Array, direction: Array) -> tuple[Array,
     """
     weight = direction[played.first] - direction[played.second]
     p = win_probability(theta)[played.first, played.second]
-    n_alike = np.ones(len(p)) if played.on_each is None else played.on_each
+    n_alike = (
+        np.ones(len(p)) if played.games_per_prompt is None else played.games_per_prompt
+    )
     n = played.n_rows
     terms = n_alike * weight * (played.score - p)
     scores = np.bincount(played.cluster, terms, n).astype(np.float64)
@@ -178,7 +180,11 @@ def p_value(
     curvature = information(restricted_theta, n_games) + level
     direction: Array = np.linalg.solve(curvature, contrast).astype(np.float64)
     scores, least = score_prompts(played, restricted_theta, direction)
-    count = None if played.alike is None else played.alike.astype(np.float64)
+    count = (
+        None
+        if played.prompts_per_cluster is None
+        else played.prompts_per_cluster.astype(np.float64)
+    )
     return chance_of_mean_below_zero(scores, least, count)
 
 
@@ -291,12 +297,12 @@ def add_bounded_tests(
     if board.covariance is None or len(rated_models) < 2 or board.n_prompts is None:
         return board
     all_games = make_games(battles, orders=orders)
-    played = all_games.among(np.isfinite(board.rating))
+    played = all_games.restrict_to(np.isfinite(board.rating))
     if played.n_clusters < 2 or not find_strongest_component(played.wins()).all():
         return board
     wins, played = played.wins(), _merge_games_alike(played)
     theta, m = fit_abilities(wins), len(rated_models)
-    tests = BoundedTests.nothing(len(board.models))
+    tests = BoundedTests.empty(len(board.models))
     all_pairs = itertools.combinations(range(m), 2)
     for i, j in all_pairs if only else _list_tested_pairs(board, rated_models, played):
         a, b = rated_models[i], rated_models[j]
@@ -344,10 +350,10 @@ def _merge_games_alike(played: Games) -> Games:
         score=score,
         cluster=numbers,
         prompts=numbers,
-        shown=np.zeros(len(numbers)),
+        position=np.zeros(len(numbers)),
         battle=numbers,
         count=counts,
-        alike=counts,
+        prompts_per_cluster=counts,
     )
 
 

@@ -70,7 +70,9 @@ def find_one_sided_pairs(
         played.prompts[pair_prompts[1]] < battles.n_named_units
     )
     n_prompts_each = (
-        is_known if played.alike is None else is_known * played.alike[pair_prompts[1]]
+        is_known
+        if played.prompts_per_cluster is None
+        else is_known * played.prompts_per_cluster[pair_prompts[1]]
     )
     n_prompts = np.bincount(pair_number, n_prompts_each, len(pairs))
     return tuple(

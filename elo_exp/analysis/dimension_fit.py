@@ -28,7 +28,9 @@ class DimensionFit:
     def of(cls, battles: Battles) -> DimensionFit:
         sorted_battles = sort_sides_by_name(battles)
         all_games = make_games(sorted_battles, orders="both")
-        return cls(battles=sorted_battles, games=all_games, fit=Fit.of(all_games))
+        return cls(
+            battles=sorted_battles, games=all_games, fit=Fit.from_games(all_games)
+        )
 
     def games_of(self, chosen: Mask) -> Games:
         """Return the games of the battles at a mask (n,), clusters numbered anew."""

@@ -66,19 +66,19 @@ def transitivity(
         `observed` and `expected`, and `z`, their difference in standard errors; None where all prompts
         are alike.
     """
-    played, theta = fitted.fit.played, fitted.fit.theta
+    played, theta = fitted.fit.games, fitted.fit.theta
     m, n = len(theta), played.n_clusters
     first, second, pair = pairs_that_met(played.first, played.second)
     p, n_games = len(first), count_codes(pair, played.count)
     expected = win_probability(theta)[first, second]
     game_residuals = residuals(theta, played)
     residual = np.asarray(
-        np.bincount(pair, played.counted(game_residuals), p), dtype=np.float64
+        np.bincount(pair, played.weight_by_count(game_residuals), p), dtype=np.float64
     )
     slope = n_games * expected * (1.0 - expected)  # v
 
     by_prompt = scipy.sparse.csr_array(  # e
-        (played.squared(game_residuals), (played.cluster, pair)),
+        (played.weight_for_squares(game_residuals), (played.cluster, pair)),
         shape=(played.n_rows, p),
     )
     design = difference_matrix(
@@ -125,7 +125,7 @@ def transitivity(
     has_error = (variance > _MIN_PART_OF_LARGEST * n_games) & (n > 1)
     has_error &= residual**2 < n * variance * (1.0 - _MIN_PART_OF_LARGEST)
     z = residual[has_error] / np.sqrt(variance[has_error])
-    names = np.array(fitted.battles.models, dtype=object)[fitted.fit.rated]
+    names = np.array(fitted.battles.models, dtype=object)[fitted.fit.is_rated]
     return test, make_rows(
         dimension=dimension,
         model_a=names[first],
@@ -344,19 +344,19 @@ def heterogeneity(
     battles, fit = fitted.battles, fitted.fit
     names, code = _number_strata(battles, strata)
     if (code < 0).any():
-        fit = Fit.of(fitted.games_of(code >= 0))
-    played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
+        fit = Fit.from_games(fitted.games_of(code >= 0))
+    played, m, n = fit.games, len(fit.theta), fit.games.n_clusters
     stratum_of_prompt = dict(zip(battles.units().tolist(), code.tolist(), strict=True))
     stratum = np.array(
         [stratum_of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp
     )
     df, chi_square, p_value = 0, None, None
     if len(names) > 1 and m > 1 and m * len(names) <= _MAX_MODELS_TIMES_STRATA:
-        scores = played.by_cluster(residuals(fit.theta, played)).toarray()
+        scores = played.sum_by_cluster(residuals(fit.theta, played)).toarray()
         inverse = inverse_information(fit.theta, played)
         parts, df = [], 1 - m  # of each prompt in the scores
         for s in range(len(names)):
-            n_games = played.select(stratum[played.cluster] == s).sums()
+            n_games = played.select(stratum[played.cluster] == s).sum_by_pair()
             n_games += n_games.T
             projection = inverse @ information(fit.theta, n_games)
             parts.append(
@@ -368,7 +368,7 @@ def heterogeneity(
             df += m - int(n_groups)  # differences of ratings that its games identify
         contributions = np.hstack(parts)  # (n, m * strata)
         chi_square, p_value = score_test(
-            played.over_prompts(contributions),
+            played.sum_over_prompts(contributions),
             contributions.T @ contributions,
             df=df,
             n_prompts=n,
@@ -376,7 +376,9 @@ def heterogeneity(
     return {
         "dimension": dimension,
         "strata": names,
-        "n_prompts": count_codes(stratum, played.alike, len(names)).tolist(),
+        "n_prompts": count_codes(
+            stratum, played.prompts_per_cluster, len(names)
+        ).tolist(),
         "df": df,
         "chi_square": chi_square,
         "p_value": p_value,

@@ -56,15 +56,17 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
     in_both = fitted.battles.both_orders()
     verdicts = fitted.games_of(in_both if in_both.any() else fitted.battles.one_order())
     played = verdicts.select(verdicts.score != 0.5)
-    _, (effect,), (error,) = with_columns(Fit.of(played), played, played.shown[:, None])
-    _, n_effective = played.left_out()
+    _, (effect,), (error,) = with_columns(
+        Fit.from_games(played), played, played.position[:, None]
+    )
+    _, n_effective = played.leverage_factors()
     half_width = t_quantile(degrees_of_freedom(n_effective)) * error
     share, low, high = scipy.special.expit(
         [effect, effect - half_width, effect + half_width]
     )
     is_raw = not np.isfinite(effect)
     if not np.isfinite(low) and played.n_games:
-        names_first = np.where(played.shown > 0, played.score, 1.0 - played.score)
+        names_first = np.where(played.position > 0, played.score, 1.0 - played.score)
         if is_raw:
             share = float(np.average(names_first, weights=played.count))
         n_by_prompt = np.bincount(played.cluster, played.count)
@@ -146,9 +148,9 @@ def length_control(
     x, scale = make_contrast(difference)
     if not (played.score != 0.5).any():
         x = np.zeros_like(difference)
-    raw_fit = Fit.of(played)
+    raw_fit = Fit.from_games(played)
     controlled_fit, (effect,), (error,) = with_columns(raw_fit, played, x[:, None])
-    _, n_effective = played.left_out()
+    _, n_effective = played.leverage_factors()
     t = float(t_quantile(degrees_of_freedom(n_effective)))
     effect_row = make_row(
         dimension=dimension,
@@ -168,10 +170,10 @@ def length_control(
     )
     (rating, std_error), (rating_at_equal, error_at_equal) = (
         (
-            POINTS_PER_LOG_ODDS * fill_nan(fit.theta, raw_fit.rated, m),
+            POINTS_PER_LOG_ODDS * fill_nan(fit.theta, raw_fit.is_rated, m),
             POINTS_PER_LOG_ODDS
             * fill_nan(
-                np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw_fit.rated, m
+                np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), raw_fit.is_rated, m
             ),
         )
         for fit in (raw_fit, controlled_fit)
@@ -192,7 +194,7 @@ def length_control(
     # by how much the best would be ahead of the second, in rating points
     if len(best) > 1:
         gap = rating_at_equal[best[0]] - rating_at_equal[best[1]]
-        i, j = (np.cumsum(raw_fit.rated) - 1)[best]
+        i, j = (np.cumsum(raw_fit.is_rated) - 1)[best]
         cov = controlled_fit.covariance
         variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
         error = POINTS_PER_LOG_ODDS * np.sqrt(variance)
@@ -239,12 +241,12 @@ def _find_weakest_leads(
     95 % bound. `n_longer` and `n_shorter` of its `n_games` say whether equal length lies within the
     data, or is extrapolated. Empty where a rating is not finite, so that nothing bounds the effect.
     """
-    fit_number = np.cumsum(raw_fit.rated) - 1
-    rated_models = [i for i in order if raw_fit.rated[i]]
+    fit_number = np.cumsum(raw_fit.is_rated) - 1
+    rated_models = [i for i in order if raw_fit.is_rated[i]]
     if len(rated_models) < 2 or not np.isfinite(controlled_fit.theta).all():
         return []
     cov, theta = controlled_fit.covariance, POINTS_PER_LOG_ODDS * controlled_fit.theta
-    _, n_effective = played.left_out()
+    _, n_effective = played.leverage_factors()
     t, leads = t_quantile(degrees_of_freedom(n_effective), level=0.90), []
     for leader in rated_models[:_N_BEST_ENTRANTS]:
         i, other_models = fit_number[leader], [j for j in rated_models if j != leader]
@@ -296,7 +298,7 @@ def _test_signs(
         tuple(pair[::-1]) for pair in pairs.tolist()
     }
     for i, j in sorted(ordered_pairs):
-        if is_finite and raw_fit.rated[i] and raw_fit.rated[j]:
+        if is_finite and raw_fit.is_rated[i] and raw_fit.is_rated[j]:
             continue
         forward = (played.first == i) & (played.second == j)
         backward = (played.first == j) & (played.second == i)

@@ -254,7 +254,7 @@ def _find_obstacle(
         if judge_battles.n_unnamed():
             return Reason(name="no_prompts", about={"judge": name})
         rated_models = np.array(judge_battles.models, dtype=object)[
-            fits[name].rated
+            fits[name].is_rated
         ].tolist()
         if absent := [model for model in models if model not in rated_models]:
             return Reason(name="unrated", about={"judge": name, "models": absent})
@@ -265,7 +265,7 @@ def _find_obstacle(
 
 def _number_prompts(battles: Battles, fit: Fit) -> dict[str, int]:
     """Return the row of each prompt in a fit, by the prompt's name."""
-    codes = fit.played.prompts.tolist()
+    codes = fit.games.prompts.tolist()
     names = battles.unit_names
     return {names[code]: row for row, code in enumerate(codes)}
 
@@ -285,10 +285,10 @@ def _compute_covariances(
     n_judges, m = len(fits), len(fits[0].theta)
     score_blocks, breads = [], []
     for fit, rows in zip(fits, prompts, strict=True):
-        scores, inverse = fit.parts, np.eye(m)
+        scores, inverse = fit.influence_by_cluster, np.eye(m)
         if scores is None:
-            scores = fit.played.by_cluster(residuals(fit.theta, fit.played))
-            inverse = inverse_information(fit.theta, fit.played)
+            scores = fit.games.sum_by_cluster(residuals(fit.theta, fit.games))
+            inverse = inverse_information(fit.theta, fit.games)
         sparse_scores = scipy.sparse.coo_array(scores)
         sparse_scores.eliminate_zeros()
         row = np.array([index[name] for name in rows], dtype=np.intp)
@@ -330,7 +330,7 @@ def _shares_of_games(
     """Return the share (K,) of each prompt in the games, averaged over judges."""
     total = np.zeros(len(index))
     for fit, rows in zip(fits, prompts, strict=True):
-        played = fit.played
+        played = fit.games
         n_games = np.bincount(played.cluster, played.count, played.n_rows)
         row = np.array([index[name] for name in rows], dtype=np.intp)
         total[row] += n_games[list(rows.values())] / n_games.sum()

@@ -435,12 +435,12 @@ def compute_influence(
         By model, in units in which the contrast of two moves by 2 with their own games; the contrast itself if no fit
         is finite.
     """
-    fit = Fit.of(make_games(battles, orders="both"))
-    rated_models = np.array(battles.models, dtype=object)[fit.rated].tolist()
+    fit = Fit.from_games(make_games(battles, orders="both"))
+    rated_models = np.array(battles.models, dtype=object)[fit.is_rated].tolist()
     if not contrast.keys() <= {*rated_models}:
         return dict(contrast)
     weights = np.array([contrast.get(model, 0.0) for model in rated_models])
-    moved_ratings = inverse_information(fit.theta, fit.played) @ weights
+    moved_ratings = inverse_information(fit.theta, fit.games) @ weights
     scale = float(moved_ratings @ weights)
     return {
         **contrast,

@@ -108,10 +108,10 @@ def split_fit_by_prompt(battles: Battles, *, orders: str) -> PromptInfluence | N
         None where a battle names no prompt, nobody is rated, or there is one prompt.
     """
     fit = fit_columns(make_games(battles, orders=orders))
-    played, n = fit.played, fit.played.n_clusters
+    played, n = fit.games, fit.games.n_clusters
     if n < 2 or battles.n_unnamed():
         return None
-    parts, names = fit.parts, battles.unit_names
+    parts, names = fit.influence_by_cluster, battles.unit_names
     prompts = tuple(names[q] for q in played.prompts.tolist())
     unnamed = np.zeros((0, len(fit.theta)))
     if parts is None:
@@ -119,7 +119,7 @@ def split_fit_by_prompt(battles: Battles, *, orders: str) -> PromptInfluence | N
             residuals(fit.theta, played),
             inverse_information(fit.theta, played),
         )
-        parts = np.asarray(played.by_cluster(slopes) @ inverse)
+        parts = np.asarray(played.sum_by_cluster(slopes) @ inverse)
         if _UNNAMED in prompts:
             is_unnamed = played.cluster == prompts.index(_UNNAMED)
             unnamed_games = played.select(is_unnamed)
@@ -128,10 +128,10 @@ def split_fit_by_prompt(battles: Battles, *, orders: str) -> PromptInfluence | N
                 unnamed_games, cluster=number, prompts=battles_in_games
             )
             unnamed = np.asarray(
-                games_by_battle.by_cluster(slopes[is_unnamed]) @ inverse
+                games_by_battle.sum_by_cluster(slopes[is_unnamed]) @ inverse
             )
     return PromptInfluence(
-        models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
+        models=tuple(battles.models[i] for i in np.flatnonzero(fit.is_rated).tolist()),
         ratings=POINTS_PER_LOG_ODDS * fit.theta,
         prompts=prompts,
         parts=POINTS_PER_LOG_ODDS * math.sqrt(n / (n - 1)) * parts,

@@ -189,7 +189,7 @@ def rate(
         models=tuple(models),
         battles=battles,
         k=float(elo.k),
-        elo=elo.sweep(matches),
+        elo=elo.rate_each_k(matches),
         convergence=elo.convergence(matches),
         companions=boards,
         groups={
@@ -743,9 +743,9 @@ def rate_strata(
 def _highest_rated_model(fitted: DimensionFit) -> str | None:
     """Return the model with the highest rating; None if none has a rating."""
     fit = fitted.fit
-    if not fit.rated.any():
+    if not fit.is_rated.any():
         return None
-    names = np.array(fitted.battles.models, dtype=object)[fit.rated]
+    names = np.array(fitted.battles.models, dtype=object)[fit.is_rated]
     return str(names[fit.theta.argmax()])
 
 

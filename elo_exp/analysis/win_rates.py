@@ -158,12 +158,16 @@ def pair_shares(battles: Battles) -> dict[tuple[str, str], PairShare]:
     score, cluster = played.score, played.cluster
     first, second, pair = pairs_that_met(played.first, played.second)
     n_games = count_codes(pair, played.count)
-    share = np.bincount(pair, played.counted(score)) / n_games
+    share = np.bincount(pair, played.weight_by_count(score)) / n_games
     codes, code = np.unique(pair * played.n_rows + cluster, return_inverse=True)
     # of each pair on each prompt
-    residual = np.bincount(code, played.squared(score - share[pair]))
+    residual = np.bincount(code, played.weight_for_squares(score - share[pair]))
     pair_of_code, prompt = np.divmod(codes, max(played.n_rows, 1))
-    alike = None if played.alike is None else played.alike[prompt]
+    alike = (
+        None
+        if played.prompts_per_cluster is None
+        else played.prompts_per_cluster[prompt]
+    )
     n_prompts = count_codes(pair_of_code, alike, len(n_games))
     squares = np.bincount(pair_of_code, residual**2, len(n_games))
     return {

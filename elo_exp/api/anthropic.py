@@ -387,8 +387,8 @@ def batch_in(answer: Any) -> RemoteBatch:
                 batch_id=batch_id,
                 size=size,
                 n_rows=size,
-                ended=status == "ended",
-                archived=answer.get("archived_at") is not None,
+                is_ended=status == "ended",
+                is_archived=answer.get("archived_at") is not None,
                 results_url=str(answer.get("results_url") or "") or None,
                 lifetime_seconds=end.timestamp() - start.timestamp(),
             )

@@ -109,12 +109,12 @@ class RemoteBatch:
 
     batch_id: str
     size: int | None
-    ended: bool
+    is_ended: bool
     n_rows: int
-    rest: str | None = None
+    missing_outcome: str | None = None
     refusal: RefusedError | None = None
     nonce: str | None = None
-    archived: bool = False
+    is_archived: bool = False
     results_url: str | None = None
     lifetime_seconds: float = 86_400.0
 
@@ -142,8 +142,8 @@ class UnreadablePart:
     why    continues a sentence about it
     """
 
-    place: str
-    why: str
+    location: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class Batcher(Generic[R]):
         self._is_draining = False
         self.failed: dict[str, str] = {}
         self.hits: dict[str, bool] = {}
-        for batch in ledger.under_way():  # taken over from dead processes
+        for batch in ledger.list_own_open_batches():  # taken over from dead processes
             if batch.endpoint == self._api.endpoint:
                 self._track(batch)
 
@@ -333,7 +333,9 @@ class Batcher(Generic[R]):
 
         ttl  of the prompt cache; None: no breakpoint
         """
-        done = self._ledger.pending() | self._answered_keys | self.failed.keys()
+        done = (
+            self._ledger.list_pending_keys() | self._answered_keys | self.failed.keys()
+        )
         done.update(job.key for job in self._queue)
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
@@ -358,11 +360,11 @@ class Batcher(Generic[R]):
 
         Raises UserError if nobody can know what has become of a submission of these jobs.
         """
-        if self._api.endpoint in self._ledger.store.looked_at:
+        if self._api.endpoint in self._ledger.store.checked_endpoints:
             return True
         try:
             for opened in list(self._open_batches.values()):
-                account = self._ledger.account(opened.batch)
+                account = self._ledger.find_account(opened.batch)
                 is_lost = opened.batch.batch_id is None
                 if is_lost and self._account_problem(account):
                     for _ in self._recover(opened):
@@ -372,7 +374,7 @@ class Batcher(Generic[R]):
             self._note_unreachable(error)
             return False
         self._note_answer()
-        self._ledger.store.looked_at.add(self._api.endpoint)
+        self._ledger.store.checked_endpoints.add(self._api.endpoint)
         open_keys = {
             key for opened in self._open_batches.values() for key in opened.names
         }
@@ -404,7 +406,7 @@ class Batcher(Generic[R]):
             return False
         self._note_answer()
         try:
-            batch = self._ledger.intend(
+            batch = self._ledger.record_intent(
                 {job.key: job.names for job in jobs[:n]},
                 max_costs,
                 endpoint=self._api.endpoint,
@@ -451,11 +453,14 @@ class Batcher(Generic[R]):
     def _n_affordable(self, max_costs: Sequence[float]) -> int:
         """Return how many of these requests, from the first, the caps have room for. Raises UserError if there is room for
         none, and nothing that is under way here will make room."""
-        n, fullest_cap = self._budget.fits(max_costs), self._ledger.store.least_room()
+        n, fullest_cap = (
+            self._budget.count_affordable(max_costs),
+            self._ledger.store.find_tightest_cap(),
+        )
         n_within_caps = (
             len(max_costs)
             if fullest_cap is None
-            else count_fitting(max_costs, fullest_cap.room)
+            else count_fitting(max_costs, fullest_cap.remaining)
         )
         if self._open_batches or min(n, n_within_caps):
             return min(n, n_within_caps)
@@ -469,7 +474,7 @@ class Batcher(Generic[R]):
         If there was no room for it, it waits until another of ours has ended; if there is no other, it is halved.
         """
         size = opened.batch.size
-        self._ledger.refused(opened.batch, str(refusal))
+        self._ledger.mark_refused(opened.batch, str(refusal))
         self._close(opened)
         own_jobs = [self._jobs[key] for key in opened.names if key in self._jobs]
         self._queue.extendleft(reversed(own_jobs))
@@ -551,7 +556,7 @@ class Batcher(Generic[R]):
     def _track(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
         opened = self._open_batches[batch.nonce] = _OpenBatch(
             batch=batch,
-            names=self._ledger.names(batch),
+            names=self._ledger.read_request_names(batch),
             is_own=is_own,
             since=self._clock.elapsed(),
         )
@@ -559,7 +564,7 @@ class Batcher(Generic[R]):
         return opened
 
     def _mark_submitted(self, opened: _OpenBatch, batch_id: str) -> None:
-        self._ledger.submitted(opened.batch, batch_id)
+        self._ledger.mark_submitted(opened.batch, batch_id)
         opened.batch = replace(opened.batch, state="submitted", batch_id=batch_id)
         opened.since = self._clock.elapsed()
         self._n_lost = 0
@@ -700,7 +705,7 @@ class Batcher(Generic[R]):
         is_quarantine_over = seconds_waited > self._settings.quarantine_seconds
         if opened.batch.batch_id is not None or is_undecided:
             return
-        if why := self._account_problem(self._ledger.account(opened.batch)):
+        if why := self._account_problem(self._ledger.find_account(opened.batch)):
             self._stop_at_unknown_submission(opened, why, can_confirm=True)
             return
         if not is_quarantine_over:
@@ -769,13 +774,13 @@ class Batcher(Generic[R]):
                 break
             if remote.size not in (None, batch.size) or remote.batch_id in known_ids:
                 continue
-            if remote.archived:
+            if remote.is_archived:
                 raise ServerError(
                     f"batch {remote.batch_id} may be a submission of {batch.size} requests that "
                     "got no answer, but its results are no longer kept by the server. "
                     f"{_repay_hint(batch)}"
                 )
-            if remote.nonce is None and not remote.ended:
+            if remote.nonce is None and not remote.is_ended:
                 is_undecided = True
             elif not self._is_ours(batch, remote):
                 self._foreign_batches.add((batch.nonce, remote.batch_id))
@@ -828,7 +833,7 @@ class Batcher(Generic[R]):
             for message in messages
         )
         self._budget.spent += lost_dollars
-        self._usage.pay(lost_dollars)
+        self._usage.add_payment(lost_dollars)
         self._ledger.pay(batch, lost_dollars)
         logger.warning(
             "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f "
@@ -850,7 +855,7 @@ class Batcher(Generic[R]):
         is_asked  those of other stores of this account are taken, too, however far back, and batches are waited for of
                   which their end alone shows whose they are
         """
-        n, has_gone_back = 0, self._ledger.store.has_gone_back
+        n, has_gone_back = 0, self._ledger.store.has_lost_answers
         while True:
             ended_batches, running = self._find_lost(is_asked=is_asked)
             for nonce, remote in ended_batches.items():
@@ -892,21 +897,21 @@ class Batcher(Generic[R]):
             )
             if is_far_enough and self._api.is_ordered and not is_asked:
                 break
-            if listed_batch.batch_id in ids or listed_batch.archived:
+            if listed_batch.batch_id in ids or listed_batch.is_archived:
                 n_known += listed_batch.batch_id in ids
                 continue
             remote, nonce = listed_batch, listed_batch.nonce
-            if not remote.ended and nonce not in nonces:
+            if not remote.is_ended and nonce not in nonces:
                 remote = self._api.check(remote.batch_id) or remote
             if nonce is None:
                 n_read += 1
-                nonce = self._read_nonce(remote) if remote.ended else None
+                nonce = self._read_nonce(remote) if remote.is_ended else None
             if nonce in nonces and not _is_given_up(nonces[nonce]):
                 continue
             is_foreign = nonce not in nonces and not self._is_of_store(nonce, is_asked)
             if nonce is not None and is_foreign:
                 continue
-            if not remote.ended:
+            if not remote.is_ended:
                 running.append(remote)
             elif nonce is not None and remote.refusal is None:
                 ended_batches[nonce] = remote
@@ -930,7 +935,7 @@ class Batcher(Generic[R]):
         """Whether a nonce is one of this store's; if asked for, of any store's."""
         if not nonce or not _NONCE_PATTERN.fullmatch(nonce):
             return False
-        return is_asked or nonce.endswith(self._ledger.store.mark)
+        return is_asked or nonce.endswith(self._ledger.store.nonce_suffix)
 
     def _adopt(self, nonce: str, remote: RemoteBatch) -> bool:
         """Write down a batch that has ended, whose results are then read as those of any other. False if there is nothing
@@ -944,7 +949,7 @@ class Batcher(Generic[R]):
         except UnreachableError:
             if not self._count_vain_check(remote.batch_id):
                 raise
-        if not self._ledger.store.lacks(list(keys)):
+        if not self._ledger.store.lacks_any(list(keys)):
             return False
         completions = []
         for message in filter(None, keys.values()):
@@ -1010,9 +1015,9 @@ class Batcher(Generic[R]):
                 filter(None, [problem, _summarize_unreadable(unreadable)])
             )
             is_whole = not problem and len(read_keys) >= remote.n_rows
-            if not missing or (is_whole and remote.rest is not None):
+            if not missing or (is_whole and remote.missing_outcome is not None):
                 if missing:
-                    row = ResultRow(custom_id="", outcome=remote.rest)
+                    row = ResultRow(custom_id="", outcome=remote.missing_outcome)
                     missing_result: _Result[R] = _Result(row=row)
                     yield from self._commit_results(
                         opened, dict.fromkeys(missing, missing_result)
@@ -1041,12 +1046,12 @@ class Batcher(Generic[R]):
                     f"workspace? {_repay_hint(opened.batch)}"
                 )
             return None
-        if remote.archived:
+        if remote.is_archived:
             raise ServerError(
                 f"batch {batch_id}: its results are no longer kept by the server. "
                 f"{_repay_hint(opened.batch)}"
             )
-        if remote.ended:
+        if remote.is_ended:
             return remote
         # Both ends of a batch's life are by the server's clock, both ends of our watch by ours: the
         # two clocks are never compared.
@@ -1089,7 +1094,7 @@ class Batcher(Generic[R]):
                     if not is_ours or row.outcome is None:
                         why = "is of no known kind" if is_ours else "is of no request"
                         location = f"the row of {row.custom_id!r:.60}"
-                        unreadable.append(UnreadablePart(place=location, why=why))
+                        unreadable.append(UnreadablePart(location=location, reason=why))
                         continue
                     row_hash = hash(repr(row))
                     n_contradictions += row_hashes.setdefault(key, row_hash) != row_hash
@@ -1132,7 +1137,9 @@ class Batcher(Generic[R]):
                 storable_json(answer.to_dict())
             except _PARSE_ERRORS as error:
                 why = f"cannot be parsed ({type(error).__name__}: {error})"
-                unreadable.append(UnreadablePart(place=f"the answer to {key}", why=why))
+                unreadable.append(
+                    UnreadablePart(location=f"the answer to {key}", reason=why)
+                )
                 continue
             self.hits[key] = completion.usage.get("cache_read_tokens", 0) > 0
             results[key] = _Result(row=row, answer=answer, dollars=dollars)
@@ -1161,7 +1168,7 @@ class Batcher(Generic[R]):
             for key, row in rows.items()
             if key in uncounted_keys or row.possibly_billed
         }
-        new_keys, stored = self._ledger.record(
+        new_keys, stored = self._ledger.record_results(
             batch, outcomes, answers, dollars | max_costs, now=self._clock.wall()
         )
         for key in new_keys:
@@ -1197,7 +1204,7 @@ def _summarize_unreadable(unreadable: Sequence[UnreadablePart]) -> str:
     if not unreadable:
         return ""
     named_rows = "; ".join(
-        f"{row.place} {row.why}" for row in unreadable[:_MAX_NAMED_ROWS]
+        f"{row.location} {row.reason}" for row in unreadable[:_MAX_NAMED_ROWS]
     )
     n, is_more = len(unreadable), len(unreadable) > _MAX_NAMED_ROWS
     subject = "line is" if n == 1 else "lines are"

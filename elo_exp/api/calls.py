@@ -168,13 +168,13 @@ class RequestPool(Generic[R]):
             job, _ = self._waiting[index]
             body = self._model.params(job.request, ttl)
             reserve = max_cost(self._model, body, ttl, batched=False)
-            if not self._budget.fits([reserve]):
+            if not self._budget.count_affordable([reserve]):
                 if self._running:
                     return  # what is under way makes room when it is answered
                 raise make_budget_error(self._model, reserve, self._last_error)
             try:
                 # else this process slept, and another took over
-                is_sent = self._claims.send(job.key, reserve)
+                is_sent = self._claims.record_call(job.key, reserve)
             except OverCapError as error:
                 if self._running:
                     return
@@ -192,14 +192,14 @@ class RequestPool(Generic[R]):
         n = len(self._running)
         if n >= self._model.concurrency or not self._outages.may_send(n):
             return None
-        if self._outages.is_on:
+        if self._outages.is_server_out:
             return self._next_probe_index()
         now = time.monotonic()
         return next((i for i, (_, at) in enumerate(self._waiting) if at <= now), None)
 
     def _next_probe_index(self) -> int | None:
         """Return the index of the job that asks whether an outage is over: another than before, unless there is none."""
-        asked = self._outages.asked
+        asked = self._outages.last_probe_key
         while self._expected_jobs and all(job.key == asked for job, _ in self._waiting):
             self._enqueue(self._expected_jobs.popleft(), is_first=True)
         other_indices = (
@@ -210,7 +210,7 @@ class RequestPool(Generic[R]):
     def _seconds_to_next(self) -> float:
         """The seconds to wait before the next look."""
         now = time.monotonic()
-        if self._outages.is_on:
+        if self._outages.is_server_out:
             left = self._outages.seconds_left()
         else:
             left = min(
@@ -231,7 +231,7 @@ class RequestPool(Generic[R]):
             self._full_cap = fullest_cap.dollars, now
         elif now - since > _MAX_FULL_CAP_SECONDS:
             raise make_cap_error(fullest_cap, error.dollars)
-        if fullest_cap.held < 1e-9:
+        if fullest_cap.reserved < 1e-9:
             raise make_cap_error(fullest_cap, error.dollars)
         progress.show_note(
             f"{fullest_cap.setting}: {describe_spending(fullest_cap)}; waiting for room"
@@ -274,7 +274,7 @@ class RequestPool(Generic[R]):
     def _keep_answer(self, job: Job, message: Message) -> list[R]:
         """Keep an answer and return it; return none if it cannot be read, and may have cost all that was reserved."""
         key, prices = job.key, self._model.prices_of(self._model.model)
-        self._outages.end(key)
+        self._outages.note_answer(key)
         try:
             completion = self._model.parse(message)
             is_priced = prices is not None and completion.usage
@@ -285,11 +285,11 @@ class RequestPool(Generic[R]):
                 f"{self._model.server} answered with what cannot be read ({type(error).__name__}: "
                 f"{error})"
             )
-            self._claims.unsend(key, lost=self.failed[key])
-            self._usage.lose(self._reserves[key])
+            self._claims.end_call(key, lost=self.failed[key])
+            self._usage.add_lost_calls(self._reserves[key])
             return []
         # None: no price is known, or no tokens were counted
-        answer = self._claims.keep(
+        answer = self._claims.commit_answer(
             key, answer, dollars if has_token_counts(message) else None
         )
         self._n_calls_since_answer = 0
@@ -324,7 +324,7 @@ class RequestPool(Generic[R]):
         if why := fatal_reason(server, error):
             raise ServerError(f"{why} {RESUME_HINT}")
         is_alone = not (self._waiting or self._running or self._has_expected_jobs())
-        next_step = self._outages.wait_for(
+        next_step = self._outages.note_failure(
             job.key, error, is_alone=is_alone, is_single=not self._running
         )
         self._n_attempts[job.key] += next_step is RetryDecision.COUNTED
@@ -338,13 +338,15 @@ class RequestPool(Generic[R]):
             self.failed[job.key] = str(error)
             return
         seconds = self._outages.seconds_left()
-        if not self._outages.is_on:
+        if not self._outages.is_server_out:
             back_off_seconds = _FIRST_BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
             seconds = (
                 back_off_seconds if error.retry_after is None else error.retry_after
             )
         self._waiting.append((job, time.monotonic() + seconds))
-        next_attempt = "one request asks again" if self._outages.is_on else "again"
+        next_attempt = (
+            "one request asks again" if self._outages.is_server_out else "again"
+        )
         progress.show_note(
             f"{self._no_answer_message(error)}; {next_attempt} in {seconds:.0f} s"
         )
@@ -370,6 +372,6 @@ class RequestPool(Generic[R]):
             reserve = self._reserves[job.key]
             name = f"{job.key} lost {self._n_sent[job.key]}"
             self._budget.reserve(name, reserve)
-            self._usage.lose(reserve)
+            self._usage.add_lost_calls(reserve)
         self._budget.release(job.key)
-        self._claims.unsend(job.key, lost=self._last_error if is_lost else None)
+        self._claims.end_call(job.key, lost=self._last_error if is_lost else None)

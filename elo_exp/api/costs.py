@@ -54,9 +54,9 @@ class Prices:
             "output_tokens": self.output,
         }
         total = sum(usage.get(name, 0) * price for name, price in prices.items())
-        return total * PER_MILLION * self.factor(batched)
+        return total * PER_MILLION * self.batch_discount(batched)
 
-    def worst(
+    def max_cost(
         self,
         params: Mapping[str, Any],
         max_tokens: int,
@@ -67,34 +67,43 @@ class Prices:
         """Worst-case cost of a request: dense text, a prefix that is missed, the longest answer."""
         n_prefix = _n_bytes(params.get("system", "")) / _MIN_BYTES_PER_TOKEN
         n_input = _n_bytes(params) / _MIN_BYTES_PER_TOKEN
-        prefix_dollars = n_prefix * max(self.input, self.write(ttl))
+        prefix_dollars = n_prefix * max(self.input, self.prefix_write_price(ttl))
         other_dollars = (n_input - n_prefix) * self.input + max_tokens * self.output
-        return (prefix_dollars + other_dollars) * PER_MILLION * self.factor(batched)
+        return (
+            (prefix_dollars + other_dollars)
+            * PER_MILLION
+            * self.batch_discount(batched)
+        )
 
-    def factor(self, batched: bool) -> float:
+    def batch_discount(self, batched: bool) -> float:
         return self.batch_factor if batched else 1.0
 
-    def write(self, ttl: str | None) -> float:
+    def prefix_write_price(self, ttl: str | None) -> float:
         """The price of a prefix that is not in the cache, where a breakpoint of this time to live
         asks for it."""
         return {None: self.input, "5m": self.cache_write_5m, "1h": self.cache_write_1h}[
             ttl
         ]
 
-    def break_even(self, ttl: str) -> float:
+    def break_even_hit_rate(self, ttl: str) -> float:
         """The share of requests that must find the prefix in the cache for the breakpoint to save
         money.
 
         With a share h the prefix costs h·read + (1 - h)·write, without a breakpoint it costs input:
         they are equal at h = (write - input) / (write - read).
         """
-        saving = self.write(ttl) - self.cache_read
-        return (self.write(ttl) - self.input) / saving if saving > 0 else math.inf
+        saving = self.prefix_write_price(ttl) - self.cache_read
+        return (
+            (self.prefix_write_price(ttl) - self.input) / saving
+            if saving > 0
+            else math.inf
+        )
 
     def best_ttl(self, hit_rate: float) -> str | None:
         """The longest time to live that a measured hit rate pays for; None where none does."""
         return next(
-            (ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None
+            (ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even_hit_rate(ttl)),
+            None,
         )
 
 
@@ -113,7 +122,7 @@ class AutomaticCache(Prices):
     ) -> float:
         """Worst-case cost of a request: dense text, all of it written to the cache, the longest answer."""
         max_prices = replace(self, input=max(self.input, self.cache_write_5m))
-        return Prices.worst(max_prices, params, max_tokens, ttl, batched=batched)
+        return Prices.max_cost(max_prices, params, max_tokens, ttl, batched=batched)
 
 
 def _n_bytes(value: Any) -> int:
@@ -213,7 +222,7 @@ class Budget:
     def spent_of_cap(self) -> str:
         return f"{format_dollars(self.spent, beside=self.cap)} of {format_dollars(self.cap)}"
 
-    def state(self, error: str) -> str:
+    def describe(self, error: str) -> str:
         """What has become of the cap while nothing is under way; error: the last that left a cost
         open, if any."""
         spent_dollars, held_dollars = (
@@ -234,7 +243,7 @@ class Budget:
     def release(self, name: str) -> None:
         self._reserved.pop(name, None)
 
-    def fits(self, reserves: Sequence[float]) -> int:
+    def count_affordable(self, reserves: Sequence[float]) -> int:
         """How many of these, from the first, there is room for."""
         return count_fitting(reserves, self.cap - self.spent - self.reserved)
 

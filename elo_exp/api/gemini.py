@@ -402,9 +402,9 @@ def batch_in(answer: Any) -> RemoteBatch:
     return RemoteBatch(
         batch_id=batch_id,
         size=size,
-        ended=end_state in _OUTCOME_BY_END_STATE,
+        is_ended=end_state in _OUTCOME_BY_END_STATE,
         n_rows=(size or len(rows)) if is_whole else len(rows),
-        rest=_OUTCOME_BY_END_STATE.get(end_state),
+        missing_outcome=_OUTCOME_BY_END_STATE.get(end_state),
         refusal=refusal,
         nonce=str(metadata["displayName"]) if metadata.get("displayName") else None,
         lifetime_seconds=_BATCH_LIFETIME_SECONDS,

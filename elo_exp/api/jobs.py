@@ -142,14 +142,16 @@ def max_cost(
     """The most that one request may cost; 0 where its prices are not known."""
     prices = model.prices_of(model.model)
     return (
-        prices.worst(params, model.max_tokens, ttl, batched=batched) if prices else 0.0
+        prices.max_cost(params, model.max_tokens, ttl, batched=batched)
+        if prices
+        else 0.0
     )
 
 
 def make_budget_error(model: Model, dollars: float, last_error: str) -> UserError:
     """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
     return BudgetError(
-        f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may "
+        f"{model.budget_setting}: {model.budget.describe(last_error)}, and the next request may "
         f"cost ${dollars:.4f}. Every answer so far is stored; the same command with a higher cap "
         "goes on."
     )
@@ -168,9 +170,9 @@ def describe_spending(spent: Spending) -> str:
     kind, _, name = spent.scope.partition(" ")
     scope = {"month": name, "sweep": "this sweep", "folder": "this run folder"}[kind]
     amount = f"{format_dollars(spent.dollars, beside=spent.cap)} of {format_dollars(spent.cap)} are spent in {scope}"
-    if spent.held < 1e-9:
+    if spent.reserved < 1e-9:
         return amount
-    held_dollars = format_dollars(spent.held, beside=spent.cap)
+    held_dollars = format_dollars(spent.reserved, beside=spent.cap)
     return f"{amount}, {held_dollars} of it held for calls under way"
 
 

@@ -133,7 +133,7 @@ class OpenAiApi:
             words = str(error).removeprefix("it ")
             raise UnknownOutcomeError(f"{self.endpoint} {words}") from None
 
-    def post(
+    def post_for_free(
         self, url: str, body: Mapping[str, Any], read: Callable[[Any], Any]
     ) -> Any:
         """Return what `read` makes of the JSON that answers a request, which is retried and bills

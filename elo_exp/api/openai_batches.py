@@ -192,7 +192,9 @@ class OpenAiBatches(OpenAiApi):
             problem = problem or cut_reason
             row_ids: set[str] = set()
             for row in parse_lines(data, row_in):
-                row_ids.add(row.custom_id if isinstance(row, ResultRow) else row.place)
+                row_ids.add(
+                    row.custom_id if isinstance(row, ResultRow) else row.location
+                )
                 yield row
             if name == "output_file_id":
                 n_lines = len(row_ids)
@@ -311,9 +313,9 @@ def batch_in(answer: Any) -> RemoteBatch:
     return RemoteBatch(
         batch_id=batch_id,
         size=total or None,  # 0 while the file is looked through
-        ended=status in _OUTCOME_BY_END_STATUS,
+        is_ended=status in _OUTCOME_BY_END_STATUS,
         n_rows=total if status == "completed" else completed,
-        rest=_OUTCOME_BY_END_STATUS.get(status),
+        missing_outcome=_OUTCOME_BY_END_STATUS.get(status),
         refusal=_find_refusal(answer) if status == "failed" and not completed else None,
         nonce=str(nonce) if nonce else None,
         lifetime_seconds=float(expires - created)

@@ -119,13 +119,13 @@ class ServerWatch:
                 self._servers.pop(self._model.api.endpoint, None)
 
     @property
-    def asked(self) -> str | None:
+    def last_probe_key(self) -> str | None:
         """The request that was last sent to see whether an outage is over; None where there is no outage."""
         outage = self._server.outage
         return outage.asked if outage else None
 
     @property
-    def is_on(self) -> bool:
+    def is_server_out(self) -> bool:
         return self._server.outage is not None
 
     def may_send(self, n_running: int) -> bool:
@@ -167,7 +167,7 @@ class ServerWatch:
             return False
         return True
 
-    def end(self, key: str) -> None:
+    def note_answer(self, key: str) -> None:
         """Note that the server has answered a request, which ends no outage if it was sent before."""
         server = self._server
         with server.lock:
@@ -186,7 +186,7 @@ class ServerWatch:
                     message_format = "%s is back after %s: going on"
                     logger.info(message_format, self._model.api.endpoint, time_away)
 
-    def wait_for(
+    def note_failure(
         self,
         key: str,
         error: RefusedError | UnknownOutcomeError,
@@ -216,7 +216,7 @@ class ServerWatch:
             or isinstance(error, _ServerAwayError)
         )
         if isinstance(error, RefusedError) and not (is_busy or has_no_connection):
-            self.end(key)
+            self.note_answer(key)
             return RetryDecision.COUNTED
         server = self._server
         with server.lock:

@@ -60,11 +60,13 @@ def parse_row(
 ) -> ResultRow | UnreadablePart:
     """Return the row that some JSON holds; None stands for what is no JSON."""
     if content is None:
-        return UnreadablePart(place=location, why="is no JSON")
+        return UnreadablePart(location=location, reason="is no JSON")
     try:
         return parse(content)
     except _PARSE_ERRORS:
-        return UnreadablePart(place=location, why="is not the result of a request")
+        return UnreadablePart(
+            location=location, reason="is not the result of a request"
+        )
 
 
 def split_rows(data: bytes) -> tuple[list[Any], str]:

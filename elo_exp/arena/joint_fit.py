@@ -172,7 +172,7 @@ def fit_jointly(
 
     # A row is 1 at theta, or phi, of the first, -1 at that of the second, and x at b.
     shift = np.where(kind > 0, m, 0)
-    columns = [played.first + shift, played.second + shift, played.shown]
+    columns = [played.first + shift, played.second + shift, played.position]
     unique, row = np.unique(columns, axis=1, return_inverse=True)
     ones = np.ones(unique.shape[1])
     indices = np.column_stack([*unique[:2], 2 * m * ones]).astype(np.intp)
@@ -196,9 +196,9 @@ def fit_jointly(
             models == name if number > 1 else models != "",
         )
         n = n_prompts[name] = len(np.unique(played.cluster[in_kind]))
-        scores = played.by_cluster(in_kind * (played.score - p))
+        scores = played.sum_by_cluster(in_kind * (played.score - p))
         clustered = scores.power(2).sum(axis=0)[is_target].sum() * n / max(n - 1, 1)
-        variance = played.sums(in_kind * p * (1.0 - p))
+        variance = played.sum_by_pair(in_kind * p * (1.0 - p))
         independent = (variance + variance.T).sum(axis=0)[is_target].sum()
         effects[name] = max(float(clustered / independent), _MIN_DESIGN_EFFECT)
     weight = 1.0 / np.array([*effects.values()])[kind]

@@ -233,8 +233,8 @@ def draw_near_rating(
     Where these are too few, then the nearest; opponents without a rating are not met. A model
     without one is beyond the best, or the worst.
     """
-    fit = Fit.of(make_games(battles, orders="both"))
-    names: list[str] = np.array(battles.models)[fit.rated].tolist()
+    fit = Fit.from_games(make_games(battles, orders="both"))
+    names: list[str] = np.array(battles.models)[fit.is_rated].tolist()
     points: list[float] = (POINTS_PER_LOG_ODDS * fit.theta).tolist()
     rating = dict(zip(names, points, strict=True))
     if not rating:
@@ -337,7 +337,7 @@ def rate_by_scores(
         return None
     share = scipy.special.expit(t * (2.0 * judged_battles.score - 1.0))
     all_battles = replace(judged_battles, score=share).concatenate(human)
-    fit = Fit.of(make_games(all_battles, orders="reconciled"))
+    fit = Fit.from_games(make_games(all_battles, orders="reconciled"))
     return make_leaderboard(
         replace(fit, parameters={"temperature": t}),
         all_battles,

@@ -508,7 +508,9 @@ class Gate(PairwiseExperiment):
                     margin=shown_result.evidence["margin"],
                     claim=shown_result.claim,
                 )
-                for shown_result in store.shown_before(self._name_subject(name), result)
+                for shown_result in store.list_earlier_results(
+                    self._name_subject(name), result
+                )
             ]
             gates_by_dimension[name] = sum_up_earlier_gates(
                 shown_gates, verdicts, margin=self.gate.margin
@@ -540,7 +542,7 @@ class Gate(PairwiseExperiment):
             },
             claim=bounds if is_claimed else None,
         )
-        store.show(self._name_subject(dimension), result)
+        store.record_result(self._name_subject(dimension), result)
 
     def _name_subject(self, dimension: str) -> str:
         return f"gate {self.judge.model} {dimension}"

@@ -409,7 +409,7 @@ class Rate(Experiment):
             name = make_fingerprint([evidence])
             shown_files = [
                 EarlierFileResult(rows=shown_result.evidence, leader=shown_result.claim)
-                for shown_result in store.shown_before(subject, name)
+                for shown_result in store.list_earlier_results(subject, name)
             ]
             if rows := repeated_files.find_earlier_results(
                 shown_files, hashes_by_model
@@ -421,7 +421,7 @@ class Rate(Experiment):
             )
             if lead and not (lead.rivals or lead.level or lead.not_met):
                 leader = lead.model
-            store.show(
+            store.record_result(
                 subject, StoredResult(name=name, evidence=evidence, claim=leader)
             )
         diagnoses = dict(rated_standings.diagnoses)

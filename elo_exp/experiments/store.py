@@ -145,7 +145,7 @@ def _repay(store: Store, name: str | None) -> str:
     ledger = Ledger(store)
     ledger.give_up(batch, "given up by the user")
     return (
-        f"batch {batch.nonce} is given up: its {ledger.n_pending(batch):,} open queries "
+        f"batch {batch.nonce} is given up: its {ledger.count_pending(batch):,} open queries "
         "are paid for again when they are next wanted."
     )
 
@@ -156,7 +156,7 @@ def _confirm(store: Store, name: str | None) -> str:
         raise SettingError(
             f"store.batch: {batch.nonce} has arrived, as {batch.batch_id}. Nothing is to be confirmed."
         )
-    Ledger(store).confirm(batch)
+    Ledger(store).confirm_account(batch)
     return (
         f"the keys used from now on are taken to be of the account that {batch.nonce} was submitted to. The same command "
         "looks for it there, and submits its queries again if it never arrived."

@@ -214,7 +214,9 @@ class Tournament(PairwiseExperiment):
         if self.judging.looks == 1:
             judgments = self.judge_pairs(comparisons, store)
             verdicts = [v for group in judgments.values() for j in group for v in j.raw]
-            n_seen = store.n_seen([verdict.cache_key for verdict in verdicts], None)
+            n_seen = store.count_queries_seen_before(
+                [verdict.cache_key for verdict in verdicts], None
+            )
         else:
             wave, judgments, n_seen = self._judge_in_waves(comparisons, store)
             # Permutation Elo needs both orders, and prompts on which every pair was judged.
@@ -378,7 +380,7 @@ class Tournament(PairwiseExperiment):
         sources = [c.source for group in comparisons.values() for c in group]
         alpha = family_wise_alpha(drop=self._drops_resolved)
         design = [judging.looks, judging.drop, alpha, sources, plan.keys]
-        n_seen = store.n_seen(plan.keys, make_fingerprint(design))
+        n_seen = store.count_queries_seen_before(plan.keys, make_fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
             lambda pairs: self.judge_pairs(pairs, store),
@@ -621,7 +623,7 @@ def _record_shown_pairs(
     ]
     rows: dict[str, list[dict[str, Any]]] = {}
     for (dimension, pair), looks in zip(
-        verdicts, store.look_at(shown_pairs), strict=True
+        verdicts, store.record_looks(shown_pairs), strict=True
     ):
         if looks.n_looks:
             first, second = sorted(pair)

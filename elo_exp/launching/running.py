@@ -54,7 +54,7 @@ class PreparedRun:
         context.store.account = Account(caps=job.settings.caps, folder=token)
         text = job.experiment.dry_run(context)
         if text and is_plan:
-            for full in context.store.spent():
+            for full in context.store.list_spending():
                 text += f"\n  {full.setting}: {describe_spending(full)}."
             if note := describe_uploaded_texts(job.settings.tracker):
                 text += f"\n{'tracked':<14}online {note}"
@@ -180,9 +180,9 @@ def _warn_of_lost_answers(context: Context) -> None:
     """Warn if the store has gone back to an earlier state, before anything is paid for again."""
     store = context.store
     n_before, n_now = count_answers_ever(context.run_dir, store)
-    if n_before <= n_now or store.has_gone_back:
+    if n_before <= n_now or store.has_lost_answers:
         return
-    store.has_gone_back = True
+    store.has_lost_answers = True
     logger.warning(
         "warning: %s: this store had %s answers and has %s. It was brought back from a copy, or its last commits were "
         "lost. Batches are looked for before anything is submitted; other answers are paid for again. To bring them in "

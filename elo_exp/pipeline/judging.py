@@ -111,7 +111,7 @@ def judge_pairs(
     get_replies(
         _list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply
     )
-    store.remember(identity)  # now that it has judged
+    store.add_judge(identity)  # now that it has judged
     return _list_judgments(tasks, rubrics)
 
 
@@ -146,7 +146,7 @@ def count_new_queries(
 ) -> int:
     """Count the distinct queries that are neither stored nor in a batch under way."""
     unstored = _find_unstored_keys(comparisons, rubrics, judge, store, asking)
-    return len(unstored - set(Ledger(store).pending()))
+    return len(unstored - set(Ledger(store).list_pending_keys()))
 
 
 def has_all_replies(
@@ -227,7 +227,7 @@ def read_other_judgments(
     """
     own_identity = identify(judge)
     other_identities = [
-        identity for identity in store.judges() if identity.key != own_identity.key
+        identity for identity in store.list_judges() if identity.key != own_identity.key
     ]
     n_judges = Counter(
         [
@@ -457,7 +457,7 @@ def get_replies(
         wanted = []
     new: Iterator[JudgeReply] = iter(())
     if wanted and isinstance(judge, PaidJudge):
-        under_way = Ledger(store).pending()
+        under_way = Ledger(store).list_pending_keys()
         if any(request.key not in under_way for request in wanted):
             judge.preflight()
         expected_plan = make_plan(requests, judge, replies, under_way, noun=noun)
@@ -470,7 +470,7 @@ def get_replies(
             reads=reads,
             canary=asking.canary,
             max_invalid=asking.max_invalid,
-            is_known=identify(judge) in store.judges(),
+            is_known=identify(judge) in store.list_judges(),
             noun=noun,
         )
         watch.check()
@@ -588,7 +588,7 @@ def plan_replies(
 ) -> Plan:
     """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
-    under_way = Ledger(store).pending()
+    under_way = Ledger(store).list_pending_keys()
     return make_plan(
         requests, judge, stored, under_way, stored_only=asking.stored_only, noun=noun
     )

@@ -82,7 +82,7 @@ def pay_for_answers(
             ):
                 unanswered.pop(key(answer), None)
                 yield answer
-            for name in ledger.pending() | failed.keys():
+            for name in ledger.list_pending_keys() | failed.keys():
                 unanswered.pop(name, None)
             if model.transport == "batches":
                 return
@@ -108,7 +108,7 @@ def _refuse_batched(
     jobs: Mapping[str, Job], model: PaidJudge | HostedEntrant, store: Store
 ) -> None:
     """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
-    if n := len(Ledger(store).pending() & jobs.keys()):
+    if n := len(Ledger(store).list_pending_keys() & jobs.keys()):
         raise SettingError(
             f"{n:,} of these queries to {model.model} are in batches under way. Collect them first, with the judge that "
             "has submitted them: experiment=store store.action=wait judge=openai and its base_url and model."
@@ -172,7 +172,7 @@ def _pay_in_batches(
     rate of half a chunk decides the time to live for the rest. What is watched alone is a batch of
     its own, in place of that half chunk where there is one.
     """
-    store, under_way = ledger.store, ledger.pending()
+    store, under_way = ledger.store, ledger.list_pending_keys()
     new_jobs = [job for name, job in jobs.items() if name not in under_way]
     stop_errors: list[UserError] = []
 
@@ -246,7 +246,7 @@ def collect(judge: BatchJudge, store: Store, make: Recorder[R]) -> None:
     """Wait for the batches under way and store their answers; submit nothing."""
     with Claims(store) as claims:
         ledger, endpoint = Ledger(store, claims.owner), judge.api.endpoint
-        claims.take(sorted(ledger.pending(endpoint)), endpoint=endpoint)
+        claims.take(sorted(ledger.list_pending_keys(endpoint)), endpoint=endpoint)
         with Batcher(judge, ledger, make, {}) as batcher:
             for _ in batcher.drain():
                 pass
@@ -281,7 +281,7 @@ def cancel(judge: BatchJudge, store: Store) -> int:
     for batch in own_batches:
         try:
             if batch.state == "submitted" and judge.api.cancel(str(batch.batch_id)):
-                ledger.note(batch, CANCELLED_NOTE)
+                ledger.add_note(batch, CANCELLED_NOTE)
                 n_ended += 1
         except UnreachableError as error:
             raise ServerError(

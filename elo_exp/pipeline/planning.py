@@ -55,9 +55,11 @@ def estimate_cost(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[st
     n_output = len(requests) * judge.expected_output_tokens
     ttl, _ = choose_first_ttl(requests, judge)
     hit_rate = judge.expected_hit_rate if ttl else 0.0
-    prefix_price = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
+    prefix_price = hit_rate * prices.cache_read + (
+        1 - hit_rate
+    ) * prices.prefix_write_price(ttl)
     other_dollars = n_user * prices.input + n_output * prices.output
-    factor = prices.factor(judge.transport == "batches")
+    factor = prices.batch_discount(judge.transport == "batches")
     return {
         "input_tokens": round(n_prefix + n_user),
         "output_tokens": n_output,
@@ -197,9 +199,9 @@ class Plan:
 
         hint  what else the user can do
         """
-        fullest_cap = store.least_room()
+        fullest_cap = store.find_tightest_cap()
         if self.fits and (
-            not self.new or fullest_cap is None or self.dollars <= fullest_cap.room
+            not self.new or fullest_cap is None or self.dollars <= fullest_cap.remaining
         ):
             return
         usage = store.usage

@@ -22,7 +22,7 @@ class EloMethod(RatingMethod, Protocol):
     k: float
     initial_rating: float
 
-    def sweep(
+    def rate_each_k(
         self, battles: Mapping[str, Battles]
     ) -> Mapping[str, Mapping[float, Leaderboard]]:
         """Return a leaderboard by dimension and K; none where no match is played."""

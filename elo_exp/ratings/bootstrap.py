@@ -49,16 +49,16 @@ def bootstrap_abilities(
         name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
     }
     times_by_dimension = draw_prompts(
-        [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
+        [fit.games for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
     )
     samples = {}
     for (name, fit), times in zip(fits.items(), times_by_dimension, strict=True):
-        played, m = fit.played, len(fit.theta)
+        played, m = fit.games, len(fit.theta)
         pair = np.append(
             played.first * m + played.second, played.second * m + played.first
         )
         entries = np.append(played.score, 1.0 - played.score)
-        if (games_per_prompt := played.on_each) is not None:
+        if (games_per_prompt := played.games_per_prompt) is not None:
             entries *= np.tile(games_per_prompt, 2)
         wins = scipy.sparse.csr_array(  # (rows, m * m): of each prompt
             (entries, (np.tile(played.cluster, 2), pair)), shape=(played.n_rows, m * m)
@@ -100,15 +100,17 @@ def draw_prompts(
     unit_codes, number = number_codes(np.concatenate(codes))
     n, rng = len(unit_codes), np.random.default_rng(seed)
     times: NDArray[np.integer[Any]]
-    if all(played.alike is None for played in dimensions):
+    if all(played.prompts_per_cluster is None for played in dimensions):
         times = np.empty((n_bootstraps, n), dtype=np.uint8)
         for resample in times:
             resample[:] = np.bincount(rng.integers(n, size=n), minlength=n)
     else:
         n_alike = np.ones(n, dtype=np.intp)
         for played in dimensions:
-            if played.alike is not None:
-                n_alike[np.searchsorted(unit_codes, played.prompts)] = played.alike
+            if played.prompts_per_cluster is not None:
+                n_alike[np.searchsorted(unit_codes, played.prompts)] = (
+                    played.prompts_per_cluster
+                )
         total = n_alike.sum()
         times = np.empty((n_bootstraps, n), dtype=np.int32)
         for resample in times:
@@ -121,7 +123,7 @@ def _fit_resamples(fit: Fit, wins: Array) -> Array:
     """Return the abilities (b, m) of resamples' wins (b, m, m), NaN if they are not finite."""
     n_games, inverse = (
         wins + wins.swapaxes(1, 2),
-        inverse_information(fit.theta, fit.played),
+        inverse_information(fit.theta, fit.games),
     )
     theta = np.tile(fit.theta, (len(wins), 1))
     for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts

@@ -68,7 +68,9 @@ class BradleyTerry:
             if len(dimension_battles)
         }
         if self.interval != "sandwich":
-            plain_fits = {d: fit for d, fit in fits.items() if fit.parts is None}
+            plain_fits = {
+                d: fit for d, fit in fits.items() if fit.influence_by_cluster is None
+            }
             samples = bootstrap_abilities(
                 plain_fits, n_bootstraps=self.n_bootstraps, seed=self.seed
             )
@@ -97,7 +99,7 @@ class BradleyTerry:
 
     def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
         label, interval = "Bradley-Terry", self.interval
-        if fit.parts is not None:
+        if fit.influence_by_cluster is not None:
             column_kinds = dict.fromkeys(name.split("_")[0] for name in fit.parameters)
             label, interval = (
                 f"Bradley-Terry with {' and '.join(column_kinds)}",

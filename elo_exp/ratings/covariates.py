@@ -55,8 +55,8 @@ def with_columns(
         columns before it explain it, an error also where the prompts do not
         differ.
     """
-    played, m = fit.played, len(fit.theta)
-    x = columns[fit.rated[all_games.first] & fit.rated[all_games.second]]
+    played, m = fit.games, len(fit.theta)
+    x = columns[fit.is_rated[all_games.first] & fit.is_rated[all_games.second]]
     effects, errors = np.full((2, x.shape[1]), np.nan)
     nan_covariance = np.full_like(fit.covariance, np.nan)
     unfitted = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
@@ -64,7 +64,7 @@ def with_columns(
         return unfitted, effects, errors
     n, x = m + len(chosen), x[:, chosen]
     ones, level = np.ones(len(x)), mean_zero_constraint(m, n)
-    count, wins = played.counted(ones), played.counted(played.score)
+    count, wins = played.weight_by_count(ones), played.weight_by_count(played.score)
     column_numbers = np.broadcast_to(np.arange(m, n), x.shape)
     parameter_index = np.column_stack([played.first, played.second, column_numbers])
     design = np.column_stack([ones, -ones, x])
@@ -81,10 +81,10 @@ def with_columns(
     if np.abs(gap).max() >= _MAX_GAP_LOG_ODDS - 1.0:
         return unfitted, effects, errors
     residual = played.score - scipy.special.expit(gap)
-    by_cluster = played.by_cluster(residual, *(x.T * residual))
+    by_cluster = played.sum_by_cluster(residual, *(x.T * residual))
     inverse = np.linalg.inv(information) - level
     covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
-    column_covariance, (leverage_factor, _) = covariance, played.left_out()
+    column_covariance, (leverage_factor, _) = covariance, played.leverage_factors()
     if (leverage_factor != 1.0).any():
         corrected_by_cluster = scipy.sparse.csr_array(
             scipy.sparse.diags_array(leverage_factor) @ by_cluster
@@ -95,7 +95,12 @@ def with_columns(
     effects[chosen] = estimate[m:]
     errors[chosen] = np.sqrt(np.maximum(np.diag(column_covariance)[m:], 0.0))
     parts = (by_cluster @ inverse)[:, :m]
-    fit = replace(fit, theta=estimate[:m], covariance=covariance[:m, :m], parts=parts)
+    fit = replace(
+        fit,
+        theta=estimate[:m],
+        covariance=covariance[:m, :m],
+        influence_by_cluster=parts,
+    )
     return fit, effects, errors
 
 
@@ -115,9 +120,9 @@ def fit_columns(all_games: Games, style: Mapping[str, Array] | None = None) -> F
         Effects and their errors are its parameters: of position in log-odds, of style in rating points;
         None for one that cannot be told, as its column does not vary.
     """
-    fit, columns = Fit.of(all_games), dict(style or {})
+    fit, columns = Fit.from_games(all_games), dict(style or {})
     if all_games.is_one_order:
-        columns["position"] = all_games.shown
+        columns["position"] = all_games.position
     if not columns:
         return fit
     x = np.stack(list(columns.values()), axis=1)
@@ -206,7 +211,9 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
 
 def _find_identified_columns(played: Games, x: Array) -> list[int]:
     """Number the columns that neither the models nor the columns before them explain."""
-    cross = np.array([played.over_prompts(played.by_cluster(column)) for column in x.T])
+    cross = np.array(
+        [played.sum_over_prompts(played.sum_by_cluster(column)) for column in x.T]
+    )
     weighted_columns = x if played.count is None else x * played.count[:, None]
     inverse = (
         inverse_information(np.zeros(played.n_models), played) / 4.0

@@ -96,20 +96,20 @@ class PermutationElo:
         """Every K that is computed, ascending; `k` joins the sweep."""
         return sorted({float(self.k), *map(float, self.k_sweep)})
 
-    def played(self, battles: Battles) -> Battles:
+    def select_played(self, battles: Battles) -> Battles:
         """Return the battles that are played."""
         return battles if self.ties == "half" else battles.select(~battles.is_tie())
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
         """The leaderboard at `k`, by dimension."""
-        boards_by_k = self.sweep(battles)
+        boards_by_k = self.rate_each_k(battles)
         return {
             name: boards[float(self.k)]
             for name, boards in boards_by_k.items()
             if boards
         }
 
-    def sweep(
+    def rate_each_k(
         self, battles: Mapping[str, Battles]
     ) -> dict[str, dict[float, Leaderboard]]:
         """A leaderboard by dimension and K; none, with a warning, where no match is played."""
@@ -122,7 +122,7 @@ class PermutationElo:
                     "Give the battles themselves, or leave elo.shuffle at true."
                 )
             dimension_matches = make_games(
-                self.played(dimension_battles), orders="reconciled"
+                self.select_played(dimension_battles), orders="reconciled"
             )
             if dimension_matches.n_clusters:
                 played[name] = dimension_matches
@@ -179,7 +179,7 @@ class PermutationElo:
     def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
         """How far the mean over permutations has come at every K, by dimension."""
         played = {
-            name: self.played(dimension_battles).compact()
+            name: self.select_played(dimension_battles).compact()
             for name, dimension_battles in battles.items()
         }
         return {
@@ -309,13 +309,13 @@ def average_leaderboards(
         Without an error of prompts; the Monte Carlo error of one permutation is zero.
     """
     n_perms, m, _ = samples.shape
-    n_games = played.sums().astype(np.intp)
+    n_games = played.sum_by_pair().astype(np.intp)
     n_battles = n_games.sum(axis=0) + n_games.sum(axis=1)
     wins = played.wins()
     flags = unrated_reasons(wins, find_strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    by_prompt = played.by_cluster(np.ones(len(played.score)))
-    n_prompts = played.n_prompts(by_prompt).astype(np.float64)
+    by_prompt = played.sum_by_cluster(np.ones(len(played.score)))
+    n_prompts = played.count_prompts(by_prompt).astype(np.float64)
     boards = {}
     for i, k in enumerate(ks):
         k_samples, ordering_error = samples[:, :, i], np.zeros(m)
@@ -380,13 +380,15 @@ def play_orders(
         Final log-odds, from zero; times `POINTS_PER_LOG_ODDS`, in rating points.
     """
     (first, second, score, kind), m = group_kinds(played), played.n_models
-    on_each = 1 if played.on_each is None else played.on_each
+    on_each = 1 if played.games_per_prompt is None else played.games_per_prompt
     if times is None:
         n_alike = (
-            np.ones(played.n_rows, np.intp) if played.alike is None else played.alike
+            np.ones(played.n_rows, np.intp)
+            if played.prompts_per_cluster is None
+            else played.prompts_per_cluster
         )
         times = n_alike[None]
-    lengths = times @ count_codes(played.cluster, played.on_each)
+    lengths = times @ count_codes(played.cluster, played.games_per_prompt)
     lengths_by_k = {k: end.lengths[k] for k in ks if k in end.lengths} if end else {}
     full_ks = [k for k in ks if k not in lengths_by_k]
     longest = int(lengths.max()) if full_ks else max(lengths_by_k.values())

@@ -38,8 +38,8 @@ class Fit:
     """One dimension: r of the m models have finite abilities together."""
 
     wins: Array  # (m, m)
-    rated: Mask  # (m,)
-    played: Games  # among the r rated models
+    is_rated: Mask  # (m,)
+    games: Games  # among the r rated models
     theta: Array  # (r,) log-odds, mean zero
     covariance: Array  # (r, r)
     n_prompts: Index  # (r,) the clusters in which each plays
@@ -47,19 +47,19 @@ class Fit:
     samples: Array | None = None  # (b, r)
     parameters: Mapping[str, float | None] = field(default_factory=dict)
     # (rows, r) how far each cluster moves the abilities; squared, they sum to (n - 1) / n covariance
-    parts: Array | None = None
+    influence_by_cluster: Array | None = None
 
     @classmethod
-    def of(cls, all_games: Games) -> Fit:
+    def from_games(cls, all_games: Games) -> Fit:
         wins = all_games.wins()
         rated = find_strongest_component(wins)
-        played = all_games.among(rated)
+        played = all_games.restrict_to(rated)
         theta = fit_abilities(wins[np.ix_(rated, rated)])
-        by_cluster = played.by_cluster(residuals(theta, played))
+        by_cluster = played.sum_by_cluster(residuals(theta, played))
         return cls(
             wins=wins,
-            rated=rated,
-            played=played,
+            is_rated=rated,
+            games=played,
             theta=theta,
             covariance=sandwich(
                 inverse_information(theta, played),
@@ -67,7 +67,7 @@ class Fit:
                 len(theta),
                 n=played.n_clusters,
             ),
-            n_prompts=played.n_prompts(by_cluster),
+            n_prompts=played.count_prompts(by_cluster),
             balance=played.balance(by_cluster),
         )
 
@@ -346,7 +346,7 @@ def inverse_information(theta: Array, played: Games) -> Array:
     Array, shape (m, m)
         In squared log-odds: the covariance of the abilities if the games were independent.
     """
-    n_games, level = played.sums(), mean_zero_constraint(len(theta))
+    n_games, level = played.sum_by_pair(), mean_zero_constraint(len(theta))
     return np.asarray(
         np.linalg.inv(information(theta, n_games + n_games.T) + level) - level
     )
@@ -408,16 +408,16 @@ def correct_for_unequal_prompts(fit: Fit) -> Array:
     Array, shape (r, r)
         In squared log-odds.
     """
-    n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
+    n, m, covariance = fit.games.n_clusters, len(fit.theta), fit.covariance
     n_prompts = fit.n_prompts
-    is_partial, hidden = n_prompts < n, fit.balance.hidden
+    is_partial, hidden = n_prompts < n, fit.balance.variance_factor
     if not (is_partial.any() or (hidden > 1.0).any()):
         return covariance
     k = np.where(n_prompts > 1, n_prompts, np.nan)
     factor = np.where(is_partial, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
     factor *= np.sqrt(hidden)
     corrected = factor[:, None] * covariance * factor
-    independent = np.diag(inverse_information(fit.theta, fit.played))
+    independent = np.diag(inverse_information(fit.theta, fit.games))
     missing_variance = np.where(
         n_prompts < min(_MIN_CLUSTERS, n / 2), independent - np.diag(corrected), 0.0
     )
@@ -451,17 +451,17 @@ def add_annotator_variance(fit: Fit, covariance: Array) -> tuple[Array, Array | 
     .. [1] A. C. Cameron, J. B. Gelbach and D. L. Miller (2011), "Robust inference with multiway clustering",
        Journal of Business & Economic Statistics 29(2), 238-249.
     """
-    annotator_games = fit.played.by_annotator()
+    annotator_games = fit.games.cluster_by_annotator()
     if annotator_games is None or not np.isfinite(covariance).any():
         return covariance, None
     by_person, by_both = annotator_games
-    m, residual = len(fit.theta), residuals(fit.theta, fit.played)
-    inverse = inverse_information(fit.theta, fit.played)
-    people = by_person.by_cluster(residual)
+    m, residual = len(fit.theta), residuals(fit.theta, fit.games)
+    inverse = inverse_information(fit.theta, fit.games)
+    people = by_person.sum_by_cluster(residual)
     balance = by_person.balance(people)
     person_covariance = sandwich(inverse, people, m, n=by_person.n_clusters)
-    both_by_cluster = by_both.by_cluster(residual)
-    factor = np.sqrt(balance.hidden)
+    both_by_cluster = by_both.sum_by_cluster(residual)
+    factor = np.sqrt(balance.variance_factor)
     excess = factor[:, None] * person_covariance * factor
     excess = (
         excess - inverse @ (both_by_cluster.T @ both_by_cluster).toarray() @ inverse
@@ -509,12 +509,14 @@ def make_leaderboard(
     fit_covariance, n_people = add_annotator_variance(
         fit, correct_for_unequal_prompts(fit)
     )
-    covariance[np.ix_(fit.rated, fit.rated)] = POINTS_PER_LOG_ODDS**2 * fit_covariance
+    covariance[np.ix_(fit.is_rated, fit.is_rated)] = (
+        POINTS_PER_LOG_ODDS**2 * fit_covariance
+    )
     samples = None
     if fit.samples is not None:
         samples = (
             initial_rating
-            + POINTS_PER_LOG_ODDS * fill_nan(fit.samples.T, fit.rated, m).T
+            + POINTS_PER_LOG_ODDS * fill_nan(fit.samples.T, fit.is_rated, m).T
         )
     board = Leaderboard(
         label=label,
@@ -522,17 +524,18 @@ def make_leaderboard(
         if battles.names_prompts()
         else _INTERVAL_WITHOUT_PROMPTS[interval],
         models=battles.models,
-        rating=initial_rating + POINTS_PER_LOG_ODDS * fill_nan(fit.theta, fit.rated, m),
+        rating=initial_rating
+        + POINTS_PER_LOG_ODDS * fill_nan(fit.theta, fit.is_rated, m),
         covariance=covariance,
         samples=samples,
         n_battles=battles.n_battles(),
-        n_prompts=fill_nan(fit.n_prompts, fit.rated, m),
-        n_effective=fill_nan(fit.balance.n_effective, fit.rated, m),
-        n_clusters=fit.played.n_clusters,
+        n_prompts=fill_nan(fit.n_prompts, fit.is_rated, m),
+        n_effective=fill_nan(fit.balance.n_effective, fit.is_rated, m),
+        n_clusters=fit.games.n_clusters,
         n_effective_clusters=fit.balance.n_effective_clusters,
-        n_annotators=None if n_people is None else fill_nan(n_people, fit.rated, m),
+        n_annotators=None if n_people is None else fill_nan(n_people, fit.is_rated, m),
         n_matches=round(fit.wins.sum()),
-        flags=unrated_reasons(fit.wins, fit.rated) if flags is None else flags,
+        flags=unrated_reasons(fit.wins, fit.is_rated) if flags is None else flags,
         parameters=fit.parameters,
     )
     return add_intervals(board, np.sqrt(np.maximum(np.diag(covariance), 0.0)))

@@ -42,7 +42,7 @@ class Balance:
 
     n_effective: Array
     n_effective_clusters: float
-    hidden: Array
+    variance_factor: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ class Games:
     cluster: Index  # (g,) 0 .. n_clusters - 1, none of them empty
     prompts: Index  # (n_clusters,) the code of each cluster's unit, the same in every dimension
     # (g,) 1 where `first` was shown first, -1 where second, 0 where nobody knows or it is no matter
-    shown: Array
+    position: Array
     # of some battles one order alone was judged, not the same in all
     is_one_order: bool
     battle: Index  # (g,) the place of each game's battle
@@ -68,7 +68,7 @@ class Games:
     annotator: Index | None = None
     count: Index | None = None  # (g,) how many games each row stands for; None: one
     # (n_rows,) how many prompts each cluster stands for; None: one
-    alike: Index | None = None
+    prompts_per_cluster: Index | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,52 +78,63 @@ class Games:
     @property
     def n_clusters(self) -> int:
         """Count the prompts."""
-        return len(self.prompts) if self.alike is None else int(self.alike.sum())
+        return (
+            len(self.prompts)
+            if self.prompts_per_cluster is None
+            else int(self.prompts_per_cluster.sum())
+        )
 
     @property
     def n_games(self) -> int:
         return len(self.score) if self.count is None else int(self.count.sum())
 
     @property
-    def on_each(self) -> Index | None:
+    def games_per_prompt(self) -> Index | None:
         """(g,) how many of a row's games are on one prompt of its cluster; None: one."""
-        if self.count is None or self.alike is None:
+        if self.count is None or self.prompts_per_cluster is None:
             return None
-        return np.asarray(self.count // self.alike[self.cluster])
+        return np.asarray(self.count // self.prompts_per_cluster[self.cluster])
 
-    def counted(self, terms: Array) -> Array:
+    def weight_by_count(self, terms: Array) -> Array:
         """Multiply terms (g,) by the games that each row stands for."""
         return terms if self.count is None else terms * self.count
 
-    def squared(self, terms: Array) -> Array:
+    def weight_for_squares(self, terms: Array) -> Array:
         """Multiply terms (g,) so that the squares of a cluster's sums are those of all its prompts."""
-        games_per_prompt = self.on_each
-        if games_per_prompt is None or self.alike is None:
+        games_per_prompt = self.games_per_prompt
+        if games_per_prompt is None or self.prompts_per_cluster is None:
             return terms
-        return terms * games_per_prompt * np.sqrt(self.alike[self.cluster])
+        return (
+            terms * games_per_prompt * np.sqrt(self.prompts_per_cluster[self.cluster])
+        )
 
-    def sums(self, terms: Array | None = None) -> Array:
+    def sum_by_pair(self, terms: Array | None = None) -> Array:
         """Sum terms (g,) over the games of i, the first, with j: (m, m); None counts the games."""
         m = self.n_models
-        weights = self.count if terms is None else self.counted(terms)
+        weights = self.count if terms is None else self.weight_by_count(terms)
         total = np.bincount(self.first * m + self.second, weights, m * m)
         return total.reshape(m, m).astype(np.float64)
 
     def wins(self) -> Array:
         """Count how often i beat j (m, m), a tie as half a win for each."""
-        return self.sums(self.score) + self.sums(1.0 - self.score).T
+        return self.sum_by_pair(self.score) + self.sum_by_pair(1.0 - self.score).T
 
     def ties(self) -> Array:
         """Count how often i and j tied (m, m), symmetric."""
-        tied = self.sums((self.score == 0.5).astype(np.float64))
+        tied = self.sum_by_pair((self.score == 0.5).astype(np.float64))
         return tied + tied.T
 
-    def by_cluster(self, slope: Array, *other_terms: Array) -> scipy.sparse.csr_array:
+    def sum_by_cluster(
+        self, slope: Array, *other_terms: Array
+    ) -> scipy.sparse.csr_array:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
         of each cluster: (n_rows, m + len(others)). The sums of k prompts alike are one row, which
         is multiplied by sqrt(k): their outer products add up to those of the prompts."""
         n, m = self.n_rows, self.n_models
-        slope, other_terms = self.squared(slope), tuple(map(self.squared, other_terms))
+        slope, other_terms = (
+            self.weight_for_squares(slope),
+            tuple(map(self.weight_for_squares, other_terms)),
+        )
         sums = difference_matrix(
             self.cluster, self.first, self.second, slope, shape=(n, m)
         )
@@ -138,9 +149,13 @@ class Games:
         games_per_prompt = (
             np.ones(len(self.score)) if self.count is None else self.count * 1.0
         )
-        if (on_each := self.on_each) is not None:
+        if (on_each := self.games_per_prompt) is not None:
             games_per_prompt = on_each * 1.0
-        weight = np.ones(n) if self.alike is None else self.alike * 1.0
+        weight = (
+            np.ones(n)
+            if self.prompts_per_cluster is None
+            else self.prompts_per_cluster * 1.0
+        )
         cluster_sizes = np.bincount(self.cluster, games_per_prompt, n)
         rows, columns = np.tile(self.cluster, 2), np.append(self.first, self.second)
         sizes = scipy.sparse.csr_array(
@@ -173,10 +188,10 @@ class Games:
                     weight @ cluster_sizes, weight @ cluster_sizes**2, weight.sum()
                 )
             ),
-            hidden=np.maximum(hidden, 1.0),
+            variance_factor=np.maximum(hidden, 1.0),
         )
 
-    def left_out(self) -> tuple[Array, float]:
+    def leverage_factors(self) -> tuple[Array, float]:
         """Return what a fit hides of each cluster, and how many prompts of equal size would tell as much as all.
 
         The first, (n_rows,), is (1 - 1 / n) / (1 - h) for a prompt with the share h of the games: by so much its part
@@ -186,9 +201,13 @@ class Games:
         games_per_prompt = (
             np.ones(len(self.score)) if self.count is None else self.count * 1.0
         )
-        if (on_each := self.on_each) is not None:
+        if (on_each := self.games_per_prompt) is not None:
             games_per_prompt = on_each * 1.0
-        weight = np.ones(n) if self.alike is None else self.alike * 1.0
+        weight = (
+            np.ones(n)
+            if self.prompts_per_cluster is None
+            else self.prompts_per_cluster * 1.0
+        )
         cluster_sizes = np.bincount(self.cluster, games_per_prompt, n)
         n_prompts, total = weight.sum(), weight @ cluster_sizes
         n_effective = float(
@@ -198,12 +217,12 @@ class Games:
             return np.ones(n), n_effective
         return (1.0 - 1.0 / n_prompts) / (1.0 - cluster_sizes / total), n_effective
 
-    def by_annotator(self) -> tuple[Games, Games] | None:
+    def cluster_by_annotator(self) -> tuple[Games, Games] | None:
         """Return the games with annotators as clusters, and with an annotator's games on a prompt as one each.
 
         None unless three annotators or more are named: fewer say nothing of others.
         """
-        if self.annotator is None or self.alike is not None:
+        if self.annotator is None or self.prompts_per_cluster is not None:
             return None
         names, annotator = number_codes(self.annotator)
         if np.count_nonzero(names) < MIN_ANNOTATORS:
@@ -215,21 +234,21 @@ class Games:
             replace(self, cluster=pair, prompts=np.arange(len(present_pairs))),
         )
 
-    def over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
+    def sum_over_prompts(self, by_cluster: Array | scipy.sparse.csr_array) -> Array:
         """Sum what `by_cluster` returned over the prompts."""
-        if self.alike is None:
+        if self.prompts_per_cluster is None:
             return np.asarray(by_cluster.sum(axis=0))
-        return np.asarray(np.sqrt(self.alike) @ by_cluster)
+        return np.asarray(np.sqrt(self.prompts_per_cluster) @ by_cluster)
 
-    def n_prompts(self, by_cluster: scipy.sparse.csr_array) -> Index:
+    def count_prompts(self, by_cluster: scipy.sparse.csr_array) -> Index:
         """Count the prompts (m,) of each model in what `by_cluster` returned, which stores what
         adds up to zero, too."""
         count = None
-        if self.alike is not None:
-            count = np.repeat(self.alike, np.diff(by_cluster.indptr))
+        if self.prompts_per_cluster is not None:
+            count = np.repeat(self.prompts_per_cluster, np.diff(by_cluster.indptr))
         return count_codes(by_cluster.indices, count, self.n_models)
 
-    def among(self, is_chosen: Mask) -> Games:
+    def restrict_to(self, is_chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
         if is_chosen.all():
             return self
@@ -246,15 +265,21 @@ class Games:
         """Return the games at a mask (g,) or at indices, clusters numbered anew."""
         if selection.dtype == np.bool_ and selection.all():
             return self
-        names = "first", "second", "score", "shown", "battle", "count", "annotator"
+        names = "first", "second", "score", "position", "battle", "count", "annotator"
         columns: dict[str, Any] = {
             name: column[selection]
             for name in names
             if (column := getattr(self, name)) is not None
         }
         present, columns["cluster"] = number_codes(self.cluster[selection])
-        alike = None if self.alike is None else self.alike[present]
-        return replace(self, prompts=self.prompts[present], alike=alike, **columns)
+        alike = (
+            None
+            if self.prompts_per_cluster is None
+            else self.prompts_per_cluster[present]
+        )
+        return replace(
+            self, prompts=self.prompts[present], prompts_per_cluster=alike, **columns
+        )
 
 
 def _effective_count(total: Any, squares: Any, n_prompts: Any) -> Any:
@@ -362,12 +387,12 @@ def make_games(battles: Battles, *, orders: str) -> Games:
         score=score,
         cluster=cluster,
         prompts=prompts,
-        shown=shown,
+        position=shown,
         is_one_order=bool(battles.one_order().any()),
         battle=row,
         annotator=None if annotators is None else annotators[row].astype(np.intp) + 1,
         count=count,
-        alike=alike,
+        prompts_per_cluster=alike,
     )
 
 

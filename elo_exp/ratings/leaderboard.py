@@ -79,7 +79,7 @@ class BoundedTests:
     high: Array  # (m, m)
 
     @classmethod
-    def nothing(cls, n_models: int) -> "BoundedTests":
+    def empty(cls, n_models: int) -> "BoundedTests":
         nan = np.full((3, n_models, n_models), np.nan)
         return cls(p_value=nan[0], low=nan[1], high=nan[2])
 

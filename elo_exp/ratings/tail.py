@@ -118,7 +118,7 @@ def find_resample_tail(
     full_orders, max_length, min_matches = Tail(start=end.start), 0, math.inf
     if k not in end.lengths:
         return full_orders
-    by_prompt, n_games = count_kinds_by_prompt(played, kind), played.sums()
+    by_prompt, n_games = count_kinds_by_prompt(played, kind), played.sum_by_pair()
     has_played = (n_games + n_games.T).sum(axis=0) > 0
     for prompt_times in times:
         counts_by_pair = np.bincount(
@@ -169,7 +169,11 @@ def count_kinds_by_prompt(played: Games, kind: Index) -> scipy.sparse.csr_array:
     -------
     sparse array, shape (q, kinds)
     """
-    games_per_prompt = np.ones(len(kind)) if played.on_each is None else played.on_each
+    games_per_prompt = (
+        np.ones(len(kind))
+        if played.games_per_prompt is None
+        else played.games_per_prompt
+    )
     return scipy.sparse.csr_array((games_per_prompt, (played.cluster, kind)))
 
 

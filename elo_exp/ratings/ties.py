@@ -53,13 +53,15 @@ class TieModel(ABC):
 
     label: ClassVar[str]
     symbol: ClassVar[str]  # of the tie parameter
-    never: ClassVar[float]  # its value where nobody ties: the lower end of its range
+    min_tie_parameter: ClassVar[
+        float
+    ]  # its value where nobody ties: the lower end of its range
 
     initial_rating: RatingPoints
     orders: Orders
 
     @abstractmethod
-    def curves(self, at: Array, is_tie: Mask) -> Curves:
+    def log_likelihood(self, at: Array, is_tie: Mask) -> Curves:
         """Of a tie, or of a win, at (2, k): the gap and the logarithm of the tie parameter."""
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
@@ -77,12 +79,14 @@ class TieModel(ABC):
                 "share between. Choose 'rating=[bradley_terry]'."
             )
         all_games = make_games(battles, orders=self.orders)
-        fit = Fit.of(all_games)  # Bradley-Terry: who is rated, and where to start
-        flags = unrated_reasons(fit.wins, fit.rated)
-        ties = fit.played.ties()
-        if is_separated(fit.played.wins() - ties / 2.0, ties):
+        fit = Fit.from_games(
+            all_games
+        )  # Bradley-Terry: who is rated, and where to start
+        flags = unrated_reasons(fit.wins, fit.is_rated)
+        ties = fit.games.ties()
+        if is_separated(fit.games.wins() - ties / 2.0, ties):
             decisive_wins = fit.wins - all_games.ties() / 2.0
-            for i, flag in unrated_reasons(decisive_wins, ~fit.rated).items():
+            for i, flag in unrated_reasons(decisive_wins, ~fit.is_rated).items():
                 flags[i] = "separated" if flag == "disconnected" else flag
             nan_covariance = np.full_like(fit.covariance, np.nan)
             fit = replace(fit, theta=np.diag(nan_covariance), covariance=nan_covariance)
@@ -99,13 +103,13 @@ class TieModel(ABC):
 
     def fit(self, start: Fit) -> Fit:
         """Fit abilities and tie parameter, starting at Bradley-Terry's, which it is without a tie."""
-        played, m = start.played, len(start.theta)
+        played, m = start.games, len(start.theta)
         is_tie = played.score == 0.5
         if is_tie.all():
             nan_covariance = np.full((m, m), np.nan)
             return replace(start, theta=np.zeros(m), covariance=nan_covariance)
         if not is_tie.any():
-            parameters = {self.symbol: self.never, "p_tie_equal": 0.0}
+            parameters = {self.symbol: self.min_tie_parameter, "p_tie_equal": 0.0}
             return replace(start, parameters=parameters)
         first, second, score, kind = group_kinds(played)
         count, is_tie_kind, k = (
@@ -118,9 +122,9 @@ class TieModel(ABC):
         design = scipy.sparse.block_diag([gaps, ones[:, None]], format="csr")
 
         def evaluate(x: Array) -> tuple[float, Array, Array]:
-            if math.exp(x[m]) <= self.never:
+            if math.exp(x[m]) <= self.min_tie_parameter:
                 return -np.inf, x, level
-            value, slope, second_derivatives = self.curves(
+            value, slope, second_derivatives = self.log_likelihood(
                 (design @ x).reshape(2, k), is_tie_kind
             )
             weight = scipy.sparse.block_array(
@@ -133,12 +137,12 @@ class TieModel(ABC):
             return float(count @ value), design.T @ (count * slope).ravel(), curvature
 
         x, information = maximize_by_newton(np.append(start.theta, 1.0), evaluate)
-        _, slope, _ = self.curves((design @ x).reshape(2, k), is_tie_kind)
-        outcome_of_equals, _, _ = self.curves(
+        _, slope, _ = self.log_likelihood((design @ x).reshape(2, k), is_tie_kind)
+        outcome_of_equals, _, _ = self.log_likelihood(
             np.array([[0.0], x[m:]]), np.ones(1, np.bool_)
         )
         games_by_kind = replace(played, first=first[kind], second=second[kind])
-        by_cluster = games_by_kind.by_cluster(*slope[:, kind])
+        by_cluster = games_by_kind.sum_by_cluster(*slope[:, kind])
         inverse = np.linalg.inv(information) - level
         covariance = sandwich(inverse, by_cluster, m, n=played.n_clusters)
         value = math.exp(x[m])
@@ -191,9 +195,9 @@ class Davidson(TieModel):
 
     label = "Davidson"
     symbol = "nu"
-    never = 0.0
+    min_tie_parameter = 0.0
 
-    def curves(self, at: Array, is_tie: Mask) -> Curves:
+    def log_likelihood(self, at: Array, is_tie: Mask) -> Curves:
         """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
         factors = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])  # win, tie, defeat
         log_odds, outcome = factors.T @ at, is_tie.astype(np.intp)
@@ -217,9 +221,9 @@ class RaoKupper(TieModel):
 
     label = "Rao-Kupper"
     symbol = "eta"
-    never = 1.0
+    min_tie_parameter = 1.0
 
-    def curves(self, at: Array, is_tie: Mask) -> Curves:
+    def log_likelihood(self, at: Array, is_tie: Mask) -> Curves:
         """Of a win, and where they tied of a defeat and of eta^2 - 1, too: their logarithms."""
         signs = np.array([[1.0, -1.0], [-1.0, -1.0]])  # of gap and tie parameter
         log_odds, weight = signs @ at, np.stack([np.ones_like(at[1]), is_tie])

@@ -56,14 +56,14 @@ def format_spending(store: Store) -> list[str]:
     )
     months = [
         f"spent in {scope.partition(' ')[2]}: {format_dollars(dollars)}"
-        for scope, dollars in store.read(query)
+        for scope, dollars in store.query(query)
     ]
     cap_lines = [
         f"{s.setting}: {describe_spending(s)}; {_format_remaining(s)}"
-        for s in store.spent()
+        for s in store.list_spending()
     ]
     for kind in ("sweep", "folder"):
-        for row, command in store.spent_before(kind):
+        for row, command in store.list_earlier_spending(kind):
             source = f"by {command}" if command else f"in {row.scope}"
             spent_text = f"{format_dollars(row.dollars, beside=row.cap)} of {format_dollars(row.cap)} are spent"
             cap_lines.append(
@@ -73,7 +73,7 @@ def format_spending(store: Store) -> list[str]:
 
 
 def _format_remaining(spent: Spending) -> str:
-    return f"{format_dollars(max(0.0, spent.room), beside=spent.cap)} are left"
+    return f"{format_dollars(max(0.0, spent.remaining), beside=spent.cap)} are left"
 
 
 def format_open_batches(ledger: Ledger) -> str:
@@ -81,7 +81,7 @@ def format_open_batches(ledger: Ledger) -> str:
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
     commands = dict.fromkeys(map(ledger.command, open_batches))
     lines = [
-        _format_batch_line(batch, ledger.n_pending(batch)) for batch in open_batches
+        _format_batch_line(batch, ledger.count_pending(batch)) for batch in open_batches
     ]
     lines += [f"to go on: {command}" for command in commands if command]
     return "\n".join(lines) or "nothing under way"

@@ -44,10 +44,10 @@ class AnswerFilter:
 
     def where(self, db: Database) -> tuple[str, list[str]]:
         """The condition in SQL, and its values."""
-        entrants = ", ".join(map(db.text, ("entrant_id", "entrant_a", "entrant_b")))
+        entrants = ", ".join(map(db.text_sql, ("entrant_id", "entrant_a", "entrant_b")))
         conditions = {
-            f"{db.text('judge_model')} = ?": self.judge,
-            f"{db.text('dimension')} = ?": self.rubric,
+            f"{db.text_sql('judge_model')} = ?": self.judge,
+            f"{db.text_sql('dimension')} = ?": self.rubric,
             f"? IN ({entrants})": self.entrant,
         }
         used = {sql: value for sql, value in conditions.items() if value is not None}
@@ -73,14 +73,14 @@ _make_adapter = functools.cache(TypeAdapter)
 
 
 def count_answers_by_source(store: Store, chosen: AnswerFilter) -> list[StoreSummary]:
-    return store.look(lambda db: _count_answers(db, chosen))
+    return store.read_with(lambda db: _count_answers(db, chosen))
 
 
 def _count_answers(db: Database, chosen: AnswerFilter) -> list[StoreSummary]:
     where, values = chosen.where(db)
-    of = db.text
+    of = db.text_sql
     # of a verdict, and of a response
-    paid = f"COALESCE({db.number('dollars')}, {db.number('diagnostics', 'dollars')})"
+    paid = f"COALESCE({db.number_sql('dollars')}, {db.number_sql('diagnostics', 'dollars')})"
     rows = db.execute(
         f"SELECT CASE WHEN {of('entrant_a')} IS NOT NULL AND {of('entrant_b')} IS NULL THEN "
         "'Score' ELSE kind END, "
@@ -98,7 +98,7 @@ def count_lost_calls(store: Store) -> tuple[Any, ...]:
     query = (
         "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
     )
-    return store.read(query)[0]
+    return store.query(query)[0]
 
 
 def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
@@ -108,7 +108,7 @@ def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
         raise SettingError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
         )
-    return store.look(lambda db: _write_answers(path, store.name, db, chosen))
+    return store.read_with(lambda db: _write_answers(path, store.name, db, chosen))
 
 
 def _write_answers(path: Path, name: str, db: Database, chosen: AnswerFilter) -> int:
@@ -128,7 +128,7 @@ class _ExportRows:
         where, values = self.chosen.where(self.db)
         columns = ("key", "kind", "created_at", "value")
         query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
-        for row in self.db.each(query, values):
+        for row in self.db.iterate_rows(query, values):
             self.n += 1
             named = dict(zip(columns, row, strict=True))
             try:

@@ -114,24 +114,24 @@ class Store:
         self.folder = folder or (place.parent if isinstance(place, Path) else Path())
         self.usage = Usage()
         self.account = Account()
-        self.has_gone_back = False  # it had more answers than it has now
+        self.has_lost_answers = False  # it had more answers than it has now
         # servers whose batches this run has looked at before it submitted any
-        self.looked_at: set[str] = set()
+        self.checked_endpoints: set[str] = set()
         if isinstance(place, Path):
             self._advice = Sqlite.advice
             self._error_class: type[UserError] = FileError
             with self._raise_user_errors():
-                self._db: Database = Sqlite.opened(place)
+                self._db: Database = Sqlite.open(place)
         else:
             engine = _import_postgres()
             self._advice = engine.advice
             self._error_class = ServerError
             with self._raise_user_errors():
-                self._db = engine.opened(place, wait_minutes=wait_minutes)
+                self._db = engine.open(place, wait_minutes=wait_minutes)
         self._wait_minutes, self._has_waited = wait_minutes, False
         self._unsaved = UnsavedAnswers(place, self.folder)
         try:
-            self.take_in_unsaved()
+            self.import_unsaved()
         except BaseException:
             self._db.close()
             raise
@@ -141,17 +141,16 @@ class Store:
         """Whether it knows which processes hold a connection to it."""
         return self._db.has_locks
 
-    def beside(self, *, busy_seconds: float) -> Database:
+    def open_second(self, *, busy_seconds: float) -> Database:
         """Return another connection, for another thread."""
-        return self._db.beside(busy_seconds=busy_seconds)
+        return self._db.open_second(busy_seconds=busy_seconds)
 
     @contextmanager
     def _raise_user_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, DatabaseError) as error:
-            number = error.errno if isinstance(error, OSError) else error.number
-            advice = errno_advice(number) or self._advice
+            advice = errno_advice(error.errno) or self._advice
             raise self._error_class(
                 f"{self.name}: cannot be used as the store ({error}). {advice}"
             ) from error
@@ -180,17 +179,17 @@ class Store:
     @cached_property
     def identity(self) -> str:
         """The random id that it got when it was made; a copy of its file has it too."""
-        ((identity,),) = self.read("SELECT id FROM identity")
+        ((identity,),) = self.query("SELECT id FROM identity")
         return str(identity)
 
     @property
-    def mark(self) -> str:
+    def nonce_suffix(self) -> str:
         """What ends the nonce of each batch of it: 3 hexadecimal digits."""
         return self.identity[:3]
 
     def n_answers_ever(self) -> int:
         """Return how many answers were ever put into it, those that were purged included."""
-        return int(self.read("SELECT n_answers FROM identity")[0][0])
+        return int(self.query("SELECT n_answers FROM identity")[0][0])
 
     def account_hash(self, key: str, organization: str | None) -> str:
         """Return what tells an account at an API from others, and shows nobody its key."""
@@ -252,7 +251,7 @@ class Store:
             return f" {n} could be written nowhere else, either ({error.strerror})."
         return f" {n} in hand: kept in {path}, and the next command with this store takes it in."
 
-    def take_in_unsaved(self) -> None:
+    def import_unsaved(self) -> None:
         """Take in the answers that an earlier command could not commit."""
         for path in self._unsaved.files():
             try:
@@ -284,43 +283,43 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def least_room(self) -> Spending | None:
+    def find_tightest_cap(self) -> Spending | None:
         """Return the cap with the least room; None where there is no cap."""
-        return next(iter(self.spent()), None)
+        return next(iter(self.list_spending()), None)
 
     def n_bytes(self) -> int:
         """Return how large it is."""
-        return self.look(lambda db: db.n_bytes())
+        return self.read_with(lambda db: db.n_bytes())
 
-    def spent(self) -> list[Spending]:
+    def list_spending(self) -> list[Spending]:
         """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
-        return self.look(lambda db: list_spending(db, self.account))
+        return self.read_with(lambda db: list_spending(db, self.account))
 
-    def spent_before(self, kind: str) -> list[tuple[Spending, str | None]]:
+    def list_earlier_spending(self, kind: str) -> list[tuple[Spending, str | None]]:
         """Return what was paid by each sweep, or in each run folder, with its command where that is known; empty where the
         account has no such cap.
 
         kind  sweep or folder
         """
-        return self.look(lambda db: list_earlier_spending(db, self.account, kind))
+        return self.read_with(lambda db: list_earlier_spending(db, self.account, kind))
 
-    def command_of(self, name: str) -> str | None:
+    def find_command(self, name: str) -> str | None:
         """Return the command of the run that a call under way is charged to; None where that is not known."""
-        return self.look(lambda db: find_command(db, name))
+        return self.read_with(lambda db: find_command(db, name))
 
-    def look(self, body: Callable[[Database], T]) -> T:
+    def read_with(self, body: Callable[[Database], T]) -> T:
         """Run a body that only reads, and return what it returns. It may run twice."""
         with self._raise_user_errors():
             return self._db.read(body)
 
-    def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.look(lambda db: db.execute(query, values).fetchall())
+    def query(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self.read_with(lambda db: db.execute(query, values).fetchall())
 
     def get(
         self, record: type[R], keys: Sequence[str], *, with_messages: bool = False
     ) -> dict[str, R]:
         """Return the stored answers by key; the raw messages that some were read from are left out, unless wanted."""
-        return self.look(
+        return self.read_with(
             lambda db: self._read_records(db, record, keys, with_messages=with_messages)
         )
 
@@ -333,7 +332,7 @@ class Store:
         with_messages: bool = False,
     ) -> dict[str, R]:
         records: dict[str, R] = {}
-        for key, value in db.values(keys, with_messages=with_messages):
+        for key, value in db.read_answers(keys, with_messages=with_messages):
             try:
                 fields = json.loads(value)
                 if not with_messages:
@@ -347,16 +346,16 @@ class Store:
                 ) from None
         return records
 
-    def lacks(self, keys: Sequence[str]) -> bool:
+    def lacks_any(self, keys: Sequence[str]) -> bool:
         """Return whether an answer to one of these keys is not there."""
-        stored_keys = self.look(
-            lambda db: {key for key, _ in db.values(keys, with_messages=False)}
+        stored_keys = self.read_with(
+            lambda db: {key for key, _ in db.read_answers(keys, with_messages=False)}
         )
         return not stored_keys.issuperset(keys)
 
-    def judges(self) -> list[JudgeIdentity]:
+    def list_judges(self) -> list[JudgeIdentity]:
         """Return whose replies may be here, the first to be asked first."""
-        rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
+        rows = self.query("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
         return [
             JudgeIdentity(
                 key=key, judge_model=model, key_fields=tuple(json.loads(names))
@@ -364,20 +363,22 @@ class Store:
             for key, model, names in rows
         ]
 
-    def remember(self, judge: JudgeIdentity) -> None:
-        if not self.read("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
+    def add_judge(self, judge: JudgeIdentity) -> None:
+        if not self.query("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
             row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
             add = "INSERT INTO judges VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
             self.write(lambda db: db.execute(add, row))
 
-    def n_seen(self, queries: Sequence[str], design: str | None) -> int:
+    def count_queries_seen_before(
+        self, queries: Sequence[str], design: str | None
+    ) -> int:
         """Count the queries that had been looked at under another design.
 
         A design of planned looks is stored before its first query: those that were answered then.
         None, one look at the end: those of stored designs of which none had been answered.
         """
         if design is None:
-            rows = self.read("SELECT queries FROM designs WHERE n_seen = 0")
+            rows = self.query("SELECT queries FROM designs WHERE n_seen = 0")
             looked_at = {query for (text,) in rows for query in json.loads(text)}
             return len(looked_at.intersection(queries))
 
@@ -392,7 +393,9 @@ class Store:
 
         return self.write(register)
 
-    def look_at(self, results: Sequence[PairResult]) -> list[EarlierInterimAnalyses]:
+    def record_looks(
+        self, results: Sequence[PairResult]
+    ) -> list[EarlierInterimAnalyses]:
         """Store that the results of pairs are shown; return the looks that came before verdicts were added to them.
 
         A look is a result that was shown before. One with the same verdicts, or with more, is none: nothing was
@@ -443,9 +446,9 @@ class Store:
 
         return self.write(register) if results else []
 
-    def shown_before(self, subject: str, name: str) -> list[StoredResult]:
+    def list_earlier_results(self, subject: str, name: str) -> list[StoredResult]:
         """Return the results of a subject that were shown before the one of this name was, the oldest first."""
-        rows = self.read(
+        rows = self.query(
             "SELECT key, verdicts, leader FROM looks WHERE key LIKE ? ORDER BY shown_at, key",
             [f"{make_fingerprint([subject])} %"],
         )
@@ -456,7 +459,7 @@ class Store:
             for earlier_name, (_, text, claim) in zip(names[:until], rows, strict=False)
         ]
 
-    def show(self, subject: str, result: StoredResult) -> None:
+    def record_result(self, subject: str, result: StoredResult) -> None:
         """Store that a result of a subject is shown. One that was shown before stays as it was."""
         key = f"{make_fingerprint([subject])} {result.name}"
         row = (key, json.dumps(result.evidence), result.claim, time.time())
@@ -482,7 +485,7 @@ class Store:
         is_paid = any(map(_has_cost, answers.values()))
         stored = self.save(lambda db: self.put(db, answers), answers, is_paid=is_paid)
         for answer in answers.values():
-            self.usage.count(answer)
+            self.usage.add_answer(answer)
         return stored
 
     def put(self, db: Database, answers: Mapping[str, R]) -> dict[str, R]:

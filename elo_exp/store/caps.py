@@ -56,17 +56,17 @@ class Spending:
     """What was paid, or may have been, within a scope that has a cap.
 
     scope    month, sweep or folder, and which
-    dollars  of these `held` are the most that calls under way, and lost ones, may cost
+    dollars  of these `reserved` are the most that calls under way, and lost ones, may cost
     """
 
     scope: str
     setting: str
     cap: float
     dollars: float
-    held: float
+    reserved: float
 
     @property
-    def room(self) -> float:
+    def remaining(self) -> float:
         return self.cap - self.dollars
 
 
@@ -85,7 +85,7 @@ def list_spending(db: Database, account: Account) -> list[Spending]:
         for scope, (setting, cap) in account.scopes().items()
         if cap is not None
     ]
-    return sorted(scopes, key=lambda scope: scope.room)
+    return sorted(scopes, key=lambda scope: scope.remaining)
 
 
 def list_earlier_spending(
@@ -111,14 +111,14 @@ def list_earlier_spending(
 def _read_spending(db: Database, scope: str, setting: str, cap: float) -> Spending:
     """Return what was paid within a scope."""
     held_query = (
-        f"SELECT SUM(dollars) FROM charges, {db.members('scopes')} WHERE value = ?"
+        f"SELECT SUM(dollars) FROM charges, {db.members_sql('scopes')} WHERE value = ?"
     )
     return Spending(
         scope=scope,
         setting=setting,
         cap=cap,
         dollars=_read_number(db, "SELECT dollars FROM spending WHERE scope = ?", scope),
-        held=_read_number(db, held_query, scope),
+        reserved=_read_number(db, held_query, scope),
     )
 
 
@@ -131,7 +131,7 @@ def reserve_charge(db: Database, account: Account, name: str, dollars: float) ->
     if not dollars:
         return
     for spending in list_spending(db, account):
-        if not dollars <= spending.room + 1e-9:
+        if not dollars <= spending.remaining + 1e-9:
             raise OverCapError(spending, dollars)
     scopes = [*account.scopes()]
     db.execute(

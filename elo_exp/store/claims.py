@@ -91,7 +91,7 @@ class Claims:
             living = [
                 owner for owner in self._find_living_owners(db) if owner != self.owner
             ]
-            db.fill("living", living)
+            db.fill_key_table("living", living)
             for table in ("claims", "owners", "slurm_jobs"):
                 db.execute(f"DELETE FROM {table} WHERE NOT {_IS_OWNER_ALIVE}")
 
@@ -104,7 +104,7 @@ class Claims:
         the keys, and where nobody knows whether they have arrived at `endpoint`. Returns the keys
         that are now this process's, in the order given.
         """
-        self.store.take_in_unsaved()
+        self.store.import_unsaved()
         adopted, lost, claimed = self.store.write(
             lambda db: self._claim_keys(db, keys, endpoint)
         )
@@ -112,7 +112,7 @@ class Claims:
             batches = "a batch" if adopted == 1 else f"{adopted} batches"
             logger.info("took over %s that an earlier run has left under way", batches)
         if lost:
-            self.store.usage.lose(sum(lost), len(lost))
+            self.store.usage.add_lost_calls(sum(lost), len(lost))
             logger.warning(
                 "warning: %d calls of an earlier run got no answer before it ended; they may have "
                 "cost $%.4f",
@@ -126,8 +126,8 @@ class Claims:
     ) -> tuple[int, list[float], set[str]]:
         """Return how many batches were taken over, what each lost call may have cost, and the keys claimed."""
         mine = (self.owner,)
-        db.fill("living", self._find_living_owners(db))
-        db.fill("wanted", keys)
+        db.fill_key_table("living", self._find_living_owners(db))
+        db.fill_key_table("wanted", keys)
         adopted = db.execute(
             f"UPDATE batches SET owner = ? WHERE state IN {OPEN_STATES_SQL} AND NOT {_IS_OWNER_ALIVE} AND "
             "((state = 'intended' AND endpoint = ?) OR "
@@ -159,7 +159,7 @@ class Claims:
             caps.settle(db, _charge_name(owner, key), None)
         return [dollars for dollars, *_ in lost]
 
-    def send(self, key: str, dollars: float) -> bool:
+    def record_call(self, key: str, dollars: float) -> bool:
         """Commit, before a single call leaves, that it is under way and the most it may cost. False
         where it must not leave: the claim has been lost, or the answer is to come from a batch.
 
@@ -180,7 +180,7 @@ class Claims:
 
         return self.store.write(mark_sent)
 
-    def keep(self, key: str, answer: R, dollars: float | None) -> R:
+    def commit_answer(self, key: str, answer: R, dollars: float | None) -> R:
         """Commit the answer to a single call, and what it has cost; None: as much as it may have cost. Return what
         every run shall see: the answer of whoever was first."""
 
@@ -191,10 +191,10 @@ class Claims:
 
         charge = Charge(name=_charge_name(self.owner, key), dollars=dollars)
         stored = self.store.save(put, {key: answer}, charge)
-        self.store.usage.count(answer)
+        self.store.usage.add_answer(answer)
         return stored
 
-    def unsend(self, key: str, *, lost: str | None = None) -> None:
+    def end_call(self, key: str, *, lost: str | None = None) -> None:
         """Commit that a call has come to nothing.
 
         lost  why, if the server may have accepted it; then it stays counted
@@ -209,11 +209,11 @@ class Claims:
 
         self.store.write(end)
 
-    def holders(self, keys: Sequence[str]) -> str:
+    def describe_holders(self, keys: Sequence[str]) -> str:
         """Describe who else has claimed keys, or has them in a batch under way."""
 
         def find_holders(db: Database) -> list[tuple[str, int, int]]:
-            db.fill("wanted", keys)
+            db.fill_key_table("wanted", keys)
             return db.execute(
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
                 "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
@@ -231,7 +231,7 @@ class Claims:
             "SELECT owner, job, restarts, heartbeat, host, boot, pid, started "
             "FROM owners LEFT JOIN slurm_jobs USING (owner)"
         ).fetchall()
-        held_locks = db.held() if db.has_locks else None
+        held_locks = db.list_held_locks() if db.has_locks else None
         return [
             owner
             for owner, job, restarts, heartbeat, *process in rows
@@ -296,9 +296,11 @@ class Claims:
         while not self._stop.wait(pause if n or not has_locks else 0.0):
             n += 1
             try:
-                db = db or self.store.beside(busy_seconds=HEARTBEAT_INTERVAL_SECONDS)
+                db = db or self.store.open_second(
+                    busy_seconds=HEARTBEAT_INTERVAL_SECONDS
+                )
                 if has_locks:
-                    db.hold(self.owner)
+                    db.hold_lock(self.owner)
                 if n % n_a_beat == 0:
                     db.write(self._write_heartbeat)
                 is_warned = False
@@ -358,7 +360,7 @@ def make_once(
                 waiting.pop(name)
                 yield answer
             if waiting:
-                holders = claims.holders(list(waiting))
+                holders = claims.describe_holders(list(waiting))
                 show_note(
                     f"waiting for {len(waiting)} {noun} that others make: {holders}"
                 )

@@ -41,9 +41,10 @@ def copy_store(source: Store, target: Store) -> dict[str, int]:
     _check_idle(source)
     _check_empty(target)
     answers = "SELECT key, kind, value, created_at FROM answers"
-    return source.look(
+    return source.read_with(
         lambda ours: target.write(
-            lambda theirs: _copy_rows(ours, theirs), incoming=lambda: ours.each(answers)
+            lambda theirs: _copy_rows(ours, theirs),
+            incoming=lambda: ours.iterate_rows(answers),
         )
     )
 
@@ -51,12 +52,12 @@ def copy_store(source: Store, target: Store) -> dict[str, int]:
 def _check_idle(store: Store) -> None:
     with Claims(store):
         pass  # at its end it forgets the dead
-    if owners := store.read("SELECT host, pid FROM owners ORDER BY host, pid"):
+    if owners := store.query("SELECT host, pid FROM owners ORDER BY host, pid"):
         processes = ", ".join(f"process {pid} on {host}" for host, pid in owners)
         raise UserError(
             f"store.action=copy: {processes} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
         )
-    if n := store.look(count_open_batches):
+    if n := store.read_with(count_open_batches):
         raise UserError(
             f"store.action=copy: {n} batches of {store.name} are still under way. Collect them first: experiment=store "
             "store.action=wait"
@@ -64,11 +65,11 @@ def _check_idle(store: Store) -> None:
 
 
 def _check_empty(store: Store) -> None:
-    ((n,),) = store.read("SELECT COUNT(*) FROM answers")
+    ((n,),) = store.query("SELECT COUNT(*) FROM answers")
     tables = [
         table
         for table in _COPIED_TABLES
-        if store.read(f"SELECT 1 FROM {table} LIMIT 1")
+        if store.query(f"SELECT 1 FROM {table} LIMIT 1")
     ]
     if n or tables:
         raise SettingError(
@@ -84,7 +85,7 @@ def _copy_rows(ours: Database, theirs: Database) -> dict[str, int]:
     for table, (columns, order) in _COPIED_TABLES.items():
         marks = ", ".join("?" * (columns.count(",") + 1))
         insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"
-        rows = ours.each(f"SELECT {columns} FROM {table} ORDER BY {order}")
+        rows = ours.iterate_rows(f"SELECT {columns} FROM {table} ORDER BY {order}")
         while chunk := list(islice(rows, _ROWS_PER_INSERT)):
             theirs.executemany(insert, chunk)
     counts = [
@@ -108,4 +109,4 @@ def _copy_rows(ours: Database, theirs: Database) -> dict[str, int]:
 
 
 def _iterate_keys(db: Database) -> Iterator[tuple[Any, ...]]:
-    return db.each("SELECT key FROM answers ORDER BY key")
+    return db.iterate_rows("SELECT key FROM answers ORDER BY key")

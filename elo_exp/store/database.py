@@ -99,15 +99,15 @@ def escape_unstorable(text: str) -> str:
 class DatabaseError(Exception):
     """What an engine says has gone wrong, in one line.
 
-    number       that the system has for such an error; None: it has none
+    errno        the number that the system has for such an error; None: it has none
     is_transient the same transaction may succeed later, as when space is freed
     """
 
     def __init__(
-        self, text: str, *, number: int | None = None, is_transient: bool = False
+        self, text: str, *, errno: int | None = None, is_transient: bool = False
     ) -> None:
         super().__init__(text)
-        self.number, self.is_transient = number, is_transient
+        self.errno, self.is_transient = errno, is_transient
 
 
 class Result(Protocol):
@@ -120,10 +120,12 @@ class Result(Protocol):
 
 
 class Database(Protocol):
-    """One connection, of one thread. What goes wrong is a DatabaseError, from `read`, `each`, `values` and `write`.
+    """One connection, of one thread.
+
+    What goes wrong is a DatabaseError, from `read`, `iterate_rows`, `read_answers` and `write`.
 
     advice     what to do where the database cannot be used
-    has_locks  whether it knows which processes hold a connection: `hold` and `held`
+    has_locks  whether it knows which processes hold a connection: `hold_lock` and `list_held_locks`
     """
 
     advice: str
@@ -151,10 +153,12 @@ class Database(Protocol):
     def read(self, body: Callable[[Self], T]) -> T:
         """Run a body that changes nothing, outside a transaction or in one, and return what it returns."""
 
-    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def iterate_rows(
+        self, query: str, values: Sequence[Any] = ()
+    ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, one at a time, as they are at one moment; in a transaction or outside."""
 
-    def values(
+    def read_answers(
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
         """Yield key and value of the answers to these keys that are there; in a transaction or outside.
@@ -165,10 +169,10 @@ class Database(Protocol):
     def n_bytes(self) -> int:
         """Return how large the database is."""
 
-    def beside(self, *, busy_seconds: float) -> "Database":
+    def open_second(self, *, busy_seconds: float) -> "Database":
         """Return another connection to the same database, for another thread. One that is lost is not waited for."""
 
-    def hold(self, name: str) -> None:
+    def hold_lock(self, name: str) -> None:
         """Have others see `name`, 16 hexadecimal digits, among those that are held, until this connection ends.
 
         It is taken again with each call, as the connection may be another than before.
@@ -183,19 +187,19 @@ class Database(Protocol):
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Result: ...
 
-    def held(self) -> Container[str]:
+    def list_held_locks(self) -> Container[str]:
         """Return the names that are held now, by whichever connection."""
 
-    def fill(self, table: str, keys: Iterable[str]) -> None:
+    def fill_key_table(self, table: str, keys: Iterable[str]) -> None:
         """Make a table of keys, each once, that only this transaction sees; an empty one where it was filled before."""
 
     # In SQL
 
-    def text(self, *path: str) -> str:
+    def text_sql(self, *path: str) -> str:
         """A field of the value of an answer: a text or NULL."""
 
-    def number(self, *path: str) -> str:
+    def number_sql(self, *path: str) -> str:
         """The same of a number."""
 
-    def members(self, column: str) -> str:
+    def members_sql(self, column: str) -> str:
         """The texts in a column that holds a JSON list, as rows of one column `value`, to be joined."""

@@ -84,7 +84,7 @@ class Ledger:
         self.store = store
         self._owner = owner
 
-    def intend(
+    def record_intent(
         self,
         names: Mapping[str, Mapping[str, Any]],
         reserves: Sequence[float],
@@ -108,7 +108,7 @@ class Ledger:
         no room for them.
         """
 
-        mark = self.store.mark
+        mark = self.store.nonce_suffix
 
         def write_intent(db: Database) -> Batch | None:
             query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
@@ -206,14 +206,14 @@ class Ledger:
 
         return self.store.write(write_adoption, is_paid=True)
 
-    def account(self, batch: Batch) -> str | None:
+    def find_account(self, batch: Batch) -> str | None:
         """Return whose batch it is, as `intend` was told; CONFIRMED if a user says that every key is of that account; None
         if it was not noted."""
         query = "SELECT account FROM accounts WHERE nonce = ?"
-        rows = self.store.read(query, (batch.nonce,))
+        rows = self.store.query(query, (batch.nonce,))
         return str(rows[0][0]) if rows else None
 
-    def confirm(self, batch: Batch) -> None:
+    def confirm_account(self, batch: Batch) -> None:
         """Note that the keys used from now on are of the account that a batch was submitted to: the user says so."""
         self.store.write(
             lambda db: db.execute(
@@ -223,7 +223,7 @@ class Ledger:
             )
         )
 
-    def submitted(self, batch: Batch, batch_id: str) -> None:
+    def mark_submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is
         collected."""
 
@@ -259,7 +259,7 @@ class Ledger:
             lambda db: _update_batch(db, batch, open_sql, state="abandoned", note=why)
         )
 
-    def refused(self, batch: Batch, why: str) -> None:
+    def mark_refused(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
 
         def mark_refused(db: Database) -> None:
@@ -270,14 +270,14 @@ class Ledger:
 
         self.store.write(mark_refused)
 
-    def note(self, batch: Batch, note: str) -> None:
+    def add_note(self, batch: Batch, note: str) -> None:
         self.store.write(
             lambda db: _update_batch(
                 db, batch, f"state IN {OPEN_STATES_SQL}", note=note
             )
         )
 
-    def record(
+    def record_results(
         self,
         batch: Batch,
         outcomes: Mapping[str, str],
@@ -303,7 +303,7 @@ class Ledger:
         set_outcome = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ?"
 
         def record_results(db: Database) -> tuple[set[str], dict[str, R]]:
-            db.fill("wanted", outcomes)
+            db.fill_key_table("wanted", outcomes)
             rows = db.execute(open_keys_query, (batch.nonce,)).fetchall()
             new = {key for (key,) in rows}
             outcome_rows = [
@@ -327,48 +327,48 @@ class Ledger:
         new, stored = self.store.save(record_results, {})
         for key, answer in answers.items():
             if key in new:
-                self.store.usage.count(answer)
+                self.store.usage.add_answer(answer)
         return new, stored
 
     def pay(self, batch: Batch, dollars: float) -> None:
         """Charge what was paid for beside the results of a batch."""
         self.store.write(lambda db: caps.pay(db, batch.nonce, dollars))
 
-    def under_way(self) -> list[Batch]:
+    def list_own_open_batches(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
         return [b for b in self.batches() if b.owner == self._owner and b.is_open]
 
     def batches(self) -> list[Batch]:
         """Every batch, oldest first."""
         query = f"SELECT {', '.join(_COLUMNS)} FROM batches ORDER BY created_at, rowid"
-        rows = self.store.read(query)
+        rows = self.store.query(query)
         return [Batch(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     def find(self, nonce: str) -> Batch:
         return next(batch for batch in self.batches() if batch.nonce == nonce)
 
-    def names(self, batch: Batch) -> dict[str, Mapping[str, Any]]:
+    def read_request_names(self, batch: Batch) -> dict[str, Mapping[str, Any]]:
         """What each request of a batch asks about, by the key of its answer."""
         query = "SELECT key, names FROM queries WHERE nonce = ?"
-        rows = self.store.read(query, (batch.nonce,))
+        rows = self.store.query(query, (batch.nonce,))
         return {key: json.loads(names) for key, names in rows}
 
-    def pending(self, endpoint: str | None = None) -> set[str]:
+    def list_pending_keys(self, endpoint: str | None = None) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come; of one
         endpoint, or all."""
         condition, values = (" AND endpoint = ?", [endpoint]) if endpoint else ("", [])
         return {
-            key for (key,) in self.store.read(f"{PENDING_KEYS_SQL}{condition}", values)
+            key for (key,) in self.store.query(f"{PENDING_KEYS_SQL}{condition}", values)
         }
 
     def command(self, batch: Batch) -> str | None:
         """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
-        return self.store.command_of(batch.nonce)
+        return self.store.find_command(batch.nonce)
 
-    def n_pending(self, batch: Batch) -> int:
+    def count_pending(self, batch: Batch) -> int:
         """Count the queries of a batch whose results are still to come."""
         query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"
-        return int(self.store.read(query, (batch.nonce,))[0][0])
+        return int(self.store.query(query, (batch.nonce,))[0][0])
 
 
 def _new_nonce(db: Database, mark: str) -> str:

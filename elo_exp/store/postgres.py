@@ -127,7 +127,7 @@ class Postgres:
         self._db = self._connect()
 
     @classmethod
-    def opened(cls, url: str, *, wait_minutes: float) -> Self:
+    def open(cls, url: str, *, wait_minutes: float) -> Self:
         """Open a store; make its tables where the schema of the URL is empty."""
         try:
             store = cls(url, wait_minutes=wait_minutes)
@@ -407,7 +407,9 @@ class Postgres:
                 else self._retry(lambda: body(self))
             )
 
-    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def iterate_rows(
+        self, query: str, values: Sequence[Any] = ()
+    ) -> Iterator[tuple[Any, ...]]:
         with _translate_errors():
             if self._is_in_transaction:
                 yield from self._fetch_in_portions(query, values)
@@ -428,7 +430,7 @@ class Postgres:
             cursor.itersize = _ROWS_PER_FETCH
             yield from cursor.execute(_use_psycopg_marks(query), values)
 
-    def values(
+    def read_answers(
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
         """The messages come, too: taking them out costs the server more than sending them."""
@@ -447,7 +449,7 @@ class Postgres:
         (n,) = self.execute(f"SELECT SUM({size}) {ours}").fetchone() or (0,)
         return int(n)
 
-    def beside(self, *, busy_seconds: float) -> "Postgres":
+    def open_second(self, *, busy_seconds: float) -> "Postgres":
         try:
             return Postgres(
                 self._url,
@@ -458,7 +460,7 @@ class Postgres:
         except psycopg.Error as error:
             raise DatabaseError(_error_line(error)) from None
 
-    def hold(self, name: str) -> None:
+    def hold_lock(self, name: str) -> None:
         high, low = (
             int.from_bytes(bytes.fromhex(half), signed=True)
             for half in (name[:8], name[8:])
@@ -466,7 +468,7 @@ class Postgres:
         query = "SELECT pg_try_advisory_lock(?, ?)"
         self.read(lambda db: db.execute(query, (high, low)))
 
-    def held(self) -> set[str]:
+    def list_held_locks(self) -> set[str]:
         query = (
             "SELECT classid, objid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND database = "
             "(SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
@@ -548,7 +550,7 @@ class Postgres:
         self._run("SELECT 1")
         return cursor
 
-    def fill(self, table: str, keys: Iterable[str]) -> None:
+    def fill_key_table(self, table: str, keys: Iterable[str]) -> None:
         columns = 'key TEXT COLLATE "C" PRIMARY KEY'
         self._run(
             f"CREATE TEMP TABLE IF NOT EXISTS {table} ({columns}) ON COMMIT DELETE ROWS; "
@@ -559,13 +561,13 @@ class Postgres:
         insert = f"INSERT INTO {table} SELECT DISTINCT unnest(?::text[])"
         self._db.execute(_use_psycopg_marks(insert), (all_keys,))
 
-    def text(self, *path: str) -> str:
+    def text_sql(self, *path: str) -> str:
         return f"""({_VALUE_AS_JSON} #>> '{{{",".join(path)}}}') COLLATE "C\""""
 
-    def number(self, *path: str) -> str:
+    def number_sql(self, *path: str) -> str:
         return f"({_VALUE_AS_JSON} #>> '{{{','.join(path)}}}')::float8"
 
-    def members(self, column: str) -> str:
+    def members_sql(self, column: str) -> str:
         return f"json_array_elements_text({column}::json)"
 
 
@@ -674,7 +676,7 @@ def _translate_errors() -> Iterator[None]:
         state = error.sqlstate or ""
         raise DatabaseError(
             _error_line(error),
-            number=_ERRNO_BY_STATE.get(state),
+            errno=_ERRNO_BY_STATE.get(state),
             is_transient=state.startswith(_LACKS_RESOURCES_CLASS),
         ) from error
 

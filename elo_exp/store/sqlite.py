@@ -53,7 +53,7 @@ class Sqlite:
             self._db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
 
     @classmethod
-    def opened(cls, path: Path) -> Self:
+    def open(cls, path: Path) -> Self:
         """Open a store, made where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with _translate_errors(path):
@@ -166,11 +166,13 @@ class Sqlite:
         with _translate_errors(self._path):
             return body(self)
 
-    def each(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def iterate_rows(
+        self, query: str, values: Sequence[Any] = ()
+    ) -> Iterator[tuple[Any, ...]]:
         with _translate_errors(self._path):
             yield from self._db.execute(query, values)
 
-    def values(
+    def read_answers(
         self, keys: Sequence[str], *, with_messages: bool
     ) -> Iterator[tuple[str, str]]:
         for start in range(0, len(keys), _KEYS_PER_QUERY):
@@ -187,13 +189,13 @@ class Sqlite:
     def n_bytes(self) -> int:
         return self._path.stat().st_size
 
-    def beside(self, *, busy_seconds: float) -> "Sqlite":
+    def open_second(self, *, busy_seconds: float) -> "Sqlite":
         return Sqlite(self._path, busy_seconds=busy_seconds)
 
-    def hold(self, name: str) -> None:
+    def hold_lock(self, name: str) -> None:
         raise NotImplementedError("a file does not know who has it open")
 
-    def held(self) -> frozenset[str]:
+    def list_held_locks(self) -> frozenset[str]:
         raise NotImplementedError("a file does not know who has it open")
 
     def close(self) -> None:
@@ -207,18 +209,18 @@ class Sqlite:
     ) -> sqlite3.Cursor:
         return self._db.executemany(statement, rows)
 
-    def fill(self, table: str, keys: Iterable[str]) -> None:
+    def fill_key_table(self, table: str, keys: Iterable[str]) -> None:
         self.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY)")
         self.execute(f"DELETE FROM {table}")
         insert = f"INSERT OR IGNORE INTO {table} VALUES (?)"
         self.executemany(insert, ((key,) for key in keys))
 
-    def text(self, *path: str) -> str:
+    def text_sql(self, *path: str) -> str:
         return f"json_extract(value, '$.{'.'.join(path)}')"
 
-    number = text
+    number_sql = text_sql
 
-    def members(self, column: str) -> str:
+    def members_sql(self, column: str) -> str:
         return f"json_each({column})"
 
 
@@ -227,9 +229,9 @@ def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        number, is_transient = _find_cause(error, path)
+        errno, is_transient = _find_cause(error, path)
         raise DatabaseError(
-            str(error), number=number, is_transient=is_transient
+            str(error), errno=errno, is_transient=is_transient
         ) from error
 
 

@@ -62,7 +62,7 @@ class Usage:
     dollars_by_entrant: dict[str, float] = field(default_factory=dict)
     cache: str | None = None
 
-    def count(self, answer: Record) -> None:
+    def add_answer(self, answer: Record) -> None:
         """Take in an answer that this run has made or paid for."""
         if isinstance(answer, ForcedLogprob):
             self.logprobs_forced += 1
@@ -75,16 +75,16 @@ class Usage:
             self.judge_calls += 1
             for name in TOKEN_FIELDS:
                 setattr(self, name, getattr(self, name) + answer.usage.get(name, 0))
-            self.pay(answer.dollars)
+            self.add_payment(answer.dollars)
             if answer.dollars and answer.dimension:
                 _add(self.dollars_by_dimension, answer.dimension, answer.dollars)
 
-    def pay(self, dollars: float) -> None:
+    def add_payment(self, dollars: float) -> None:
         """Take in what was paid to a judge."""
         self.dollars += dollars
         self.dollars_at_most += dollars
 
-    def lose(self, dollars: float, n_calls: int = 1) -> None:
+    def add_lost_calls(self, dollars: float, n_calls: int = 1) -> None:
         """Take in calls whose answers were lost, and the most that they may have cost."""
         self.dollars_at_most += dollars
         self.calls_lost += n_calls
