@@ -86,6 +86,22 @@ def format_percent_interval(
     return f"{format_interval(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
 
 
+def format_percent_in_sentence(share: float | None) -> str:
+    """Return a share in percent with a plain space; with one decimal if it is small."""
+    is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
+    return format_percent(share, 1 if is_small else 0).replace(_SPACE, " ")
+
+
+def format_percent_of_limit(share: float) -> str:
+    """Return a limit in percent with a plain space: "10 %"."""
+    return f"{100.0 * share:g} %"
+
+
+def format_probability_limit(limit: float) -> str:
+    """Return a limit of p values without its leading zero: ".05"."""
+    return f"{limit:g}"[1:]
+
+
 def expected_win_rate(gap: float) -> str:
     """Return in percent the share of points that a lead of so many rating points is worth."""
     return format_percent(1.0 / (1.0 + math.pow(10.0, -gap / 400.0)))

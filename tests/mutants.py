@@ -786,7 +786,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a lead of the judge's family is no reason for caution",
-        where="analysis/checks:_check_family",
+        where="analysis/checks/kin_check:_Kin.measure",
         change=Change("A and not B and not C", "False and not B and not C"),
         seen_by="test_families.py::test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own",
     ),
@@ -952,7 +952,7 @@ MUTANTS = [
     Mutant(
         name="flips without positions are checks enough",
         where="analysis/conclusions/tournament_conclusion:is_measured",
-        change=Change('{"flips", "first_shown"} <= A', '"flips" in A'),
+        change=Change("A <= B", "A & B"),
         seen_by="test_conclusions.py::test_a_judge_is_checked_where_flips_and_first_shown_have_a_value",
     ),
     Mutant(
@@ -998,8 +998,8 @@ MUTANTS = [
     ),
     Mutant(
         name="a gate passes without a control",
-        where="analysis/checks:Check.blocks",
-        change=Change("self.A != B and self.C in D", "False"),
+        where="analysis/checks/control_check:CHECK",
+        change=Change("(A, B, NOT_DONE)", "(A, B)"),
         seen_by="test_gate.py::test_a_pass_takes_a_control_that_the_judge_passed",
     ),
     Mutant(

@@ -15,9 +15,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference, Leader
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import (
-    JUDGE_REASONS,
     NO_RESULT_REASONS,
-    OTHER_REASONS,
     STATES,
     UNDECIDED_REASONS,
     conclude,
@@ -25,6 +23,8 @@ from elo_exp.analysis.conclusions.tournament_conclusion import (
     explain_undecided_lead,
     failed_check_reasons,
     is_measured,
+    list_judge_reasons,
+    list_other_reasons,
     stratum_reversal_reasons,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -60,7 +60,9 @@ ABOUT: dict[str, dict[str, Any]] = {  # what a reason's words need
 def reason(name: str, value: float | None = 0.23) -> Reason:
     about = ABOUT.get(name, {})
     value = 300.0 if name in ("unnamed_prompts", "unnamed_people") else value
-    return Reason(name=name, value=value, about=about, judges=name in JUDGE_REASONS)
+    return Reason(
+        name=name, value=value, about=about, judges=name in list_judge_reasons()
+    )
 
 
 def lead(**changes: Any) -> Leader:
@@ -116,9 +118,9 @@ def test_more_doubt_never_says_more():
         (5, 100, None),
         (*subsets(UNDECIDED_REASONS), NO_RESULT_REASONS),
         ("model", "words", "people", "scores"),
-        subsets(JUDGE_REASONS),
+        subsets(list_judge_reasons()),
         (True, False),
-        subsets(OTHER_REASONS),
+        subsets(list_other_reasons()),
     )
 
     @functools.cache
@@ -161,8 +163,8 @@ def test_more_doubt_never_says_more():
             (names, leader, 5, kind, measured),
             (names, leader, None, kind, measured),
             (names, leader, n_prompts, "words", measured),
-            (names.union(JUDGE_REASONS), *given[1:]),
-            (names.union(OTHER_REASONS), *given[1:]),
+            (names.union(list_judge_reasons()), *given[1:]),
+            (names.union(list_other_reasons()), *given[1:]),
             (names.union(NO_RESULT_REASONS), *given[1:]),
             (names.union(UNDECIDED_REASONS), *given[1:]),
             (*given[:-1], False),

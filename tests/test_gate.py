@@ -17,16 +17,16 @@ from scipy.stats import binomtest
 from statsmodels.stats.power import TTestPower
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
+from elo_exp.analysis.checks.control_check import control_check
+from elo_exp.analysis.checks.same_verdict_check import same_verdict_check
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate_checks import (
     answers_check,
     audit_check,
-    control_check,
     family_check,
     length_check,
-    same_verdict_check,
 )
 from elo_exp.analysis.noninferiority import (
     PointShare,

@@ -16,7 +16,8 @@ from scipy.stats import beta
 
 from elo_exp.analysis.bounded_means import lower_bound, upper_bound
 from elo_exp.analysis.checks import PASSED
-from elo_exp.analysis.gate_checks import MIN_CONTROLS_LOST, length_check
+from elo_exp.analysis.checks.control_check import MIN_CONTROLS_LOST
+from elo_exp.analysis.gate_checks import length_check
 from elo_exp.analysis.noninferiority import (
     SlotPoints,
     decide_gate,

@@ -26,6 +26,7 @@ import pytest
 
 from elo_exp.analysis.audit_decisions import Measure, decide
 from elo_exp.analysis.checks import PASSED, Check
+from elo_exp.analysis.checks.same_verdict_check import same_verdict_check
 from elo_exp.analysis.comparisons import Difference, differences
 from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Scope, arena_conclusion, tournament_conclusion
@@ -33,7 +34,7 @@ from elo_exp.analysis.conclusions import compare_conclusion as compare_conclusio
 from elo_exp.analysis.conclusions.audit_conclusion import conclude_judge
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.conclusions.labels_conclusion import conclude_lead
-from elo_exp.analysis.gate_checks import order_checks, same_verdict_check
+from elo_exp.analysis.gate_checks import order_checks
 from elo_exp.analysis.human_agreement import count_skipped, pair_leads
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.noninferiority import (

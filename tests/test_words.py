@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
+from elo_exp.analysis.odd_answers import describe_odd_answers
 from elo_exp.formatting import expected_win_rate
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -78,20 +79,13 @@ def plain(text: str) -> str:
 def test_a_check_is_said_with_its_counts(
     check: Check, value: str, detail: str, reason: str
 ):
+    definition = check.definition
     words = (
-        check_sentences.value(check),
-        check_sentences.detail(check),
-        check_sentences.reason(check),
+        definition.format_value(check),
+        definition.describe_counts(check),
+        definition.explain_failure(check),
     )
     assert tuple(map(plain, words)) == (value, detail, reason)
-
-
-def test_every_check_that_has_a_reason_has_a_row():
-    assert (
-        check_sentences._REASON_TEXTS.keys()
-        <= check_sentences._DETAIL_TEXTS.keys()
-        == check_sentences.CHECK_TITLES_AND_LIMITS.keys()
-    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +116,7 @@ def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
 def test_odd_answers_are_said_by_kind():
     odd = {"a": {"phrases": 0.3}, "b": {"phrases": 0.05, "refused": 0.26}}
     assert (
-        plain(check_sentences.describe_odd_answers(odd))
+        plain(describe_odd_answers(odd))
         == "boilerplate: a 30 %, b 5 %; refusals: b 26 %"
     )
 

@@ -1,7 +1,6 @@
 """Checks behind the claim of a gate: could the judge have seen a worse candidate, and does anything favour this one?"""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,110 +8,27 @@ import numpy as np
 import scipy
 
 from elo_exp.analysis.checks import (
-    BLOCKS,
     CANNOT_TELL,
     FAILED,
-    FATAL_PROBES,
-    MIN_SUPPORT,
     NOT_DONE,
+    NOT_WORSE,
     PASSED,
     Check,
 )
+from elo_exp.analysis.checks.audit_check import is_fatal, list_biased_probes
+from elo_exp.analysis.checks.length_check import MIN_SUPPORT
 from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.arrays import Array
-from elo_exp.data.degraded_copies import CONTROL_PROMPTS
-from elo_exp.records import Comparison, Judgment
 
-# Of ten degraded copies
-MIN_CONTROLS_LOST = 9
-MIN_COMPARISONS_OF_ONE_VERDICT = 10
-# Of the comparisons: if as many have one verdict, the judge compared nothing
-MAX_SAME_SHARE = 0.95
 # Of the baseline's mean length: a smaller mean difference moves no judge by a margin
 MIN_RELATIVE_LENGTH_DIFFERENCE = 0.05
 _CONFIDENCE_LEVEL = 0.95
-
-
-def control_check(
-    controls: Sequence[Comparison], judgments: Sequence[Judgment]
-) -> Check:
-    """Check that the judge names degraded copies of the baseline's answers the losers.
-
-    Parameters
-    ----------
-    controls : sequence of Comparison
-        That the judge was to be asked about, a prompt each; empty if there are none.
-    judgments : sequence of Judgment
-        Of these; a comparison without all its verdicts has none.
-
-    Returns
-    -------
-    Check
-        Its value is the share of the copies that lost in both orders. It is not done if nothing was judged, and
-        cannot tell if verdicts are missing that would decide it.
-    """
-    n_lost = sum(judgment.winner == judgment.entrant_b for judgment in judgments)
-    n_missing = len(controls) - len(judgments)
-    state = FAILED
-    if not judgments:
-        state = NOT_DONE
-    elif n_lost >= MIN_CONTROLS_LOST:
-        state = PASSED
-    elif n_lost + n_missing >= MIN_CONTROLS_LOST:
-        state = CANNOT_TELL
-    return Check(
-        name="control",
-        state=state,
-        value=n_lost / len(judgments) if judgments else None,
-        n=n_lost,
-        of=len(judgments),
-        about={
-            "least": MIN_CONTROLS_LOST,
-            "n_prompts": CONTROL_PROMPTS,
-            "n_missing": n_missing,
-            "n_invalid": sum(judgment.invalid for judgment in judgments),
-        },
-    )
-
-
-def same_verdict_check(judgments: Sequence[Judgment], *, sees_control: bool) -> Check:
-    """Check whether the judge gives one verdict to (nearly) all comparisons: then it has compared nothing.
-
-    Parameters
-    ----------
-    judgments : sequence of Judgment
-        Of the candidate and the baseline.
-    sees_control : bool
-        Whether the judge found the degraded copies. Then its ties are ties.
-
-    Returns
-    -------
-    Check
-        Its value is the share of the comparisons with the most frequent verdict in each order.
-    """
-    letters = [
-        {verdict.verdict for verdict in judgment.orders}
-        for judgment in judgments
-        if not judgment.equal_answers
-    ]
-    n_by_verdict = Counter(
-        next(iter(verdicts)) for verdicts in letters if len(verdicts) == 1
-    )
-    n_by_verdict = Counter(
-        {name: n for name, n in n_by_verdict.items() if name in ("A", "B", "TIE")}
-    )
-    ((letter, n),) = n_by_verdict.most_common(1) or [("", 0)]
-    is_same = n >= max(MIN_COMPARISONS_OF_ONE_VERDICT, MAX_SAME_SHARE * len(letters))
-    is_blind = is_same and not (letter == "TIE" and sees_control)
-    return Check(
-        name="same_verdict",
-        state=FAILED if is_blind else PASSED if letters else NOT_DONE,
-        value=n / len(letters) if letters else None,
-        n=n,
-        of=len(letters),
-        about={"verdict": letter},
-    )
+# Of a gate, the weightiest first
+_BLOCKING_CHECKS = (
+    *("same_verdict", "control", "flips", "first_shown", "invalid", "length"),
+    *("responses", "audit", "kin"),
+)
 
 
 def order_checks(quality: Mapping[str, Any]) -> list[Check]:
@@ -329,12 +245,11 @@ def audit_check(audit: Mapping[str, Any]) -> Check:
     Check
         Its value is the number of probes by which the judge is biased.
     """
-    results = audit.get("results", ())
-    biased = [row["probe"] for row in results if row["verdict"] == "biased"]
-    is_fatal = any(probe.partition(":")[0] in FATAL_PROBES for probe in biased)
+    biased = list_biased_probes(audit)
+    fails = any(map(is_fatal, biased))
     return Check(
         name="audit",
-        state=FAILED if is_fatal else PASSED if audit else NOT_DONE,
+        state=FAILED if fails else PASSED if audit else NOT_DONE,
         value=float(len(biased)) if audit else None,
         about=dict(audit),
     )
@@ -358,5 +273,5 @@ def blocking_checks(checks: Sequence[Check]) -> list[Check]:
         all_checks.append(
             Check(name="control", state=NOT_DONE, about={"why": "left out"})
         )
-    blocking = [check for check in all_checks if check.blocks("not worse")]
-    return sorted(blocking, key=lambda check: BLOCKS["not worse"].index(check.name))
+    blocking = [check for check in all_checks if check.blocks(NOT_WORSE)]
+    return sorted(blocking, key=lambda check: _BLOCKING_CHECKS.index(check.name))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elo_exp.formatting import format_percent
 from elo_exp.records import Response
 
 # The share of answers from which on a check is flagged; that of three, where they are few.
@@ -18,6 +19,15 @@ MIN_FLAGGED_SHARES: Mapping[str, float] = {
     "loops": 0.05,
     "short": 0.10,
     "refused": 0.20,
+}
+# What each is called in a sentence
+ODD_ANSWER_KINDS = {
+    "one_text": "one text",
+    "repeated": "repeated texts",
+    "phrases": "boilerplate",
+    "loops": "repetition loops",
+    "short": "under three words",
+    "refused": "refusals",
 }
 _MIN_ANSWERS = 3
 _MIN_WORDS = 3
@@ -112,3 +122,28 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
             if shares[name] >= max(limit, _MIN_ANSWERS / n_answers.get(name, n))
         ],
     }
+
+
+def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
+    """Say what is odd about the answers of models, and about what share of them.
+
+    Parameters
+    ----------
+    odd : mapping of str to mapping of str to float
+        Shares by model and kind, such as {"c": {"refused": 0.26}}.
+
+    Returns
+    -------
+    str
+        Such as "refusals: c 26 %"; empty if nothing is odd.
+    """
+    kinds = []
+    for kind, label in ODD_ANSWER_KINDS.items():
+        shares = [
+            f"{model} {format_percent(flags[kind])}"
+            for model, flags in odd.items()
+            if kind in flags
+        ]
+        if shares:
+            kinds.append(f"{label}: {', '.join(shares)}")
+    return "; ".join(kinds)

@@ -19,16 +19,16 @@ from pydantic import Field
 from elo_exp import pipeline
 from elo_exp.analysis import families
 from elo_exp.analysis.checks import NOT_DONE, PASSED, Check
+from elo_exp.analysis.checks.control_check import control_check
+from elo_exp.analysis.checks.same_verdict_check import same_verdict_check
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate_checks import (
     answers_check,
     audit_check,
-    control_check,
     family_check,
     length_check,
     order_checks,
-    same_verdict_check,
 )
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.noninferiority import (

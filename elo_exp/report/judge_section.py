@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import FAILED, Check
+from elo_exp.analysis.checks import FAILED, Check, list_definitions_by_row
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import (
     NO_VALUE,
@@ -85,15 +85,15 @@ def judge_section(
         dimensions=list(checks_by_dimension),
         checks=[
             CheckRow(
-                label=label,
-                limit=limit,
+                label=definition.title,
+                limit=definition.accepted,
                 cells=[
-                    _make_cell(checks.get(name))
+                    _make_cell(checks.get(definition.name))
                     for checks in checks_by_dimension.values()
                 ],
             )
-            for name, (label, limit) in check_sentences.CHECK_TITLES_AND_LIMITS.items()
-            if name in check_names
+            for definition in list_definitions_by_row()
+            if definition.name in check_names
         ],
         lengths=_build_length_table(
             [d.diagnosis.get("length") or {} for d in dimensions]
@@ -107,8 +107,8 @@ def _make_cell(check: Check | None) -> Cell | None:
         return None
     return Cell(
         tone="caution" if check.state == FAILED else "plain",
-        value=check_sentences.value(check),
-        detail=check_sentences.detail(check),
+        value=check.definition.format_value(check),
+        detail=check.definition.describe_counts(check),
         chip=check_sentences.chip(check),
     )
 

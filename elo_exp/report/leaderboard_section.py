@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis import judge_panel
+from elo_exp.analysis.odd_answers import describe_odd_answers
 from elo_exp.formatting import (
     NO_VALUE,
     format_count,
@@ -14,7 +15,7 @@ from elo_exp.formatting import (
 )
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.sentences import check_sentences, standings_sentences
+from elo_exp.report.sentences import standings_sentences
 
 _TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]
 _SCALE_MARGIN_SHARE = 0.04
@@ -324,7 +325,7 @@ def _make_line(
             text=str(row.rank or NO_VALUE), order=row.rank or _UNRANKED_SORT_KEY
         ),
         ranks=ranks,
-        odd=check_sentences.describe_odd_answers({row.model: odd}) if odd else None,
+        odd=describe_odd_answers({row.model: odd}) if odd else None,
         rating=rating,
         bar=axis.bar(row, colors),
         interval=format_interval(row.ci_low, row.ci_high, axis.digits),

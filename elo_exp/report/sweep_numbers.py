@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from elo_exp.analysis import elo_order_effects, tracked_results
+from elo_exp.analysis.checks import check_definitions
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.figures.style import grouped
 from elo_exp.formatting import (
@@ -84,8 +85,15 @@ def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
             heads=("pairs", "told apart"),
             said=lambda n: f"{n:.3g}",
         ),
-        Column(name="judge_flip_rate", heads=("flips",), said=format_percent),
-        Column(name="judge_invalid_rate", heads=("invalid",), said=format_percent),
+        *(
+            Column(
+                name=f"judge_{check.compared_rate}",
+                heads=(check.console_label or check.title,),
+                said=format_percent,
+            )
+            for check in check_definitions().values()
+            if check.compared_rate
+        ),
         Column(
             name="dollars",
             heads=("paid",),

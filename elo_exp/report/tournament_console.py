@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import FAILED
+from elo_exp.analysis.checks import FAILED, list_definitions_by_row
+from elo_exp.analysis.odd_answers import describe_odd_answers
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.formatting import (
@@ -275,7 +276,7 @@ def _describe_variance(dimensions: Sequence[DimensionView]) -> list[str]:
 def _describe_answers(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     odd_answers = next((d.odd_answers for d in dimensions if d.odd_answers), None)
     if odd_answers:
-        yield check_sentences.describe_odd_answers(odd_answers)
+        yield describe_odd_answers(odd_answers)
     answers_by_pair: dict[tuple[str, str], EqualAnswers] = {}
     for pair in (pair for d in dimensions for pair in d.equal_answers):
         previous = answers_by_pair.get((pair.first, pair.second), pair)
@@ -288,15 +289,16 @@ def _describe_answers(dimensions: Sequence[DimensionView]) -> Iterator[str]:
 def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
     """Return each failed check with the dimensions in which it failed; of many, only the first ones."""
     warnings = []
-    for name, text in check_sentences.CONSOLE_WARNINGS.items():
+    for definition in list_definitions_by_row():
         failures = [
             f"{d.name} {format_percent(check.value)}"
             for d in dimensions
             for check in d.checks
-            if (check.name, check.state) == (name, FAILED) and check.value is not None
+            if (check.name, check.state) == (definition.name, FAILED)
+            and check.value is not None
         ]
-        if failures:
-            warnings.append(f"{text}: {', '.join(failures)}")
+        if failures and definition.warning:
+            warnings.append(f"{definition.warning}: {', '.join(failures)}")
     differing_dimensions = [
         d.name
         for d in dimensions

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import (
-    JUDGE_REASONS,
-    OTHER_REASONS,
+    list_judge_reasons,
+    list_other_reasons,
 )
 from elo_exp.ratings.leaderboard import Rating
 
@@ -16,20 +16,6 @@ REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
 FIT_REASONS = ("no_kin_anchor", "wide", "beyond", "few_prompts")
 MISSING_REASONS = ("failures",)
 SCALE_REASONS = ("raw", "style")
-_WEIGHT = {
-    name: n
-    for n, name in enumerate(
-        (
-            *REFUSALS,
-            "unrated",
-            *FIT_REASONS,
-            *SCALE_REASONS,
-            *MISSING_REASONS,
-            *JUDGE_REASONS,
-            *OTHER_REASONS,
-        )
-    )
-}
 # As the files name the status of a placement
 STATUS_BY_STATE = {
     "refused": "refuse",
@@ -54,7 +40,18 @@ def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion
     scope
         The judge, the arena as source, and the prompts on which the model was judged.
     """
-    sorted_reasons = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    names_by_weight = [
+        *REFUSALS,
+        "unrated",
+        *FIT_REASONS,
+        *SCALE_REASONS,
+        *MISSING_REASONS,
+        *list_judge_reasons(),
+        *list_other_reasons(),
+    ]
+    sorted_reasons = sorted(
+        reasons, key=lambda reason: names_by_weight.index(reason.name)
+    )
     if {reason.name for reason in sorted_reasons} & {*REFUSALS}:
         state = "refused"
     elif row.rating is None:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import missing_answers
-from elo_exp.analysis.checks import FAILED, MIN_PROMPTS_FOR_LEAD, Check
+from elo_exp.analysis.checks import (
+    FAILED,
+    LEADS,
+    LEVEL,
+    MIN_PROMPTS_FOR_LEAD,
+    Check,
+    check_definitions,
+    list_reason_names,
+)
 from elo_exp.analysis.comparisons import Leader, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
 from elo_exp.analysis.missing_answers import WorstCase
@@ -25,26 +33,18 @@ STATES = (
     *("words", "unchecked", "caution", "leads"),
 )
 # Reasons by their weight: of verdicts that compare nothing or of which nobody knows the prompts,
-# of a test that decides nothing, the judge's, all others
+# of a test that decides nothing, the judge's by its checks and by labels, all others
 NO_RESULT_REASONS = ("no_result",)
 UNKNOWN_PROMPTS_REASONS = ("unnamed_prompts",)
 UNDECIDED_REASONS = (
     *("same", "level", "no_error", "rivals", "failures", "undone", "not_met"),
     *("annotators", "unnamed_people"),
 )
-JUDGE_REASONS = (
-    *("obeys", "invalid", "invalid_by_entrant", "flips", "first_shown", "one_order"),
-    *("length", "kin", "people", "chance", "skipped"),
-)
-OTHER_REASONS = (
-    *("answers", "support", "stratum", "exploratory", "looked"),
-    "no_scale",
-)
+_LABELS_REASONS = ("people", "chance", "skipped")
+_OTHER_REASONS = ("support", "stratum", "exploratory", "looked", "no_scale")
 # Of a win rate, from one half: entrants nearer than that are level; the gate's margin by default
 LEVEL_MARGIN_OF_WIN_RATE = 0.10
 _KINDS_WITHOUT_JUDGE = ("people", "scores")
-# All other reasons have the name of their check
-_REASON_BY_CHECK = {"audit": "obeys", "responses": "answers"}
 
 
 def add_conclusions(
@@ -81,7 +81,7 @@ def add_conclusions(
         ]
         reasons += [*exploratory_reasons(n_seen)]
         if scope.kind not in _KINDS_WITHOUT_JUDGE:
-            reasons += [*one_verdict_reasons(checks)]
+            reasons += [*no_result_reasons(checks)]
         cases = checked_standings.worst_cases.get(name, ())
         reasons += [*missing_result_reasons(leader, cases)]
         if board and checked_standings.is_of_scores:
@@ -157,7 +157,16 @@ def conclude(
     worst_case
         The lead of the first if what is missing counts against it; None if nothing is.
     """
-    sorted_reasons = sorted(reasons, key=lambda reason: _WEIGHT[reason.name])
+    names_by_weight = [
+        *NO_RESULT_REASONS,
+        *UNKNOWN_PROMPTS_REASONS,
+        *UNDECIDED_REASONS,
+        *list_judge_reasons(),
+        *list_other_reasons(),
+    ]
+    sorted_reasons = sorted(
+        reasons, key=lambda reason: names_by_weight.index(reason.name)
+    )
     names = {reason.name for reason in sorted_reasons}
     if leader is None:
         state = "none"
@@ -225,18 +234,14 @@ def count_prompts_of_pair(
     return n_prompts, n_effective if is_less else None
 
 
-_WEIGHT = {
-    name: n
-    for n, name in enumerate(
-        (
-            *NO_RESULT_REASONS,
-            *UNKNOWN_PROMPTS_REASONS,
-            *UNDECIDED_REASONS,
-            *JUDGE_REASONS,
-            *OTHER_REASONS,
-        )
-    )
-}
+def list_judge_reasons() -> list[str]:
+    """Return the names of reasons that are the judge's, by its checks and by labels, the weightiest first."""
+    return [*list_reason_names(is_about_judge=True), *_LABELS_REASONS]
+
+
+def list_other_reasons() -> list[str]:
+    """Return the names of all other reasons for a caution, the weightiest first."""
+    return [*list_reason_names(is_about_judge=False), *_OTHER_REASONS]
 
 
 def _make_effect(leader: Leader, unit: str) -> Effect | None:
@@ -337,7 +342,7 @@ def _test_equivalence(
     if len(leader.level) == 1 and low is not None and high is not None:
         intervals = [(low, high), level_ends or (low, high)]
         is_inside = all(-margin < a < b < margin for a, b in intervals)
-        is_equivalent = is_inside and not any(c.blocks("level") for c in checks)
+        is_equivalent = is_inside and not any(c.blocks(LEVEL) for c in checks)
     return {"is_equivalent": is_equivalent, "margin": margin}
 
 
@@ -403,33 +408,17 @@ def _is_undone_by_invalid(
 
 
 def failed_check_reasons(checks: Sequence[Check], leader: str) -> Iterator[Reason]:
-    """Yield a reason for each check that blocks a lead of the first, by `checks.BLOCKS`."""
+    """Yield a reason for each check that blocks a lead of the first."""
     for check in checks:
-        if not check.blocks("leads"):
-            continue
-        name, about, value = check.name, dict(check.about or {}), check.value
-        if check.is_one_order:
-            name = "one_order"
-        elif name == "audit":
-            results = about.get("results", ())
-            biased = [row["probe"] for row in results if row["verdict"] == "biased"]
-            about, value = {"probes": biased}, None
-        elif name == "responses":
-            flags = about["flagged"][leader]
-            kind = max(flags, key=flags.__getitem__)
-            about, value = {"kind": kind}, flags[kind]
-        elif name == "length":
-            value = about["gap_at_equal_length"]
-        name = _REASON_BY_CHECK.get(name, name)
-        yield Reason(name=name, value=value, about=about, judges=name in JUDGE_REASONS)
+        if check.blocks(LEADS):
+            yield check.definition.make_reason(check, leader)
 
 
-def one_verdict_reasons(checks: Sequence[Check]) -> Iterator[Reason]:
-    """Yield that the judge gave one verdict whatever it was shown, or hardly any: it compared nothing."""
+def no_result_reasons(checks: Sequence[Check]) -> Iterator[Reason]:
+    """Yield that the judge compared nothing: it gave one verdict whatever it was shown."""
     for check in checks:
-        if check.name == "one_verdict" and check.state == FAILED:
-            about = {**(check.about or {}), "n": check.n, "of": check.of}
-            yield Reason(name="no_result", value=check.value, about=about, judges=True)
+        if check.definition.leaves_no_result and check.state == FAILED:
+            yield check.definition.make_reason(check, "")
 
 
 def stratum_reversal_reasons(
@@ -509,4 +498,5 @@ def is_measured(checks: Sequence[Check]) -> bool:
     itself.
     """
     measured_checks = {c.name for c in checks if c.value is not None or c.is_one_order}
-    return {"flips", "first_shown"} <= measured_checks
+    required_checks = {d.name for d in check_definitions().values() if d.missing_label}
+    return required_checks <= measured_checks

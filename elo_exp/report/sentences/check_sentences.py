@@ -1,92 +1,28 @@
-"""How the checks of a judge, its audits and odd answers are said."""
+"""What all checks of a judge say together, its audits, and equal answers: each check words itself in analysis/checks/."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
+from elo_exp.analysis.checks import (
+    CANNOT_TELL,
+    FAILED,
+    Check,
+    list_definitions_by_row,
+)
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.formatting import (
     NO_VALUE,
     format_count,
     format_number,
-    format_p_equation,
     format_percent,
-    format_percent_interval,
     join_names,
 )
 from elo_exp.judges import guess_judge_kind, role_suffix
 
-About = Mapping[str, Any]  # of a check: names and further numbers
-
 # share of the answers beyond which it is a caution that parts are left out
 MAX_CUT_SHARE = 0.05
 _MAX_EQUAL_ANSWER_PAIRS = 3
-_SPACE = "\N{NO-BREAK SPACE}"
-CHECK_TITLES_AND_LIMITS = {
-    "one_verdict": (
-        "Comparisons with one and the same verdict",
-        "under 95 %; above, the judge has compared nothing",
-    ),
-    "flips": (
-        "Flips when the answers swap places",
-        "interval within 10 %; not against a lead in both orders",
-    ),
-    "first_shown": (
-        "First shown wins, of equal answers",
-        "interval within 45 to 55 %; not against a lead in both orders",
-    ),
-    "length": (
-        "Longer wins, of equally rated answers",
-        "no effect that is possible explains the lead, or half of it",
-    ),
-    "invalid": ("Comparisons without a valid verdict", "at most 2 %"),
-    "invalid_by_entrant": (
-        "Invalid comparisons, by entrant",
-        "shares do not differ (Holm, α = .05)",
-    ),
-    "responses": (
-        "Entrants with odd answers",
-        "repeated, boilerplate, short or refusing; caution if the leader’s are",
-    ),
-    "equal_answers": (
-        "Same answers, of the two entrants that gave most",
-        "under half of the prompts",
-    ),
-    "audit": (
-        "Audit of the judge",
-        "caution if biased by injections, constant texts or on the ladder",
-    ),
-    "kin": (
-        "Entrants of the judge’s family",
-        "caution if the leader is one and not all others are",
-    ),
-    "ties": ("Ties", "no limit"),
-    "fit": (
-        "Model fit: worst pair, observed minus predicted",
-        "within ± 10 percentage points",
-    ),
-    "transitivity": ("Model fit: one rating explains all pairs", "p > .05"),
-    "cycles": ("Prompts with an intransitive triple", "no limit"),
-}
-ODD_ANSWER_KINDS = {
-    "one_text": "one text",
-    "repeated": "repeated texts",
-    "phrases": "boilerplate",
-    "loops": "repetition loops",
-    "short": "under three words",
-    "refused": "refusals",
-}
-
-
-_CONSOLE_LABELS = {
-    "flips": "flips",
-    "first_shown": "first shown wins",
-    "length": "longer wins",
-    "invalid": "invalid",
-}
-# Said of a check of position without a value
-_MISSING_POSITION_LABELS = {"flips": "no flips", "first_shown": "no positions"}
 
 
 def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
@@ -98,31 +34,35 @@ def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     if kind == "people":
         return "none: battles are votes"
     console_checks = [
-        check
-        for dimension_checks in checks.values()
-        for check in dimension_checks
-        if check.name != "one_verdict" or check.state == FAILED
+        check for dimension_checks in checks.values() for check in dimension_checks
     ]
     failed_names = {
         c.name for c in console_checks if c.is_failed_by_judge or c.is_one_order
     }
+    definitions = list_definitions_by_row()
     text_by_check = {
-        name: f"{words} {value}"
-        for name, words in _CONSOLE_LABELS.items()
-        if (
-            value := _format_by_dimension([c for c in console_checks if c.name == name])
+        d.name: f"{d.console_label} {value}"
+        for d in definitions
+        if d.console_label
+        and (
+            value := _format_by_dimension(
+                [c for c in console_checks if c.name == d.name]
+            )
         )
     }
     for check in console_checks:
         if check.name in failed_names and check.name not in text_by_check:
-            text_by_check[check.name] = _FAILURE_TEXTS[check.name](check.about or {})
+            text_by_check[check.name] = check.definition.summarize_failure(check)
     missing_labels = [
-        words
-        for name, words in _MISSING_POSITION_LABELS.items()
-        if not checks
-        or any(
-            all(c.name != name or c.value is None for c in dimension_checks)
-            for dimension_checks in checks.values()
+        d.missing_label
+        for d in definitions
+        if d.missing_label
+        and (
+            not checks
+            or any(
+                all(c.name != d.name or c.value is None for c in dimension_checks)
+                for dimension_checks in checks.values()
+            )
         )
     ]
     passed_text = ", ".join(
@@ -168,42 +108,6 @@ def _format_by_dimension(checks: Sequence[Check]) -> str:
     return "not measured: one order" if is_one_order else ""
 
 
-def _describe_biased_audit(about: About) -> str:
-    probes = [row["probe"] for row in about["results"] if row["verdict"] == "biased"]
-    return f"biased by its audit ({', '.join(probes)})"
-
-
-# Of verdicts that compare nothing, by kind
-_ONE_VERDICT_TEXTS = {
-    "first": "the first answer is named",
-    "second": "the second answer is named",
-    "tie": "a tie is called",
-    "invalid": "no verdict is valid",
-    "model_a": "the entrant in the first column is named",
-    "model_b": "the entrant in the second column is named",
-}
-_FAILURE_TEXTS: Mapping[str, Callable[[About], str]] = {
-    "invalid_by_entrant": lambda about: (
-        f"invalid verdicts fall on {join_names([row['model'] for row in about['differing']])}"
-    ),
-    "audit": _describe_biased_audit,
-    "kin": lambda about: f"kin of the first ({about['family']})",
-    "one_verdict": lambda about: (
-        f"{_ONE_VERDICT_TEXTS[about['kind']]} nearly everywhere"
-    ),
-}
-
-
-# Each stands on the console before the dimensions and what was measured there
-CONSOLE_WARNINGS = {
-    "flips": "verdicts flip with the order (accepted: at most 10 %)",
-    "first_shown": "the first-shown answer wins (accepted: 45 to 55 %)",
-    "length": "length explains the lead, or half of it; the longer answer wins",
-    "invalid": "verdicts are invalid (accepted: at most 2 %)",
-    "invalid_by_entrant": "invalid verdicts fall on one entrant; largest share",
-}
-
-
 def verdict(
     checks: Mapping[str, Sequence[Check]], refusal: str | None = None
 ) -> list[str]:
@@ -214,16 +118,16 @@ def verdict(
     """
     failed_sentences, odd_sentences = (
         [
-            f"{dimension}: {reason(check)}"
+            f"{dimension}: {check.definition.explain_failure(check)}"
             for dimension, dimension_checks in checks.items()
             for check in dimension_checks
             if (check.state == FAILED or check.is_one_order)
-            and (check.name != "responses") is is_about_judge
+            and check.definition.is_about_judge is is_about_judge
         ]
         for is_about_judge in (True, False)
     )
     has_position = any(
-        check.name in ("flips", "first_shown") and check.value is not None
+        check.definition.missing_label and check.value is not None
         for dimension_checks in checks.values()
         for check in dimension_checks
     )
@@ -248,120 +152,13 @@ def _list_open_checks(checks: Mapping[str, Sequence[Check]]) -> list[str]:
     for dimension, dimension_checks in checks.items():
         for check in dimension_checks:
             if check.state == CANNOT_TELL:
-                dimensions_by_label.setdefault(
-                    CHECK_TITLES_AND_LIMITS[check.name][0], []
-                ).append(dimension)
+                dimensions_by_label.setdefault(check.definition.title, []).append(
+                    dimension
+                )
     return [
         f"Cannot tell, in {join_names(dimensions)}: {label.lower()}."
         for label, dimensions in dimensions_by_label.items()
     ]
-
-
-def reason(check: Check) -> str:
-    """Return why a check failed, as a sentence."""
-    return _REASON_TEXTS[check.name](check, check.about or {})
-
-
-def _explain_one_verdict(check: Check, about: About) -> str:
-    text = _ONE_VERDICT_TEXTS[about["kind"]]
-    return f"{text.capitalize()} in {_format_counts(check, about)} comparisons: nothing was compared."
-
-
-def _explain_flips(check: Check, about: About) -> str:
-    if check.value is None:
-        return "Each comparison was judged in one order, so flips are not measured."
-    return (
-        f"The judge names another winner in {format_percent(check.value)} of comparisons when the "
-        "answers swap places."
-    )
-
-
-def _explain_position(check: Check, about: About) -> str:
-    interval = ""
-    if check.low is not None:
-        interval = f" (95{_SPACE}% CI {format_percent_interval(check.low, check.high)})"
-    return (
-        f"Of equal answers the one shown first wins {format_percent(check.value)} of decisive "
-        f"verdicts{interval}."
-    )
-
-
-def _explain_length(check: Check, about: About) -> str:
-    is_extrapolated = bool(about.get("is_extrapolated"))
-    if about["gap_at_equal_length"] is None or check.value is None or is_extrapolated:
-        return "The length of the answers could explain the lead by itself."
-    share = check.value
-    longer = share > 0.5
-    return (
-        f"At equal length the lead would be {format_number(about['gap_at_equal_length'])} points, not "
-        f"{format_number(about['gap'])}: the {'longer' if longer else 'shorter'} of two equally rated "
-        f"answers wins {format_percent(share if longer else 1.0 - share)} of comparisons."
-    )
-
-
-def _explain_invalid(check: Check, about: About) -> str:
-    return f"{format_percent(check.value)} of comparisons have no valid verdict."
-
-
-def _explain_invalid_by_entrant(check: Check, about: About) -> str:
-    models = join_names([row["model"] for row in about["differing"]])
-    bounds = [
-        f" Whatever they would have been, the rating of {row['model']} is between "
-        f"{format_number(row['bound_low'])} and {format_number(row['bound_high'])}."
-        for row in about["differing"]
-        if row["bound_low"] is not None and row["bound_high"] is not None
-    ]
-    return (
-        f"Invalid verdicts fall on {models} more or less often than on others."
-        + "".join(bounds)
-    )
-
-
-def _explain_odd_answers(check: Check, about: About) -> str:
-    return f"Odd answers: {describe_odd_answers(about['flagged'])}."
-
-
-def _explain_audit(check: Check, about: About) -> str:
-    biased_probes = [
-        f"{row['probe']} {format_number(row['estimate'], 2, sign=True)}"
-        for row in about["results"]
-        if row["verdict"] == "biased"
-    ]
-    return f"The judge’s audit found it biased: {', '.join(biased_probes)}."
-
-
-def _explain_kin(check: Check, about: About) -> str:
-    return f"{describe_same_family(about['first'], about['family'])}."
-
-
-_REASON_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
-    "one_verdict": _explain_one_verdict,
-    "flips": _explain_flips,
-    "first_shown": _explain_position,
-    "length": _explain_length,
-    "invalid": _explain_invalid,
-    "invalid_by_entrant": _explain_invalid_by_entrant,
-    "responses": _explain_odd_answers,
-    "audit": _explain_audit,
-    "kin": _explain_kin,
-}
-
-
-def value(check: Check) -> str:
-    """Return what a check measured, for a table."""
-    if check.name == "audit":
-        return "not audited" if check.value is None else f"{check.value:.0f} biased"
-    if check.value is None:
-        return "not measured: one order" if check.is_one_order else "not checked"
-    match check.name:
-        case "first_shown" | "length":
-            return format_percent(check.value, 1)
-        case "fit":
-            return f"{format_number(100.0 * check.value, sign=True)} pp"
-        case "transitivity":
-            return format_p_equation(check.value)
-        case _:
-            return format_percent(check.value)
 
 
 def chip(check: Check) -> str | None:
@@ -372,129 +169,6 @@ def chip(check: Check) -> str | None:
     if check.state in (FAILED, CANNOT_TELL):
         return check.state
     return "note" if check.is_notable else None
-
-
-def detail(check: Check) -> str:
-    """Return the counts, intervals and names behind what a check measured."""
-    return _DETAIL_TEXTS[check.name](check, check.about or {})
-
-
-def _format_interval(check: Check) -> str:
-    return f"95{_SPACE}% CI {format_percent_interval(check.low, check.high, 1)}, "
-
-
-def _format_counts(check: Check, about: About) -> str:
-    return f"{format_count(check.n)} of {format_count(check.of)}"
-
-
-def _detail_one_verdict(check: Check, about: About) -> str:
-    return f"{_format_interval(check)}{_format_counts(check, about)}: {_ONE_VERDICT_TEXTS[about['kind']]}"
-
-
-def _detail_flips(check: Check, about: About) -> str:
-    interval = "" if check.low is None else _format_interval(check)
-    return f"{interval}{_format_counts(check, about)} comparisons in both orders"
-
-
-def _detail_position(check: Check, about: About) -> str:
-    interval = "" if check.low is None else _format_interval(check)
-    return f"{interval}{format_count(check.n)} decisive verdicts"
-
-
-def _detail_length(check: Check, about: About) -> str:
-    if not about:
-        return ""
-    interval = "" if check.low is None else _format_interval(check)
-    text = f"{interval}{format_number(about['scale'])} characters apart"
-    gap, at_equal_length = about["gap"], about["gap_at_equal_length"]
-    if gap is None or at_equal_length is None:
-        return text
-    lead = (
-        f"lead {format_number(gap)}, at equal length {format_number(at_equal_length)}"
-    )
-    least = about.get("least")
-    bound = f" (at least {format_number(least)})" if least is not None else ""
-    return f"{text}; {lead}{bound}"
-
-
-def _detail_invalid(check: Check, about: About) -> str:
-    kinds = [f", {format_count(n)} {kind}" for kind, n in about.items() if n]
-    return _format_counts(check, about) + "".join(kinds)
-
-
-def _detail_invalid_by_entrant(check: Check, about: About) -> str:
-    row = about["worst"]
-    return f"most: {row['model']}, {format_count(row['n_invalid'])} of {format_count(row['n_judgments'])}"
-
-
-def _detail_odd_answers(check: Check, about: About) -> str:
-    if not about:
-        return ""
-    n = about["cut off"]
-    return (describe_odd_answers(about["flagged"]) or "none") + (
-        f"; {format_count(n)} cut off" if n else ""
-    )
-
-
-def _detail_equal_answers(check: Check, about: About) -> str:
-    top_pair, *other_pairs = about["pairs"]
-    more_text = (
-        f"; {format_count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
-    )
-    more_text = "; one more pair" if len(other_pairs) == 1 else more_text
-    return f"{top_pair['first']} and {top_pair['second']}, {_format_counts(check, about)} prompts{more_text}"
-
-
-def _detail_audit(check: Check, about: About) -> str:
-    if not about.get("date"):
-        return ""
-    return (
-        f"of {len(about['results'])} probes on {format_count(about['n_prompts'])} prompts, "
-        f"{about['date'][:10]}"
-    )
-
-
-def _detail_kin(check: Check, about: About) -> str:
-    return f"{join_names(about['models'])}, of {about['family']}" if about else ""
-
-
-def _detail_ties(check: Check, about: About) -> str:
-    return f"{format_count(check.n)} identical answers excluded"
-
-
-def _detail_fit(check: Check, about: About) -> str:
-    return f"{about['first']} against {about['second']}"
-
-
-def _detail_transitivity(check: Check, about: About) -> str:
-    if check.value is None and about["n_prompts"] <= about["df"]:
-        return "too few prompts for a test"
-    if about.get("chi_square") is None:
-        return ""
-    return f"χ² = {format_number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
-
-
-_DETAIL_TEXTS: Mapping[str, Callable[[Check, About], str]] = {
-    "one_verdict": _detail_one_verdict,
-    "flips": _detail_flips,
-    "first_shown": _detail_position,
-    "length": _detail_length,
-    "invalid": _detail_invalid,
-    "invalid_by_entrant": _detail_invalid_by_entrant,
-    "responses": _detail_odd_answers,
-    "equal_answers": _detail_equal_answers,
-    "audit": _detail_audit,
-    "kin": _detail_kin,
-    "ties": _detail_ties,
-    "fit": _detail_fit,
-    "transitivity": _detail_transitivity,
-    "cycles": _format_counts,
-}
-
-
-def describe_same_family(model: str, family: str) -> str:
-    """Return why a lead may be the judge's preference for its own family."""
-    return f"{model} and the judge are of one family, {family}"
 
 
 BASELINE_NOTE = (
@@ -636,23 +310,6 @@ def refuse_equal_answers(pair: EqualAnswers) -> str:
 
 def _format_prompt_count(n: int) -> str:
     return f"{n:,} prompt{'' if n == 1 else 's'}"
-
-
-def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
-    """Return what is odd about the answers of models, and of what share of them.
-
-    odd  shares by model and kind, such as {"c": {"refused": 0.26}}: "refusals: c 26 %"
-    """
-    kinds = []
-    for kind, label in ODD_ANSWER_KINDS.items():
-        shares = [
-            f"{model} {format_percent(flags[kind])}"
-            for model, flags in odd.items()
-            if kind in flags
-        ]
-        if shares:
-            kinds.append(f"{label}: {', '.join(shares)}")
-    return "; ".join(kinds)
 
 
 def describe_audits(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:

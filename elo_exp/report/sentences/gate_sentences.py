@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from elo_exp.analysis.checks import Check
+from elo_exp.analysis.checks.control_check import MIN_CONTROLS_LOST
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.gate_checks import MAX_SAME_SHARE, MIN_CONTROLS_LOST
 from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT, PointShare
+from elo_exp.analysis.odd_answers import ODD_ANSWER_KINDS
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.data.degraded_copies import CONTROL_PROMPTS
 from elo_exp.formatting import (
@@ -15,7 +16,6 @@ from elo_exp.formatting import (
     format_percent,
     join_names,
 )
-from elo_exp.report.sentences.check_sentences import ODD_ANSWER_KINDS
 
 
 def verdict(conclusion: Conclusion) -> str:
@@ -345,15 +345,8 @@ def control(checks: Sequence[Check]) -> list[str]:
     ]
 
 
+# Of checks whose meaning in a gate differs from that in a tournament
 _TITLE_AND_LIMIT_BY_CHECK = {
-    "same_verdict": (
-        "One verdict for all comparisons",
-        f"under {format_percent(MAX_SAME_SHARE)}",
-    ),
-    "control": (
-        "Degraded copies of the baseline's answers that lost to them",
-        f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS}",
-    ),
     "flips": ("The two orders name different winners", "measured: the bound counts it"),
     "first_shown": ("First answer named, of all winners", "the bound counts it"),
     "ties": ("Ties", "no limit"),
@@ -373,7 +366,10 @@ _TITLE_AND_LIMIT_BY_CHECK = {
 
 def check_row(check: Check) -> tuple[str, str, str, str]:
     """Return what a check is called, its state, what it found and what it accepts."""
-    title, accepted = _TITLE_AND_LIMIT_BY_CHECK[check.name]
+    definition = check.definition
+    title, accepted = _TITLE_AND_LIMIT_BY_CHECK.get(
+        check.name, (definition.title, definition.accepted)
+    )
     return title, check.state, _describe_finding(check), accepted
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.analysis.checks import ALPHA_OF_TRANSITIVITY
+from elo_exp.analysis.checks.transitivity_check import ALPHA_OF_TRANSITIVITY
 from elo_exp.analysis.conclusions import Effect
 from elo_exp.formatting import format_number, format_p_equation
 from elo_exp.report.sentences.tournament_sentences import format_difference

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from elo_exp.analysis.checks import find_check_of_reason
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.analysis.missing_answers import WorstCase
@@ -12,12 +13,8 @@ from elo_exp.formatting import (
     expected_win_rate,
     format_number,
     format_p_equation,
-    format_percent,
+    format_percent_in_sentence,
     join_names,
-)
-from elo_exp.report.sentences.check_sentences import (
-    ODD_ANSWER_KINDS,
-    describe_same_family,
 )
 from elo_exp.report.sentences.taste_line import (
     describe_run_scope,
@@ -320,15 +317,9 @@ def format_difference(effect: Effect) -> str:
 
 def because(reason: Reason, conclusion: Conclusion) -> str:
     """Say one reason, as the end of the sentence about the first, or alone in a list of reasons."""
+    if check := find_check_of_reason(reason.name):
+        return check.explain_reason(reason, conclusion)
     return _REASON_TEXTS[reason.name](reason, conclusion)
-
-
-def _format_share(share: float | None) -> str:
-    """Return a share in percent with a plain space; with one decimal if it is small."""
-    is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
-    return format_percent(share, 1 if is_small else 0).replace(
-        "\N{NO-BREAK SPACE}", " "
-    )
 
 
 def _explain_rivals(reason: Reason, conclusion: Conclusion) -> str:
@@ -353,7 +344,7 @@ def _explain_support(reason: Reason, _: Conclusion) -> str:
     about, share = reason.about, reason.value or 0.0
     is_less = share > 0.5
     phrase = _FEATURE_PHRASES[about["feature"]][is_less]
-    return f"{about['model']} {phrase} in {_format_share(1.0 - share if is_less else share)} of its battles"
+    return f"{about['model']} {phrase} in {format_percent_in_sentence(1.0 - share if is_less else share)} of its battles"
 
 
 # What an answer has more of, and less of, by feature
@@ -402,36 +393,10 @@ def _explain_level(reason: Reason, conclusion: Conclusion) -> str:
     return f"no difference found: {conclusion.subject} has the rating of {models}"
 
 
-def _explain_length(reason: Reason) -> str:
-    least = reason.about.get("least")
-    if reason.value is None or reason.about.get("is_extrapolated"):
-        return "the length of its answers could explain all of it"
-    text = f"at equal length the lead is {format_number(reason.value)}"
-    return f"{text}, and may be none" if least is not None and least <= 0.0 else text
-
-
-def _explain_no_comparison(reason: Reason, conclusion: Conclusion) -> str:
-    about = reason.about
-    return (
-        f"the judge {_ONE_VERDICT_PHRASES[about['kind']]} in {about['n']:,} of {about['of']:,} "
-        f"comparison{'' if about['of'] == 1 else 's'}"
-    )
-
-
-# Verdicts that compare nothing, by kind
-_ONE_VERDICT_PHRASES = {
-    "first": "named the first answer",
-    "second": "named the second answer",
-    "tie": "called a tie",
-    "model_a": "named the entrant in the first column",
-    "model_b": "named the entrant in the second column",
-    "invalid": "gave no valid verdict",
-}
 _ReasonText = Callable[[Reason, Conclusion], str]
 _VERDICT_NOUN_BY_KIND = {"people": "votes", "scores": "scores"}
 _REASON_TEXTS: dict[str, _ReasonText] = {
     "same": _explain_same_answers,
-    "no_result": _explain_no_comparison,
     "unnamed_prompts": lambda reason, _: (
         f"if each of the {format_number(reason.value)} battles is on a prompt of its own"
     ),
@@ -452,28 +417,6 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
     "not_met": lambda reason, _: (
         f"{join_names(reason.about['models'])} met none of them"
     ),
-    "obeys": lambda reason, _: (
-        "it obeys an answer or cannot tell good from bad "
-        f"({', '.join(reason.about['probes'])})"
-    ),
-    "invalid": lambda reason, _: (
-        f"{_format_share(reason.value)} of its verdicts are invalid"
-    ),
-    "invalid_by_entrant": lambda reason, _: (
-        "invalid verdicts fall on "
-        f"{join_names([row['model'] for row in reason.about['differing']])}"
-    ),
-    "flips": lambda reason, _: (
-        f"{_format_share(reason.value)} of its verdicts flip with the order"
-    ),
-    "first_shown": lambda reason, _: (
-        f"the first shown wins {_format_share(reason.value)}"
-    ),
-    "one_order": lambda *_: "it saw one order alone",
-    "length": lambda reason, _: _explain_length(reason),
-    "kin": lambda reason, c: describe_same_family(
-        str(c.subject), reason.about["family"]
-    ),
     "chance": lambda reason, _: (
         f"its agreement with people may be chance (kappa {format_number(reason.value, 2)} "
         f"[{format_number(reason.about['ci_low'], 2)}, {format_number(reason.about['ci_high'], 2)}])"
@@ -481,9 +424,6 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
     "people": _explain_people,
     "skipped": lambda reason, _: (
         f"people skipped {format_number(reason.value)} comparisons, on which they may disagree with it"
-    ),
-    "answers": lambda reason, _: (
-        f"{_format_share(reason.value)} of its answers are {ODD_ANSWER_KINDS[reason.about['kind']]}"
     ),
     "support": _explain_support,
     "stratum": _explain_stratum,

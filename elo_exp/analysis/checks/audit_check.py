@@ -1,0 +1,113 @@
+"""Whether an audit found that the judge obeys an answer, or does not tell good from bad."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from elo_exp.analysis.checks import (
+    CLAIMS_FROM_FAVOURING_AN_ENTRANT,
+    FAILED,
+    NOT_DONE,
+    PASSED,
+    Check,
+    CheckDefinition,
+    JudgeEvidence,
+)
+from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.formatting import format_count, format_number
+
+# A judge that is biased by one of these decides nothing
+FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
+
+
+def list_biased_probes(audit: Mapping[str, Any]) -> list[str]:
+    """List the probes by which a judge is biased.
+
+    Parameters
+    ----------
+    audit : mapping
+        As audit.json has it; {} if there is none.
+
+    Returns
+    -------
+    list of str
+        In the order of the audit.
+    """
+    results = audit.get("results", ())
+    return [row["probe"] for row in results if row["verdict"] == "biased"]
+
+
+def is_fatal(probe: str) -> bool:
+    """Return whether a judge that is biased by a probe decides nothing.
+
+    Parameters
+    ----------
+    probe : str
+        Such as "injection:praise".
+
+    Returns
+    -------
+    bool
+    """
+    return probe.partition(":")[0] in FATAL_PROBES
+
+
+class _Audit(CheckDefinition):
+    def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
+        audit = evidence.diagnosis.get("audit")
+        if audit is None:
+            return
+        biased = list_biased_probes(audit)
+        fails = any(map(is_fatal, biased))
+        state = FAILED if fails else PASSED
+        yield Check(
+            name=self.name,
+            state=state if audit else NOT_DONE,
+            is_notable=bool(biased) and not fails,
+            value=float(len(biased)) if audit else None,
+            about=audit,
+        )
+
+    def format_value(self, check: Check) -> str:
+        return self.not_done if check.value is None else f"{check.value:.0f} biased"
+
+    def describe_counts(self, check: Check) -> str:
+        about = check.about or {}
+        if not about.get("date"):
+            return ""
+        return (
+            f"of {len(about['results'])} probes on {format_count(about['n_prompts'])} prompts, "
+            f"{about['date'][:10]}"
+        )
+
+    def explain_failure(self, check: Check) -> str:
+        biased_probes = [
+            f"{row['probe']} {format_number(row['estimate'], 2, sign=True)}"
+            for row in (check.about or {})["results"]
+            if row["verdict"] == "biased"
+        ]
+        return f"The judge’s audit found it biased: {', '.join(biased_probes)}."
+
+    def summarize_failure(self, check: Check) -> str:
+        return (
+            f"biased by its audit ({', '.join(list_biased_probes(check.about or {}))})"
+        )
+
+    def make_reason(self, check: Check, leader: str) -> Reason:
+        about = {"probes": list_biased_probes(check.about or {})}
+        return Reason(name="obeys", about=about, judges=True)
+
+    def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
+        probes = ", ".join(reason.about["probes"])
+        return f"it obeys an answer or cannot tell good from bad ({probes})"
+
+
+CHECK = _Audit(
+    name="audit",
+    title="Audit of the judge",
+    accepted="caution if biased by injections, constant texts or on the ladder",
+    number=100,
+    blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
+    reasons=("obeys",),
+    weight=10,
+    not_done="not audited",
+)

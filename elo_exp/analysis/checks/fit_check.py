@@ -1,0 +1,42 @@
+"""How far the win rate of the worst pair lies from what the ratings predict."""
+
+from collections.abc import Iterator
+
+from elo_exp.analysis.checks import PASSED, Check, CheckDefinition, JudgeEvidence
+from elo_exp.formatting import format_number
+
+# Observed minus predicted
+MAX_WIN_RATE_MISFIT = 0.10
+
+
+class _Fit(CheckDefinition):
+    def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
+        residuals = evidence.diagnosis.get("pair_residuals")
+        if not residuals:
+            return
+        worst = max(residuals, key=lambda row: abs(row["observed"] - row["expected"]))
+        value = worst["observed"] - worst["expected"]
+        yield Check(
+            name=self.name,
+            state=PASSED,
+            is_notable=abs(value) > MAX_WIN_RATE_MISFIT,
+            value=value,
+            about={"first": worst["model_a"], "second": worst["model_b"]},
+        )
+
+    def format_value(self, check: Check) -> str:
+        if check.value is None:
+            return super().format_value(check)
+        return f"{format_number(100.0 * check.value, sign=True)} pp"
+
+    def describe_counts(self, check: Check) -> str:
+        about = check.about or {}
+        return f"{about['first']} against {about['second']}"
+
+
+CHECK = _Fit(
+    name="fit",
+    title="Model fit: worst pair, observed minus predicted",
+    accepted=f"within ± {format_number(100.0 * MAX_WIN_RATE_MISFIT)} percentage points",
+    number=120,
+)

@@ -1,0 +1,89 @@
+"""How often the judge names another winner when the two answers swap places."""
+
+from collections.abc import Iterator
+
+from elo_exp.analysis.checks import (
+    CLAIMS_FROM_HIDING_A_DIFFERENCE,
+    NOT_DONE,
+    Check,
+    CheckDefinition,
+    JudgeEvidence,
+    effective_share,
+    format_counts,
+    format_interval_before_counts,
+    state_of_share,
+)
+from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.exact_shares import exact_interval
+from elo_exp.formatting import (
+    format_percent,
+    format_percent_in_sentence,
+    format_percent_of_limit,
+)
+
+MAX_FLIP_SHARE = 0.10
+
+
+class _Flips(CheckDefinition):
+    def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
+        """Judged in one order alone, flips cannot be measured: the result needs care."""
+        battles, quality = evidence.battles, evidence.quality
+        masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
+        n, n_both, n_one_order = map(battles.total_of, masks)
+        n_independent = effective_share(battles, masks[0], masks[1])
+        if quality:
+            n, n_both, n_one_order = (
+                quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
+            )
+        if n_both:
+            low, high = exact_interval(n / n_both, n_independent * n_both)
+            yield Check(
+                name=self.name,
+                state=state_of_share(low, high, most=MAX_FLIP_SHARE),
+                value=n / n_both,
+                low=low,
+                high=high,
+                n=n,
+                of=n_both,
+            )
+        elif n_one_order or quality:
+            about = {"n_one_order": n_one_order}
+            yield Check(name=self.name, state=NOT_DONE, n=n, of=n_both, about=about)
+
+    def describe_counts(self, check: Check) -> str:
+        interval = format_interval_before_counts(check)
+        return f"{interval}{format_counts(check)} comparisons in both orders"
+
+    def explain_failure(self, check: Check) -> str:
+        if check.value is None:
+            return "Each comparison was judged in one order, so flips are not measured."
+        return (
+            f"The judge names another winner in {format_percent(check.value)} of comparisons when the "
+            "answers swap places."
+        )
+
+    def make_reason(self, check: Check, leader: str) -> Reason:
+        name = "one_order" if check.is_one_order else self.name
+        about = dict(check.about or {})
+        return Reason(name=name, value=check.value, about=about, judges=True)
+
+    def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
+        if reason.name == "one_order":
+            return "it saw one order alone"
+        share = format_percent_in_sentence(reason.value)
+        return f"{share} of its verdicts flip with the order"
+
+
+CHECK = _Flips(
+    name="flips",
+    title="Flips when the answers swap places",
+    accepted=f"interval within {format_percent_of_limit(MAX_FLIP_SHARE)}; not against a lead in both orders",
+    number=20,
+    blocked_claims=CLAIMS_FROM_HIDING_A_DIFFERENCE,
+    reasons=("flips", "one_order"),
+    weight=40,
+    console_label="flips",
+    missing_label="no flips",
+    warning=f"verdicts flip with the order (accepted: at most {format_percent_of_limit(MAX_FLIP_SHARE)})",
+    compared_rate="flip_rate",
+)

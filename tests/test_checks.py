@@ -1,0 +1,163 @@
+"""Each row of the registry of checks is complete, and a new check is one file that page, console and conclusion show."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis import checks
+from elo_exp.analysis.checks import (
+    CLAIMS,
+    LEADS,
+    STATES,
+    Check,
+    CheckDefinition,
+    check_definitions,
+)
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.standings import Standings, add_diagnoses
+from elo_exp.report import artifacts, tournament_console, tournament_page
+from elo_exp.report.dimension_view import build_dimension_view
+from elo_exp.report.judge_section import judge_section
+from elo_exp.report.sentences import tournament_sentences
+from tests.simulation import Tournament
+from tests.standings import standings
+
+QUALITY = {
+    "dimension": "d", "n_judgments": 360, "n_invalid": 6, "n_refused": 6, "n_cut_off": 0,
+    "n_two_order": 354, "n_one_order": 0, "n_flips": 9, "n_equal_answers": 0,
+    "flip_rate": 9 / 354, "first_shown_rate": 0.5, "tie_rate": 0.1, "invalid_rate": 6 / 360,
+}  # fmt: skip
+REFUSALS = '''
+"""How often the judge refuses to judge."""
+
+from elo_exp.analysis.checks import (
+    CLAIMS_FROM_FAVOURING_AN_ENTRANT,
+    FAILED,
+    PASSED,
+    Check,
+    CheckDefinition,
+)
+
+MAX_REFUSED_SHARE = 0.01
+
+
+class _Refusals(CheckDefinition):
+    def measure(self, evidence):
+        quality = evidence.quality
+        if quality and quality["n_judgments"]:
+            n, n_all = quality["n_refused"], quality["n_judgments"]
+            state = PASSED if n / n_all <= MAX_REFUSED_SHARE else FAILED
+            yield Check(name=self.name, state=state, value=n / n_all, n=n, of=n_all)
+
+
+CHECK = _Refusals(
+    name="refusals",
+    title="Comparisons that the judge refuses",
+    accepted=f"at most {MAX_REFUSED_SHARE:.0%}",
+    blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
+    warning=f"the judge refuses (accepted: at most {MAX_REFUSED_SHARE:.0%})",
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def rated() -> Standings:
+    position = {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 60}
+    drawn = Tournament(ratings=(200.0, 0.0)).battles(120, np.random.default_rng(5))
+    found = standings({"d": drawn}, n_perms=2)
+    return add_diagnoses(found, {"d": {"position": position}})
+
+
+@pytest.fixture
+def another_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A file beside those of the package."""
+    (tmp_path / "refusals_check.py").write_text(REFUSALS)
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+    check_definitions.cache_clear()
+    yield
+    check_definitions.cache_clear()
+    sys.modules.pop("elo_exp.analysis.checks.refusals_check", None)
+
+
+def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
+    rated: Standings, another_check: None
+):
+    concluded = add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
+    view = build_dimension_view(concluded, "d")
+    section = judge_section([view], concluded)
+
+    (row,) = [row for row in section.checks if row.label.endswith("judge refuses")]
+    (cell,) = row.cells
+    assert cell
+    assert row.limit == "at most 1%"
+    assert (cell.value, cell.detail) == ("2\N{NO-BREAK SPACE}%", "6 of 360")
+    assert (cell.tone, cell.chip) == ("caution", "failed")
+    failure = "d: Comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%."
+    assert section.verdict[:2] == ["Verdict: caution.", failure]
+
+    console = tournament_console.format_console(tournament_page.context(concluded))
+    assert "CAUTION: comparisons that the judge refuses: 2 %; flips 3 %" in console
+    assert "the judge refuses (accepted: at most 1%): d 2 %" in console
+
+    tables = artifacts.tables(concluded, [view])
+    assert ("refusals", "failed") in [(r["name"], r["state"]) for r in tables["judge"]]
+    assert artifacts.list_final_metrics(concluded, [view])["judge/caution"] is True
+
+    conclusion = concluded.conclusions["d"]
+    assert conclusion.state == "caution"
+    assert tournament_sentences.sentence(conclusion).endswith(
+        "; comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%"
+    )
+
+
+def test_without_that_file_nothing_stands_against_the_lead(rated: Standings):
+    assert "refusals" not in check_definitions()
+    concluded = add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
+    assert concluded.conclusions["d"].state == "leads"
+
+
+@pytest.mark.parametrize("check", check_definitions().values(), ids=lambda c: c.name)
+def test_the_row_of_a_check_is_complete(check: CheckDefinition):
+    assert re.fullmatch("[a-z]+(_[a-z]+)*", check.name)
+    assert check.title[0].isupper() and check.accepted and check.not_done
+    assert {*check.blocked_claims} <= {*CLAIMS}
+    assert {*check.blocking_states} <= {*STATES} - {"passed"}
+    if check.is_about_judge and LEADS in check.blocked_claims:
+        named = check.console_label or type(check).summarize_failure
+        assert named is not CheckDefinition.summarize_failure
+    if {*check.blocked_claims} - {"not worse"}:
+        for method in ("explain_failure", "explain_reason"):
+            assert getattr(type(check), method) is not getattr(CheckDefinition, method)
+    not_done = Check(name=check.name, state="not done")
+    assert check.format_value(not_done) == check.not_done
+    assert not_done.definition is check
+
+
+def test_no_two_checks_share_a_name_a_place_or_a_reason():
+    definitions = [*check_definitions().values()]
+    made = [d for d in definitions if d.number < 1000]
+    reasons = [name for d in definitions for name in d.reason_names]
+    for values in (
+        [d.title for d in definitions],
+        [d.number for d in made],
+        [d.row or d.number for d in made],
+        reasons,
+    ):
+        assert len(set(values)) == len(values)
+
+
+def test_a_limit_is_formatted_from_the_number_that_decides():
+    """No text of a row has a number of its own: numbers stand in braces."""
+    for path in Path(checks.__file__).parent.glob("*_check.py"):
+        row = path.read_text(encoding="utf-8").partition("\nCHECK = ")[2]
+        row = row.partition("\n)\n")[0]
+        texts = re.findall(r'(?:accepted|warning)=f?"(.*)"', row)
+        own_texts = [re.sub("{.*?}", "", text) for text in texts]
+        assert not [text for text in own_texts if re.search(r"\d", text)], path
