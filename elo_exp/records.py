@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from elo_exp.errors import SettingError
+
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
@@ -428,6 +430,56 @@ class JudgeRequest:
             "prompt_id": self.subject.prompt_id,
         }
         return {**about, "entrant_a": entrant_a, "entrant_b": entrant_b}
+
+    def reply(
+        self,
+        verdict: str | None = None,
+        *,
+        score: float | None = None,
+        interval: tuple[float, float] | None = None,
+        reason: str = "",
+    ) -> JudgeReply:
+        """Return a reply to this request, for a judge that is written in Python.
+
+        verdict   "A", "B" or "TIE", if two responses are compared: A is the response that is shown first,
+                  `subject.response_a`
+        score     number on `scale`, if a single response is scored
+        interval  lowest and highest score that are plausible, if the rubric asks for them
+        reason    why, for the page
+        """
+        answer: dict[str, Any] = {"reason": reason}
+        if self.scale is None:
+            if score is not None or verdict not in VERDICTS[:3]:
+                raise SettingError(
+                    f"request.reply: found {f'score={score!r}' if score is not None else f'verdict={verdict!r}'}. "
+                    'Expected verdict="A", "B" or "TIE", where A is subject.response_a.'
+                )
+            answer["verdict"] = verdict
+        else:
+            answer |= self._check_score(verdict, score, interval)
+        return JudgeReply(key=self.key, text=json.dumps(answer), **self.names)
+
+    def _check_score(
+        self,
+        verdict: str | None,
+        score: float | None,
+        interval: tuple[float, float] | None,
+    ) -> dict[str, float]:
+        assert self.scale is not None
+        low, high = self.scale
+        if verdict is not None or score is None or not low <= score <= high:
+            raise SettingError(
+                f"request.reply: found {f'verdict={verdict!r}' if verdict is not None else f'score={score!r}'}. "
+                f"Expected score=NUMBER from {low:g} to {high:g}."
+            )
+        if interval is None:
+            if '"high"' in self.schema:
+                raise SettingError(
+                    "request.reply: found no interval, which this rubric asks for. Expected interval=(LOW, HIGH) around "
+                    "the score."
+                )
+            return {"score": score}
+        return {"score": score, "low": interval[0], "high": interval[1]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest
-from elo_exp.store.answer_store import Store
 from tests.experiments import opened
 
 SCORE = re.compile(r"score (-?[0-9.]+)")
@@ -114,7 +113,7 @@ def scores(shown: Comparison) -> tuple[float, ...]:
 
 
 @dataclass(kw_only=True)
-class TheJudge:
+class TheJudge(Judge):
     """Prefers what scores higher; says `spoilt` in place of a verdict on a share of the prompts."""
 
     model: str = "the judge"
@@ -123,18 +122,14 @@ class TheJudge:
     every: int = 0  # of so many prompts, one is spoilt; 0: none
     seen: list[JudgeRequest] = field(default_factory=list)
 
-    key_fields = ()
-
     def cache_key(self) -> Mapping[str, Any]:
         return {"judge": "the judge", "spoilt": self.spoilt, "every": self.every}
 
-    def answer(
-        self, requests: Sequence[JudgeRequest], store: Store
-    ) -> Iterator[JudgeReply]:
+    is_instant = True
+
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         self.seen += requests
-        return store.keep(
-            map(self._reply, requests), key=lambda reply: reply.key, chunk=256
-        )
+        return map(self._reply, requests)
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject

@@ -19,7 +19,15 @@ import elo_exp
 PACKAGE = Path(elo_exp.__file__).parent
 FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"paths", "version", "errors", "records", "types", "masking"},
-    {"arrays", "files", "interrupts", "progress", "console", "formatting"},
+    {
+        "arrays",
+        "default_keys",
+        "files",
+        "interrupts",
+        "progress",
+        "console",
+        "formatting",
+    },
     {"data", "store", "models", "trackers"},
     {"api", "ratings"},
     {"probes", "entrants", "judges", "analysis", "runs"},

@@ -104,7 +104,7 @@ def test_a_canary_of_zero_goes_on():
         assert "invalid 100 %" in ran.out
 
 
-def test_few_queries_are_asked_at_once():
+def test_few_queries_are_asked_at_once_and_a_run_without_a_verdict_has_no_boards():
     """Ten prompts of two entrants: there is nothing left to save after them."""
     with OpenAiServer(outcomes=says_nothing) as server:
         words = (
@@ -112,8 +112,16 @@ def test_few_queries_are_asked_at_once():
             "judging.limit_pairs=10",
             "judging.allow_equal=true",
         )
-        assert demo(server, *words).code == 0
-        assert 10 <= len(server.asked) <= 20
+        ran = demo(server, *words)
+        n = len(server.asked)
+        assert (ran.code, 10 <= n <= 20) == (2, True)
+        assert (
+            f"judge small: none of {n} replies holds a verdict (the first: " in ran.err
+        )
+        again = demo(server, *words)
+        assert (again.code, again.err) == (2, ran.err)
+        assert len(server.asked) == n
+        assert demo(server, *words, "judging.canary=0").code == 0
 
 
 def test_replies_that_hold_nothing_later_on_stop_a_run():

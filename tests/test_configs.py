@@ -162,7 +162,7 @@ def test_every_part_composes_and_builds(
             10,
         ),
         ("headline", "claude-opus-5-5", MODELS, {}, 100),
-        ("own", "elo_exp.judges.none.NoJudge", [], {}, 5),
+        ("own", "elo_exp.judges.NoJudge", [], {}, 5),
     ],
 )
 def test_a_mode_chooses_judge_entrants_prompts_and_budget(
@@ -330,24 +330,19 @@ def test_entrants_and_a_dimension_of_your_own_are_files_and_no_code(tmp_path: Pa
 
 
 JUDGE = """\
-import json
 from dataclasses import dataclass
 
-from elo_exp.records import JudgeReply
+from elo_exp.judges import Judge
 
 
 @dataclass(kw_only=True)
-class FirstLetter:
+class FirstLetter(Judge):
     letter: str
     model = "first_letter"
-    key_fields = ()
 
-    def cache_key(self):
-        return {"judge": "first_letter", "letter": self.letter}
-
-    def answer(self, requests, store):
-        replies = (JudgeReply(key=r.key, text=f"VERDICT: {self.letter}") for r in requests)
-        return store.keep(replies, key=lambda reply: reply.key)
+    def answer(self, requests):
+        for request in requests:
+            yield request.reply(self.letter)
 """
 RATING = """\
 from dataclasses import dataclass

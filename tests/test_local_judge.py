@@ -14,6 +14,7 @@ import torch
 from elo_exp import models
 from elo_exp.errors import UserError
 from elo_exp.judges.local import LABELS, SCORE_PREFIX
+from elo_exp.pipeline import get_replies
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store.answer_store import Store
 from tests.data import COMPARISON, shipped
@@ -55,9 +56,8 @@ def requests(scale: tuple[float, float] | None = None) -> list[JudgeRequest]:
     ]
 
 
-def replies(of: Any, folder: Path, scale: Any = None) -> dict[str, JudgeReply]:
-    with Store(folder / "store.sqlite") as store:
-        return {reply.key: reply for reply in of.answer(requests(scale), store)}
+def replies(of: Any, scale: Any = None) -> dict[str, JudgeReply]:
+    return {reply.key: reply for reply in of.answer(requests(scale))}
 
 
 def found(reply: JudgeReply) -> tuple[dict[str, Any], dict[str, float]]:
@@ -83,7 +83,7 @@ def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_ver
 ):
     """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two."""
     of = judge(model)
-    made = replies(of, tmp_path)
+    made = replies(of)
     for asked in requests():
         expected = {n: one_by_one(of, asked, "VERDICT:", n) for n in LABELS}
         message = json.loads(made[asked.key].message or "")
@@ -98,16 +98,14 @@ def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_ver
 
 def test_the_verdicts_do_not_depend_on_the_batch(model, tmp_path):
     """The responses differ in length, so that a batch is padded."""
-    one, other = (
-        replies(judge(model, batch_size=n), tmp_path / str(n)) for n in (1, 4)
-    )
+    one, other = (replies(judge(model, batch_size=n)) for n in (1, 4))
     for key, reply in one.items():
         assert found(reply)[1] == pytest.approx(found(other[key])[1], abs=1e-4)
 
 
 def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(tmp_path):
     short = {"kind": "llama", "n_layers": 2, "max_position_embeddings": 90}
-    made = replies(judge(tiny_model(tmp_path / "model", **short)), tmp_path)
+    made = replies(judge(tiny_model(tmp_path / "model", **short)))
     reasons = [made[text].stop_reason for text in TEXTS]
     assert reasons.pop(2) == "model_context_window_exceeded"
     assert set(reasons) == {"end_turn"}
@@ -116,10 +114,10 @@ def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(tmp_path)
 def test_the_model_is_loaded_for_requests_and_then_released(model, tmp_path):
     of = judge(model)
     loaded = weakref.ref(models.load_weights(of.weights).model)
-    replies(of, tmp_path)
+    replies(of)
     assert loaded() is None
     with Store(tmp_path / "store.sqlite") as store:
-        assert list(judge(tmp_path / "absent").answer([], store)) == []
+        assert get_replies([], judge(tmp_path / "absent"), store) == {}
 
 
 # One response by itself
@@ -131,7 +129,7 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path
     The interval holds the middle 95 % of the probability and no more.
     """
     of = judge(model)
-    made = replies(of, tmp_path, (0, 20))
+    made = replies(of, (0, 20))
     tokenizer = models.load_weights(of.weights).tokenizer
     (one, *_) = tokenizer([" 1"])["input_ids"]
     assert [tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [one] * 2
@@ -152,7 +150,7 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path
 def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, tmp_path):
     message = r"found a scale from 0 to 0\.5 with 1 whole numbers\. Expected 2 to 101"
     with pytest.raises(UserError, match=message):
-        replies(judge(model), tmp_path, (0, 0.5))
+        replies(judge(model), (0, 0.5))
 
 
 def test_load_kwargs_go_to_from_pretrained(model, tmp_path):
@@ -160,7 +158,7 @@ def test_load_kwargs_go_to_from_pretrained(model, tmp_path):
     eager = {"load_kwargs": {"attn_implementation": "eager", "device_map": "auto"}}
     loaded = models.load_weights(judge(model, **eager).weights)
     assert loaded.model.config._attn_implementation == "eager"
-    plain, other = (replies(judge(model, **k), tmp_path / n) for n, k in
+    plain, other = (replies(judge(model, **k)) for n, k in
                     (("plain", {}), ("eager", eager)))  # fmt: skip
     assert [*plain] == [*other]
     with pytest.raises(UserError, match="adapters: found some with a quantization_c"):

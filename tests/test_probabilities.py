@@ -16,7 +16,7 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.errors import UserError
-from elo_exp.judges import LABELS, share
+from elo_exp.judges import LABELS
 from elo_exp.records import JudgeReply, Judgment, Verdict
 from elo_exp.store.answer_store import Store
 from tests.commands import LOCAL, attempt, run
@@ -100,13 +100,13 @@ def test_the_share_of_a_local_judge_is_the_enumerated_probability(
 ):
     """By a forward pass for each token of each label."""
     of = local_judge(model, batch_size=1, **WEIGHED)
-    made = replies(of, tmp_path)
+    made = replies(of)
     for asked in requests():
         logprobs = {n: one_by_one(of, asked, "VERDICT:", n) for n in LABELS}
         weight = {n: math.exp(p - max(logprobs.values())) for n, p in logprobs.items()}
         expected = (weight["A"] + weight["TIE"] / 2) / sum(weight.values())
-        assert share(of, made[asked.key]) == pytest.approx(expected, abs=1e-6)
-        assert share(local_judge(model), made[asked.key]) is None
+        assert of.share(made[asked.key]) == pytest.approx(expected, abs=1e-6)
+        assert local_judge(model).share(made[asked.key]) is None
 
 
 def test_stored_replies_of_a_local_judge_are_read_as_shares_and_nothing_is_judged_again(
@@ -356,7 +356,7 @@ def test_a_run_of_shares_reads_its_battles_back(tmp_path: Path):
 
 def test_what_a_reply_says_is_kept_though_only_its_share_is_read(tmp_path: Path):
     reply = JudgeReply(key="k", text="{}", message=None)
-    assert share(judge(**WEIGHED), reply) is None
+    assert judge(**WEIGHED).share(reply) is None
     assert (
         RUBRIC.parse(request(judge()), reply, judge_model="m", share=0.7).share is None
     )

@@ -13,7 +13,6 @@ from elo_exp.data import pairing
 from elo_exp.data.battles import battles_from_judgments
 from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.judges import make_scope
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment
 from elo_exp.types import JudgeKind
@@ -376,6 +375,6 @@ def test_conclusions_name_those_whose_verdicts_are_replayed(
     row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p"}
     path = write_jsonl(tmp_path / "battles.jsonl", [row | {"judge_model": recorded}])
     judge = dataclasses.replace(replay(path), kind=kind)
-    assert make_scope(judge) == Scope(
+    assert judge.make_scope() == Scope(
         judge=recorded or "replay", kind=expected, source=str(path)
     )

@@ -309,6 +309,8 @@ class Rubric(Instructions):
             evidence = (
                 f"A: {fields.get('evidence_a', '')} | B: {fields.get('evidence_b', '')}"
             )
+        elif fields.get("reason"):
+            evidence = str(fields["reason"])
         scores: list[Any] = [fields.get("score_a"), fields.get("score_b")]
         is_scored = all(type(x) in (int, float) and 0 <= x <= 10 for x in scores)
         label = _read_label(fields)

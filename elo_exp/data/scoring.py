@@ -116,7 +116,8 @@ class ScoreRubric(Instructions):
             judge_score_variance=variance,
             cache_key=reply.key,
             stop_reason=UNREADABLE if is_unreadable else reply.stop_reason,
-            reasoning=str(fields.get("evidence", evidence)) or reply.text,
+            reasoning=str(fields.get("evidence", fields.get("reason", evidence)))
+            or reply.text,
         )
 
     def _parse_score(

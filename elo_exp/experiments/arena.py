@@ -49,7 +49,7 @@ from elo_exp.experiments.judged import (
 )
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.judges import Judge, PaidJudge, make_scope
+from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -187,7 +187,7 @@ class Arena(PairwiseExperiment):
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
             )
-        scores = isinstance(self.judge, PaidJudge) or self.judge.model == "lexical"
+        scores = isinstance(self.judge, ApiJudge) or self.judge.model == "lexical"
         scores &= '"score_a"' in rubrics[0].schema
         soft = arena_settings.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
@@ -531,7 +531,7 @@ def report_placement(
         strata = standings.rate_strata(votes, arena_by_question, method.rate)
         rated_standings = standings.add_diagnoses(rated_standings, strata)
     rated_standings = add_checks(rated_standings, [quality])
-    kind = make_scope(experiment.judge).kind
+    kind = experiment.judge.make_scope().kind
     conclusions = _conclude_placements(
         placement, rated_standings.checks[dimension], kind
     )

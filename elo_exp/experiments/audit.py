@@ -42,7 +42,7 @@ from elo_exp.experiments.judged import (
     warn_of_foreign_bank,
 )
 from elo_exp.files import sha256, utc_now, write_json, write_jsonl
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import Plan
 from elo_exp.probes import PROBE_TEXTS_VERSION, Case, Probe, Question
 from elo_exp.records import (
@@ -553,7 +553,7 @@ class MultiJudgeAudit(AuditJudge):
         if self.plan:
             return
         for judge, plan in zip(self.judges.values(), plans, strict=True):
-            if isinstance(judge, PaidJudge) and plan.new:
+            if isinstance(judge, ApiJudge) and plan.new:
                 judge.preflight()
         Plan.of_all(plans).check(context.store)
 

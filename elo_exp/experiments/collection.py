@@ -24,7 +24,7 @@ from elo_exp.entrants import Entrant, Policy
 from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments.judged import Mode, parse_shard
 from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import ApiJudge, Judge
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS
 from elo_exp.oracle.weights import EXTREME_WEIGHT
 from elo_exp.pipeline import JudgingSettings, LogprobCheck, Plan
@@ -288,7 +288,7 @@ class Collection:
 
     def _preflight(self, raters: Sequence[Rater]) -> None:
         for rater in raters:
-            if isinstance(rater.judge, PaidJudge) and not self.asking.stored_only:
+            if isinstance(rater.judge, ApiJudge) and not self.asking.stored_only:
                 rater.judge.preflight()
 
     def _answer_prompts(

@@ -39,11 +39,9 @@ from elo_exp.entrants import (
 from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
 from elo_exp.experiments import Context, Experiment, HasInputFiles, Report
 from elo_exp.judges import (
+    ApiJudge,
     Judge,
-    JudgeNotChosen,
-    PaidJudge,
-    make_scope,
-    receives_instructions,
+    NoJudge,
     roles_by_dimension,
 )
 from elo_exp.paths import CONF
@@ -286,7 +284,7 @@ class PairwiseExperiment(JudgedExperiment):
     def _scope(self) -> Scope:
         """Whose verdicts those of this run are. Words counted in answers of unknown quality are a baseline: only probes,
         whose order is known, show what counting words is worth."""
-        scope = make_scope(self.judge)
+        scope = self.judge.make_scope()
         is_known = all(isinstance(e, KnownRankEntrant) for e in self.entrant.values())
         return replace(scope, is_baseline=scope.kind == "words" and not is_known)
 
@@ -323,7 +321,7 @@ class PairwiseExperiment(JudgedExperiment):
         """Say of prompts of any kind that they have references, where no rubric shows them."""
         is_open = self.study is not None and self.study.bank_path is None
         is_shown = any(rubric.needs_reference for rubric in self._rubrics)
-        if not is_open or is_shown or not receives_instructions(self.judge):
+        if not is_open or is_shown or not self.judge.receives_instructions:
             return
         prompts = self._select_prompts()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):
@@ -472,7 +470,7 @@ class PairwiseExperiment(JudgedExperiment):
     ) -> bool:
         """Whether a judge would be paid for two entrants that gave the same answers."""
         is_allowed = self.judging.allow_equal or self.judging.stored_only
-        if is_allowed or not (pair.is_all and isinstance(self.judge, PaidJudge)):
+        if is_allowed or not (pair.is_all and isinstance(self.judge, ApiJudge)):
             return False
         pair_names = {pair.first, pair.second}
         pair_comparisons = {
@@ -535,14 +533,12 @@ class PairwiseExperiment(JudgedExperiment):
 
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
-        if not isinstance(
-            self.judge, JudgeNotChosen
-        ):  # by whose key it looks for the models
+        if not isinstance(self.judge, NoJudge):  # by whose key it looks for the models
             load_stored_audits(self.judge, self._rubrics, store)
         stored_only = self.judging.stored_only
         judge = None if stored_only else self.judge
         preflight(prompts, self.entrant, judge, store, stored_only=stored_only)
-        is_paid = isinstance(judge, PaidJudge)
+        is_paid = isinstance(judge, ApiJudge)
         if is_paid and pipeline.needs_paid_answers(prompts, self.entrant, store):
             pipeline.check_before_answers(
                 self._make_plan(store), self._make_plan(store, at_least=True), store
@@ -562,7 +558,7 @@ class PairwiseExperiment(JudgedExperiment):
         comparisons = self._select_share(
             self._select_comparisons(self._pair_answers(prompts, responses))
         )
-        if isinstance(self.judge, PaidJudge) and not pipeline.has_all_replies(
+        if isinstance(self.judge, ApiJudge) and not pipeline.has_all_replies(
             comparisons, self._rubrics, self.judge, store, self.asking
         ):
             self.judge.preflight()
@@ -922,7 +918,7 @@ def describe_opening(
 ) -> str:
     """Say what is judged, by whom, as what, and what it may cost."""
     cap = None
-    if isinstance(judge, PaidJudge):
+    if isinstance(judge, ApiJudge):
         prices = judge.prices_of(judge.model)
         is_free = prices is not None and not (prices.input or prices.output)
         cap = None if is_free else judge.budget.cap
@@ -942,7 +938,7 @@ def require_judge(
 
     plans  of the judges that are offered
     """
-    if not isinstance(judge, JudgeNotChosen):
+    if not isinstance(judge, NoJudge):
         return
     priced = dict(zip(judge.offers, plans([*judge.offers.values()]), strict=True))
     rows = next((plan.rows for plan in priced.values()), ())
@@ -1005,7 +1001,7 @@ def preflight(
                 "none is paid for. Leave the entrant out, or set judging.stored_only=false."
             )
         entrant.preflight()
-    if isinstance(judge, PaidJudge) and not pipeline.has_all_responses(
+    if isinstance(judge, ApiJudge) and not pipeline.has_all_responses(
         prompts, entrants, store
     ):
         judge.preflight()
@@ -1062,7 +1058,7 @@ def suggest_audit_command(
             if f"\nmodel: {judge.model}\n" in path.read_text(encoding="utf-8")
         )
         judge_words = [*filter(None, [next(models, None)]), *judge_words]
-    if not (isinstance(judge, PaidJudge) and names and judge_words):
+    if not (isinstance(judge, ApiJudge) and names and judge_words):
         return None
     rubric_words = [word for word in context.overrides if word.startswith("rubric.")]
     words = [

@@ -33,7 +33,7 @@ from elo_exp.experiments.collection import (
 )
 from elo_exp.experiments.judged import JudgedExperiment, preflight, warn_of_look_alikes
 from elo_exp.files import check_choice, sha256, write_csv, write_json
-from elo_exp.judges import ApiJudge, Judge, PaidJudge
+from elo_exp.judges import ApiJudge, Judge
 from elo_exp.oracle import cje, simulated_policies
 from elo_exp.oracle.data import (
     LENGTH_COVARIATE,
@@ -481,7 +481,7 @@ class Oracle(JudgedExperiment):
                 (*_COLLECTION_SETTINGS, *_SAMPLING_SETTINGS, *other_settings), overrides
             )
             unused += [
-                rater.model for rater in (judge, oracle) if isinstance(rater, PaidJudge)
+                rater.model for rater in (judge, oracle) if isinstance(rater, ApiJudge)
             ]
             if unused:
                 raise SettingError(
@@ -496,7 +496,7 @@ class Oracle(JudgedExperiment):
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
                 "Choose another, or show it more: scoring@oracle_scoring=reference."
             )
-        if isinstance(judge, PaidJudge) and oracle.model == "lexical":
+        if isinstance(judge, ApiJudge) and oracle.model == "lexical":
             raise SettingError(
                 f"judge@oracle_judge: found lexical, which only compares words, as the oracle for "
                 f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."

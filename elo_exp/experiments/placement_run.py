@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import ItemsView, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ from elo_exp.experiments.judged import (
     preflight,
     warn_of_look_alikes,
 )
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import JudgingSettings, Plan
 from elo_exp.records import (
     Battle,
@@ -186,7 +187,7 @@ class PlacementRun:
                 preflight(*task, judge, store, stored_only=stored_only)
             # Answers are not paid for whose verdicts the budget does not reach, nor are verdicts
             # of a round that is not the last.
-            if isinstance(judge, PaidJudge) and (
+            if isinstance(judge, ApiJudge) and (
                 any(pipeline.needs_paid_answers(*task, store) for task in tasks)
                 if self.is_random
                 else self.plan(entered).new
@@ -209,9 +210,10 @@ class PlacementRun:
             for name, draws in draws_by_model.items():
                 self.drawn[name] += draws
             comparisons = self._compare(entered, self.responses)
-            self._log_equal_answers(comparisons, is_paid=isinstance(judge, PaidJudge))
+            self._log_equal_answers(comparisons, is_paid=isinstance(judge, ApiJudge))
+            asking = replace(self.asking, is_part=True)
             judgments = pipeline.judge_pairs(
-                comparisons, [self.rubric], self.judge, store, self.asking
+                comparisons, [self.rubric], self.judge, store, asking
             )
             self.comparisons += comparisons[self.rubric.dimension]
             self.judgments += judgments[self.rubric.dimension]

@@ -15,8 +15,7 @@ from elo_exp.experiments.judged import Study
 from elo_exp.judges import (
     ApiJudge,
     Judge,
-    JudgeNotChosen,
-    PaidJudge,
+    NoJudge,
     qualified_judge_name,
     roles_by_dimension,
 )
@@ -35,11 +34,11 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
     """Have judges pay from one budget, of cap dollars. Raises UserError for one that cannot be asked beside others."""
     budget = Budget(cap)
     for name, judge in judges.items():
-        if isinstance(judge, JudgeNotChosen):
+        if isinstance(judge, NoJudge):
             raise SettingError(
                 f"judges.{name}: found {type(judge).__name__}. Expected judges that are chosen: 'judge=[one,other]'."
             )
-        if not isinstance(judge, PaidJudge):
+        if not isinstance(judge, ApiJudge):
             continue
         if not isinstance(judge, ApiJudge):
             raise SettingError(
@@ -127,7 +126,7 @@ def describe_opening(
     cap: float,
 ) -> str:
     """Say what is judged, by whom, as what, and what it may cost."""
-    is_paid = any(isinstance(judge, PaidJudge) for judge in judges.values())
+    is_paid = any(isinstance(judge, ApiJudge) for judge in judges.values())
     judge_roles = [
         roles_by_dimension(judge, rubrics).values() for judge in judges.values()
     ]

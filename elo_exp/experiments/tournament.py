@@ -35,7 +35,7 @@ from elo_exp.experiments.rated import (
     report_standings,
     supports_joint_board,
 )
-from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, make_scope
+from elo_exp.judges import ApiJudge, Judge, NoJudge
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, MissingBattle, make_fingerprint
 from elo_exp.report import artifacts, judges_page
@@ -153,7 +153,7 @@ class Tournament(PairwiseExperiment):
     def _plan_variance(self, store: Store) -> list[str]:
         """Describe a pilot's variance components and what doubling the spend would buy."""
         varies = any(draws_of(entrant, 2) > 1 for entrant in self.entrant.values())
-        if not varies or isinstance(self.judge, JudgeNotChosen):
+        if not varies or isinstance(self.judge, NoJudge):
             return []
         prompts = pipeline.repeat_prompts(self._select_prompts(), max(2, self._n_draws))
         comparisons = self._pair_answers(
@@ -180,7 +180,7 @@ class Tournament(PairwiseExperiment):
             dollars = pipeline.estimate_price(
                 pilot_comparisons, rubrics, self.judge, self.asking
             )[name]
-            is_paid = isinstance(self.judge, PaidJudge)
+            is_paid = isinstance(self.judge, ApiJudge)
             lines += [f"{name}:"] if len(self.rubric) > 1 else []
             lines += variance_words.plan(
                 components,
@@ -393,7 +393,7 @@ class Tournament(PairwiseExperiment):
     def _suggest_follow_up(self, context: Context) -> str | None:
         """Suggest the next command: your own answers after the demo, an audit after a paid judge."""
         is_shipped = self.study is not None and self.study.name == "medical"
-        if self.mode.name == "demo" and make_scope(self.judge).kind == "words":
+        if self.mode.name == "demo" and self.judge.make_scope().kind == "words":
             return _DEMO_FOLLOW_UP if is_shipped else None
         return suggest_audit_command(self.judge, self.rubric, context)
 

@@ -1,20 +1,21 @@
 """Judges turn requests into replies; rubrics render the requests and parse the replies."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal
 
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.api import first_token
-from elo_exp.api.batches import BatchApi, BatchSettings, check_quarantine
-from elo_exp.api.costs import Budget, TokenEstimator
-from elo_exp.api.jobs import ApiSettings, Completion, Model
+from elo_exp.api.batches import BatchSettings, check_quarantine
+from elo_exp.api.costs import Budget, Prices, TokenEstimator
+from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.openai import OpenAiSettings
 from elo_exp.data.rubrics import Instructions
+from elo_exp.default_keys import make_default_key
 from elo_exp.errors import BudgetError, SettingError
 from elo_exp.records import JudgeReply, JudgeRequest
-from elo_exp.store.answer_store import Store
 from elo_exp.types import (
     CacheKey,
     Count,
@@ -37,90 +38,85 @@ _CHAT_KEY_FIELDS = (
 _ONE_TOKEN_KEY_FIELDS = ("model", "max_tokens_name", "extra_body", "verdict", "lead")
 
 
-@runtime_checkable
-class Judge(Protocol):
-    """An OfflineJudge or a PaidJudge.
+class Judge(ABC):
+    """Base class of judges: a dataclass whose fields are its settings. Only `model` and `answer` have no default.
 
-    Building one reads no file, network or environment: that is for `check` and `cache_key`.
+    Building one reads no file, network or environment: that is for `check` and `cache_key`. A field `kind` (model, words,
+    people) words the conclusions.
+
+    model        name of the judge in verdicts and on pages
+    key_fields   fields of the comparison, beyond the rendered text, that can change a reply
+    is_instant   replies take no time: many are committed together, and no other process waits for them
+    is_recorded  replies are those of others, which are in files
     """
 
-    @property
-    def model(self) -> str: ...
+    required_attributes = ("model",)
+    model: str
+    key_fields: tuple[str, ...] = ()
+    is_instant = False
+    is_recorded = False
 
-    @property
-    def key_fields(self) -> tuple[str, ...]:
-        """Fields of the comparison, beyond the rendered text, that can change the reply."""
+    @abstractmethod
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        """Yield `request.reply(...)` for each request, in any order, as replies are made; leave out those without an answer.
+
+        Each is stored before the next is asked for, and none is asked for again.
+        """
 
     def cache_key(self) -> CacheKey:
         """Return everything of the judge that can change a reply, as JSON; part of every key.
 
-        Raises UserError for a model or a file that is absent.
+        By default the file of the class and the settings. Raises UserError for a model or a file that is absent.
         """
+        return make_default_key(self, omitted=("kind",))
 
+    @property
+    def reads_shares(self) -> bool:
+        """Whether verdicts are read as shares, by the probabilities of A, B and TIE: judge.verdict=probabilities."""
+        return False
 
-@runtime_checkable
-class OfflineJudge(Judge, Protocol):
-    """A judge that answers by itself, at no cost."""
+    def probabilities(self, message: str) -> Mapping[str, float] | None:
+        """Return what each of LABELS has, by the message of a reply; they add up to 1. None where it does not say."""
+        return None
 
-    def answer(
-        self, requests: Sequence[JudgeRequest], store: Store
-    ) -> Iterator[JudgeReply]:
-        """Reply to requests, in any order, each reply committed to the store before it is yielded;
-        skip those it has no answer to."""
+    def share(self, reply: JudgeReply) -> float | None:
+        """Return the share of the response shown as A, a tie counting half; None where labels alone are to be read."""
+        if reply.message is None or not self.reads_shares:
+            return None
+        chances = self.probabilities(reply.message)
+        return None if chances is None else chances["A"] + chances["TIE"] / 2.0
 
+    @property
+    def receives_instructions(self) -> bool:
+        """Whether it is shown the header of a rubric: a language model is; words, votes and what is on file are not."""
+        return not self.is_recorded and self._kind == "model"
 
-@runtime_checkable
-class PaidJudge(Judge, Model, Protocol):
-    """A judge behind an API: it builds requests and knows prices; pipeline and api send them."""
+    @property
+    def missing_replies_hint(self) -> str:
+        """What to do about requests without a reply."""
+        return f"{type(self).__name__}.answer yielded no reply to them: yield request.reply(...) for each request"
 
-    transport: str  # batches or messages
-    # Prompt cache: measured, 1h, 5m or none; None: the server decides.
-    cache: str | None
-    estimator: TokenEstimator
-    expected_output_tokens: int
-    expected_hit_rate: float
+    def make_scope(self) -> Scope:
+        """Return whose verdicts these are, by `model` and the field `kind`: a language model without it."""
+        return Scope(judge=self.model, kind=self._kind)
 
-    def preflight(self) -> None:
-        """Raise UserError for what would stop the first paid call, such as a missing key."""
+    @property
+    def _kind(self) -> JudgeKind:
+        kind: JudgeKind | None = getattr(self, "kind", None)
+        return kind or "model"
 
-    def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
-        """Return what counts the tokens of a request free of charge; None where nothing does."""
+    @staticmethod
+    def each(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the settings of each of several judges that one part stands for, by their names; {} if it is one judge.
 
-
-@runtime_checkable
-class BatchJudge(PaidJudge, Protocol):
-    """A judge whose API takes batches, chosen for this run or for an earlier one."""
-
-    api: BatchApi
-    batch_settings: BatchSettings
+        A tournament then has all of them.
+        """
+        return {}
 
 
 LABELS = ("A", "B", "TIE")
 # Why a reply that was asked for probabilities has none, and no other reply will
 THINKS, NO_LOGPROBS = "thinks", "no_logprobs"
-
-
-@runtime_checkable
-class ProbabilityJudge(Judge, Protocol):
-    """A judge that knows how likely it holds each verdict to be."""
-
-    verdict: VerdictForm
-
-    def probabilities(self, message: str) -> Mapping[str, float] | None:
-        """Return what each of LABELS has, by the message of a reply; they add up to 1. None where it does not say."""
-
-
-def share(judge: Judge, reply: JudgeReply) -> float | None:
-    """Return the share of the response shown as A, a tie counting half; None where labels alone are to be read."""
-    if reply.message is None or not reads_shares(judge):
-        return None
-    chances = judge.probabilities(reply.message)
-    return None if chances is None else chances["A"] + chances["TIE"] / 2.0
-
-
-def reads_shares(judge: Judge) -> TypeGuard[ProbabilityJudge]:
-    """Return whether verdicts are read as shares: judge.verdict=probabilities."""
-    return isinstance(judge, ProbabilityJudge) and judge.verdict == "probabilities"
 
 
 def make_likeliest_verdict(chances: Mapping[str, float]) -> dict[str, str]:
@@ -132,42 +128,37 @@ def make_likeliest_verdict(chances: Mapping[str, float]) -> dict[str, str]:
     }
 
 
-@runtime_checkable
-class RecordedJudge(Judge, Protocol):
-    """A judge that repeats verdicts of others, which are in a file or folder.
+@dataclass(kw_only=True)
+class NoJudge(Judge):
+    """No judge: what stands in the place of one until somebody chooses.
 
-    May also have `each(settings)`, a static method: of a file with several judges the settings of each, by its name, in place
-    of its own. A tournament then has all of them.
+    offers  judges by the names by which they are chosen, whose prices a run says in place of asking one
     """
 
-    path: str
+    offers: dict[str, Judge]
+
+    model = "none"
 
     @property
-    def recorded(self) -> tuple[str, ...]:
-        """Names of those whose verdicts these are; empty where none is on file."""
+    def receives_instructions(self) -> bool:
+        return False
 
+    def cache_key(self) -> CacheKey:
+        raise SettingError(
+            f"judge: none is chosen. Choose one: {', '.join(f'judge={name}' for name in self.offers)}, "
+            "judge=openai_compatible (a server of your own), or judge=lexical (free: counts words)."
+        )
 
-@runtime_checkable
-class JudgeNotChosen(Judge, Protocol):
-    """What stands in the place of a judge until somebody chooses one."""
-
-    @property
-    def offers(self) -> Mapping[str, Judge]:
-        """Judges that could be chosen, by the names by which they are."""
-
-
-def receives_instructions(judge: Judge) -> bool:
-    """Whether a judge is shown the header of a rubric: a language model is; words, votes and what is on file are not."""
-    is_recorded = hasattr(type(judge), "recorded")  # which, asked of it, reads its file
-    is_asked = not (is_recorded or isinstance(judge, JudgeNotChosen))
-    return is_asked and (getattr(judge, "kind", None) or "model") == "model"
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        self.cache_key()
+        return iter(())
 
 
 def roles_by_dimension(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
     """Return what a judge is told that it is, by dimension; {} of one that is told nothing."""
     return (
         {r.dimension: r.role for r in rubrics if r.role}
-        if receives_instructions(judge)
+        if judge.receives_instructions
         else {}
     )
 
@@ -181,19 +172,6 @@ def role_suffix(roles: Iterable[str]) -> str:
     return f" as {' and '.join(quoted_roles)}" if quoted_roles else ""
 
 
-def make_scope(judge: Judge) -> Scope:
-    """Return whose verdicts a judge's are: by its name and its field `kind`, or those on file.
-
-    One that says no kind is a language model, unless it repeats verdicts of the lexical judge.
-    """
-    names: Sequence[str] = ()
-    source = None
-    if isinstance(judge, RecordedJudge):
-        names, source = judge.recorded, judge.path
-    kind = getattr(judge, "kind", None) or guess_judge_kind(names)
-    return Scope(judge=", ".join(names) or judge.model, kind=kind, source=source)
-
-
 def qualified_judge_name(model: str, name: str) -> str:
     """Return how files call one of several judges with one model: this, whose family and kind it has, and its name."""
     return f"{model} ({name})"
@@ -205,22 +183,68 @@ def guess_judge_kind(names: Sequence[str]) -> JudgeKind:
     return "words" if models == {LEXICAL_MODEL} else "model"
 
 
+class _PricedJudge(Judge):
+    """What the settings of a judge behind an API have in common, be they fields or fixed.
+
+    transport          batches or messages
+    cache              of prompts: measured, 1h, 5m or none; None: the server decides
+    expected_hit_rate  of that cache, for a plan
+    """
+
+    transport: str
+    cache: str | None
+    expected_hit_rate: float
+
+    @abstractmethod
+    def prices_of(self, model: str) -> Prices | None:
+        """Return the prices of a model; None: unknown. It may be another's: that of a batch that was taken over."""
+
+    @abstractmethod
+    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
+        """Return the body of a request.
+
+        ttl  time to live that it asks of the prompt cache, if any
+        """
+
+    @abstractmethod
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        """Return what a message of the API says."""
+
+
 @dataclass(kw_only=True)
-class ApiJudge(ApiSettings):
-    """Settings that judges behind an API share."""
+class ApiJudge(ApiSettings, _PricedJudge):
+    """Base class of judges behind an API: it builds requests and knows prices; pipeline and api send them.
+
+    A subclass has `prices_of`, `params` and `parse`, and builds its client in `_connect`.
+    """
 
     kind: JudgeKind
     budget_usd: Dollars
     expected_output_tokens: Count
     chars_per_token: Positive
 
-    key_fields = ()
     server = "the judge's API"
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.budget_usd)
         self.estimator = TokenEstimator(self.chars_per_token)
         self.name_settings("judge", "judging.budget_usd")
+
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        """Refuse: requests are paid for, and go through pipeline.paying."""
+        raise NotImplementedError
+
+    def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
+        """Return what counts the tokens of a request free of charge; None where nothing does."""
+        return None
+
+    @property
+    def missing_replies_hint(self) -> str:
+        return "Ask again with the same command"
+
+    def list_remedies(self) -> list[str]:
+        """Return the settings to try, the likeliest first, if replies hold no verdict."""
+        return [f"a larger {self.part}.max_tokens", f"another {self.part}.model"]
 
     def _check_budget(self) -> None:
         if not self.budget_usd > 0:
@@ -231,8 +255,9 @@ class ApiJudge(ApiSettings):
 
 
 @dataclass(kw_only=True)
-class BatchingJudge(ApiJudge):
-    """Settings that judges share whose API takes batches: two transports, the same store and keys."""
+class BatchJudge(ApiJudge):
+    """Base class of judges whose API takes batches, chosen for this run or for an earlier one: two transports, the same
+    store and keys."""
 
     transport: Literal["batches", "messages"]
     chunk_size: Count
@@ -249,6 +274,16 @@ class BatchingJudge(ApiJudge):
             poll_max_seconds=self.poll_max_seconds,
             quarantine_seconds=self.quarantine_seconds,
         )
+
+
+def list_format_remedies(judge_setting: str, structured: str) -> list[str]:
+    """Return the settings to try for a judge whose server may hold its answers to a form, which `structured` names."""
+    is_held_to_form = structured != "none"
+    return [
+        *[f"{judge_setting}.structured=none"] * is_held_to_form,
+        f"a larger {judge_setting}.max_tokens",
+        "thinking off",
+    ]
 
 
 @dataclass(kw_only=True)
@@ -269,7 +304,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
     expected_hit_rate = 0.0
 
     def __post_init__(self) -> None:
-        if reads_shares(self):
+        if self.reads_shares:
             if self.temperature not in (None, 1.0):
                 raise SettingError(
                     f"temperature: found {self.temperature:g}. With judge.verdict=probabilities leave it null: they are "
@@ -278,8 +313,15 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             self.max_tokens = self.expected_output_tokens = 1
         super().__post_init__()
 
+    @property
+    def reads_shares(self) -> bool:
+        return self.verdict == "probabilities"
+
+    def list_remedies(self) -> list[str]:
+        return list_format_remedies(self.part, self.structured)
+
     def cache_key(self) -> CacheKey:
-        names = _ONE_TOKEN_KEY_FIELDS if reads_shares(self) else _CHAT_KEY_FIELDS
+        names = _ONE_TOKEN_KEY_FIELDS if self.reads_shares else _CHAT_KEY_FIELDS
         sent_settings = {name: getattr(self, name) for name in names}
         return {
             "judge": "openai_compatible",
@@ -287,12 +329,9 @@ class ChatJudge(OpenAiSettings, ApiJudge):
             **sent_settings,
         }
 
-    def token_counter(self) -> None:
-        return None
-
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the body of a request; the prompt cache is the server's business."""
-        if reads_shares(self):
+        if self.reads_shares:
             return self._make_one_token_params(request)
         response_format: dict[str, Any] = {"type": self.structured}
         if self.structured == "json_schema":
@@ -325,7 +364,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
 
     def parse(self, message: Mapping[str, Any]) -> Completion:
         completion = super().parse(message)
-        if not reads_shares(self):
+        if not self.reads_shares:
             return completion
         text, reason = completion.text, completion.stop_reason
         if first_token.is_thinking(message):

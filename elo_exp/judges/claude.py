@@ -13,7 +13,7 @@ from elo_exp.api.anthropic import (
 )
 from elo_exp.api.costs import Prices
 from elo_exp.errors import SettingError
-from elo_exp.judges import BatchingJudge
+from elo_exp.judges import BatchJudge
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Effort, Share
 
@@ -30,7 +30,7 @@ class ClaudeModel(Prices):
 
 
 @dataclass(kw_only=True)
-class ClaudeJudge(ClaudeSettings, BatchingJudge):
+class ClaudeJudge(ClaudeSettings, BatchJudge):
     """model   an id with an entry in `models`, which has its prices
     cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m,
             none

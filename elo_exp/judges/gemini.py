@@ -7,7 +7,7 @@ from typing import Any, Literal
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.gemini import API_VERSION, GeminiSettings
 from elo_exp.errors import SettingError
-from elo_exp.judges import BatchingJudge
+from elo_exp.judges import BatchJudge, list_format_remedies
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Dollars, NonNegative
 
@@ -26,7 +26,7 @@ class GeminiModel:
 
 
 @dataclass(kw_only=True)
-class GeminiJudge(GeminiSettings, BatchingJudge):
+class GeminiJudge(GeminiSettings, BatchJudge):
     """model       an id with an entry in `models`, which has its prices
     structured  json_schema: the server holds the answer to the schema of a verdict or a score; json_object: to JSON; none:
                 to nothing, so that the requested JSON or the last line is read
@@ -79,8 +79,8 @@ class GeminiJudge(GeminiSettings, BatchingJudge):
         self._check_budget()
         super()._check_server()
 
-    def token_counter(self) -> None:
-        return None
+    def list_remedies(self) -> list[str]:
+        return list_format_remedies(self.part, self.structured)
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """Return the arguments of a request; the prompt cache is the server's business."""

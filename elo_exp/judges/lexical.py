@@ -17,15 +17,13 @@ from typing import Literal
 
 from elo_exp.data.conversations import own_words
 from elo_exp.files import utc_now
-from elo_exp.judges import LEXICAL_MODEL
+from elo_exp.judges import LEXICAL_MODEL, Judge
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, make_fingerprint
-from elo_exp.store.answer_store import Store
 from elo_exp.types import CacheKey, Integer, JudgeKind, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
 # Part of every cache key: raise it when a signal changes
 SIGNALS_VERSION = 1
-_REPLIES_PER_TRANSACTION = 256
 
 _WORD_PATTERN = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
 _STOP_WORDS = """
@@ -52,7 +50,7 @@ _COMMITMENT_BY_BEHAVIOR = {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}
 
 
 @dataclass(kw_only=True)
-class LexicalJudge:
+class LexicalJudge(Judge):
     """signals          dimension -> overlap, hedging or specificity
     default_signal   the signal of every other dimension
     margin           scores closer than this are a TIE, in [0, 1]
@@ -72,19 +70,15 @@ class LexicalJudge:
 
     model = LEXICAL_MODEL
     key_fields = ("prompt_id",)  # for the draw of the position effect
+    is_instant = True
 
     def cache_key(self) -> CacheKey:
         settings = dataclasses.asdict(self)
         del settings["kind"]  # which changes no verdict
         return {"judge": "lexical", "version": SIGNALS_VERSION, **settings}
 
-    def answer(
-        self, requests: Sequence[JudgeRequest], store: Store
-    ) -> Iterator[JudgeReply]:
-        replies = (self._make_reply(request) for request in requests)
-        return store.keep(
-            replies, key=lambda reply: reply.key, chunk=_REPLIES_PER_TRANSACTION
-        )
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        return map(self._make_reply, requests)
 
     def _make_reply(self, request: JudgeRequest) -> JudgeReply:
         subject = request.subject

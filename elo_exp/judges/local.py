@@ -18,12 +18,10 @@ import numpy as np
 from elo_exp import models
 from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
-from elo_exp.judges import LABELS, make_likeliest_verdict
+from elo_exp.judges import LABELS, Judge, make_likeliest_verdict
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, refuse_quantised_merge
 from elo_exp.models.generation import run_in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, canonical_json
-from elo_exp.store.answer_store import Store
-from elo_exp.store.claims import get_or_create
 from elo_exp.types import CacheKey, Count, JudgeKind, VerdictForm
 
 # Part of every cache key: raise it when replies change
@@ -33,7 +31,7 @@ _MAX_SCORE_LABELS = 101
 
 
 @dataclass(kw_only=True)
-class LocalJudge(ModelSettings):
+class LocalJudge(ModelSettings, Judge):
     """The settings are described in conf/judge/local.yaml.
 
     As with the entrants, the cache key omits device, batch size and library versions.
@@ -45,8 +43,6 @@ class LocalJudge(ModelSettings):
     load_kwargs: dict[str, Any]
     lead: str
     batch_size: Count
-
-    key_fields = ()
 
     def __post_init__(self) -> None:
         refuse_quantised_merge(self.adapters, self.load_kwargs)
@@ -64,22 +60,12 @@ class LocalJudge(ModelSettings):
         chances = json.loads(message)["probabilities"]
         return chances if chances.keys() >= {*LABELS} else None  # else of a score
 
-    def answer(
-        self, requests: Sequence[JudgeRequest], store: Store
-    ) -> Iterator[JudgeReply]:
-        return get_or_create(
-            {request.key: request for request in requests},
-            store,
-            record=JudgeReply,
-            key=lambda reply: reply.key,
-            make=self._make_replies,
-            noun="verdicts",
-        )
+    @property
+    def reads_shares(self) -> bool:
+        return self.verdict == "probabilities"
 
-    def _make_replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         """Reply to the requests on each scale, the longest first."""
-        if not requests:
-            return
         by_key = {request.key: request for request in requests}
         try:
             lm: CausalLM = models.load_weights(self.weights)

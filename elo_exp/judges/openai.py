@@ -9,7 +9,7 @@ from elo_exp.api.costs import AutomaticCache
 from elo_exp.api.openai import OpenAiApi
 from elo_exp.api.openai_batches import OpenAiBatches
 from elo_exp.errors import SettingError
-from elo_exp.judges import BatchingJudge, ChatJudge
+from elo_exp.judges import BatchJudge, ChatJudge
 from elo_exp.types import Dollars, NonNegative
 
 _HOSTS_WITHOUT_PROOF = re.compile(r"(^|\.)together\.(xyz|ai)$")
@@ -31,7 +31,7 @@ class OpenAiModel:
 
 
 @dataclass(kw_only=True)
-class OpenAiJudge(ChatJudge, BatchingJudge):
+class OpenAiJudge(ChatJudge, BatchJudge):
     """model  an id with an entry in `models`, which has its prices
 
     The rest is described in conf/judge/openai.yaml. The key of a verdict is that of judges.openai_compatible: with the

@@ -13,18 +13,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
+from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.verdict_sources import are_judges
 from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_jsonl, report_read_errors, sha256, utc_now, validate
+from elo_exp.judges import Judge, guess_judge_kind
 from elo_exp.records import Item, JudgeReply, JudgeRequest
-from elo_exp.store.answer_store import Store
 from elo_exp.types import Integer, JudgeKind, Share
 
 logger = logging.getLogger(__name__)
 
 # Part of every cache key: raise it when a file is read in another way.
 _READER_VERSION = 2
-_REPLIES_PER_TRANSACTION = 256
 # The original program's cache of verdicts: one file per dimension, one row per order.
 _ORIGINAL_FILE_PATTERN = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
@@ -140,7 +140,7 @@ class _Verdict(BaseModel):
 
 
 @dataclass(kw_only=True)
-class ReplayJudge:
+class ReplayJudge(Judge):
     """path         verdicts/<dimension>.jsonl of a run, judgments_<dimension>.jsonl of the original
                  program, the folder of either, or battles (.jsonl, also .gz), or scores
     judge_model  the judge to replay from a file with several; None takes every row
@@ -160,6 +160,11 @@ class ReplayJudge:
     judge_model: str | None
 
     key_fields = ("prompt_id", "entrant_a", "entrant_b")
+    is_instant = True
+    is_recorded = True
+
+    def __post_init__(self) -> None:
+        self.model = self.judge_model or "replay"
 
     @staticmethod
     def each(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -190,10 +195,6 @@ class ReplayJudge:
         files = {file.name: file for file in self._paths} if path.is_dir() else {}
         return {"": path, **files}
 
-    @property
-    def model(self) -> str:
-        return self.judge_model or "replay"
-
     def check(self) -> None:
         """Raise UserError for files that are absent or cannot be read."""
         _ = self._answers
@@ -207,9 +208,7 @@ class ReplayJudge:
             "judge_model": self.judge_model,
         }
 
-    def answer(
-        self, requests: Sequence[JudgeRequest], store: Store
-    ) -> Iterator[JudgeReply]:
+    def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         n_repeats = 1 + max((request.repeat for request in requests), default=0)
         repeats = [query[4] for query in self._answers if len(query) == 7]
         n = 1 + max(repeats, default=0)
@@ -218,12 +217,17 @@ class ReplayJudge:
                 f"judging.repeats: found {n_repeats}, but {self.path} holds {n} for each order at "
                 f"most. Set judging.repeats={n}."
             )
-        replies = (
-            reply for request in requests if (reply := self._make_reply(request))
-        )
-        return store.keep(
-            replies, key=lambda reply: reply.key, chunk=_REPLIES_PER_TRANSACTION
-        )
+        return filter(None, map(self._make_reply, requests))
+
+    @property
+    def missing_replies_hint(self) -> str:
+        return "Supply them"
+
+    def make_scope(self) -> Scope:
+        """Return whose verdicts these are: those of the judges on file, by whose names it is known what they are."""
+        names = self.recorded
+        kind = self.kind or guess_judge_kind(names)
+        return Scope(judge=", ".join(names) or self.model, kind=kind, source=self.path)
 
     @cached_property
     def _paths(self) -> list[Path]:
@@ -241,6 +245,7 @@ class ReplayJudge:
 
     @property
     def recorded(self) -> tuple[str, ...]:
+        """Names of those whose verdicts these are; empty where none is on file."""
         return self._contents[1]
 
     @property

@@ -8,6 +8,7 @@ what concerns several fields. Building reads no file and makes no call; files ar
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import itertools
 import keyword
 import math
@@ -546,13 +547,19 @@ def build(node: Any, where: str = "") -> Any:
         try:
             # A mapping with the object, so that the rules hold for a dataclass and those in it
             adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
-            return adapter.validate_python({where: values})[where]
+            built_object = adapter.validate_python({where: values})[where]
         except ValidationError as error:
             raise SettingError(_describe_first_finding(error)) from None
         except (PydanticUserError, SchemaError) as error:
             raise SettingError(
                 f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
             ) from None
+    for name in getattr(cls, "required_attributes", ()):
+        if not hasattr(built_object, name):
+            raise SettingError(
+                f"{where}: {cls.__qualname__} has no {name!r}. Add a field, `{name}: str`, or set it in the class."
+            )
+    return built_object
 
 
 def _field_name(key: str) -> str:
@@ -635,6 +642,11 @@ def _import_class(target: str, where: str) -> type:
     if not (isinstance(resolved, type) and dataclasses.is_dataclass(resolved)):
         raise SettingError(
             f"{setting}: found {target!r}, which is no dataclass. Expected the path of one."
+        )
+    if inspect.isabstract(resolved):
+        methods = sorted(resolved.__abstractmethods__)
+        raise SettingError(
+            f"{setting}: found {target!r}, which has no {' and no '.join(methods)}. Write what its base class asks for."
         )
     return resolved
 

@@ -4,24 +4,21 @@ import dataclasses
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import choose_orders, reconcile
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.errors import UserError
+from elo_exp.errors import SettingError, UserError
 from elo_exp.files import utc_now
 from elo_exp.judges import (
+    ApiJudge,
     BatchJudge,
     Judge,
-    OfflineJudge,
-    PaidJudge,
-    reads_shares,
-    share,
 )
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.pipeline import paying
@@ -41,11 +38,14 @@ from elo_exp.records import (
     make_fingerprint,
 )
 from elo_exp.store.answer_store import Store
+from elo_exp.store.claims import get_or_create
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 
+# Replies that take no time
+_INSTANT_REPLIES_PER_TRANSACTION = 256
 _LOWER_BOUND_NOTE = (
     "This estimate takes missing answers to be as long as their entrant's others, or empty where "
     "it has none. "
@@ -62,8 +62,9 @@ class JudgingSettings:
     repeats        times that each query is asked
     stored_only    read the store, and ask nothing
     allow_missing  go on without replies that are missing
-    canary         new replies of a paid judge on a rubric that are read before others are asked for; 0: none is watched
-    max_invalid    share of these, or of the last ones, that may hold nothing, beyond which a paid judge is stopped
+    canary         new replies of a judge on a rubric that are read before others are asked for; 0: none is watched
+    max_invalid    share of these, or of the last ones, that may hold nothing, beyond which a judge is stopped
+    is_part        these are some of the comparisons of a run, none of whose replies need hold a verdict
     """
 
     both_orders: float = 1.0
@@ -72,6 +73,7 @@ class JudgingSettings:
     allow_missing: bool = False
     canary: int = 0
     max_invalid: float = 1.0
+    is_part: bool = False
 
 
 _DEFAULT_ASKING = JudgingSettings()
@@ -105,9 +107,7 @@ def judge_pairs(
         return verdict.verdict != "INVALID"
 
     named_identity = dataclasses.replace(identity, judge_model=name or judge.model)
-    on_reply = _make_reply_handler(
-        tasks, named_identity, store.usage, partial(share, judge)
-    )
+    on_reply = _make_reply_handler(tasks, named_identity, store.usage, judge.share)
     get_replies(
         _list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply
     )
@@ -446,7 +446,7 @@ def get_replies(
     on_reply  called with every reply, stored ones first
     """
     unique = {request.key: request for request in requests}
-    needs_messages = reads_shares(judge)
+    needs_messages = judge.reads_shares
     replies = store.get(JudgeReply, list(unique), with_messages=needs_messages)
     usage, n_stored, n_before = store.usage, len(replies), store.usage.judge_calls
     usage.verdicts_wanted += len(requests)
@@ -456,27 +456,29 @@ def get_replies(
     if asking.stored_only:
         wanted = []
     new: Iterator[JudgeReply] = iter(())
-    if wanted and isinstance(judge, PaidJudge):
+    watch = ReplyGuard(
+        unique,
+        replies,
+        judge,
+        reads=reads,
+        canary=0 if judge.is_recorded else asking.canary,
+        max_invalid=asking.max_invalid,
+        is_known=bool(wanted)
+        and isinstance(judge, ApiJudge)
+        and identify(judge) in store.list_judges(),
+        noun=noun,
+    )
+    if wanted and isinstance(judge, ApiJudge):
         under_way = Ledger(store).list_pending_keys()
         if any(request.key not in under_way for request in wanted):
             judge.preflight()
         expected_plan = make_plan(requests, judge, replies, under_way, noun=noun)
         logger.info("%s", plan_table(expected_plan))
         expected_plan.check(store)
-        watch = ReplyGuard(
-            unique,
-            replies,
-            judge,
-            reads=reads,
-            canary=asking.canary,
-            max_invalid=asking.max_invalid,
-            is_known=identify(judge) in store.list_judges(),
-            noun=noun,
-        )
         watch.check()
         new = _pay(wanted, judge, store, watch)
-    elif isinstance(judge, OfflineJudge):
-        new = judge.answer(wanted, store)
+    elif wanted:
+        new = _ask(wanted, judge, store, watch)
     usage.verdicts_left += len(wanted)
     for key, reply in replies.items():
         on_reply(reply)
@@ -492,15 +494,16 @@ def get_replies(
     )  # fmt: skip
     if usage.dollars_at_most:
         logger.info("%s", spend(usage))
+    if not asking.is_part:
+        watch.check_all()
     missing = [_name_subject(r.subject) for r in requests if r.key not in replies]
     usage.verdicts_missing += len(missing)
-    retry_hint = "Ask again with the same command"
     report_missing(
         noun,
         missing,
         len(requests),
         asking.allow_missing or asking.stored_only,
-        hint=retry_hint if isinstance(judge, PaidJudge) else "Supply them",
+        hint=judge.missing_replies_hint,
     )
     return replies
 
@@ -519,9 +522,71 @@ def _name_subject(subject: Comparison | Item) -> str:
     return f"{subject.dimension} {subject.prompt_id} {names}{draw}"
 
 
+def _ask(
+    requests: Sequence[JudgeRequest], judge: Judge, store: Store, watch: ReplyGuard
+) -> Iterator[JudgeReply]:
+    """Yield the replies of a judge that answers by itself, each committed before the watch sees it.
+
+    What takes time is made by one process, and the others wait for it.
+    """
+
+    def make_replies(requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        return _check_replies(judge, requests) if requests else iter(())
+
+    replies = (
+        store.keep(
+            make_replies(requests),
+            key=lambda reply: reply.key,
+            chunk=_INSTANT_REPLIES_PER_TRANSACTION,
+        )
+        if judge.is_instant
+        else get_or_create(
+            {request.key: request for request in requests},
+            store,
+            record=JudgeReply,
+            key=lambda reply: reply.key,
+            make=make_replies,
+            noun="verdicts",
+        )
+    )
+    with closing(replies):
+        for reply in replies:
+            yield reply
+            watch.see(reply)
+            watch.check()
+
+
+def _check_replies(
+    judge: Judge, requests: Sequence[JudgeRequest]
+) -> Iterator[JudgeReply]:
+    """Yield the replies of a judge, with its name and the time. Raises SettingError for anything else that it yields."""
+    name = f"{type(judge).__name__}.answer"
+    hint = "Expected a generator that yields request.reply(...) for each request."
+    by_key = {request.key: request for request in requests}
+    replies = judge.answer(requests)
+    if not isinstance(replies, Iterable):
+        raise SettingError(f"{name}: returned {replies!r:.80}. {hint}")
+    for reply in replies:
+        if not isinstance(reply, JudgeReply):
+            raise SettingError(f"{name}: yielded {reply!r:.80}. {hint}")
+        if reply.key not in by_key:
+            raise SettingError(
+                f"{name}: yielded a reply to a request that it was not given (key {reply.key!r:.50}). {hint}"
+            )
+        if reply.judge_model is not None:
+            yield reply
+            continue
+        yield dataclasses.replace(
+            reply,
+            timestamp=reply.timestamp or utc_now(),
+            judge_model=judge.model,
+            **by_key[reply.key].names,
+        )
+
+
 def _pay(
     requests: Sequence[JudgeRequest],
-    judge: PaidJudge,
+    judge: ApiJudge,
     store: Store,
     watch: ReplyGuard | None = None,
 ) -> Iterator[JudgeReply]:

@@ -14,7 +14,7 @@ from elo_exp.api.jobs import Job, Recorder, summarize_failures
 from elo_exp.api.transport import UnreachableError
 from elo_exp.entrants import HostedEntrant
 from elo_exp.errors import ServerError, SettingError, UserError
-from elo_exp.judges import BatchJudge, PaidJudge
+from elo_exp.judges import ApiJudge, BatchJudge
 from elo_exp.pipeline.planning import choose_first_ttl, choose_measured_ttl
 from elo_exp.records import Record
 from elo_exp.store.answer_store import Store
@@ -52,7 +52,7 @@ class NoWatch:
 
 def pay_for_answers(
     jobs: Mapping[str, Job],
-    model: PaidJudge | HostedEntrant,
+    model: ApiJudge | HostedEntrant,
     store: Store,
     *,
     record: type[R],
@@ -105,7 +105,7 @@ def pay_for_answers(
 
 
 def _refuse_batched(
-    jobs: Mapping[str, Job], model: PaidJudge | HostedEntrant, store: Store
+    jobs: Mapping[str, Job], model: ApiJudge | HostedEntrant, store: Store
 ) -> None:
     """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
     if n := len(Ledger(store).list_pending_keys() & jobs.keys()):
@@ -117,7 +117,7 @@ def _refuse_batched(
 
 def _pay_singly(
     jobs: Sequence[Job],
-    model: PaidJudge | HostedEntrant,
+    model: ApiJudge | HostedEntrant,
     claims: Claims,
     make: Recorder[R],
     failed: dict[str, str],
@@ -126,7 +126,7 @@ def _pay_singly(
     """Send the first job of each prefix, which writes the prompt cache, before the others; then the canary by itself."""
     first_jobs: list[Job] = []
     ttl = None
-    if isinstance(model, PaidJudge) and jobs:
+    if isinstance(model, ApiJudge) and jobs:
         first_jobs, ttl = (
             _first_of_each_prefix(jobs),
             _choose_first_ttl(jobs, model, claims.store),
@@ -231,9 +231,7 @@ def _first_of_each_prefix(jobs: Sequence[Job]) -> list[Job]:
     return list({job.prefix: job for job in reversed(jobs)}.values())[::-1]
 
 
-def _choose_first_ttl(
-    jobs: Sequence[Job], judge: PaidJudge, store: Store
-) -> str | None:
+def _choose_first_ttl(jobs: Sequence[Job], judge: ApiJudge, store: Store) -> str | None:
     ttl, why = choose_first_ttl([job.request for job in jobs], judge)
     store.usage.cache = why or store.usage.cache
     return ttl

@@ -14,7 +14,7 @@ from elo_exp.api.jobs import describe_spending
 from elo_exp.api.transport import UnreachableError
 from elo_exp.data.rubrics import extract_role
 from elo_exp.errors import BudgetError, UserError
-from elo_exp.judges import Judge, JudgeNotChosen, PaidJudge, receives_instructions
+from elo_exp.judges import ApiJudge, Judge, NoJudge
 from elo_exp.records import Comparison, Item, JudgeRequest
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import total_dollars
@@ -31,7 +31,7 @@ _REDUCE_HINTS = {
 _CACHE_PHRASES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
-def estimate_cost(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[str, Any]:
+def estimate_cost(requests: Sequence[JudgeRequest], judge: ApiJudge) -> dict[str, Any]:
     """Estimate what requests of one dimension cost, in the last fields of a PlanRow.
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
@@ -70,7 +70,7 @@ def estimate_cost(requests: Sequence[JudgeRequest], judge: PaidJudge) -> dict[st
 
 
 def choose_first_ttl(
-    requests: Sequence[JudgeRequest], judge: PaidJudge
+    requests: Sequence[JudgeRequest], judge: ApiJudge
 ) -> tuple[str | None, str | None]:
     """Return the time to live to request of the prompt cache at first, and the reason for the
     report; None where a cache cannot pay.
@@ -95,7 +95,7 @@ def choose_first_ttl(
 
 
 def choose_measured_ttl(
-    hits: Sequence[bool], judge: PaidJudge, ttl: str
+    hits: Sequence[bool], judge: ApiJudge, ttl: str
 ) -> tuple[str | None, str]:
     """Return the time to live that a measured share of cache hits pays for, and the reason; warn
     where it is less than `ttl`."""
@@ -239,14 +239,14 @@ def make_plan(
     stored_only        whether the judge is asked nothing
     Raises UserError where no judge is chosen.
     """
-    if isinstance(judge, JudgeNotChosen):
+    if isinstance(judge, NoJudge):
         judge.cache_key()
     by_dimension = defaultdict(list)
     for request in requests:
         subject = request.subject
         is_control = isinstance(subject, Comparison) and subject.is_control
         by_dimension[subject.dimension, is_control].append(request)
-    paid_judge = judge if isinstance(judge, PaidJudge) else None
+    paid_judge = judge if isinstance(judge, ApiJudge) else None
     rows = []
     for (dimension, is_control), dimension_requests in by_dimension.items():
         unique = {request.key: request for request in dimension_requests}
@@ -285,7 +285,7 @@ def make_plan(
         spent_usd=paid_judge.budget.spent if paid_judge else 0.0,
         what=noun,
         keys=[request.key for request in requests],
-        roles=_list_roles(requests) if receives_instructions(judge) else (),
+        roles=_list_roles(requests) if judge.receives_instructions else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether replies hold what was asked for, watched while they are paid for: nothing is paid for rubbish.
+"""Whether replies hold what was asked for, watched while they are made: nothing is paid for rubbish.
 
 The first new replies of each rubric, the canary, go alone; from then on the last of them are watched. What has been
 paid is in the store whatever is concluded.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from elo_exp.api.jobs import Job
 from elo_exp.errors import EvidenceError, SettingError
-from elo_exp.judges import NO_LOGPROBS, THINKS, PaidJudge
+from elo_exp.judges import NO_LOGPROBS, THINKS, ApiJudge, Judge
 from elo_exp.records import JudgeReply, JudgeRequest
 
 REPLY_WINDOW = 200
@@ -23,6 +23,11 @@ _NO_PROBABILITIES_PHRASES = {
 }
 # By plural noun; else a verdict
 _SINGULAR_NOUNS = {"scores": "score"}
+# By singular noun: of judges that answer by themselves
+_EXPECTED_TEXTS = {
+    "verdict": 'JSON with "verdict": "A", "B" or "TIE", as request.reply(verdict="A") writes it',
+    "score": 'JSON with a "score" on the scale, as request.reply(score=1) writes it',
+}
 
 
 @dataclass
@@ -67,7 +72,7 @@ class ReplyGuard:
         self,
         requests: Mapping[str, JudgeRequest],
         stored: Mapping[str, JudgeReply],
-        judge: PaidJudge,
+        judge: Judge,
         *,
         reads: Callable[[JudgeRequest, JudgeReply], bool],
         canary: int,
@@ -80,8 +85,11 @@ class ReplyGuard:
         self._is_readable = reads
         self._canary = canary
         self._max_invalid = max_invalid
-        self._is_known = is_known and judge.transport == "batches"
+        is_batched = isinstance(judge, ApiJudge) and judge.transport == "batches"
+        self._is_known = is_known and is_batched
         self._noun = _SINGULAR_NOUNS.get(noun, "verdict")
+        self._n_read = self._n_unread = 0
+        self._first_unread: JudgeReply | None = None
         self._replies: defaultdict[str, _ReplyWindow] = defaultdict(_ReplyWindow)
         self._reply_without_probabilities: JudgeReply | None = None
         if canary:
@@ -138,10 +146,20 @@ class ReplyGuard:
             if len(replies.are_read) >= min_replies:
                 self._check_rubric(name)
 
+    def check_all(self) -> None:
+        """Raise EvidenceError where none of all replies could be read: there is nothing to report."""
+        if self._first_unread is None or self._n_read:
+            return
+        quote = quote_beginning(self._first_unread.text)
+        raise EvidenceError(
+            f"judge {self._judge.model}: none of {self._n_unread} replies holds a {self._noun} (the first: {quote}; "
+            f"{self._first_unread.stop_reason}). {self._remedy()} {self._stored_note}"
+        )
+
     def _check_probabilities(self, reply: JudgeReply) -> None:
         """Raise UserError for a reply without the probabilities that were asked for: no other will have them."""
         if why := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
-            part = getattr(self._judge, "part", "judge")
+            part = self._judge.part if isinstance(self._judge, ApiJudge) else "judge"
             raise SettingError(
                 f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored, and "
                 "this command pays no more; judging.canary=0 asks again."
@@ -150,7 +168,13 @@ class ReplyGuard:
     def _add_reply(self, reply: JudgeReply) -> str:
         request = self._requests[reply.key]
         name = request.subject.dimension
-        self._replies[name].add(reply, is_read=self._is_readable(request, reply))
+        is_read = self._is_readable(request, reply)
+        if is_read:
+            self._n_read += 1
+        else:
+            self._n_unread += 1
+            self._first_unread = self._first_unread or reply
+        self._replies[name].add(reply, is_read=is_read)
         return str(name)
 
     def _check_rubric(self, name: str) -> None:
@@ -162,18 +186,19 @@ class ReplyGuard:
         raise EvidenceError(
             f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
             f"{self._noun} (the first: {quote_beginning(replies.first_unread.text)}; "
-            f"{replies.first_unread.stop_reason}). {self._remedy()} What was paid is stored, and is "
-            "never asked again."
+            f"{replies.first_unread.stop_reason}). {self._remedy()} {self._stored_note}"
         )
 
+    @property
+    def _stored_note(self) -> str:
+        if isinstance(self._judge, ApiJudge):
+            return "What was paid is stored, and is never asked again."
+        return "What was made is stored."
+
     def _remedy(self) -> str:
-        part = getattr(self._judge, "part", "judge")
-        structured = getattr(self._judge, "structured", None)
-        remedies = [f"a larger {part}.max_tokens"]
-        remedies.append("thinking off" if structured else f"another {part}.model")
-        if structured not in (None, "none"):
-            remedies.insert(0, f"{part}.structured=none")
-        *other_remedies, last_remedy = remedies
+        if not isinstance(self._judge, ApiJudge):
+            return f"Expected {_EXPECTED_TEXTS[self._noun]}; judging.canary=0 goes on anyway."
+        *other_remedies, last_remedy = self._judge.list_remedies()
         return f"Try {', '.join(other_remedies)} or {last_remedy}; judging.canary=0 goes on anyway."
 
 

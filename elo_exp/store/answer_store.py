@@ -11,7 +11,7 @@ one transaction.
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -468,7 +468,7 @@ class Store:
 
     def keep(
         self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1
-    ) -> Iterator[R]:
+    ) -> Generator[R]:
         """Pass the records on as they come, each committed first.
 
         `chunk` records share one transaction: more than 1 is for answers that cost nothing to make

@@ -18,6 +18,7 @@ from collections.abc import (
     Callable,
     Collection,
     Container,
+    Generator,
     Iterator,
     Mapping,
     Sequence,
@@ -331,7 +332,7 @@ def make_once(
     failed: Collection[str],
     noun: str,
     endpoint: str | None = None,
-) -> Iterator[R]:
+) -> Generator[R]:
     """Claim and make what nobody else is making, then wait for the others. What a dead process has
     left is made here.
 
@@ -376,7 +377,7 @@ def get_or_create(
     key: Callable[[R], str],
     make: Callable[[Sequence[Wanted]], Iterator[R]],
     noun: str,
-) -> Iterator[R]:
+) -> Generator[R]:
     """Share what takes hours and is not billed: each answer is committed as it is made, and what
     `make` leaves out has no answer."""
     failed: set[str] = set()
