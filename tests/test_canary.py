@@ -119,7 +119,7 @@ def test_few_queries_are_asked_at_once_and_a_run_without_a_verdict_has_no_boards
             f"judge small: none of {n} replies holds a verdict (the first: " in ran.err
         )
         again = demo(server, *words)
-        assert (again.code, again.err) == (2, ran.err)
+        assert (again.code, again.err.splitlines()[-1]) == (2, ran.err.splitlines()[-1])
         assert len(server.asked) == n
         assert demo(server, *words, "judging.canary=0").code == 0
 

@@ -352,7 +352,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 
 
 class EveryTie(PermutationElo):
-    def played(self, battles):
+    def select_played(self, battles):
         return battles
 
 

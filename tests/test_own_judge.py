@@ -54,7 +54,7 @@ def judged(judge: Judge, n: int = 3, **settings: Any) -> list[Judgment]:
 
 def rows() -> list[tuple[Any, ...]]:
     with Store(Path("store.sqlite")) as store:
-        return store.read("SELECT key, kind, value FROM answers ORDER BY key")
+        return store.query("SELECT key, kind, value FROM answers ORDER BY key")
 
 
 @pytest.fixture(autouse=True)

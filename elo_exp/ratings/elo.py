@@ -62,7 +62,7 @@ class PermutationElo:
     with the same orders.
 
     ties     drop: only decisive matches are played; half: a tie scores 1/2 for each side. A class
-             with another treatment overrides `played`
+             with another treatment overrides `select_played`
     shuffle  false: one pass in the order given
 
     Of long orders the end alone is played that decides where Elo ends, to 1e-6 points (`tail`).
