@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,24 +39,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("pass", (*ONE, "entrant=probe_reference", "gate.margin_elo=60")),
-        ("no_result", (*TWO, "entrant=probe_reference", "judge.position_effect=1")),
-        ("blind", (*TWO, "entrant=probe_reference")),
-        ("fail", (*TWO, "entrant=probe_swapped")),
-        ("fail_one", (*ONE, "entrant=probe_swapped")),
-        ("few", (*ONE, "entrant=probe_swapped", "judging.limit_pairs=10")),
-        ("one_order", (*TWO, *LAPSING, "judging.orders=one", "gate.margin=0.01")),
-        ("same", (*TWO, "entrant=probe_hedged")),
-    ],
-)  # fmt: skip
-def test_a_gate(name: str, given: Sequence[str], folder: Path):
-    ran = attempt("experiment=gate", *given, BASELINE, folder=folder)
-    same(f"gate_{name}", ran, folder)
+GATES: dict[str, tuple[str, ...]] = {
+    "pass": (*ONE, "entrant=probe_reference", "gate.margin_elo=60"),
+    "no_result": (*TWO, "entrant=probe_reference", "judge.position_effect=1"),
+    "blind": (*TWO, "entrant=probe_reference"),
+    "fail": (*TWO, "entrant=probe_swapped"),
+    "fail_one": (*ONE, "entrant=probe_swapped"),
+    "few": (*ONE, "entrant=probe_swapped", "judging.limit_pairs=10"),
+    "one_order": (*TWO, *LAPSING, "judging.orders=one", "gate.margin=0.01"),
+    "same": (*TWO, "entrant=probe_hedged"),
+}
 
 
+@pytest.fixture(scope="module")
+def gates(folder: Path) -> dict[str, Ran]:
+    """All gates in their order: the later ones find answers and verdicts of the earlier ones."""
+    return {
+        name: attempt("experiment=gate", *given, BASELINE, folder=folder)
+        for name, given in GATES.items()
+    }
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_gate(name: str, gates: dict[str, Ran], folder: Path):
+    same(f"gate_{name}", gates[name], folder)
+
+
+@pytest.mark.usefixtures("gates")
 def test_a_gate_whose_candidate_breaks_the_judge(folder: Path):
     baseline = folder / "four/responses/responses_probe_hedged.jsonl"
     write_broken(baseline, folder / "broken.jsonl", n_broken=10)
