@@ -1,5 +1,6 @@
 """An error that ends a command as one line, where it is the user's: our own, Hydra's, a full disk."""
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -152,11 +153,23 @@ def _explain_unknown_setting(
 
 def _list_keys(experiment: str, words: Sequence[str]) -> set[str]:
     """Return the settings and groups that an experiment has, as dotted names."""
+    folders = [f"--config-dir={folder}" for folder in parse_config_dirs(words)]
+    if not folders:
+        return _list_packaged_keys(experiment)
     try:
-        folders = [f"--config-dir={folder}" for folder in parse_config_dirs(words)]
-        composed = compose([*folders, f"experiment={experiment}"])
+        return _compose_keys([*folders, f"experiment={experiment}"])
     except Exception:  # a file of the user's that does not compose
         return set()
+
+
+@functools.cache
+def _list_packaged_keys(experiment: str) -> set[str]:
+    """Return the keys of an experiment of the package, whose files do not change while a notebook runs."""
+    return _compose_keys([f"experiment={experiment}"])
+
+
+def _compose_keys(words: Sequence[str]) -> set[str]:
+    composed = compose(words)
     groups = {group.partition("@")[0] for group in composed.choices}
     return groups | set(_flatten(OmegaConf.to_container(composed.cfg)))
 
