@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from elo_exp.report import document, page
+from elo_exp.report import page
 from elo_exp.report.document import (
     Answer,
     Answers,
@@ -34,7 +35,11 @@ from elo_exp.report.document import (
     markdown_table,
     plain_text,
 )
+from elo_exp.report.leaderboard_section import Bars, BoardTable
+from elo_exp.report.pairs_section import Matrices
 from tests.pages import Reader
+
+TEMPLATES = Path(page.__file__).with_name("templates")
 
 RICH = ["a ", Styled("b", "bold"), LineBreak(), Link([Styled("c", "code")], "#d")]
 
@@ -189,11 +194,11 @@ def test_every_class_has_a_macro_and_every_macro_a_class():
         names = (leaves(child) for child in children)
         return {cls.__name__}.union(*names) if not children else set().union(*names)
 
-    assert Block in Drawn.__subclasses__()
+    standings = {Bars, BoardTable, Matrices}
+    assert all(issubclass(cls, Block) for cls in standings)
     environment = page.build_environment(None)
-    source = (page._TEMPLATES / "blocks.html.j2").read_text(encoding="utf-8")
+    source = (TEMPLATES / "blocks.html.j2").read_text(encoding="utf-8")
     module = environment.from_string(source).make_module(
         {"figures": page.Figures((), ())}
     )
     assert set(module.macros) == leaves(Drawn)
-    assert document.__doc__

@@ -17,7 +17,8 @@ from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.page import page_renderer
+from elo_exp.report.page import render_document
+from elo_exp.report.standings_view import build_view
 from tests import golden
 from tests.commands import QUICK, run
 from tests.data import DIMENSIONS, PROBES, by_dimension, write_table
@@ -52,10 +53,10 @@ def same(
     """Compare the page and the console with their golden files."""
     scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
     found = add_conclusions(found, scope, quality=quality)
-    shown = tournament_page.context(found, *texts)
-    golden.same(f"tournament_{name}.txt", tournament_console.format_console(shown))
-    page = page_renderer("tournament", **shown)("run", manifest, plots)
-    golden.same(f"tournament_{name}.html", page)
+    view = build_view(found, *texts)
+    golden.same(f"tournament_{name}.txt", tournament_console.format_console(view))
+    document = tournament_page.document(view, manifest)
+    golden.same(f"tournament_{name}.html", render_document("run", document, plots))
 
 
 def battle(a: str, b: str, winner: str, question: str, dimension: str = "d") -> Battle:

@@ -20,8 +20,9 @@ from elo_exp.analysis.standings import Standings, rate_scores
 from elo_exp.data.scores import Score
 from elo_exp.errors import UserError
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report import tournament_console, tournament_page
+from elo_exp.report import tournament_console
 from elo_exp.report.artifacts import ratings_json
+from elo_exp.report.standings_view import build_view
 from tests.test_tournament_page import console
 
 NAN = math.nan
@@ -158,7 +159,7 @@ def test_console_and_file_say_what_was_compared():
     right = rng.random((3, 80)) < [[0.9], [0.5], [0.2]]
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
     found = add_conclusions(standings(three), Scope(kind="scores", source="a.json"))
-    text = tournament_console.format_console(tournament_page.context(found))
+    text = tournament_console.format_console(build_view(found))
     assert "accuracy, 80 items: a leads b by 0." in text
     assert "Scores are those in a.json." in text
     assert "80 of 80 items in common." in text

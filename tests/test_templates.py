@@ -12,6 +12,7 @@ import pytest
 from jinja2 import Environment, StrictUndefined, nodes
 
 from elo_exp.report import page
+from elo_exp.report.document import Paragraph
 
 FOLDER = Path(page.__file__).with_name("templates")
 TEMPLATES = sorted(path.name for path in FOLDER.glob("*.j2"))
@@ -116,8 +117,7 @@ def test_what_lays_out_is_allowed(source: str):
 
 def test_a_name_that_is_not_there_is_an_error():
     assert (
-        page.load_template("tournament.html.j2").environment.undefined
-        is StrictUndefined
+        page.load_template("document.html.j2").environment.undefined is StrictUndefined
     )
 
 
@@ -134,9 +134,9 @@ def rendered(folder: Path | None) -> tuple[str, int]:
         return compile_one(source, name, *others)
 
     with patch.object(environment, "compile", counting):
-        environment.get_template("shared.html.j2")
-        macros = environment.get_template("macros.html.j2").module
-    return str(macros.name("<x>")), len(compiled)
+        environment.get_template("document.html.j2")
+        macros = environment.get_template("blocks.html.j2").module
+    return str(macros.Paragraph(Paragraph("<x>"))), len(compiled)
 
 
 def test_a_template_is_compiled_once_and_others_can_put_none_in_its_place(

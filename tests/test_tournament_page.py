@@ -27,8 +27,9 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.page import page_renderer
+from elo_exp.report.page import render_document
 from elo_exp.report.sentences.tournament_sentences import sentence as said_of
+from elo_exp.report.standings_view import build_view
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
@@ -123,10 +124,9 @@ def page(
     manifest: Mapping[str, Any] = MANIFEST,
     **changes: Any,
 ) -> Reader:
-    shown = tournament_page.context(concluded(standings, quality), *texts)
-    return Reader(
-        page_renderer("tournament", **shown)(title, {**manifest, **changes}, plots)
-    )
+    view = build_view(concluded(standings, quality), *texts)
+    document = tournament_page.document(view, {**manifest, **changes})
+    return Reader(render_document(title, document, plots))
 
 
 def concluded(standings: Standings, quality: Sequence[Any] = ()) -> Standings:
@@ -155,9 +155,7 @@ def conclusion(standings: Standings) -> Conclusion:
 
 
 def console(standings: Standings) -> str:
-    return tournament_console.format_console(
-        tournament_page.context(concluded(standings))
-    )
+    return tournament_console.format_console(build_view(concluded(standings)))
 
 
 def headline(reader: Reader) -> str:
@@ -282,13 +280,13 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     assert sentence.startswith(
         f"a leads {lead.lower} by {lead.difference:.0f} [{lead.ci_low:.0f}, "
     )
-    shown = tournament_page.context(some)
-    reader = Reader(page_renderer("tournament", **shown)("run", MANIFEST, ()))
+    view = build_view(some)
+    reader = Reader(render_document("run", tournament_page.document(view, MANIFEST)))
     assert headline(reader) == sentence
     assert f"{sentence}. Expected win rate of a over b: " in reader.said
-    assert f"d, 60 prompts: {sentence}\n" in tournament_console.format_console(shown)
+    assert f"d, 60 prompts: {sentence}\n" in tournament_console.format_console(view)
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
-    tracked = artifacts.list_final_metrics(some, shown["dimensions"])
+    tracked = artifacts.list_final_metrics(some, view.dimensions)
     assert tracked["conclusion/d/sentence"] == sentence
     assert tracked["result/d/gap"] == lead.difference
 
@@ -311,11 +309,12 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     assert f"one text: {model} 100 %; repeated texts: {model} 100 %" in said
     assert f"answers       one text: {model} 100 %" in console(found)
     with_quality = concluded(fair(found), [STEADY])
-    printed = tournament_console.format_console(tournament_page.context(with_quality))
+    view = build_view(with_quality)
+    printed = tournament_console.format_console(view)
     assert "judge         checked: flips 0 %" in printed  # the answers are not its own
     assert "Verdict: no check failed." in page(fair(found), quality=[STEADY]).said
-    shown = tournament_page.context(with_quality)["dimensions"]
-    assert artifacts.list_final_metrics(with_quality, shown)["judge/caution"] is False
+    tracked = artifacts.list_final_metrics(with_quality, view.dimensions)
+    assert tracked["judge/caution"] is False
 
 
 AUDIT = {"n_prompts": 93, "date": "2026-11-22T10:00:00Z"}

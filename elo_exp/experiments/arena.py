@@ -54,9 +54,10 @@ from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import MissingBattle, Plot
-from elo_exp.report import arena_page, artifacts, page, tournament_page
+from elo_exp.report import arena_page, artifacts, page
 from elo_exp.report.sentences import arena_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_equal_answers_plan
+from elo_exp.report.standings_view import build_view
 from elo_exp.store.answer_store import Store
 
 _FIT_FIELDS = (
@@ -574,19 +575,7 @@ def report_placement(
         written_paths.append(write_jsonl(path, arena_settings.simulated.votes))
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
-    first_conclusion = conclusions[placement.placed[0]]
-    refusal_reason = (
-        words.explain_reason(placement.refusal, first_conclusion)
-        if placement.refusal
-        else None
-    )
-    sections = tournament_page.build_sections(
-        rated_standings,
-        *texts,
-        max_rows=len(placement.board.models),
-        noun="arenas",
-        refusal=refusal_reason,
-    )
+    view = build_view(rated_standings, *texts)
     headline = placement.board.row(placement.placed[0]).rating
 
     def figures() -> Sequence[Plot]:
@@ -609,11 +598,8 @@ def report_placement(
             "verdicts": artifacts.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=page.page_renderer(
-            "arena",
-            shown=arena_page.arena_page(placement, conclusions),
-            made=arena_page.list_arena_facts,
-            **sections,
+        page=page.document_renderer(
+            partial(arena_page.document, placement, conclusions, view)
         ),
     )
 

@@ -551,7 +551,9 @@ class LabelByPeople(Experiment):
             facts={"labelled": self.folder, "labelled_judge": self._judge_name},
             artifacts=written_paths,
             metrics=values,
-            page=page.page_renderer(
-                "people", **people_page.context(labels_only, board, certificates)
+            page=page.document_renderer(
+                functools.partial(
+                    people_page.document, labels_only, board, certificates
+                )
             ),
         )

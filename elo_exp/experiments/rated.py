@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +25,7 @@ from elo_exp.report import (
     tournament_console,
     tournament_page,
 )
+from elo_exp.report.standings_view import build_view
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -75,8 +77,8 @@ def report_standings(
     """
     standings = add_conclusions(standings, scope, quality=quality, n_seen=n_seen)
     texts = (comparisons, judgments) if context.with_texts else ()
-    page_context = tournament_page.context(standings, *texts)
-    dimensions = page_context["dimensions"]
+    view = build_view(standings, *texts)
+    dimensions = view.dimensions
     gap, std_error = artifacts.measure_lead(dimensions)
     tables = artifacts.tables(standings, dimensions)
     if comparisons and judgments:
@@ -90,7 +92,7 @@ def report_standings(
     return Report(
         headline=gap,
         headline_is="headline/gap",
-        text=tournament_console.format_console(page_context),
+        text=tournament_console.format_console(view),
         follow_up=follow_up,
         facts={
             **facts,
@@ -102,7 +104,7 @@ def report_standings(
         tables=tables,
         traces=artifacts.list_running_means(standings),
         figures=figures,
-        page=page.page_renderer("tournament", **page_context),
+        page=page.document_renderer(partial(tournament_page.document, view)),
     )
 
 
@@ -168,8 +170,8 @@ def report_judges(
         | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
         tables=judges_page.tables(judge_opinions, by_judge),
         figures=figures,
-        page=page.page_renderer(
-            "judges", **judges_page.context(judge_opinions, by_judge, pages)
+        page=page.document_renderer(
+            partial(judges_page.document, judge_opinions, by_judge, pages)
         ),
         of_judges=reports,
     )

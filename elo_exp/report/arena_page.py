@@ -1,7 +1,6 @@
 """What a placement among human battles shows, on its page and on the console."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
@@ -14,10 +13,38 @@ from elo_exp.formatting import (
     join_names,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.report.provenance import join_pairs
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    Document,
+    Link,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    TextFragment,
+)
+from elo_exp.report.judge_section import list_judge_blocks
+from elo_exp.report.leaderboard_section import list_leaderboard_blocks
+from elo_exp.report.provenance import (
+    cost_section,
+    describe_judge_roles,
+    format_kicker,
+    join_pairs,
+    list_made_blocks,
+)
 from elo_exp.report.sentences import arena_sentences as words
 from elo_exp.report.sentences import check_sentences
+from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, StandingsView
+from elo_exp.report.strata_section import list_strata_blocks
+from elo_exp.report.viewer import list_verdict_blocks
 
+_SIMULATED_NOTICE = (
+    "Simulated voters: the models are probes that give part of a reference, and voters weigh its words by a known law, "
+    "so that the true ratings are known. It shows that the machinery works and says nothing about models."
+)
+_FOOTER = "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
 _N_TOP_ROWS, _N_ROWS_AROUND_PLACED = 3, 4
 _CHIP_AND_TONE_BY_STATE = {
     "refused": ("Not placed", "open"),
@@ -28,118 +55,136 @@ _CHIP_AND_TONE_BY_STATE = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Doubt:
-    """Why a rating needs care, or is refused; `of_judge` where a check of the judge says more."""
-
-    words: str
-    of_judge: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What is said of one placed model.
-
-    tone    of the card: supported, caution or open
-    place   where it stands; None where nobody is placed
-    beside  where it stands by the verdicts as they are and by the judge's scores, and how far its style lies outside
-    """
-
-    model: str
-    tone: str
-    chip: str
-    place: str | None
-    beside: Sequence[str]
-    truth: str | None
-    held_out: str | None
-    doubts: Sequence[Doubt]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArenaPage:
-    """What the page of a placement holds besides leaderboard, judge and verdicts."""
-
-    arena: str
-    headline: str
-    points: str | None
-    facts: str
-    judge: str
-    humans: str
-    rating: str
-    is_simulated: bool
-    cards: Sequence[Card]
-    calibration: Sequence[str]
-
-
-def arena_page(
-    placement: Placement, conclusions: Mapping[str, Conclusion]
-) -> ArenaPage:
-    """Put into words where models were placed.
+def document(
+    placement: Placement,
+    conclusions: Mapping[str, Conclusion],
+    view: StandingsView,
+    manifest: Mapping[str, Any],
+) -> Document:
+    """Return the page of models that were placed among human battles.
 
     conclusions  by placed model
+    view         the leaderboard, and what is known of the judge
     """
-    board, first_conclusion = placement.board, conclusions[placement.placed[0]]
-    voters = "simulated voters" if placement.truth else "humans"
+    cards = [_build_card(placement, conclusion) for conclusion in conclusions.values()]
+    return Document(
+        kicker=format_kicker(f"arena {placement.arena}", manifest),
+        headline=words.headline(placement, conclusions, is_short=True),
+        lede=_list_lede(placement, conclusions[placement.placed[0]], manifest),
+        sections=[
+            Section(
+                "result",
+                "Result",
+                [Cards(cards), *map(Paragraph, words.calibration(placement))],
+            ),
+            Section(
+                "leaderboard",
+                "Leaderboard",
+                list_leaderboard_blocks(view, max_rows=len(placement.board.models)),
+            ),
+            Section(
+                "arenas",
+                "Votes by arena",
+                list_strata_blocks(view.dimensions, "arenas"),
+            ),
+            Section(
+                "judge",
+                "Judge quality",
+                list_judge_blocks(view, _explain_refusal(placement, conclusions)),
+            ),
+            Section(
+                "verdicts",
+                "Verdicts",
+                list_verdict_blocks(
+                    view.texts,
+                    manifest,
+                    colors=view.colors,
+                    has_battles=view.has_battles,
+                ),
+            ),
+            Section("figures", "Further figures", [OtherFigures()]),
+            cost_section(manifest),
+            Section(
+                "made",
+                "How this was made",
+                list_made_blocks(manifest, _list_arena_facts(manifest), has_elo=False),
+            ),
+        ],
+        footer=_FOOTER,
+        verdict_data=view.texts.island if view.texts else None,
+        figures_left_out=FIGURES_SHOWN_AS_TABLES,
+    )
+
+
+def _list_lede(
+    placement: Placement, conclusion: Conclusion, manifest: Mapping[str, Any]
+) -> list[Paragraph]:
+    """Return what was placed, by whose verdicts and among whose battles."""
+    board, is_simulated = placement.board, placement.truth is not None
     interval = (
         f"95 % intervals: {board.interval}" if board.interval else "without intervals"
     )
-    return ArenaPage(
-        arena=placement.arena,
-        headline=words.headline(placement, conclusions, is_short=True),
-        points=words.points(first_conclusion, placement),
-        facts=f"{join_names(placement.placed)} in {placement.arena}: {format_count(len(placement.judged))} "
-        "battles judged by",
-        judge=placement.judge_model,
-        humans=f"{format_count(len(placement.human))} by {voters}",
-        rating=f"{board.label}, {interval}",
-        is_simulated=placement.truth is not None,
-        cards=[
-            _build_card(placement, conclusion) for conclusion in conclusions.values()
-        ],
-        calibration=words.calibration(placement),
-    )
+    n_judged, n_human = map(format_count, (len(placement.judged), len(placement.human)))
+    voters = "simulated voters" if is_simulated else "humans"
+    facts: list[TextFragment] = [
+        f"{join_names(placement.placed)} in {placement.arena}: {n_judged} battles judged by ",
+        Styled(placement.judge_model, "bold"),
+        f"{describe_judge_roles(manifest)}, {n_human} by {voters}. Rating: {board.label}, {interval}.",
+    ]
+    lede = [Paragraph(facts, "facts")]
+    if points := words.points(conclusion, placement):
+        lede.append(Paragraph(points, "facts"))
+    if is_simulated:
+        lede.append(Paragraph(_SIMULATED_NOTICE, "warn"))
+    return lede
+
+
+def _explain_refusal(
+    placement: Placement, conclusions: Mapping[str, Conclusion]
+) -> str | None:
+    """Return why the judge cannot be used, where more than its checks says so."""
+    if placement.refusal is None:
+        return None
+    return words.explain_reason(placement.refusal, conclusions[placement.placed[0]])
 
 
 def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     model, state = str(conclusion.subject), conclusion.state
     chip, tone = _CHIP_AND_TONE_BY_STATE[state]
-    sentence, detail_lines = None, list[str | None]()
+    position, blocks = "", list[Block]()
     if state != "refused":
-        position = _capitalize(words.sentence(conclusion, placement))
+        sentence = _capitalize(words.sentence(conclusion, placement))
         n_judged = format_count(placement.n_judged(model))
-        sentence = f"{position}. By {n_judged} judged battles."
-        describers = (
-            *(
-                words.describe_judge_rating,
-                words.describe_soft_rating,
-                words.describe_missing_results,
-            ),
-            words.style_distance,
+        position = f"{sentence}. By {n_judged} judged battles."
+        details = (
+            words.describe_judge_rating(placement, model),
+            words.describe_soft_rating(placement, model),
+            words.describe_missing_results(placement, model),
+            words.style_distance(placement, model),
         )
-        detail_lines = [describe(placement, model) for describe in describers]
-    doubts = [
-        Doubt(words=f"{_capitalize(doubt_text)}.", of_judge=reason.judges)
-        for reason in conclusion.reasons
-        if (doubt_text := words.explain_reason(reason, conclusion))
-        not in (sentence or "")
-    ]
-    return Card(
-        model=model,
-        tone=tone,
-        chip=chip,
-        place=sentence,
-        beside=[line for line in detail_lines if line],
-        truth=words.truth(placement, model),
-        held_out=words.describe_human_rating(placement, model),
-        doubts=doubts,
-    )
+        blocks = [
+            Paragraph(position),
+            *(Paragraph(detail, "small") for detail in details if detail),
+        ]
+    if truth := words.truth(placement, model):
+        blocks.append(Paragraph([Styled(truth, "bold")]))
+    if held_out := words.describe_human_rating(placement, model):
+        blocks.append(Paragraph(held_out))
+    for reason in conclusion.reasons:
+        doubt = words.explain_reason(reason, conclusion)
+        if doubt not in position:
+            text: list[TextFragment] = [f"{_capitalize(doubt)}."]
+            if reason.judges:
+                text += [" ", Link("Judge quality", "#judge")]
+            blocks.append(Paragraph(text, "reason"))
+    return Card(title=model, chip=chip, tone=tone, blocks=blocks)
 
 
 def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the rows about the arena and the draw of how a run was made."""
     arena = manifest.get("arena")
     if arena is None:

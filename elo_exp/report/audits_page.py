@@ -27,6 +27,7 @@ from elo_exp.report.document import (
     Style,
     Styled,
     Table,
+    add_headings,
 )
 from elo_exp.report.provenance import (
     cost_section,
@@ -86,14 +87,16 @@ def document(
 
     pages  of each judge, beside this one
     """
-    own, failed = audit_sets[0].own, audit_sets[0].failed
-    audit = next(iter(own.values())).audit
+    audits, failed = audit_sets[0].own, audit_sets[0].failed
+    audit = next(iter(audits.values())).audit
     of_turns = words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"])
     command = f"python -m elo_exp {' '.join(manifest['overrides'])}"
-    sentences = [words.describe_judges(audits.conclusion) for audits in audit_sets]
+    sentences = [
+        words.describe_judges(audit_set.conclusion) for audit_set in audit_sets
+    ]
     return Document(
         kicker=format_kicker("audit of several judges", manifest),
-        headline=f"How far can {', '.join([*own, *failed])} be trusted?",
+        headline=f"How far can {', '.join([*audits, *failed])} be trusted?",
         lede=[
             *(Paragraph(f"{sentence}.", "lede begins") for sentence in sentences),
             *(
@@ -144,7 +147,7 @@ def _list_gold_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
         table = _gold_table(audit_set)
         if not table.rows:
             continue
-        blocks += [Heading(table.label), table]
+        blocks += add_headings([table])
         if audit_set.votes:
             blocks.append(Paragraph(f"{say_votes(audit_set.votes)}.", "begins"))
     return [*blocks, Paragraph(_GOLD_NOTE, "small")] if blocks else []
@@ -157,7 +160,7 @@ def _list_agreement_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
             table = judges_page.agreement_table(
                 audit_set.dimension, audit_set.kappas, "Questions"
             )
-            blocks += [Heading(table.label), table]
+            blocks += add_headings([table])
     return [*blocks, Paragraph(_AGREEMENT_NOTE, "small")] if blocks else []
 
 

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 Style: TypeAlias = Literal[
     "", "bold", "small", "code", "quote", "name", "chip", "badge", "fine", "yes", "no"
 ]
-CardTone: TypeAlias = Literal["supported", "caution", "open"]
 
 COMPARISON_TERMS = (
     (
@@ -159,11 +158,11 @@ class Facts(Block):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card(Block):
-    """A conclusion: the title above it, its state as a chip, and what is said."""
+    """A conclusion: the title above it, its state as a chip, and what is said; `tone` is supported, caution or open."""
 
     title: str
     chip: str
-    tone: CardTone
+    tone: str
     blocks: Sequence[Block]
 
 
@@ -223,6 +222,11 @@ class Table(Block):
             [plain_text(cell.text if isinstance(cell, Cell) else cell) for cell in row]
             for row in self.rows
         ]
+
+
+def add_headings(tables: Iterable[Table]) -> list[Block]:
+    """Return tables, each below its label."""
+    return [block for table in tables for block in (Heading(table.label), table)]
 
 
 def markdown_table(table: Table) -> str:

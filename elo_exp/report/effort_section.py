@@ -12,10 +12,8 @@ _NOTE = (
 )
 
 
-def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
-    """Return the means of each entrant, from the rows of the manifest; None without any."""
-    if not rows:
-        return None
+def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the means of each entrant, from the rows of the manifest."""
     scores = list(dict.fromkeys(name for row in rows for name in row["scores"]))
     return Table(
         label="What the answers took",

@@ -12,7 +12,6 @@ from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
     Card,
-    CardTone,
     Document,
     Paragraph,
     Section,
@@ -29,7 +28,7 @@ from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.taste_line import describe_run_scope
 from elo_exp.report.viewer import Texts, list_verdict_blocks
 
-_TONE_BY_STATE: dict[str, CardTone] = {
+_TONE_BY_STATE = {
     "same answers": "open",
     "pass": "supported",
     "fail": "caution",

@@ -1,7 +1,6 @@
 """How far a judge can be trusted, as a section of a page: its checks, length, agreement with others and itself."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.checks import FAILED, Check, list_definitions_by_row
@@ -15,113 +14,102 @@ from elo_exp.formatting import (
 )
 from elo_exp.records import Rows
 from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.document import Table
+from elo_exp.report.document import (
+    Block,
+    Cell,
+    Details,
+    FigureSlot,
+    Paragraph,
+    Styled,
+    Table,
+    TextFragment,
+    add_headings,
+)
 from elo_exp.report.sentences import check_sentences
+from elo_exp.report.standings_view import StandingsView
 
 _MAX_EQUAL_LENGTH_ROWS = 30
+_CHECKS_NOTE = (
+    "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Length "
+    "goes with quality where better entrants also write more, so it fails only where the lead does not survive equal "
+    "length. Where the model does not fit, win rates describe a pair better than ratings."
+)
+_KAPPA_NOTE = (
+    "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
+    "clustered by prompt."
+)
 _KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95 % CI")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """What a check found in a dimension.
-
-    tone  of the cell: caution if the check failed, else plain
-    chip  the state of the check if it did not pass, or that the reader is to notice what it found
-    """
-
-    tone: str
-    value: str
-    detail: str
-    chip: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRow:
-    """A check, what it accepts, and a cell for each dimension; None where it was not made."""
-
-    label: str
-    limit: str
-    cells: Sequence[Cell | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSection:
-    """What the section shows.
-
-    dimensions  in which something was checked; the columns of `checks`
-    lengths     ratings as they would be if all answers were equally long
-    agreement   of repeated queries, of dimensions and of judges
-    """
-
-    verdict: Sequence[str]
-    dimensions: Sequence[str]
-    checks: Sequence[CheckRow]
-    lengths: Table | None
-    agreement: Sequence[Table]
-
-
-def judge_section(
-    dimensions: Sequence[DimensionView],
-    standings: Standings,
-    refusal: str | None = None,
-) -> JudgeSection:
-    """Lay out what is known of a judge.
+def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[Block]:
+    """Return what is known of a judge.
 
     refusal  why it cannot be used, where more than its checks says so
     """
+    dimensions, blocks = view.dimensions, list[Block]()
+    if any(d.checks for d in dimensions):
+        verdict = check_sentences.verdict(
+            {d.name: d.checks for d in dimensions}, refusal
+        )
+        audits = check_sentences.describe_audits(view.standings.diagnoses)
+        blocks += [
+            Paragraph(" ".join([*verdict, *audits]), "lede"),
+            _build_checks_table(dimensions),
+            FigureSlot("length_effect"),
+            FigureSlot("predicted_and_observed"),
+        ]
+    lengths = _build_length_table([d.diagnosis.get("length") or {} for d in dimensions])
+    if lengths.rows:
+        blocks.append(Details(lengths.label, [lengths]))
+    if tables := _build_agreement_tables(dimensions, view.standings):
+        blocks += [*add_headings(tables), Paragraph(_KAPPA_NOTE, "small")]
+    return blocks
+
+
+def _build_checks_table(dimensions: Sequence[DimensionView]) -> Table:
+    """Return a row for each check, with what it accepts, and a column for each dimension."""
     checks_by_dimension = {
         d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks
     }
     check_names = {name for checks in checks_by_dimension.values() for name in checks}
-    verdict = []
-    if checks_by_dimension:
-        verdict = [
-            *check_sentences.verdict({d.name: d.checks for d in dimensions}, refusal),
-            *check_sentences.describe_audits(standings.diagnoses),
-        ]
-    return JudgeSection(
-        verdict=verdict,
-        dimensions=list(checks_by_dimension),
-        checks=[
-            CheckRow(
-                label=definition.title,
-                limit=definition.accepted,
-                cells=[
+    return Table(
+        label="Checks of the judge",
+        columns=["Check", *checks_by_dimension],
+        rows=[
+            [
+                Cell([definition.title, Styled(definition.accepted, "small")]),
+                *(
                     _make_cell(checks.get(definition.name))
                     for checks in checks_by_dimension.values()
-                ],
-            )
+                ),
+            ]
             for definition in list_definitions_by_row()
             if definition.name in check_names
         ],
-        lengths=_build_length_table(
-            [d.diagnosis.get("length") or {} for d in dimensions]
-        ),
-        agreement=_build_agreement_tables(dimensions, standings),
+        words=list(checks_by_dimension),
+        note=_CHECKS_NOTE,
+        style="checks",
     )
 
 
-def _make_cell(check: Check | None) -> Cell | None:
+def _make_cell(check: Check | None) -> Cell:
+    """Return what a check found, with its state if it did not pass, or if the reader is to notice it."""
     if check is None:
-        return None
-    return Cell(
-        tone="caution" if check.state == FAILED else "plain",
-        value=check.definition.format_value(check),
-        detail=check.definition.describe_counts(check),
-        chip=check_sentences.chip(check),
-    )
+        return Cell(NO_VALUE)
+    text: list[TextFragment] = [Styled(check.definition.format_value(check), "bold")]
+    if chip := check_sentences.chip(check):
+        text += [" ", Styled(chip, "badge")]
+    text.append(Styled(check.definition.describe_counts(check), "small"))
+    return Cell(text, "caution" if check.state == FAILED else "plain")
 
 
-def _build_length_table(controls: Sequence[Mapping[str, Any]]) -> Table | None:
+def _build_length_table(controls: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         _make_length_row(row)
         for control in controls
         for row in (control.get("ratings") or ())[:_MAX_EQUAL_LENGTH_ROWS]
         if None not in (row["rating"], row["rating_at_equal_length"])
     ]
-    if not rows:
-        return None
     columns = ["Characters", "Rating", "At equal length", "Change"]
     return Table(
         label="Ratings at equal length",

@@ -1,37 +1,52 @@
 """What several judges made of a tournament: the joint board, each judge's own, and how far they agree."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import format_count, format_number, format_p, format_percent
 from elo_exp.records import Rows
-from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.document import Table
+from elo_exp.report import artifacts, tournament_console
+from elo_exp.report.document import (
+    Card,
+    Cards,
+    Document,
+    FigureSlot,
+    Heading,
+    Link,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+    add_headings,
+)
+from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
+from elo_exp.report.provenance import (
+    cost_section,
+    format_kicker,
+    list_made_blocks,
+)
 from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.report.sentences import tournament_sentences
+from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, build_view
 
 # A run of several judges logs these for each dimension
 JUDGE_METRIC_NAMES = (*("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),)
 _LABEL_CHARACTERS = 14
+_BOARD_NOTE = (
+    "The mean of the judges’ ratings. Intervals hold two sources of error: how the judges’ tastes differ (tau, one for "
+    "all entrants) and how the prompts do, which all judges share. They say what would be found by whichever such judges "
+    "were asked."
+)
+_OWN_NOTE = "Each judge’s own intervals, which know of no other judge."
+_KAPPA_NOTE = (
+    "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
+    "clustered by prompt."
+)
+_FOOTER = "Every number is in judges.json beside this page, and of each judge in its folder below judges/."
 _JOINT_METHOD = "joint"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What all judges and each of them say of one dimension."""
-
-    dimension: str
-    tone: str
-    chip: str
-    sentence: str
-    begins: bool  # with a word, and no name
-    spread: str
-    following: str
-    own: Sequence[tuple[str, str, str]]  # a judge, its sentence, its page
 
 
 def build_joint_standings(
@@ -55,38 +70,69 @@ def build_joint_standings(
     )
 
 
-def context(
+def document(
     opinions: Sequence[JudgesResult],
     by_judge: Mapping[str, Standings],
     pages: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return what the page shows.
+    manifest: Mapping[str, Any],
+) -> Document:
+    """Return the page of several judges, of a tournament or on file.
 
     pages  of each judge, beside this one
     """
-    joint_sections = tournament_page.build_sections(
-        build_joint_standings(opinions, by_judge)
+    headline = _format_sentence(opinions[0])
+    conclusions = [opinion.conclusion for opinion in opinions]
+    names = Styled(", ".join(by_judge), "bold")
+    board = list_leaderboard_blocks(
+        build_view(build_joint_standings(opinions, by_judge))
     )
-    return {
-        **joint_sections,
-        "headline": (headline := _format_sentence(opinions[0])),
-        "begins": tournament_sentences.begins_with_word(
-            headline, [opinion.conclusion for opinion in opinions]
-        ),
-        "judges": ", ".join(by_judge),
-        "cards": [_build_card(opinion, pages) for opinion in opinions],
-        "boards": [_build_ratings_table(opinion) for opinion in opinions],
-        "differences": [
-            _build_differences_table(opinion)
-            for opinion in opinions
-            if opinion.differences
+    differences = [
+        _build_differences_table(opinion) for opinion in opinions if opinion.differences
+    ]
+    agreement = [
+        agreement_table(opinion.dimension, opinion.kappas, "Comparisons")
+        for opinion in opinions
+    ]
+    return Document(
+        kicker=format_kicker("several judges", manifest),
+        headline=headline,
+        begins_with_word=tournament_sentences.begins_with_word(headline, conclusions),
+        lede=[Paragraph(["Judged by ", names, ", each by itself."], "facts")],
+        sections=[
+            Section(
+                "result",
+                "Result",
+                [
+                    Cards([_build_card(opinion, pages) for opinion in opinions]),
+                    Paragraph(f"{words.cannot_show(opinions[0])}.", "notice"),
+                ],
+            ),
+            Section(
+                "leaderboard",
+                "Joint leaderboard",
+                [*board, *([Paragraph(_BOARD_NOTE, "small")] if board else [])],
+            ),
+            Section("pairs", "Differences", add_headings(differences)),
+            Section(
+                "judge",
+                "Each judge by itself",
+                [
+                    FigureSlot("judges"),
+                    *add_headings([_build_ratings_table(o) for o in opinions]),
+                    Paragraph(_OWN_NOTE, "small"),
+                ],
+            ),
+            Section(
+                "agreement",
+                "Agreement",
+                [*add_headings(agreement), Paragraph(_KAPPA_NOTE, "small")],
+            ),
+            cost_section(manifest),
+            Section("made", "How it was made", list_made_blocks(manifest)),
         ],
-        "agreement": [
-            agreement_table(opinion.dimension, opinion.kappas, "Comparisons")
-            for opinion in opinions
-        ],
-        "cannot": words.cannot_show(opinions[0]),
-    }
+        footer=_FOOTER,
+        figures_left_out=FIGURES_SHOWN_AS_TABLES,
+    )
 
 
 def _format_sentence(opinion: JudgesResult) -> str:
@@ -94,17 +140,26 @@ def _format_sentence(opinion: JudgesResult) -> str:
 
 
 def _build_card(opinion: JudgesResult, pages: Mapping[str, str]) -> Card:
+    sentence, following = _format_sentence(opinion), words.suggest_next_step(opinion)
+    begins = tournament_sentences.begins_with_word(sentence, [opinion.conclusion])
+    judge_lines = [
+        Paragraph(
+            [
+                Styled([Link(name, pages[name]), ":"], "bold"),
+                f" {tournament_sentences.sentence(conclusion)}.",
+            ]
+        )
+        for name, conclusion in opinion.own.items()
+    ]
     return Card(
-        dimension=opinion.dimension,
-        tone=words.tone(opinion.conclusion),
+        title=opinion.dimension,
         chip=words.CHIPS[opinion.conclusion.state],
-        sentence=(sentence := _format_sentence(opinion)),
-        begins=tournament_sentences.begins_with_word(sentence, [opinion.conclusion]),
-        spread=words.describe_spread(opinion),
-        following=words.suggest_next_step(opinion),
-        own=[
-            (name, tournament_sentences.sentence(conclusion), pages[name])
-            for name, conclusion in opinion.own.items()
+        tone=words.tone(opinion.conclusion),
+        blocks=[
+            Heading(f"{sentence}.", "begins" if begins else ""),
+            Paragraph(f"{words.describe_spread(opinion)}."),
+            *([Paragraph(f"{following}.", "small")] if following else []),
+            *judge_lines,
         ],
     )
 
@@ -198,10 +253,8 @@ def format_console(
     opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
 ) -> str:
     """Return what the console says."""
-    dimensions = tournament_page.build_sections(
-        build_joint_standings(opinions, by_judge)
-    )["dimensions"]
-    dimension_by_name = {d.name: d for d in dimensions}
+    view = build_view(build_joint_standings(opinions, by_judge))
+    dimension_by_name = {d.name: d for d in view.dimensions}
     lines = list[str]()
     for opinion in opinions:
         head, *board = (
@@ -280,7 +333,7 @@ def tables(
 ) -> dict[str, Rows]:
     """Return the tables for a tracker: the joint boards, and how far every two judges agree."""
     standings = build_joint_standings(opinions, by_judge)
-    dimensions = tournament_page.build_sections(standings)["dimensions"]
+    dimensions = build_view(standings).dimensions
     return {
         "leaderboard": artifacts.tables(standings, dimensions)["leaderboard"],
         "agreement": [dict(row) for opinion in opinions for row in opinion.kappas],

@@ -15,11 +15,14 @@ from elo_exp.formatting import (
 )
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.document import Block, Paragraph
 from elo_exp.report.sentences import standings_sentences
+from elo_exp.report.standings_view import StandingsView
 
 _TICK_STEPS = [digit * 10.0**n for n in range(-6, 12) for digit in (1, 2, 5)]
 _SCALE_MARGIN_SHARE = 0.04
 _MAX_TICKS = 8
+_MAX_LEADERBOARD_ROWS = 100
 _DEFAULT_COLOR = 9
 _UNRANKED_SORT_KEY = 9999.0
 _MAX_LINES_WITHOUT_FILTER = 8
@@ -108,6 +111,12 @@ def fit_scale(ratings: Iterable[Rating], *, digits: int) -> Scale:
     return Scale(low=low - margin, high=high + margin, digits=digits)
 
 
+def fit_page_scale(view: StandingsView) -> Scale:
+    """Return the axis that all leaderboards of a page share."""
+    rows = [row for d in view.dimensions for group in d.groups for row in group]
+    return fit_scale(rows, digits=3 if view.is_of_scores else 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sortable:
     """A cell, and the number by which a click on the heading sorts it."""
@@ -152,11 +161,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderboardSection:
-    """What the section shows.
+class BoardTable(Block):
+    """The leaderboards of all dimensions under each other.
 
     headings  of the columns beside rank, entrant, rating and interval
-    styles    a sentence for each dimension in which style is controlled for
     """
 
     caption: str
@@ -164,8 +172,6 @@ class LeaderboardSection:
     headings: Sequence[str]
     ticks: Sequence[tuple[str, str]]
     groups: Sequence[Group]
-    styles: Sequence[str]
-    note: str
     is_long: bool
 
     @property
@@ -173,22 +179,22 @@ class LeaderboardSection:
         return 5 + len(self.headings)
 
 
-def leaderboard_section(
-    dimensions: Sequence[DimensionView],
-    colors: Mapping[str, int],
-    axis: Scale,
-    *,
-    scored: bool,
-    max_rows: int,
-) -> LeaderboardSection | None:
-    """Lay out the leaderboards of all dimensions under each other; None where nothing was rated.
+@dataclass(frozen=True, slots=True)
+class Bars(Block):
+    """Entrants with their intervals, small, on the scale of the page."""
 
-    scored  whether items were scored, and nothing was compared
-    """
+    bars: Sequence[Bar]
+
+
+def list_leaderboard_blocks(
+    view: StandingsView, *, max_rows: int = _MAX_LEADERBOARD_ROWS
+) -> list[Block]:
+    """Return the leaderboards, and what to know of them; empty where nothing was rated."""
+    dimensions, scored = view.dimensions, view.is_of_scores
     boards = [d.board for d in dimensions if d.board]
     if not boards:
-        return None
-    label = boards[0].label
+        return []
+    label, scale = boards[0].label, fit_page_scale(view)
     interval = next((board.interval for board in boards if board.interval), None)
     other_labels = list(dict.fromkeys(o.label for d in dimensions for o in d.others))
     has_win_rates = any(d.win_rate for d in dimensions)
@@ -202,32 +208,33 @@ def leaderboard_section(
             dimension=d.name,
             about=_describe_group(d, is_first=i == 0, scored=scored),
             lines=[
-                _make_line(d, row, columns, colors, axis) for row in rows[:max_rows]
+                _make_line(d, row, columns, view.colors, scale)
+                for row in rows[:max_rows]
             ],
             n_more=format_count(len(rows) - max_rows) if len(rows) > max_rows else None,
         )
         for d in dimensions
         for i, rows in enumerate(d.groups)
     ]
-    return LeaderboardSection(
+    table = BoardTable(
         caption=_write_caption(label, interval, scored=scored),
         rating="Mean score" if scored else "Rating",
         headings=[*columns.headings, "Items" if scored else "Battles"],
-        ticks=axis.ticks,
+        ticks=scale.ticks,
         groups=groups,
-        styles=[
+        is_long=len(boards[0].models) > _MAX_LINES_WITHOUT_FILTER,
+    )
+    is_open = any(board.one_sided and board.rank is not None for board in boards)
+    notes = [
+        *(
             text
             for d in dimensions
             if d.board
             for text in _describe_style(d.name, d.board)
-        ],
-        note=_write_note(
-            label,
-            scored=scored,
-            is_open=any(board.one_sided and board.rank is not None for board in boards),
         ),
-        is_long=len(boards[0].models) > _MAX_LINES_WITHOUT_FILTER,
-    )
+        _write_note(label, scored=scored, is_open=is_open),
+    ]
+    return [table, *(Paragraph(note, "small") for note in notes if note)]
 
 
 def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:

@@ -19,7 +19,6 @@ from elo_exp.report.document import (
     Block,
     Card,
     Cards,
-    CardTone,
     Cell,
     Document,
     FigureSlot,
@@ -34,7 +33,7 @@ from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import oracle_sentences as words
 from elo_exp.report.sentences import taste_line
 
-_TONE_AND_CHIP_BY_STATUS: dict[str, tuple[CardTone, str]] = {
+_TONE_AND_CHIP_BY_STATUS = {
     REPORT: ("supported", "Report"),
     CAUTION: ("caution", "Caution"),
     REFUSE: ("open", "Refused"),

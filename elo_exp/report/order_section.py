@@ -1,49 +1,55 @@
 """The order experiment as a section of a page: random orders of the same battles, replayed through Elo."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import NO_VALUE, format_interval, format_number
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.document import Table
+from elo_exp.report.document import (
+    Block,
+    Bullets,
+    Details,
+    FigureSlot,
+    Paragraph,
+    Styled,
+    Table,
+)
 from elo_exp.report.sentences import order_sentences
+from elo_exp.report.standings_view import StandingsView
 
 _MAX_ENTRANTS_PER_DIMENSION = 100
+_AFTER_LOOKS_NOTE = (
+    "Not computed. After looks, permutation Elo equals that of a fixed run only on verdicts in both orders (",
+    Styled("judging.orders", "code"),
+    "), of prompts on which every pair was judged.",
+)
 # Rounding leaves so much of the Monte Carlo error of a single order
 _MAX_ROUNDING_ERROR_POINTS = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderSection:
-    """What the section shows; `convergence` has a sentence for each dimension, behind its name."""
-
-    lede: str
-    convergence: Sequence[tuple[str, str]]
-    table: Table
-
-
-def order_section(
-    standings: Standings, dimensions: Sequence[DimensionView]
-) -> OrderSection | None:
-    """Lay out permutation Elo; None where Elo has rated no dimension."""
-    k = standings.k
+def list_order_blocks(view: StandingsView) -> list[Block]:
+    """Return permutation Elo; empty where Elo has rated no dimension."""
+    standings, dimensions, k = view.standings, view.dimensions, view.standings.k
     rated_dimensions = {d.name: d for d in dimensions if k in d.elo}
     if not rated_dimensions:
-        return None
+        return [Paragraph(_AFTER_LOOKS_NOTE)] if view.has_looks else []
     boards = [d.elo[k] for d in rated_dimensions.values()]
     ks = sorted({other_k for d in dimensions for other_k in d.elo})
     convergences = {name: standings.convergence[name] for name in rated_dimensions}
-    return OrderSection(
-        lede=order_sentences.lede(boards, k),
-        convergence=[
-            (name, order_sentences.convergence(convergence, k, ks))
-            for name, convergence in convergences.items()
-        ],
-        table=_build_table(list(rated_dimensions.values()), convergences, k, ks),
-    )
+    sentences = [
+        f"{name}: {order_sentences.convergence(convergence, k, ks)}"
+        for name, convergence in convergences.items()
+    ]
+    table = _build_table(list(rated_dimensions.values()), convergences, k, ks)
+    return [
+        Paragraph(order_sentences.lede(boards, k), "lede"),
+        Bullets(sentences),
+        FigureSlot("k_sensitivity"),
+        FigureSlot("permutation_traces"),
+        FigureSlot("order_effect"),
+        Details("Elo by dimension and K", [table]),
+    ]
 
 
 def _build_table(

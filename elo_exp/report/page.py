@@ -1,8 +1,8 @@
 """report.html: one page that fetches nothing, from a template of report/templates.
 
-The template `NAME.html.j2` extends report.html.j2 and lays out rows and sentences that Python made: it
-computes nothing, and a name that is not there is an error. Autoescape makes text of every name. A
-Content-Security-Policy allows the one script by its hash, and no request.
+The templates lay out a document that Python made: they compute nothing, and a name that is not there is
+an error. Autoescape makes text of every name. A Content-Security-Policy allows the one script by its hash,
+and no request.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from elo_exp.console import escape_unprintable
 from elo_exp.figures import style
-from elo_exp.formatting import format_count, format_time
-from elo_exp.judges import role_suffix
+from elo_exp.formatting import format_count
 from elo_exp.records import Plot
-from elo_exp.report import provenance, viewer
 from elo_exp.report.document import Document
 
 if TYPE_CHECKING:
@@ -122,40 +120,21 @@ class Contents:
         return heading
 
 
-def render(
-    name: str,
-    plots: Sequence[Plot] = (),
-    without: Collection[str] = (),
-    **context: Any,
-) -> str:
-    """Return the page of a template.
-
-    plots    figures at its disposal
-    without  names of those that a table of the page says better
-    """
-    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return load_template(f"{name}.html.j2").render(
-        figures=Figures(plots, without),
-        contents=Contents(),
-        **{"texts": None, **context},
-        css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
-        script=script,
-        script_hash=f"sha256-{digest}",
-    )
-
-
 def render_document(title: str, document: Document, plots: Sequence[Plot] = ()) -> str:
     """Return a document as a page.
 
     plots  figures at its disposal
     """
-    return render(
-        "document",
-        plots,
-        document.figures_left_out,
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return load_template("document.html.j2").render(
         title=title,
         document=document,
+        figures=Figures(plots, document.figures_left_out),
+        contents=Contents(),
+        css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=f"sha256-{digest}",
     )
 
 
@@ -173,43 +152,6 @@ def document_renderer(
         return render_document(title, build(manifest), plots)
 
     return render_run
-
-
-def page_renderer(
-    name: str,
-    *,
-    from_manifest: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    **context: Any,
-) -> Callable[..., str]:
-    """Return what makes the page of a run from its title, its manifest and its figures.
-
-    from_manifest  returns what this page shows of the manifest besides what all pages do
-    """
-
-    def page(title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        has_elo = manifest.get("experiment") != "arena" and not context.get("scored")
-        started = manifest.get("started_at")
-        shared_context = {
-            "title": title,
-            "manifest": manifest,
-            "started": format_time(started) if started else None,
-            "judge_model": manifest.get("judge_model"),
-            "judge_as": role_suffix((manifest.get("judge_roles") or {}).values()),
-            "has_flips": provenance.has_flips(manifest),
-            "made_of": provenance.list_facts(manifest, has_elo=has_elo),
-            "bill": provenance.bill(manifest.get("usage"), manifest.get("paid_before")),
-            "has_battles": False,
-            "verdict_blocks": viewer.list_verdict_blocks(
-                context.get("texts"),
-                manifest,
-                colors=context.get("color", {}),
-                has_battles=context.get("has_battles", False),
-            ),
-        }
-        manifest_context = from_manifest(manifest) if from_manifest else {}
-        return render(name, plots, **{**shared_context, **context, **manifest_context})
-
-    return page
 
 
 def inline_svg(plot: Plot) -> str:

@@ -15,8 +15,9 @@ from elo_exp.formatting import (
     format_percent,
 )
 from elo_exp.report.dimension_view import DimensionView
-from elo_exp.report.document import Table
+from elo_exp.report.document import Block, Details, Paragraph, Table
 from elo_exp.report.sentences.standings_sentences import name_test
+from elo_exp.report.standings_view import StandingsView
 
 _MAX_MATRIX_MODELS = 20
 MAX_PAIRS_PER_DIMENSION = (
@@ -28,7 +29,7 @@ _MAX_NARROW_MATRIX_MODELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """How often the row beats the column, in whole percent.
 
     link  to the verdicts of this pair; None where the page has no texts
@@ -42,60 +43,58 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    number: int
-    model: str
-    cells: Sequence[Cell | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """Win rates of a dimension, the first entrants by rating; None where two did not meet."""
+    """Win rates of a dimension: of each of the first entrants by rating against each, None where two did not meet."""
 
     dimension: str
-    rows: Sequence[Row]
+    rows: Sequence[tuple[str, Sequence[MatrixCell | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairsSection:
-    """What the section shows; `how` says how differences were tested."""
+class Matrices(Block):
+    """Win rates of all dimensions; if `is_wide`, each takes the width of the page."""
 
     matrices: Sequence[Matrix]
     is_wide: bool
-    left_out: str
-    how: str
-    differences: Table | None
 
 
-def pairs_section(
-    dimensions: Sequence[DimensionView], *, n_models: int, scored: bool, has_texts: bool
-) -> PairsSection:
-    """Lay out every pair of every dimension.
-
-    scored     whether items were scored, and nothing was compared
-    has_texts  whether the page holds the verdicts that a cell can lead to
-    """
-    has_looks = any(d.looks for d in dimensions)
-    left_out = ""
-    if n_models > _MAX_MATRIX_MODELS:
-        left_out = f"The first {_MAX_MATRIX_MODELS} of {n_models} entrants; all pairs are in pairwise_winrates.csv."
-    return PairsSection(
-        matrices=[
-            _build_matrix(
-                d,
-                [row.model for row in d.board.ratings[:_MAX_MATRIX_MODELS]],
-                has_texts=has_texts,
-            )
-            for d in dimensions
-            if d.cells and d.board
-        ],
-        is_wide=n_models > _MAX_NARROW_MATRIX_MODELS,
-        left_out=left_out,
-        how=name_test(has_looks=has_looks),
-        differences=_build_differences_table(
-            dimensions, scored=scored, has_looks=has_looks
-        ),
+def list_pair_blocks(view: StandingsView) -> list[Block]:
+    """Return every pair of every dimension: how often each entrant beats each, and how their ratings differ."""
+    models, has_texts, blocks = (
+        view.standings.models,
+        view.texts is not None,
+        list[Block](),
     )
+    matrices = [
+        _build_matrix(
+            d,
+            [row.model for row in d.board.ratings[:_MAX_MATRIX_MODELS]],
+            has_texts=has_texts,
+        )
+        for d in view.dimensions
+        if d.cells and d.board
+    ]
+    if matrices:
+        test = name_test(has_looks=view.has_looks)
+        sentences = [
+            "How often the row beats the column, in percent; a tie counts half. Bold: the ratings differ significantly "
+            f"({test}).",
+            "A cell opens its verdicts." if has_texts else "",
+            f"The first {_MAX_MATRIX_MODELS} of {len(models)} entrants; all pairs are in pairwise_winrates.csv."
+            if len(models) > _MAX_MATRIX_MODELS
+            else "",
+        ]
+        blocks = [
+            Paragraph(" ".join(filter(None, sentences))),
+            Matrices(
+                matrices=matrices, is_wide=len(models) > _MAX_NARROW_MATRIX_MODELS
+            ),
+        ]
+    if any(d.pairs for d in view.dimensions):
+        blocks.append(
+            Details("Differences with intervals", [_build_differences_table(view)])
+        )
+    return blocks
 
 
 def _build_matrix(
@@ -104,27 +103,26 @@ def _build_matrix(
     return Matrix(
         dimension=dimension.name,
         rows=[
-            Row(
-                number=i,
-                model=row,
-                cells=[
+            (
+                row,
+                [
                     _make_cell(dimension, row, column, has_texts=has_texts)
                     for column in models
                 ],
             )
-            for i, row in enumerate(models, start=1)
+            for row in models
         ],
     )
 
 
 def _make_cell(
     dimension: DimensionView, row: str, column: str, *, has_texts: bool
-) -> Cell | None:
+) -> MatrixCell | None:
     if (row, column) not in dimension.cells:
         return None
     share, n, is_significant = dimension.cells[row, column]
     link = urlencode({"dimension": dimension.name, "pair": f"{row}~{column}"})
-    return Cell(
+    return MatrixCell(
         share=f"{100.0 * share:.0f}",
         tone="up" if share >= 0.5 else "down",
         title=f"{row} against {column}: {format_count(n)} battles",
@@ -136,11 +134,8 @@ def _make_cell(
 # Differences
 
 
-def _build_differences_table(
-    dimensions: Sequence[DimensionView], *, scored: bool, has_looks: bool
-) -> Table | None:
-    if not any(d.pairs for d in dimensions):
-        return None
+def _build_differences_table(view: StandingsView) -> Table:
+    dimensions, scored, has_looks = view.dimensions, view.is_of_scores, view.has_looks
     test, digits = "Look" if has_looks else "p, Holm", 3 if scored else 0
     return Table(
         label="Differences",
@@ -218,37 +213,31 @@ def _describe_differences(
 # Planned looks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LooksSection:
-    """What the section shows; `prompts` says on how many prompts pairs were judged."""
-
-    saved: str
-    prompts: str
-    table: Table
-
-
-def looks_section(
-    dimensions: Sequence[DimensionView], *, drops: bool
-) -> LooksSection | None:
-    """Lay out the planned looks; None without looks.
+def list_look_blocks(view: StandingsView, *, drops: bool) -> list[Block]:
+    """Return the planned looks; empty without looks.
 
     drops  whether resolved pairs were to be left out
     """
-    dimensions_with_looks = [d for d in dimensions if d.looks]
-    if not dimensions_with_looks:
-        return None
-    n_judged = sum(d.looks[-1]["n_judged"] for d in dimensions_with_looks)
-    n_planned = sum(d.looks[-1]["n_planned"] for d in dimensions_with_looks)
-    return LooksSection(
-        saved=(
-            f"{format_count(n_judged)} of {format_count(n_planned)} planned comparisons were judged: "
-            f"{format_percent(1.0 - n_judged / n_planned)} saved."
-        ),
-        prompts=", ".join(_format_prompt_counts(d) for d in dimensions if d.pairs),
-        table=_build_looks_table(
-            [row for d in dimensions_with_looks for row in d.looks], drops=drops
-        ),
+    dimensions = [d for d in view.dimensions if d.looks]
+    if not dimensions:
+        return []
+    n_judged = sum(d.looks[-1]["n_judged"] for d in dimensions)
+    n_planned = sum(d.looks[-1]["n_planned"] for d in dimensions)
+    saved = (
+        f"{format_count(n_judged)} of {format_count(n_planned)} planned comparisons were judged: "
+        f"{format_percent(1.0 - n_judged / n_planned)} saved."
     )
+    rows = [row for d in dimensions for row in d.looks]
+    return [Paragraph(saved, "lede"), _build_looks_table(rows, drops=drops)]
+
+
+def list_prompts_note(view: StandingsView) -> list[Block]:
+    """Return on how many prompts pairs were judged; empty without looks."""
+    if not view.has_looks:
+        return []
+    counts = ", ".join(_format_prompt_counts(d) for d in view.dimensions if d.pairs)
+    note = f"Pairs judged on {counts}. The set of a rank counts the entrants that are significantly better or worse."
+    return [Paragraph(note, "small")]
 
 
 def _format_prompt_counts(dimension: DimensionView) -> str:

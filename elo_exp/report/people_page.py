@@ -10,13 +10,40 @@ from elo_exp.analysis.conclusions.labels_conclusion import STATES
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import format_count, format_percent
-from elo_exp.report import tournament_console, tournament_page
-from elo_exp.report.document import Table
+from elo_exp.report import tournament_console
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    Document,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+    add_headings,
+)
+from elo_exp.report.leaderboard_section import list_leaderboard_blocks
+from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import label_sentences as words
 from elo_exp.report.sentences import tournament_sentences
 from elo_exp.report.sentences.vote_sentences import votes as say_votes
+from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, build_view
 
 _MAX_CONSOLE_LEADS = 12
+_LEADS_NOTE = (
+    "A lead is a significant difference by the judge (Holm, α = .05). People confirm or contradict it where their own "
+    "labels have a significant difference (Holm over all pairs of theirs); labels are told by themselves, without the "
+    "judge’s help."
+)
+_AGREEMENT_NOTE = (
+    "How far people agree with each other is the ceiling: no judge can be expected to agree with them more. Kappa is 1 "
+    "where both always say the same and 0 where they agree as often as chance would; intervals are clustered by prompt."
+)
+_VOTES_NOTE = (
+    "Of all judges of that run. rho is the mean correlation of their errors: a judge errs where it names another outcome "
+    "than a label. Labels on which people differ count as errors of all judges, so that rho is rather too large than too "
+    "small. No vote is taken."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,80 +123,108 @@ def _make_people_columns(lead: Conclusion) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What people and the judge say of one dimension, in words.
-
-    judge  its sentence, corrected where people contradict it; `was` is then that of its run
-    """
-
-    dimension: str
-    tone: str
-    chip: str
-    people: str
-    judge: str
-    was: str | None
-    leads: str
-    facts: Sequence[str]
-
-
-def context(
-    standings: Standings, board: Standings, certificates: Sequence[Certificate]
-) -> dict[str, Any]:
-    """Return what the page shows.
+def document(
+    standings: Standings,
+    board: Standings,
+    certificates: Sequence[Certificate],
+    manifest: Mapping[str, Any],
+) -> Document:
+    """Return the page of people's labels.
 
     standings  of labels alone, which has people's conclusions
     board      what people's board shows: the same, or the joint fit
     """
-    conclusions = standings.conclusions
-    board_sections = tournament_page.build_sections(board)
-    headline = tournament_sentences.headline([*conclusions.values()])
-    return {
-        **board_sections,
-        "headline": headline,
-        "begins": tournament_sentences.begins_with_word(
-            headline, [*conclusions.values()]
-        ),
-        "points": tournament_sentences.points([*conclusions.values()]),
-        "cards": [
-            _build_card(certificate, conclusions[certificate.dimension])
-            for certificate in certificates
+    conclusions = [*standings.conclusions.values()]
+    headline = tournament_sentences.headline(conclusions)
+    points = tournament_sentences.points(conclusions)
+    cards = [
+        _build_card(certificate, standings.conclusions[certificate.dimension])
+        for certificate in certificates
+    ]
+    refusals = [
+        Paragraph(f"By {certificate.refusal}.", "notice")
+        for certificate in certificates
+        if certificate.refusal
+    ]
+    return Document(
+        kicker=format_kicker("people", manifest),
+        headline=headline,
+        begins_with_word=tournament_sentences.begins_with_word(headline, conclusions),
+        lede=[
+            Paragraph(
+                [
+                    f"{points} Of ",
+                    Styled(manifest["labelled"], "code"),
+                    ", judged by ",
+                    Styled(manifest["labelled_judge"], "bold"),
+                    ".",
+                ],
+                "facts",
+            )
         ],
-        "leads": [
-            _build_leads_table(certificate)
-            for certificate in certificates
-            if certificate.leads
+        sections=[
+            Section("result", "Result", [Cards(cards)]),
+            Section("leads", "Leads of the judge", _list_lead_blocks(certificates)),
+            Section("agreement", "Agreement", _list_agreement_blocks(certificates)),
+            Section(
+                "leaderboard",
+                "People’s board",
+                [*refusals, *list_leaderboard_blocks(build_view(board))],
+            ),
+            Section("made", "How it was made", list_made_blocks(manifest)),
         ],
-        "agreement": [
-            _build_agreement_table(certificate) for certificate in certificates
-        ],
-        "votes": [
-            say_votes(certificate.votes)
-            for certificate in certificates
-            if certificate.votes
-        ],
-        "refusals": [
-            certificate.refusal for certificate in certificates if certificate.refusal
-        ],
-    }
+        footer="Every number is in certificate.json and ratings.json beside this page.",
+        figures_left_out=FIGURES_SHOWN_AS_TABLES,
+    )
 
 
 def _build_card(certificate: Certificate, people: Conclusion) -> Card:
+    corrected, before = certificate.corrected, certificate.said
     judge = (
-        tournament_sentences.sentence(certificate.corrected)
-        if certificate.corrected
-        else certificate.said
+        [
+            _label_sentence(
+                "Judge", tournament_sentences.sentence(corrected), "reason"
+            ),
+            Paragraph(f"Before people were asked: {before}."),
+        ]
+        if corrected
+        else [_label_sentence("Judge", before)]
     )
+    lead_counts = words.count_lead_states([lead for _, lead in certificate.leads])
     return Card(
-        dimension=certificate.dimension,
-        tone=tournament_sentences.choose_tone(people),
+        title=certificate.dimension,
         chip=tournament_sentences.chip(people),
-        people=tournament_sentences.sentence(people),
-        judge=judge,
-        was=certificate.said if certificate.corrected else None,
-        leads=words.count_lead_states([lead for _, lead in certificate.leads]),
-        facts=_list_facts(certificate),
+        tone=tournament_sentences.choose_tone(people),
+        blocks=[
+            _label_sentence("People", tournament_sentences.sentence(people)),
+            *judge,
+            _label_sentence("Its leads", lead_counts),
+            *(Paragraph(f"{fact}.", "small") for fact in _list_facts(certificate)),
+        ],
     )
+
+
+def _label_sentence(label: str, sentence: str, style: str = "") -> Paragraph:
+    return Paragraph([Styled(f"{label}:", "bold"), f" {sentence}."], style)
+
+
+def _list_lead_blocks(certificates: Sequence[Certificate]) -> list[Block]:
+    tables = [_build_leads_table(c) for c in certificates if c.leads]
+    return [*add_headings(tables), Paragraph(_LEADS_NOTE, "small")] if tables else []
+
+
+def _list_agreement_blocks(certificates: Sequence[Certificate]) -> list[Block]:
+    votes = [
+        Paragraph(f"{say_votes(certificate.votes)}.", "begins")
+        for certificate in certificates
+        if certificate.votes
+    ]
+    return [
+        *add_headings(map(_build_agreement_table, certificates)),
+        Paragraph(_AGREEMENT_NOTE, "small"),
+        *votes,
+        *([Paragraph(_VOTES_NOTE, "small")] if votes else []),
+    ]
 
 
 def _list_facts(certificate: Certificate) -> list[str]:
@@ -241,10 +296,9 @@ def _build_agreement_table(certificate: Certificate) -> Table:
 
 def format_console(board: Standings, certificates: Sequence[Certificate]) -> str:
     """Return what the console says: people's board, then of the judge a certificate for each dimension."""
-    board_sections = tournament_page.build_sections(board)
     lines = [
         *tournament_console.format_leaderboards(
-            board_sections["dimensions"], scored=False
+            build_view(board).dimensions, scored=False
         )
     ]
     for certificate in certificates:

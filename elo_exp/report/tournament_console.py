@@ -1,9 +1,8 @@
 """What the console says of a tournament, and of rated battles: leaderboards, the judge, the order experiment."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from elo_exp.analysis.checks import FAILED, list_definitions_by_row
 from elo_exp.analysis.odd_answers import describe_odd_answers
@@ -26,6 +25,7 @@ from elo_exp.report.sentences import (
 )
 from elo_exp.report.sentences import standings_sentences as standings_words
 from elo_exp.report.sentences import tournament_sentences as words
+from elo_exp.report.standings_view import StandingsView
 
 _MAX_LINE_COLUMNS = 100
 _MIN_NAME_COLUMNS, _MAX_NAME_COLUMNS = 18, 34
@@ -38,16 +38,13 @@ _MAX_RATINGS_PER_LINE = 4
 _INDENT = " " * 8
 
 
-def format_console(page_context: Mapping[str, Any]) -> str:
-    """Return all lines, 100 columns wide.
-
-    page_context  the `context` of the page
-    """
-    standings, dimensions = page_context["standings"], page_context["dimensions"]
+def format_console(view: StandingsView) -> str:
+    """Return all lines, 100 columns wide."""
+    standings, dimensions = view.standings, view.dimensions
     lines = [
         *format_leaderboards(dimensions, scored=standings.is_of_scores),
         "",
-        *_list_labelled_lines(page_context),
+        *_list_labelled_lines(view),
         *_list_other_methods(dimensions),
         *_describe_order_experiment(standings, dimensions),
     ]
@@ -203,15 +200,22 @@ def _list_entrant_lines(group: Sequence[Rating], layout: _Layout) -> list[str]:
 # The judge, tests and what else is known, a line each behind its label
 
 
-def _list_labelled_lines(page_context: Mapping[str, Any]) -> Iterator[str]:
-    standings, dimensions = page_context["standings"], page_context["dimensions"]
-    judge_entry = "judge", [page_context["judge_line"]]
+def _list_labelled_lines(view: StandingsView) -> Iterator[str]:
+    standings, dimensions, conclusions = (
+        view.standings,
+        view.dimensions,
+        view.conclusions,
+    )
+    points = words.points(conclusions) if conclusions else None
+    judge_kind = conclusions[0].scope.kind if conclusions else "model"
+    judge_line = check_sentences.describe_checks(standings.checks, judge_kind)
+    judge_entry = "judge", [judge_line]
     if standings.is_of_scores:
         text = "items were scored: Elo and other ratings of battles are not computed"
         judge_entry = "no battles", [text]
     for label, lines in (
         judge_entry,
-        ("points", [page_context["points"]] if page_context["points"] else ()),
+        ("points", [points] if points else ()),
         ("significant", _describe_significance(dimensions)),
         ("looks", _describe_looks(dimensions)),
         ("known order", _describe_known_order(dimensions)),

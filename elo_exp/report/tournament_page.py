@@ -2,8 +2,6 @@
 can be trusted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
@@ -17,199 +15,207 @@ from elo_exp.formatting import (
     format_percent,
     format_time,
 )
-from elo_exp.report import page as pages
-from elo_exp.report import viewer
-from elo_exp.report.dimension_view import DimensionView, build_dimension_view
-from elo_exp.report.document import Table
+from elo_exp.report.dimension_view import DimensionView
+from elo_exp.report.document import (
+    Block,
+    Card,
+    Cards,
+    Document,
+    FigureSlot,
+    Heading,
+    Link,
+    OtherFigures,
+    Paragraph,
+    Section,
+    Styled,
+    Table,
+    TextFragment,
+)
 from elo_exp.report.effort_section import effort_table
-from elo_exp.report.judge_section import judge_section
-from elo_exp.report.leaderboard_section import Bar, fit_scale, leaderboard_section
-from elo_exp.report.order_section import order_section
-from elo_exp.report.pairs_section import looks_section, pairs_section
+from elo_exp.report.judge_section import list_judge_blocks
+from elo_exp.report.leaderboard_section import (
+    Bars,
+    fit_page_scale,
+    list_leaderboard_blocks,
+)
+from elo_exp.report.order_section import list_order_blocks
+from elo_exp.report.pairs_section import (
+    list_look_blocks,
+    list_pair_blocks,
+    list_prompts_note,
+)
+from elo_exp.report.provenance import (
+    cost_section,
+    describe_judge_roles,
+    list_made_blocks,
+)
 from elo_exp.report.sentences import check_sentences, variance_sentences
 from elo_exp.report.sentences import standings_sentences as standings_words
 from elo_exp.report.sentences import tournament_sentences as words
-from elo_exp.report.strata_section import strata_tables
-from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, StandingsView
+from elo_exp.report.strata_section import list_strata_blocks
+from elo_exp.report.viewer import list_verdict_blocks
 
-# Figures of which the leaderboard and the matrix of the page are the better form
-_FIGURES_SHOWN_AS_TABLES = ("ratings", "leaderboard", "pairwise_winrates")
-_MAX_LEADERBOARD_ROWS = 100
-_MAX_DIMENSIONS_WITH_STRATA = 20
 _MAX_ENTRANTS_ON_CARD = 6
+_SEEN_NOTICE = (
+    "Exploratory: {n_seen} queries had been looked at under another design, so differences that are not there are found "
+    "more often than stated."
+)
+_LEXICAL_NOTICE = (
+    "The lexical judge compares words. It shows that the machinery works; its verdicts are no evidence about "
+    "medicine."
+)
+_FOOTER = "Every number, also of methods that are not shown here, is in ratings.json beside this page."
 
 
-def context(
-    standings: Standings,
-    comparisons: Comparisons | None = None,
-    judgments: Judgments | None = None,
-) -> dict[str, Any]:
-    """Return what page and console show.
-
-    comparisons, judgments  with all texts; None where the page is to have none
-    """
-    page_sections = build_sections(standings, comparisons, judgments)
-    dimensions, scored = page_sections["dimensions"], standings.is_of_scores
-    conclusions = [*standings.conclusions.values()]
-    method = standings.primary_method or ""
-    precision = {
-        row.dimension: row
-        for row in standings.precision.get(method, ())
-        if row.detectable
-    }
-    return {
-        **page_sections,
-        "method": _describe_method(
-            page_sections["label"], page_sections["interval"], scored=scored
-        ),
-        "headline": (headline := words.headline(conclusions)),
-        "begins": words.begins_with_word(headline, conclusions),
-        "points": words.points(conclusions) if conclusions else None,
-        "baseline": check_sentences.BASELINE_NOTE
-        if any(conclusion.scope.is_baseline for conclusion in conclusions)
-        else None,
-        "judge_line": check_sentences.describe_checks(
-            standings.checks, conclusions[0].scope.kind if conclusions else "model"
-        ),
-        "cards": [
-            _build_card(d, d.conclusion, precision.get(d.name), page_sections)
-            for d in dimensions
-            if d.conclusion
-        ],
-        "pairs": pairs_section(
-            dimensions,
-            n_models=len(standings.models),
-            scored=scored,
-            has_texts=page_sections["texts"] is not None,
-        ),
-        "power": _build_power_table(precision) if precision else None,
-        "variance": _build_variance_table(
-            {d.name: d.variance for d in dimensions if d.variance}
-        ),
-        "order": order_section(standings, dimensions),
-        "from_manifest": partial(_build_manifest_context, standings, dimensions),
-    }
-
-
-def build_sections(
-    standings: Standings,
-    comparisons: Comparisons | None = None,
-    judgments: Judgments | None = None,
-    *,
-    max_rows: int = _MAX_LEADERBOARD_ROWS,
-    noun: str = "strata",
-    refusal: str | None = None,
-) -> dict[str, Any]:
-    """Return the sections that every page of standings has.
-
-    comparisons, judgments  with all texts; None where the page is to have none
-    max_rows                of the leaderboard
-    noun                    what strata are called
-    refusal                 why the judge cannot be used, where more than its checks says so
-    """
-    dimensions = [
-        build_dimension_view(standings, name) for name in standings.dimensions
+def document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
+    """Return the page of a tournament, or of rated battles."""
+    conclusions, dimensions = view.conclusions, view.dimensions
+    headline = words.headline(conclusions)
+    precision = _find_detectable(view)
+    cards = [
+        _build_card(view, d, d.conclusion, precision.get(d.name))
+        for d in dimensions
+        if d.conclusion
     ]
-    boards = [d.board for d in dimensions if d.board]
-    scored, color = standings.is_of_scores, pages.number_colors(standings.models)
-    rows = [row for d in dimensions for group in d.groups for row in group]
-    axis = fit_scale(rows, digits=3 if scored else 0)
-    return {
-        "standings": standings,
-        "dimensions": dimensions,
-        "without": _FIGURES_SHOWN_AS_TABLES,
-        "scored": scored,
-        "color": color,
-        "axis": axis,
-        "label": boards[0].label if boards else None,
-        "interval": next((b.interval for b in boards if b.interval), None),
-        "texts": viewer.collect_texts(
-            comparisons or {}, judgments or {}, list_primary_ratings(standings)
-        ),
-        "has_battles": any(len(d.battles) for d in dimensions),
-        "leaderboard": leaderboard_section(
-            dimensions, color, axis, scored=scored, max_rows=max_rows
-        ),
-        "strata": strata_tables(dimensions[:_MAX_DIMENSIONS_WITH_STRATA], noun),
-        "judged": judge_section(dimensions, standings, refusal),
-    }
+    judging = (manifest.get("config") or {}).get("judging") or {}
+    return Document(
+        kicker=_format_kicker(manifest),
+        headline=headline,
+        begins_with_word=words.begins_with_word(headline, conclusions),
+        lede=_list_lede(view, manifest),
+        sections=[
+            Section("result", "Result", [Cards(cards)]),
+            Section(
+                "leaderboard",
+                "Leaderboard",
+                [*list_prompts_note(view), *list_leaderboard_blocks(view)],
+            ),
+            Section("pairs", "Head to head", list_pair_blocks(view)),
+            Section(
+                "looks",
+                "Looks",
+                list_look_blocks(view, drops=judging.get("drop") != "none"),
+            ),
+            Section("strata", "By stratum", list_strata_blocks(dimensions)),
+            Section(
+                "effort",
+                "What the answers took",
+                [effort_table(manifest.get("effort") or ())],
+            ),
+            Section("judge", "Judge quality", list_judge_blocks(view)),
+            Section(
+                "verdicts",
+                "Verdicts",
+                list_verdict_blocks(
+                    view.texts,
+                    manifest,
+                    colors=view.colors,
+                    has_battles=view.has_battles,
+                ),
+            ),
+            Section("variance", "Variance", [_build_variance_table(dimensions)]),
+            Section("power", "Power", _list_power_blocks(precision)),
+            Section(
+                "order", "Order experiment: permutation Elo", list_order_blocks(view)
+            ),
+            Section("figures", "Further figures", [OtherFigures()]),
+            cost_section(manifest),
+            Section(
+                "made",
+                "How this was made",
+                list_made_blocks(manifest, has_elo=not view.is_of_scores),
+            ),
+        ],
+        footer=_FOOTER,
+        verdict_data=view.texts.island if view.texts else None,
+        figures_left_out=FIGURES_SHOWN_AS_TABLES,
+    )
 
 
-def list_primary_ratings(standings: Standings) -> dict[str, dict[str, float]]:
-    """Return the ratings of the primary method by dimension and model."""
-    boards = standings.companions.get(standings.primary_method or "", {})
-    return {
-        name: {r.model: r.rating for r in board.ratings if r.rating is not None}
-        for name, board in boards.items()
-    }
+def _list_lede(view: StandingsView, manifest: Mapping[str, Any]) -> list[Paragraph]:
+    """Return what was rated and by whom, and what a reader has to know before the result."""
+    judge, conclusions = manifest.get("judge_model"), view.conclusions
+    is_baseline = any(conclusion.scope.is_baseline for conclusion in conclusions)
+    facts: list[TextFragment] = [_format_sizes(view.standings, manifest)]
+    if judge:
+        verb = "compared" if is_baseline else "judged"
+        role = describe_judge_roles(manifest)
+        facts += [f", {verb} by ", Styled(judge, "bold"), role]
+    facts.append(f". {_describe_method(view)}")
+    lede = [Paragraph(facts, "facts")]
+    if n_seen := manifest.get("n_seen"):
+        notice = _SEEN_NOTICE.format(n_seen=format_count(n_seen))
+        lede.append(Paragraph(notice, "notice"))
+    if conclusions and (points := words.points(conclusions)):
+        lede.append(Paragraph(points, "facts"))
+    if is_baseline:
+        lede.append(Paragraph(check_sentences.BASELINE_NOTE, "notice"))
+    elif judge == "lexical":
+        entrants = (manifest.get("config") or {}).get("entrant") or {}
+        notice = f"{_LEXICAL_NOTICE}{_describe_lapses(entrants)}"
+        lede.append(Paragraph(notice, "notice"))
+    return lede
 
 
-def _describe_method(label: str | None, interval: str | None, *, scored: bool) -> str:
-    if scored:
+def _find_detectable(view: StandingsView) -> dict[str, Precision]:
+    """Return by dimension what differences can be detected, where that is known."""
+    rows = view.standings.precision.get(view.standings.primary_method or "", ())
+    return {row.dimension: row for row in rows if row.detectable}
+
+
+def _describe_method(view: StandingsView) -> str:
+    if view.is_of_scores:
         return (
             "Items were scored, none compared: mean scores and their paired differences; Elo and other "
             "ratings of battles are not computed."
         )
-    if label is None:
+    boards = [d.board for d in view.dimensions if d.board]
+    if not boards:
         return ""
+    interval = next((board.interval for board in boards if board.interval), None)
     intervals = f"95 % intervals: {interval}" if interval else "without intervals"
-    return f"Primary rating: {label}, {intervals}."
+    return f"Primary rating: {boards[0].label}, {intervals}."
 
 
 # Cards: the conclusion of each dimension
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """The conclusion of a dimension.
-
-    tone     supported, caution or open
-    begins   whether the sentence begins with a word, and no name
-    comment  what would tell more
-    notes    what else is to be known of its ratings: entrants without one, items that were scored
-    reasons  those that the sentence leaves out
-    bars     the first entrants
-    tests    how many differences are significant
-    """
-
-    dimension: str
-    tone: str
-    chip: str
-    sentence: str
-    begins: bool
-    comment: str
-    notes: Sequence[str]
-    reasons: Sequence[str]
-    bars: Sequence[Bar]
-    tests: str
-
-
 def _build_card(
+    view: StandingsView,
     d: DimensionView,
     conclusion: Conclusion,
     precision: Precision | None,
-    page_sections: Mapping[str, Any],
 ) -> Card:
-    notes = (
-        [standings_words.items(d.board)] if page_sections["scored"] and d.board else []
-    )
+    sentence = words.sentence(conclusion)
+    begins = "begins" if words.begins_with_word(sentence, [conclusion]) else ""
+    notes = [words.comment(conclusion, precision)]
+    if view.is_of_scores and d.board:
+        notes.append(standings_words.items(d.board))
     if conclusion.state != "same":
         notes += check_sentences.equal_answers(d.equal_answers)
+    notes += standings_words.list_unrated(d.board, d.groups[1:])
     ratings = d.board.ratings[:_MAX_ENTRANTS_ON_CARD] if d.board else ()
-    bars = [page_sections["axis"].bar(row, page_sections["color"]) for row in ratings]
-    sentence = words.sentence(conclusion)
+    scale = fit_page_scale(view)
+    bars = [bar for row in ratings if (bar := scale.bar(row, view.colors))]
+    tests = " ".join(_describe_tests(d))
     return Card(
-        dimension=d.name,
-        tone=words.choose_tone(conclusion),
+        title=d.name,
         chip=words.chip(conclusion),
-        sentence=sentence,
-        begins=words.begins_with_word(sentence, [conclusion]),
-        comment=words.comment(conclusion, precision),
-        notes=[*notes, *standings_words.list_unrated(d.board, d.groups[1:])],
-        reasons=words.further(conclusion),
-        bars=[bar for bar in bars if bar],
-        tests=" ".join(_describe_tests(d)),
+        tone=words.choose_tone(conclusion),
+        blocks=[
+            Heading(f"{sentence}.", begins),
+            *(Paragraph(note) for note in notes if note),
+            *map(_link_to_judge, words.further(conclusion)),
+            *([Bars(bars)] if bars else []),
+            *([Paragraph(tests, "small")] if tests else []),
+        ],
     )
+
+
+def _link_to_judge(reason: str) -> Paragraph:
+    """Return a reason that a card leaves to the section on the judge."""
+    return Paragraph([f"{reason} ", Link("Judge quality", "#judge")], "reason")
 
 
 def _describe_tests(d: DimensionView) -> list[str]:
@@ -231,6 +237,10 @@ def _describe_tests(d: DimensionView) -> list[str]:
 
 
 # Power
+
+
+def _list_power_blocks(precision: Mapping[str, Precision]) -> list[Block]:
+    return [_build_power_table(precision), FigureSlot("power")] if precision else []
 
 
 def _build_power_table(precision: Mapping[str, Precision]) -> Table:
@@ -270,11 +280,8 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
     )
 
 
-def _build_variance_table(
-    variance_by_dimension: Mapping[str, Variance],
-) -> Table | None:
-    if not variance_by_dimension:
-        return None
+def _build_variance_table(dimensions: Sequence[DimensionView]) -> Table:
+    variance_by_dimension = {d.name: d.variance for d in dimensions if d.variance}
     return Table(
         label="What the variance is made of",
         columns=[
@@ -328,24 +335,6 @@ def _list_components(dimension_variance: Variance) -> list[str]:
 # What the manifest of the run knows
 
 
-def _build_manifest_context(
-    standings: Standings,
-    dimensions: Sequence[DimensionView],
-    manifest: Mapping[str, Any],
-) -> dict[str, Any]:
-    config = manifest.get("config") or {}
-    drops = (config.get("judging") or {}).get("drop") != "none"
-    n_seen = manifest.get("n_seen")
-    return {
-        "kicker": _format_kicker(manifest),
-        "sizes": _format_sizes(standings, manifest),
-        "n_seen": format_count(n_seen) if n_seen else None,
-        "lapses": _format_lapses(config.get("entrant") or {}),
-        "looks": looks_section(dimensions, drops=drops),
-        "effort": effort_table(manifest.get("effort") or ()),
-    }
-
-
 def _format_kicker(manifest: Mapping[str, Any]) -> str:
     parts = [manifest.get("experiment") or ""]
     if manifest.get("mode") and manifest.get("selected_prompt_count"):
@@ -368,8 +357,11 @@ def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _format_lapses(entrants: Mapping[str, Any]) -> str | None:
-    """Return the share of prompts that probes answer in another style; None if they never do."""
+def _describe_lapses(entrants: Mapping[str, Any]) -> str:
+    """Return on how many prompts probes answer in another style; empty if they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
     numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]
-    return format_percent(max(numeric_rates)) if numeric_rates else None
+    if not numeric_rates:
+        return ""
+    share = format_percent(max(numeric_rates))
+    return f" Each probe answers {share} of the prompts in another style."
