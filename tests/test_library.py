@@ -26,7 +26,7 @@ from omegaconf import OmegaConf
 
 import elo_exp
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.library import _format_value
+from elo_exp.library.arguments import format_value
 from elo_exp.paths import HOME
 from tests import commands
 from tests.openai_server import OpenAiServer, alone
@@ -381,7 +381,7 @@ def test_a_flag_of_the_command_is_refused():
 def test_a_value_needs_no_quoting(value):
     """Whatever it is, Hydra and OmegaConf read it as it is."""
     (word,) = OverridesParser.create().parse_overrides(
-        [f"x={_format_value(value, 'x')}"]
+        [f"x={format_value(value, 'x')}"]
     )
     cfg = OmegaConf.create({"x": word.value()})
     assert OmegaConf.to_container(cfg, resolve=True) == {"x": value}

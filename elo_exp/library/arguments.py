@@ -1,0 +1,168 @@
+"""What the library takes: words, settings and tables, as the words of a command and files that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from elo_exp.data import frames
+from elo_exp.errors import SettingError, UserError
+from elo_exp.files import escape_name
+from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
+
+
+class Frame(Protocol):
+    """A table of pandas, polars or pyarrow."""
+
+    @property
+    def columns(self) -> Any: ...
+
+
+File: TypeAlias = str | os.PathLike[str]
+Table: TypeAlias = File | Frame | Sequence[Mapping[str, Any]]
+
+_TABLE_SETTINGS = ("answers", "battles", "prompts")
+_WORDS_TO_QUOTE = ("null", "true", "false", "nan", "inf")
+
+
+def make_words(
+    words: Sequence[str], settings: Mapping[str, Any], folder: CallFolder
+) -> tuple[list[str], dict[str, Any]]:
+    """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
+    if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
+        raise SettingError(
+            f"{flags[0]}: is a flag of the command, not of the library. In place of a sweep call run() "
+            "in a loop; a folder of your own files is '--config-dir=DIR', one word."
+        )
+    override_words, mappings = list(words), dict[str, Any]()
+    for name, value in settings.items():
+        key = name.replace("__", ".")
+        if key in _TABLE_SETTINGS:
+            value = _name_files(key, value, folder)  # noqa: PLW2901
+        if isinstance(value, Mapping):
+            mappings[key] = frames.to_plain(value)
+        else:
+            override_words.append(f"{key}={format_value(value, key)}")
+    if not any(override_key(word).startswith("tracker") for word in override_words):
+        override_words.append("tracker=local")
+    return expand_shorthand(override_words), mappings
+
+
+def format_value(value: Any, key: str) -> str:
+    """Return a value as a word of Hydra's has it."""
+    value = frames.to_plain(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        is_name = re.fullmatch(r"[A-Za-z_][\w/-]*", value, re.ASCII)
+        is_word = is_name and value.lower() not in _WORDS_TO_QUOTE
+        return value if is_word else quote_value(value)
+    if isinstance(value, list):
+        return f"[{','.join(format_value(item, key) for item in value)}]"
+    if isinstance(value, dict) and set(value) == {"name", "file"}:
+        return (
+            f"{{name:{quote_value(value['name'])},file:{quote_value(value['file'])}}}"
+        )
+    raise SettingError(
+        f"{key}: found {value!r:.80}. Expected a number, a text, a list or a mapping."
+    )
+
+
+# Tables
+
+
+class CallFolder:
+    """Where a run leaves its files, and the tables that it is given.
+
+    place  None: none is needed before the run has its own
+    """
+
+    def __init__(self, root: Path | None, *, is_new: bool = False) -> None:
+        self.place = root
+        self._is_new = is_new
+        self._tables: dict[str, str] = {}  # by their files
+
+    def write(self, name: str, table: Any) -> str:
+        """Write a table that messages call by its name."""
+        path = frames.write_table(table, name, self.path("given", escape_name(name)))
+        self._tables[str(path)] = name
+        return str(path)
+
+    @contextlib.contextmanager
+    def naming(self, notes: list[str]) -> Iterator[None]:
+        """Call tables by their names in what is said, and not by their files."""
+        try:
+            yield
+        except UserError as error:
+            raise error.reword(self._named(error.line), *error.below) from None
+        finally:
+            notes[:] = map(self._named, notes)
+
+    def _named(self, text: str) -> str:
+        for path, name in self._tables.items():
+            text = text.replace(path, name)
+        return text
+
+    def path(self, *parts: str) -> Path:
+        if self.place is None:
+            now = datetime.now()
+            name = f"own_{now:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(4)}"
+            self.place = Path("outputs", name).absolute()
+        if not self.place.exists():
+            self.place.mkdir(parents=True)
+            self._is_new = True
+        return self.place.joinpath(*parts)
+
+    def remove_if_unused(self) -> None:
+        """Leave nothing of a run that did not begin."""
+        is_used = self.place and (self.place / "manifest.json").exists()
+        if self._is_new and self.place and not is_used:
+            shutil.rmtree(self.place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_folder(out: File | None, is_temporary: bool) -> Iterator[CallFolder]:
+    root = None if out is None else Path(out).absolute()
+    if is_temporary:
+        root = Path(tempfile.mkdtemp(prefix="elo_exp_"))
+    folder = CallFolder(root, is_new=is_temporary)
+    try:
+        yield folder
+    except BaseException:
+        folder.remove_if_unused()
+        raise
+
+
+def _name_files(key: str, value: Any, folder: CallFolder) -> Any:
+    """Return the files that a value names, or those that its tables are written to."""
+    if isinstance(value, Mapping) and key == "answers":
+        return [
+            {"name": str(name), "file": _name_file(key, table, folder, str(name))}
+            for name, table in value.items()
+        ]
+    is_files = isinstance(value, list | tuple) and all(map(_is_file, value))
+    if is_files and value:
+        return [os.fspath(file) for file in value]
+    return value if value is None else _name_file(key, value, folder, key)
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _name_file(key: str, table: Any, folder: CallFolder, name: str) -> str:
+    if _is_file(table):
+        return os.fspath(table)  # type: ignore[no-any-return]
+    return folder.write(name, table)
