@@ -22,10 +22,11 @@ from elo_exp.analysis.checks import (
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.standings import Standings, add_diagnoses
-from elo_exp.report import artifacts, tournament_console, tournament_page
-from elo_exp.report.dimension_view import build_dimension_view
-from elo_exp.report.judge_section import judge_section
+from elo_exp.report import artifacts, tournament_console
+from elo_exp.report.document import Cell, Paragraph, Styled, Table, plain_text
+from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.sentences import tournament_sentences
+from elo_exp.report.standings_view import build_view
 from tests.simulation import Tournament
 from tests.standings import standings
 
@@ -90,25 +91,29 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     rated: Standings, another_check: None
 ):
     concluded = add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
-    view = build_dimension_view(concluded, "d")
-    section = judge_section([view], concluded)
+    view = build_view(concluded)
+    verdict, table, *_ = list_judge_blocks(view)
+    assert isinstance(verdict, Paragraph)
+    assert isinstance(table, Table)
 
-    (row,) = [row for row in section.checks if row.label.endswith("judge refuses")]
-    (cell,) = row.cells
-    assert cell
-    assert row.limit == "at most 1%"
-    assert (cell.value, cell.detail) == ("2\N{NO-BREAK SPACE}%", "6 of 360")
-    assert (cell.tone, cell.chip) == ("caution", "failed")
+    name = [
+        "Comparisons that the judge refuses",
+        Styled("at most 1%", "small"),
+    ]
+    (row,) = [row for row in table.rows if row[0] == Cell(name)]
+    counted, failed = Styled("6 of 360", "small"), Styled("failed", "badge")
+    value = Styled("2\N{NO-BREAK SPACE}%", "bold")
+    assert row[1] == Cell([value, " ", failed, counted], "caution")
     failure = "d: Comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%."
-    assert section.verdict[:2] == ["Verdict: caution.", failure]
+    assert plain_text(verdict.text).startswith(f"Verdict: caution. {failure}")
 
-    console = tournament_console.format_console(tournament_page.context(concluded))
+    console = tournament_console.format_console(view)
     assert "CAUTION: comparisons that the judge refuses: 2 %; flips 3 %" in console
     assert "the judge refuses (accepted: at most 1%): d 2 %" in console
 
-    tables = artifacts.tables(concluded, [view])
+    tables = artifacts.tables(concluded, view.dimensions)
     assert ("refusals", "failed") in [(r["name"], r["state"]) for r in tables["judge"]]
-    assert artifacts.list_final_metrics(concluded, [view])["judge/caution"] is True
+    assert artifacts.list_final_metrics(concluded, view.dimensions)["judge/caution"]
 
     conclusion = concluded.conclusions["d"]
     assert conclusion.state == "caution"
