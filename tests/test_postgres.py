@@ -44,6 +44,12 @@ def reply(key: str, text: str = "VERDICT: A", **facts: Any) -> JudgeReply:
     return JudgeReply(key=key, text=text, **facts)
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a store without a folder puts what it could not save."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def url() -> str:
     return empty_schema()
