@@ -167,7 +167,7 @@ def lost_orders(row: Row, first: str | None) -> list[str]:
     return [name for name in VERDICTS[1:] if row[name] == lost]
 
 
-@sizes(8, 120)
+@sizes(3, 120)
 @pytest.mark.parametrize("judge", ["opus", "human"])
 def test_a_column_that_is_dropped_raises_no_claim_about_battles(
     rate: Rater, judge: str, n: int
@@ -181,7 +181,7 @@ def test_a_column_that_is_dropped_raises_no_claim_about_battles(
     assert law.n.total() == 4 * n and not law.raised
 
 
-@sizes(4, 100)
+@sizes(2, 100)
 @pytest.mark.parametrize("judge", ["opus", "human"])
 def test_a_cell_that_is_blank_raises_no_claim_about_battles(
     rate: Rater, judge: str, n: int
@@ -199,7 +199,7 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
         assert law.is_within_noise(taken), (taken, law.wider[taken], law.doubt[taken])
 
 
-@sizes(6, 60)
+@sizes(3, 60)
 def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """One name, a third of them, or all. A file without any name does not say whether one person voted or many."""
     rng, law = np.random.default_rng(83), Law(tournament_conclusion.STATES)
@@ -360,7 +360,7 @@ def said_of_lead(votes: Sequence[Battle], skipped: Sequence[MissingBattle]) -> s
     return conclude_lead(lead, people, n_more=None, scope=Scope(), n_annotators=n).state
 
 
-@sizes(12, 200)
+@sizes(4, 200)
 def test_a_label_that_is_skipped_raises_no_claim_of_people(n: int):
     """At random, those for the judge's first, and those against it."""
     rng = np.random.default_rng(85)
@@ -401,7 +401,7 @@ def missing_of(vote: Battle) -> MissingBattle:
 # Scores
 
 
-@sizes(12, 200)
+@sizes(4, 200)
 def test_a_score_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """At random, the leader's worst scores, its rival's best, or one."""
     rng, law = np.random.default_rng(79), Law(tournament_conclusion.STATES)
@@ -457,7 +457,7 @@ def gated(orders: Sequence[tuple[str, str]]) -> str:
     return conclude([share], margin=0.1, checks={"d": checks}, **given).state
 
 
-@sizes(15, 200)
+@sizes(5, 200)
 def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
     """In one order or in both; at random, those that the candidate lost, and those that it won."""
     rng = np.random.default_rng(80)
@@ -492,7 +492,7 @@ def audited(measures: Sequence[Measure]) -> str:
     ).state
 
 
-@sizes(10, 200)
+@sizes(4, 200)
 def test_a_verdict_that_is_blank_raises_no_claim_of_an_audit(n: int):
     """Prompts without a valid verdict: at random, and those with the highest, lowest and largest contrasts."""
     rng = np.random.default_rng(81)

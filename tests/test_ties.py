@@ -195,8 +195,17 @@ def test_without_ties_it_is_bradley_terry_and_one_tie_is_almost_none(name: str):
 
 
 @BOTH
-@pytest.mark.parametrize("n_prompts", [143, pytest.param(50, marks=pytest.mark.slow)])
-def test_the_interval_covers_the_truth_as_often_as_it_says(name: str, n_prompts: int):
+@pytest.mark.parametrize(
+    ("n_prompts", "n_seeds", "margin"),
+    [
+        (143, 40, 0.04),
+        pytest.param(143, 200, 0.03, marks=pytest.mark.slow),
+        pytest.param(50, 200, 0.03, marks=pytest.mark.slow),
+    ],
+)
+def test_the_interval_covers_the_truth_as_often_as_it_says(
+    name: str, n_prompts: int, n_seeds: int, margin: float
+):
     """Of the gaps; the truth is where the ratings end on many prompts."""
     world, covered = Tournament(), []
 
@@ -205,13 +214,13 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(name: str, n_prompts:
         return model(name).fit(start)
 
     truth = fitted(200_000, 0).theta
-    for seed in range(200):
+    for seed in range(n_seeds):
         fit = fitted(n_prompts, n_prompts, seed)
         for i, j in world.pairs:
             gap = np.eye(4)[i] - np.eye(4)[j]
             error = math.sqrt(gap @ fit.covariance @ gap)
             covered.append(abs(gap @ (fit.theta - truth)) < 1.96 * error)
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.03)
+    assert np.mean(covered) == pytest.approx(0.95, abs=margin)
 
 
 # Data without a maximum
