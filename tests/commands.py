@@ -29,6 +29,7 @@ from typing import Any
 from unittest.mock import patch
 
 import matplotlib
+import yaml
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -46,6 +47,8 @@ QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 600  # a program that takes this long hangs
 _READ_AT_IMPORT = ("HF_", "OPENAI_LOG", "PYTHONPATH", "TRACKIO_")
 _INHERITED = dict(os.environ)
+_PARSE_YAML = yaml.load
+_PARSED_YAML: dict[str, Any] = {}
 _ONE_AT_A_TIME = threading.RLock()  # a process has one folder, environment and output
 
 
@@ -217,6 +220,7 @@ def _as_process(
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         stack.enter_context(patch.object(Hydra, "get_mode", _read_mode))
+        stack.enter_context(patch.object(yaml, "load", _load_yaml))
         stack.callback(GlobalHydra.instance().clear)
         HydraConfig.instance().cfg = None  # --cfg with --resolve leaves one
         yield out, err
@@ -225,6 +229,16 @@ def _as_process(
 def _read_mode(hydra: Hydra, config_name: str | None, overrides: list[str]) -> None:
     """Return hydra.mode, which no test sets, where Hydra composes each command once more to read it."""
     assert not any("hydra.mode" in word for word in overrides)
+
+
+def _load_yaml(stream: Any, Loader: Any) -> Any:  # noqa: N803, as it is called
+    """Read a YAML; what OmegaConf reads, the files of conf/ above all, once in all commands."""
+    if Loader.__name__ != "OmegaConfLoader":
+        return _PARSE_YAML(stream, Loader)
+    text = stream if isinstance(stream, str) else stream.read()
+    if text not in _PARSED_YAML:
+        _PARSED_YAML[text] = _PARSE_YAML(text, Loader)
+    return _PARSED_YAML[text]
 
 
 @contextmanager
