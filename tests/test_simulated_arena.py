@@ -80,7 +80,8 @@ def test_votes_follow_the_truth_and_tie_at_times():
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run("experiment=arena", "tracker=local", folder=tmp_path_factory.mktemp("a"))
+    given = ("experiment=arena", "tracker=local", "figures=false")
+    return run(*given, folder=tmp_path_factory.mktemp("a"))
 
 
 def test_alone_it_places_a_newcomer_of_known_rating(ran: Ran):

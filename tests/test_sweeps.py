@@ -83,7 +83,7 @@ def test_a_job_has_the_same_results_as_alone(swept: Ran):
     """Nothing but the store is taken from one job to the next."""
     store = f"cache_dir={swept.folder / 'outputs/cache'}"
     folder = swept.folder / "alone"
-    given = (*SMALL, store, f"sweep_pair=[{','.join(PAIR)}]")
+    given = (*SMALL, store, f"sweep_pair=[{','.join(PAIR)}]", "figures=false")
     alone = run("elo.k=16", "elo.n_perms=20", *given, folder=folder).run_dir
     job = swept.run_dir / str(JOBS.index((16, 20)))
     manifests = []
