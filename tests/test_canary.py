@@ -89,7 +89,8 @@ def test_the_same_command_tries_once_more_and_another_setting_asks_anew():
             assert again.code == 2 and "replies hold no verdict" in again.err
             assert len(server.asked) == n_asked
         server.outcomes = None
-        ran = demo(server, "rubric=[factuality]", "judge.max_tokens=2000")
+        other = ("judge.max_tokens=2000", "judging.limit_pairs=60")
+        ran = demo(server, "rubric=[factuality]", *other)
         assert ran.code == 0, ran.err
         assert set(server.billed.values()) == {1}
 
