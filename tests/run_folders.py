@@ -158,12 +158,12 @@ def _compared(first: Path, other: Path, out: Path) -> object:
     compared = _comparison(first, other)
     _ = compared.opening
     found = compare_runs(compared._readable_runs[0])
-    result = compare_page.compare_result(found)
+    result = compare_page.conclude_comparison(found)
     compare_page.metrics(result)
     write_json(
         out / "compare.json", {**found, "conclusions": result.list_conclusion_rows()}
     )
-    page.render_document("x", compare_page.document(result, {}))
+    page.render_document("x", compare_page.build_document(result, {}))
     return compare_page.format_console(result)
 
 

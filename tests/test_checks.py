@@ -23,7 +23,7 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.report import artifacts, tournament_console
-from elo_exp.report.document import Cell, Paragraph, Styled, Table, plain_text
+from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
 from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.sentences import tournament_sentences
 from elo_exp.report.standings_view import build_view
@@ -105,7 +105,7 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     value = Styled("2\N{NO-BREAK SPACE}%", "bold")
     assert row[1] == Cell([value, " ", failed, counted], "caution")
     failure = "d: Comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%."
-    assert plain_text(verdict.text).startswith(f"Verdict: caution. {failure}")
+    assert strip_styles(verdict.text).startswith(f"Verdict: caution. {failure}")
 
     console = tournament_console.format_console(view)
     assert "CAUTION: comparisons that the judge refuses: 2 %; flips 3 %" in console

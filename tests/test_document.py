@@ -31,9 +31,9 @@ from elo_exp.report.document import (
     Styled,
     Table,
     ViewerLinks,
+    format_markdown_table,
     join_codes,
-    markdown_table,
-    plain_text,
+    strip_styles,
 )
 from elo_exp.report.leaderboard_section import Bars, BoardTable
 from elo_exp.report.pairs_section import Matrices
@@ -130,13 +130,13 @@ def test_a_cell_looks_like_its_column_unless_it_says_otherwise():
 
 def test_a_table_as_markdown():
     assert TABLE.plain_rows[1] == ["zof", "a bc", "q"]
-    assert markdown_table(TABLE).splitlines() == [
+    assert format_markdown_table(TABLE).splitlines() == [
         "| name | number | words |",
         "|---|---:|---|",
         "| x\\|y | 1 | so |",
         "| zof | a bc | q |",
     ]
-    assert plain_text("x") == "x"
+    assert strip_styles("x") == "x"
 
 
 def test_a_row_has_a_cell_for_each_column():

@@ -53,9 +53,9 @@ def found(**changes: Any) -> dict[str, Any]:
 
 
 def same(name: str, comparison: dict[str, Any]) -> None:
-    result = compare_page.compare_result(comparison)
+    result = compare_page.conclude_comparison(comparison)
     manifest = {"experiment": "compare", "started_at": "2026-11-21T14:50:42Z"}
-    document = compare_page.document(result, manifest)
+    document = compare_page.build_document(result, manifest)
     golden.same(f"{name}.html", page.render_document("compared", document))
     golden.same(f"{name}.txt", compare_page.format_console(result))
 

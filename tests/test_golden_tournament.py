@@ -55,7 +55,7 @@ def same(
     found = add_conclusions(found, scope, quality=quality)
     view = build_view(found, *texts)
     golden.same(f"tournament_{name}.txt", tournament_console.format_console(view))
-    document = tournament_page.document(view, manifest)
+    document = tournament_page.build_document(view, manifest)
     golden.same(f"tournament_{name}.html", render_document("run", document, plots))
 
 

@@ -49,7 +49,7 @@ from elo_exp.experiments.compare import compare_runs
 from elo_exp.files import read_json, write_jsonl
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.records import Battle, MissingBattle
-from elo_exp.report.compare_page import compare_result
+from elo_exp.report.compare_page import conclude_comparison
 from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
 from tests.arena_files import World as Arena
@@ -301,7 +301,7 @@ def lacks(
 
 def changed(first: FinishedRun, second: FinishedRun) -> Said:
     """What may be said of the change between two runs."""
-    result = compare_result(compare_runs([first, second]))
+    result = conclude_comparison(compare_runs([first, second]))
     (row,) = result.list_conclusion_rows().values()
     return Said({"state": row["state"], "sentence": row["sentence"]})
 

@@ -90,7 +90,7 @@ def _descending(rows: Sequence[Any], name: str) -> list[float]:
 def page_of(
     jobs: Sequence[Any], rows: Sequence[Any], *more: Any
 ) -> sweep_page.SweepResult:
-    return sweep_page.sweep_result(jobs, rows, *(more or ([], [])), {}, numbers(rows))
+    return sweep_page.conclude_sweep(jobs, rows, *(more or ([], [])), {}, numbers(rows))
 
 
 def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
@@ -101,7 +101,7 @@ def rendered(shown: sweep_page.SweepResult, jobs: Sequence[Any]) -> str:
     bill = provenance.bill(
         *(sum_usages(job[name] for job in jobs) for name in ("usage", "paid_before"))
     )
-    return page.render_document("multirun", sweep_page.document(shown, bill))
+    return page.render_document("multirun", sweep_page.build_document(shown, bill))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -125,7 +125,7 @@ def page(
     **changes: Any,
 ) -> Reader:
     view = build_view(concluded(standings, quality), *texts)
-    document = tournament_page.document(view, {**manifest, **changes})
+    document = tournament_page.build_document(view, {**manifest, **changes})
     return Reader(render_document(title, document, plots))
 
 
@@ -281,7 +281,9 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
         f"a leads {lead.lower} by {lead.difference:.0f} [{lead.ci_low:.0f}, "
     )
     view = build_view(some)
-    reader = Reader(render_document("run", tournament_page.document(view, MANIFEST)))
+    reader = Reader(
+        render_document("run", tournament_page.build_document(view, MANIFEST))
+    )
     assert headline(reader) == sentence
     assert f"{sentence}. Expected win rate of a over b: " in reader.said
     assert f"d, 60 prompts: {sentence}\n" in tournament_console.format_console(view)

@@ -598,8 +598,8 @@ def report_placement(
             "verdicts": artifacts.verdict_rows(comparisons, judgments),
         },
         figures=figures,
-        page=page.document_renderer(
-            partial(arena_page.document, placement, conclusions, view)
+        page=page.make_page_renderer(
+            partial(arena_page.build_document, placement, conclusions, view)
         ),
     )
 

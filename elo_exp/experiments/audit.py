@@ -289,8 +289,8 @@ class AuditJudge(Experiment):
             },
             tables={"audit": rows},
             figures=lambda: _draw_figures(rows, self.audit.delta),
-            page=page.document_renderer(
-                partial(audit_page.document, outcome.audited, self.probe)
+            page=page.make_page_renderer(
+                partial(audit_page.build_document, outcome.audited, self.probe)
             ),
         )
 
@@ -612,8 +612,8 @@ class MultiJudgeAudit(AuditJudge):
                 )
             ],
             metrics={"audit/biased": n_biased} | audits_page.list_metrics(comparisons),
-            page=page.document_renderer(
-                partial(audits_page.document, comparisons, pages)
+            page=page.make_page_renderer(
+                partial(audits_page.build_document, comparisons, pages)
             ),
             exit_code=2 if errors else 0,
             of_judges=reports,

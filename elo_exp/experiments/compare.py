@@ -106,7 +106,7 @@ class Compare(Experiment):
 
     def run(self, context: Context) -> Report:
         comparison = compare_runs(self._readable_runs[0])
-        result = compare_page.compare_result(comparison)
+        result = compare_page.conclude_comparison(comparison)
         values = compare_page.metrics(result)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]
         rows = comparison["estimates"] or comparison["ratings"]
@@ -124,8 +124,8 @@ class Compare(Experiment):
             metrics=values,
             tables={"compare": rows},
             figures=lambda: _draw_figures(comparison),
-            page=page.document_renderer(
-                functools.partial(compare_page.document, result)
+            page=page.make_page_renderer(
+                functools.partial(compare_page.build_document, result)
             ),
         )
 

@@ -329,9 +329,9 @@ class Gate(PairwiseExperiment):
             ],
             metrics=metrics,
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
-            page=page.document_renderer(
+            page=page.make_page_renderer(
                 partial(
-                    gate_page.document,
+                    gate_page.build_document,
                     gate,
                     texts=viewer.collect_texts(comparisons, judgments, {}),
                     colors=page.number_colors(self.entrant),

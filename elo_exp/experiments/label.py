@@ -551,9 +551,9 @@ class LabelByPeople(Experiment):
             facts={"labelled": self.folder, "labelled_judge": self._judge_name},
             artifacts=written_paths,
             metrics=values,
-            page=page.document_renderer(
+            page=page.make_page_renderer(
                 functools.partial(
-                    people_page.document, labels_only, board, certificates
+                    people_page.build_document, labels_only, board, certificates
                 )
             ),
         )

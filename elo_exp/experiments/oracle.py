@@ -327,7 +327,9 @@ class Oracle(JudgedExperiment):
             metrics=grid_page.metrics(result),
             tables={"grid": [row for row in rows if row["policy"] == ALL]},
             figures=lambda: _import_figures().grid_plots(rows, result.calibration),
-            page=page.document_renderer(partial(grid_page.document, result, truth)),
+            page=page.make_page_renderer(
+                partial(grid_page.build_document, result, truth)
+            ),
         )
 
     @property
@@ -563,8 +565,8 @@ def report(
             "differences": documents.get("differences.json", []),
         },
         figures=lambda: _import_figures().plots(analysis, truth),
-        page=page.document_renderer(
-            partial(oracle_page.document, analysis, truth, budgets, collection)
+        page=page.make_page_renderer(
+            partial(oracle_page.build_document, analysis, truth, budgets, collection)
         ),
     )
 

@@ -104,7 +104,7 @@ def report_standings(
         tables=tables,
         traces=artifacts.list_running_means(standings),
         figures=figures,
-        page=page.document_renderer(partial(tournament_page.document, view)),
+        page=page.make_page_renderer(partial(tournament_page.build_document, view)),
     )
 
 
@@ -170,8 +170,8 @@ def report_judges(
         | {"judge/caution": any(r.metrics["judge/caution"] for r in reports.values())},
         tables=judges_page.tables(judge_opinions, by_judge),
         figures=figures,
-        page=page.document_renderer(
-            partial(judges_page.document, judge_opinions, by_judge, pages)
+        page=page.make_page_renderer(
+            partial(judges_page.build_document, judge_opinions, by_judge, pages)
         ),
         of_judges=reports,
     )

@@ -28,7 +28,7 @@ from elo_exp.report.document import (
 from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     describe_judge_roles,
     format_kicker,
     join_pairs,
@@ -55,7 +55,7 @@ _CHIP_AND_TONE_BY_STATE = {
 }
 
 
-def document(
+def build_document(
     placement: Placement,
     conclusions: Mapping[str, Conclusion],
     view: StandingsView,
@@ -103,7 +103,7 @@ def document(
                 ),
             ),
             Section("figures", "Further figures", [OtherFigures()]),
-            cost_section(manifest),
+            build_cost_section(manifest),
             Section(
                 "made",
                 "How this was made",

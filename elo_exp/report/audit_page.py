@@ -28,7 +28,7 @@ from elo_exp.report.document import (
     Table,
 )
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     describe_judge_roles,
     format_kicker,
     list_made_blocks,
@@ -111,7 +111,7 @@ class ReachRow:
     n_needed: int
 
 
-def document(
+def build_document(
     audited: Sequence[AuditResult],
     probes: Mapping[str, Probe],
     manifest: Mapping[str, Any],
@@ -130,8 +130,8 @@ def document(
     result_blocks: list[Block] = [FigureSlot("audit")]
     form_blocks: list[Block] = []
     for result in audited:
-        result_blocks += [Heading(result.dimension), _results_table(result)]
-        form_blocks += [Heading(result.dimension), _forms_table(result, probes)]
+        result_blocks += [Heading(result.dimension), _build_results_table(result)]
+        form_blocks += [Heading(result.dimension), _build_forms_table(result, probes)]
     orders = [Paragraph(text) for text in map(_describe_orders, audited) if text]
     examples = [example for result in audited for example in _select_examples(result)]
     command = f"python -m elo_exp {' '.join(manifest['overrides'])}"
@@ -148,9 +148,9 @@ def document(
                 "forms", "By form", [*form_blocks, Paragraph(_FORMS_NOTE, "small")]
             ),
             Section("orders", "Orders, repeats, paraphrases", orders),
-            Section("gold", "Labelled pairs", [*map(_gold_table, audited)]),
+            Section("gold", "Labelled pairs", [*map(_build_gold_table, audited)]),
             Section("left-out", "Left out", _list_left_out(audited, probes)),
-            cost_section(manifest),
+            build_cost_section(manifest),
             Section("figures", "Further figures", [OtherFigures()]),
             Section(
                 "made",
@@ -206,7 +206,7 @@ def _format_lines(result: AuditResult, probes: Mapping[str, Probe]) -> Iterator[
         yield f"left out: {name}, since {why}"
 
 
-def _results_table(result: AuditResult) -> Table:
+def _build_results_table(result: AuditResult) -> Table:
     return Table(
         label=f"Results on {result.dimension}",
         columns=[
@@ -326,7 +326,7 @@ def _label_text(label: str, text: str) -> Paragraph:
     return Paragraph([Styled(label, "bold"), f" {text}"], "text")
 
 
-def _forms_table(result: AuditResult, probes: Mapping[str, Probe]) -> Table:
+def _build_forms_table(result: AuditResult, probes: Mapping[str, Probe]) -> Table:
     return Table(
         label=f"By form on {result.dimension}",
         columns=["Form", "Probe", "Source", "Questions", "Mean"],
@@ -357,7 +357,7 @@ def _list_form_rows(measure: Measure) -> Iterator[list[str]]:
         yield [form, measure.name, source, format_count(len(values)), mean]
 
 
-def _gold_table(result: AuditResult) -> Table:
+def _build_gold_table(result: AuditResult) -> Table:
     return Table(
         label=f"Labelled pairs on {result.dimension}",
         columns=[

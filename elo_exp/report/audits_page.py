@@ -30,7 +30,7 @@ from elo_exp.report.document import (
     add_headings,
 )
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     format_kicker,
     list_made_blocks,
 )
@@ -78,7 +78,7 @@ class JudgeAudits:
     votes: EffectiveVotes | None
 
 
-def document(
+def build_document(
     audit_sets: Sequence[JudgeAudits],
     pages: Mapping[str, str],
     manifest: Mapping[str, Any],
@@ -109,7 +109,7 @@ def document(
             Section("gold", "Labelled pairs", _list_gold_blocks(audit_sets)),
             Section("agreement", "Agreement", _list_agreement_blocks(audit_sets)),
             Section("left-out", "Left out", [Paragraph(of_turns)] if of_turns else []),
-            cost_section(manifest),
+            build_cost_section(manifest),
             Section(
                 "made",
                 "How this was made",
@@ -144,7 +144,7 @@ def _list_result_blocks(
 def _list_gold_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
     blocks: list[Block] = []
     for audit_set in audit_sets:
-        table = _gold_table(audit_set)
+        table = _build_gold_table(audit_set)
         if not table.rows:
             continue
         blocks += add_headings([table])
@@ -157,7 +157,7 @@ def _list_agreement_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
     blocks: list[Block] = []
     for audit_set in audit_sets:
         if audit_set.kappas:
-            table = judges_page.agreement_table(
+            table = judges_page.build_agreement_table(
                 audit_set.dimension, audit_set.kappas, "Questions"
             )
             blocks += add_headings([table])
@@ -196,7 +196,7 @@ def _format_estimate(row: Mapping[str, Any]) -> str:
     return format_number(row["estimate"], 2, sign=row["kind"] == "bias")
 
 
-def _gold_table(audit_set: JudgeAudits) -> Table:
+def _build_gold_table(audit_set: JudgeAudits) -> Table:
     """Return how often each judge names the better answer of labelled pairs."""
     rows = [
         [

@@ -91,7 +91,7 @@ class CompareResult:
         }
 
 
-def compare_result(comparison: Comparison) -> CompareResult:
+def conclude_comparison(comparison: Comparison) -> CompareResult:
     """Conclude what differs between runs."""
     numbers, conclusions = _number_runs(comparison), _conclude_dimensions(comparison)
     return CompareResult(
@@ -131,7 +131,7 @@ def metrics(result: CompareResult) -> dict[str, float | str]:
 # The page
 
 
-def document(result: CompareResult, manifest: Mapping[str, Any]) -> Document:
+def build_document(result: CompareResult, manifest: Mapping[str, Any]) -> Document:
     """Return the page of a comparison."""
     comparison = result.comparison
     cards = [
@@ -150,24 +150,27 @@ def document(result: CompareResult, manifest: Mapping[str, Any]) -> Document:
         sections=[
             Section("estimates", "Estimates", _list_estimate_blocks(result)),
             Section("result", "Result", result_blocks if result.ratings else []),
-            Section("runs", "Runs", [_runs_table(comparison)]),
+            Section("runs", "Runs", [_build_runs_table(comparison)]),
             Section(
                 "ratings",
                 "Ratings",
                 [
                     block
                     for dimension in result.ratings
-                    for block in (Heading(dimension), _ratings_table(dimension, result))
+                    for block in (
+                        Heading(dimension),
+                        _build_ratings_table(dimension, result),
+                    )
                 ],
             ),
             Section("figures", "Figures", [OtherFigures()]),
-            Section("judge", "Judge", [_judge_table(comparison)]),
+            Section("judge", "Judge", [_build_judge_table(comparison)]),
             Section(
                 "differences",
                 "Settings and inputs",
                 [
                     *map(Paragraph, _describe_answers(comparison)),
-                    _settings_table(comparison)
+                    _build_settings_table(comparison)
                     if comparison["differences"]
                     else Paragraph("No setting, version or input file differs."),
                 ],
@@ -184,7 +187,7 @@ def _list_estimate_blocks(result: CompareResult) -> list[Block]:
     sentence = Paragraph(f"{result.sentences['estimates']}.")
     return [
         *([sentence] if result.conclusions["estimates"].changes else []),
-        _estimates_table(result.comparison),
+        _build_estimates_table(result.comparison),
         OtherFigures(),
     ]
 
@@ -310,7 +313,7 @@ def _build_card(conclusion: CompareConclusion, result: CompareResult) -> Card:
     )
 
 
-def _runs_table(comparison: Comparison) -> Table:
+def _build_runs_table(comparison: Comparison) -> Table:
     numbers = _number_runs(comparison)
     return Table(
         label="Runs",
@@ -347,7 +350,7 @@ def _make_run_row(row: Row, run: int) -> list[str]:
     ]
 
 
-def _judge_table(comparison: Comparison) -> Table:
+def _build_judge_table(comparison: Comparison) -> Table:
     numbers = _number_runs(comparison)
     return Table(
         label="Judge",
@@ -381,7 +384,7 @@ def _make_judge_row(row: Row, run: int) -> list[str]:
     ]
 
 
-def _settings_table(comparison: Comparison) -> Table:
+def _build_settings_table(comparison: Comparison) -> Table:
     """Return the settings and inputs that differ, with their value in each run."""
     runs = [f"Run {number}" for number in _number_runs(comparison).values()]
     return Table(
@@ -398,7 +401,7 @@ def _settings_table(comparison: Comparison) -> Table:
     )
 
 
-def _ratings_table(dimension: str, result: CompareResult) -> Table:
+def _build_ratings_table(dimension: str, result: CompareResult) -> Table:
     """Return the ratings, best entrant first, with a row for each run."""
     comparison, rows = result.comparison, result.ratings[dimension]
     numbers = _number_runs(comparison)
@@ -444,7 +447,7 @@ def _ratings_table(dimension: str, result: CompareResult) -> Table:
     )
 
 
-def _estimates_table(comparison: Comparison) -> Table:
+def _build_estimates_table(comparison: Comparison) -> Table:
     """Return the estimates of each policy, with a row for each run."""
     numbers = _number_runs(comparison)
     head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
@@ -490,19 +493,19 @@ def format_console(result: CompareResult) -> str:
     if comparison["estimates"]:
         if result.conclusions["estimates"].changes:
             blocks[-1] += f"\n{_wrap_text(result.sentences['estimates'])}"
-        table = _format_table(_estimates_table(comparison)).removeprefix("\n")
+        table = _format_table(_build_estimates_table(comparison)).removeprefix("\n")
         blocks.append(f"{table}\n{_wrap_text(words.PAIRS_NOTE)}")
     for dimension in result.ratings:
         lines = [_wrap_text(f"{dimension}: {result.sentences[dimension]}")]
         if leaders := result.conclusions[dimension].firsts:
             lines.append(_wrap_text(sweep_words.sentence(leaders, noun="run")))
-        lines.append(_format_table(_ratings_table(dimension, result)))
+        lines.append(_format_table(_build_ratings_table(dimension, result)))
         lines += map(_wrap_text, _list_run_conclusions(dimension, comparison))
         lines += map(_wrap_text, _describe_overlaps(dimension, comparison))
         blocks.append("\n".join(lines))
     if comparison["differences"]:
         title = "settings, versions and inputs that differ, run by run"
-        rows = _settings_table(comparison).plain_rows
+        rows = _build_settings_table(comparison).plain_rows
         lines = [f"  {path}: {' | '.join(values)}" for path, *values in rows]
         blocks.append("\n".join([title, *lines]))
     return replace_no_break_spaces("\n\n".join(blocks))

@@ -98,16 +98,16 @@ TextFragment: TypeAlias = str | Styled | Link | Dot | LineBreak
 Text: TypeAlias = str | Sequence[TextFragment]
 
 
-def plain_text(text: Text) -> str:
+def strip_styles(text: Text) -> str:
     """Return the words of a text without their styles."""
     if isinstance(text, str):
         return text
-    return "".join(map(_plain_fragment, text))
+    return "".join(map(_strip_fragment, text))
 
 
-def _plain_fragment(fragment: TextFragment) -> str:
+def _strip_fragment(fragment: TextFragment) -> str:
     if isinstance(fragment, Styled | Link):
-        return plain_text(fragment.text)
+        return strip_styles(fragment.text)
     return fragment if isinstance(fragment, str) else ""
 
 
@@ -219,7 +219,10 @@ class Table(Block):
     def plain_rows(self) -> list[list[str]]:
         """The words of all cells."""
         return [
-            [plain_text(cell.text if isinstance(cell, Cell) else cell) for cell in row]
+            [
+                strip_styles(cell.text if isinstance(cell, Cell) else cell)
+                for cell in row
+            ]
             for row in self.rows
         ]
 
@@ -229,17 +232,19 @@ def add_headings(tables: Iterable[Table]) -> list[Block]:
     return [block for table in tables for block in (Heading(table.label), table)]
 
 
-def markdown_table(table: Table) -> str:
+def format_markdown_table(table: Table) -> str:
     """Return a table as Markdown, with headings in lower case; numbers stand on the right."""
     heads = [column.lower() for column in table.columns]
     rules = [
         "---:" if column not in table.words else "---" for column in table.columns[1:]
     ]
-    lines = map(_markdown_row, table.plain_rows)
-    return "\n".join([_markdown_row(heads), f"|{'|'.join(['---', *rules])}|", *lines])
+    lines = map(_format_markdown_row, table.plain_rows)
+    return "\n".join(
+        [_format_markdown_row(heads), f"|{'|'.join(['---', *rules])}|", *lines]
+    )
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
+def _format_markdown_row(cells: Sequence[str]) -> str:
     escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
     return f"| {' | '.join(escaped)} |"
 

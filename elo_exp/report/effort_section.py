@@ -12,7 +12,7 @@ _NOTE = (
 )
 
 
-def effort_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def build_effort_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the means of each entrant, from the rows of the manifest."""
     scores = list(dict.fromkeys(name for row in rows for name in row["scores"]))
     return Table(

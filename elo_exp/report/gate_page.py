@@ -16,10 +16,10 @@ from elo_exp.report.document import (
     Paragraph,
     Section,
     Table,
-    markdown_table,
+    format_markdown_table,
 )
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     format_kicker,
     list_made_blocks,
 )
@@ -126,7 +126,7 @@ class GateResult:
         ]
 
 
-def document(
+def build_document(
     gate: GateResult,
     manifest: Mapping[str, Any],
     *,
@@ -155,16 +155,20 @@ def document(
             Section(
                 "result",
                 "Result",
-                [card, _shares_table(gate.shares), Paragraph(" ".join(rules), "small")],
+                [
+                    card,
+                    _build_shares_table(gate.shares),
+                    Paragraph(" ".join(rules), "small"),
+                ],
             ),
-            Section("worst", "Worst prompts", [_worst_table(gate)]),
+            Section("worst", "Worst prompts", [_build_worst_table(gate)]),
             Section(
                 "verdicts",
                 "Verdicts",
                 list_verdict_blocks(texts, manifest, colors=colors),
             ),
-            Section("judge", "Judge quality", [_checks_table(gate.checks)]),
-            cost_section(manifest),
+            Section("judge", "Judge quality", [_build_checks_table(gate.checks)]),
+            build_cost_section(manifest),
             Section(
                 "made",
                 "How it was made",
@@ -181,7 +185,7 @@ def format_markdown(gate: GateResult) -> str:
     parts = [
         f"## Gate: {gate.conclusion.state}",
         gate.sentence,
-        markdown_table(_shares_table(gate.shares)),
+        format_markdown_table(_build_shares_table(gate.shares)),
         "\n".join([*gate.terms, *words.rules(gate.margin)]),
     ]
     if gate.worst:
@@ -198,12 +202,12 @@ def format_markdown(gate: GateResult) -> str:
             ],
             words=["Points", "Question"],
         )
-        parts += [f"{table.label}:", markdown_table(table)]
+        parts += [f"{table.label}:", format_markdown_table(table)]
     text = "\n\n".join([*parts, gate.scope_sentence])
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _shares_table(shares: Sequence[PointShare]) -> Table:
+def _build_shares_table(shares: Sequence[PointShare]) -> Table:
     return Table(
         label="Shares of points",
         columns=[
@@ -226,7 +230,7 @@ def _shares_table(shares: Sequence[PointShare]) -> Table:
     )
 
 
-def _worst_table(gate: GateResult) -> Table:
+def _build_worst_table(gate: GateResult) -> Table:
     return Table(
         label="Worst prompts",
         columns=["Prompt", *(share.dimension for share in gate.shares), "Question"],
@@ -248,7 +252,7 @@ def _format_points(prompt: WorstPrompt) -> str:
     return ", ".join(f"{name} {n}" for name, n in numbers.items() if n != NO_VALUE)
 
 
-def _checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Table:
+def _build_checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Table:
     words_columns = ["Check", "State", "Found", "Accepted"]
     return Table(
         label="Judge quality",

@@ -194,7 +194,7 @@ def format_console(result: GridResult) -> str:
 # The page
 
 
-def document(
+def build_document(
     result: GridResult, truth: Mapping[str, Truth], manifest: Mapping[str, Any]
 ) -> Document:
     """Return the page of a grid."""
@@ -210,17 +210,17 @@ def document(
                 "result",
                 "Result",
                 [
-                    _labels_table(result),
+                    _build_labels_table(result),
                     FigureSlot("grid_rmse"),
                     FigureSlot("grid_coverage"),
                 ],
             ),
-            Section("policies", "By policy", [_policies_table(result, truth)]),
+            Section("policies", "By policy", [_build_policies_table(result, truth)]),
             Section(
                 "estimators",
                 "Estimators",
                 [
-                    _estimators_table(result),
+                    _build_estimators_table(result),
                     FigureSlot("grid_interval_score"),
                     FigureSlot("grid_refused"),
                     FigureSlot("grid_pairwise_accuracy"),
@@ -234,7 +234,7 @@ def document(
     )
 
 
-def _labels_table(result: GridResult) -> Table:
+def _build_labels_table(result: GridResult) -> Table:
     return Table(
         label="The headline by labels",
         columns=[
@@ -269,7 +269,7 @@ def _make_labels_row(result: GridResult, label_share: float) -> list[str]:
     ]
 
 
-def _policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Table:
+def _build_policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Table:
     return Table(
         label="The headline by policy",
         columns=[
@@ -308,7 +308,7 @@ def _make_policy_row(row: Row, truth: Truth | None) -> list[str]:
     ]
 
 
-def _estimators_table(result: GridResult) -> Table:
+def _build_estimators_table(result: GridResult) -> Table:
     return Table(
         label="RMSE by estimator and labels",
         columns=["Estimator", *map(format_percent, result.headline)],

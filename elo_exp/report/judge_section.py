@@ -34,7 +34,7 @@ _CHECKS_NOTE = (
     "goes with quality where better entrants also write more, so it fails only where the lead does not survive equal "
     "length. Where the model does not fit, win rates describe a pair better than ratings."
 )
-_KAPPA_NOTE = (
+KAPPA_NOTE = (
     "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
     "clustered by prompt."
 )
@@ -62,7 +62,7 @@ def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[B
     if lengths.rows:
         blocks.append(Details(lengths.label, [lengths]))
     if tables := _build_agreement_tables(dimensions, view.standings):
-        blocks += [*add_headings(tables), Paragraph(_KAPPA_NOTE, "small")]
+        blocks += [*add_headings(tables), Paragraph(KAPPA_NOTE, "small")]
     return blocks
 
 

@@ -21,10 +21,11 @@ from elo_exp.report.document import (
     Table,
     add_headings,
 )
+from elo_exp.report.judge_section import KAPPA_NOTE
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     format_kicker,
     list_made_blocks,
 )
@@ -41,10 +42,6 @@ _BOARD_NOTE = (
     "were asked."
 )
 _OWN_NOTE = "Each judge’s own intervals, which know of no other judge."
-_KAPPA_NOTE = (
-    "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
-    "clustered by prompt."
-)
 _FOOTER = "Every number is in judges.json beside this page, and of each judge in its folder below judges/."
 _JOINT_METHOD = "joint"
 
@@ -70,7 +67,7 @@ def build_joint_standings(
     )
 
 
-def document(
+def build_document(
     opinions: Sequence[JudgesResult],
     by_judge: Mapping[str, Standings],
     pages: Mapping[str, str],
@@ -90,7 +87,7 @@ def document(
         _build_differences_table(opinion) for opinion in opinions if opinion.differences
     ]
     agreement = [
-        agreement_table(opinion.dimension, opinion.kappas, "Comparisons")
+        build_agreement_table(opinion.dimension, opinion.kappas, "Comparisons")
         for opinion in opinions
     ]
     return Document(
@@ -125,9 +122,9 @@ def document(
             Section(
                 "agreement",
                 "Agreement",
-                [*add_headings(agreement), Paragraph(_KAPPA_NOTE, "small")],
+                [*add_headings(agreement), Paragraph(KAPPA_NOTE, "small")],
             ),
-            cost_section(manifest),
+            build_cost_section(manifest),
             Section("made", "How it was made", list_made_blocks(manifest)),
         ],
         footer=_FOOTER,
@@ -222,7 +219,7 @@ def _build_differences_table(opinion: JudgesResult) -> Table:
     )
 
 
-def agreement_table(
+def build_agreement_table(
     dimension: str, kappas: Sequence[Mapping[str, Any]], count_heading: str
 ) -> Table:
     """Return kappa of every two judges as a table.

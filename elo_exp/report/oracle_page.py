@@ -102,7 +102,7 @@ _GLOSSARY = (
 _FOOTER = "Every number is in estimates.json and weight_diagnostics.json beside this page; docs/oracle.md describes them."
 
 
-def document(
+def build_document(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     budgets: Sequence[Mapping[str, Any]],
@@ -136,7 +136,7 @@ def document(
                 "differences",
                 "Differences",
                 [
-                    _differences_table(analysis, digits),
+                    _build_differences_table(analysis, digits),
                     *([next_step] if advice else []),
                 ],
             ),
@@ -152,17 +152,21 @@ def document(
                 "diagnostics",
                 "Calibration and weights",
                 [
-                    _transport_table(analysis, digits),
+                    _build_transport_table(analysis, digits),
                     FigureSlot("calibration"),
-                    _weights_table(analysis),
+                    _build_weights_table(analysis),
                     FigureSlot("weights"),
                 ],
             ),
             Section(
-                "labels", "Labels needed", [_labels_table(analysis, budgets, digits)]
+                "labels",
+                "Labels needed",
+                [_build_labels_table(analysis, budgets, digits)],
             ),
             Section(
-                "collected", "Collected data", [_collected_table(collection, digits)]
+                "collected",
+                "Collected data",
+                [_build_collected_table(collection, digits)],
             ),
             Section("figures", "Further figures", [OtherFigures()]),
             Section(
@@ -258,7 +262,7 @@ def _format_truth(policy: str, truth: Mapping[str, Truth], digits: int) -> str:
     return f"Truth: {format_number(truth[policy].mean, digits)}."
 
 
-def _differences_table(analysis: Analysis, digits: int) -> Table:
+def _build_differences_table(analysis: Analysis, digits: int) -> Table:
     return Table(
         label="Differences of policies",
         columns=[
@@ -332,7 +336,7 @@ def _make_estimate_row(row: PolicyEstimate, digits: int) -> list[str | Cell]:
     ]
 
 
-def _transport_table(analysis: Analysis, digits: int) -> Table:
+def _build_transport_table(analysis: Analysis, digits: int) -> Table:
     margin = analysis.options.max_residual
     return Table(
         label="Scores and calibration",
@@ -360,7 +364,7 @@ def _transport_table(analysis: Analysis, digits: int) -> Table:
     )
 
 
-def _weights_table(analysis: Analysis) -> Table:
+def _build_weights_table(analysis: Analysis) -> Table:
     return Table(
         label="Importance weights",
         columns=[
@@ -397,7 +401,7 @@ def _make_weights_row(row: WeightDiagnostics) -> list[str]:
     ]
 
 
-def _labels_table(
+def _build_labels_table(
     analysis: Analysis, budgets: Sequence[Mapping[str, Any]], digits: int
 ) -> Table:
     estimated_pairs = {
@@ -427,7 +431,7 @@ def _labels_table(
     )
 
 
-def _collected_table(collection: Mapping[str, Any] | None, digits: int) -> Table:
+def _build_collected_table(collection: Mapping[str, Any] | None, digits: int) -> Table:
     return Table(
         label="Answers, scores and labels of this run",
         columns=[

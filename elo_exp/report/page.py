@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from elo_exp.console import escape_unprintable
 from elo_exp.figures import style
-from elo_exp.formatting import format_count
 from elo_exp.records import Plot
 from elo_exp.report.document import Document
 
@@ -80,10 +79,7 @@ def build_environment(folder: Path | None) -> Environment:
         finalize=_make_printable,
         **_OPTIONS,
     )
-    jinja_environment.filters |= {
-        "count": format_count,
-        "inline": inline_svg,
-    }
+    jinja_environment.filters["inline"] = inline_svg
     return jinja_environment
 
 
@@ -138,7 +134,7 @@ def render_document(title: str, document: Document, plots: Sequence[Plot] = ()) 
     )
 
 
-def document_renderer(
+def make_page_renderer(
     build: Callable[[Mapping[str, Any]], Document],
 ) -> Callable[..., str]:
     """Return a function that makes the page of a run from its title, its manifest and its figures.

@@ -123,7 +123,7 @@ def _make_people_columns(lead: Conclusion) -> dict[str, Any]:
     }
 
 
-def document(
+def build_document(
     standings: Standings,
     board: Standings,
     certificates: Sequence[Certificate],

@@ -51,7 +51,7 @@ def describe_judge_roles(manifest: Manifest) -> str:
     return role_suffix((manifest.get("judge_roles") or {}).values())
 
 
-def cost_section(manifest: Manifest) -> Section:
+def build_cost_section(manifest: Manifest) -> Section:
     """Return what a run cost, from its manifest."""
     return Section(
         "cost",

@@ -210,7 +210,7 @@ class SweepResult:
         return sum(job["finished"] for job in self.jobs)
 
 
-def sweep_result(
+def conclude_sweep(
     jobs: Sequence[Row],
     rows: Sequence[Row],
     judges: Sequence[Row],
@@ -278,7 +278,7 @@ def _build_dimension(
 # The page
 
 
-def document(result: SweepResult, bill: Bill | None) -> Document:
+def build_document(result: SweepResult, bill: Bill | None) -> Document:
     """Return the page of a sweep.
 
     bill  what all jobs cost
@@ -300,8 +300,8 @@ def document(result: SweepResult, bill: Bill | None) -> Document:
         sections=[
             Section("result", "Result", _list_card_blocks(result)),
             Section("moved", "What moved", _list_moved_blocks(result)),
-            Section("jobs", "Jobs", [_jobs_table(result)]),
-            Section("estimates", "Estimates", [_estimates_table(result)]),
+            Section("jobs", "Jobs", [_build_jobs_table(result)]),
+            Section("estimates", "Estimates", [_build_estimates_table(result)]),
             Section("ratings", "Ratings", [*_list_rating_blocks(result)]),
             Section(
                 "elo",
@@ -309,7 +309,9 @@ def document(result: SweepResult, bill: Bill | None) -> Document:
                 [*_list_elo_blocks(result), OtherFigures()],
             ),
             Section(
-                "judges", "Agreement between judges", [_judges_table(result.judges)]
+                "judges",
+                "Agreement between judges",
+                [_build_judges_table(result.judges)],
             ),
             Section("cost", "Cost", list_bill_blocks(bill)),
             Section(
@@ -370,7 +372,7 @@ def _list_moved_blocks(result: SweepResult) -> list[Block]:
     ]
 
 
-def _jobs_table(result: SweepResult) -> Table:
+def _build_jobs_table(result: SweepResult) -> Table:
     swept = list(result.settings.swept)
     has_errors = any(job["error"] for job in result.jobs)
     errors = ["Error"] if has_errors else []
@@ -406,7 +408,7 @@ def _make_job_row(
     ]
 
 
-def _estimates_table(result: SweepResult) -> Table:
+def _build_estimates_table(result: SweepResult) -> Table:
     policies = list(grouped(result.estimates, "policy"))
     columns = ["Job", *result.settings.swept, *policies]
     rows: list[list[str | Cell]] = []
@@ -438,10 +440,10 @@ def _list_rating_blocks(result: SweepResult) -> Iterator[Block]:
         n_shown = min(len(dimension.models), _MAX_RATING_COLUMNS)
         if left_out := words.describe_left_out(n_shown, len(dimension.models)):
             yield Paragraph(left_out, "small")
-        yield _ratings_table(dimension, result.settings)
+        yield _build_ratings_table(dimension, result.settings)
 
 
-def _ratings_table(dimension: SweptDimension, settings: Settings) -> Table:
+def _build_ratings_table(dimension: SweptDimension, settings: Settings) -> Table:
     """Return a table of ratings in which jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
@@ -491,12 +493,12 @@ def _list_elo_blocks(result: SweepResult) -> list[Block]:
         if any(row["elo"] is not None for row in rows):
             blocks += [
                 Heading(dimension.name),
-                _elo_table(dimension, result.settings),
+                _build_elo_table(dimension, result.settings),
             ]
     return [*blocks, Paragraph(_ELO_NOTE, "small")] if blocks else []
 
 
-def _elo_table(dimension: SweptDimension, settings: Settings) -> Table:
+def _build_elo_table(dimension: SweptDimension, settings: Settings) -> Table:
     models = dimension.models[:_MAX_RATING_COLUMNS]
     rows: list[list[str | Cell]] = []
     for job, by_model in dimension.by_job.items():
@@ -529,7 +531,7 @@ def _make_elo_cell(row: Row | None) -> Cell:
     return _make_number_cell(format_number(row["elo"]), f"± {error_text}")
 
 
-def _judges_table(judges: Sequence[Row]) -> Table:
+def _build_judges_table(judges: Sequence[Row]) -> Table:
     return Table(
         label="Agreement between judges",
         columns=[

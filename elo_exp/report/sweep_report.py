@@ -78,7 +78,7 @@ def write_sweep_report(
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
     conclusions = {job.folder.name: job.conclusions for job in finished_runs}
-    result = sweep_page.sweep_result(
+    result = sweep_page.conclude_sweep(
         jobs,
         rows,
         judges,
@@ -99,7 +99,9 @@ def write_sweep_report(
         sum_usages(job["usage"] for job in jobs),
         sum_usages(job["paid_before"] for job in jobs),
     )
-    page = render_document(folder.name, sweep_page.document(result, total_bill), plots)
+    page = render_document(
+        folder.name, sweep_page.build_document(result, total_bill), plots
+    )
     write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),

@@ -31,7 +31,7 @@ from elo_exp.report.document import (
     Table,
     TextFragment,
 )
-from elo_exp.report.effort_section import effort_table
+from elo_exp.report.effort_section import build_effort_table
 from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.leaderboard_section import (
     Bars,
@@ -45,7 +45,7 @@ from elo_exp.report.pairs_section import (
     list_prompts_note,
 )
 from elo_exp.report.provenance import (
-    cost_section,
+    build_cost_section,
     describe_judge_roles,
     list_made_blocks,
 )
@@ -68,7 +68,7 @@ _LEXICAL_NOTICE = (
 _FOOTER = "Every number, also of methods that are not shown here, is in ratings.json beside this page."
 
 
-def document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
+def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
     """Return the page of a tournament, or of rated battles."""
     conclusions, dimensions = view.conclusions, view.dimensions
     headline = words.headline(conclusions)
@@ -101,7 +101,7 @@ def document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
             Section(
                 "effort",
                 "What the answers took",
-                [effort_table(manifest.get("effort") or ())],
+                [build_effort_table(manifest.get("effort") or ())],
             ),
             Section("judge", "Judge quality", list_judge_blocks(view)),
             Section(
@@ -120,7 +120,7 @@ def document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
                 "order", "Order experiment: permutation Elo", list_order_blocks(view)
             ),
             Section("figures", "Further figures", [OtherFigures()]),
-            cost_section(manifest),
+            build_cost_section(manifest),
             Section(
                 "made",
                 "How this was made",
