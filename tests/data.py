@@ -100,7 +100,7 @@ def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
         for dimension, some in rows.items()
         for b in some
     ]
-    return Battles.from_rows(every).by_dimension(rows)
+    return Battles.from_rows(every).split_by_dimension(rows)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

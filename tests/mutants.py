@@ -410,7 +410,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what a server writes to its cache by itself is not reckoned with",
-        where="api/costs:AutomaticCache.worst",
+        where="api/costs:AutomaticCache.max_cost",
         change=Change("replace(self, input=A)", "self"),
         seen_by="test_openai_batches.py::test_the_most_that_a_request_may_cost_has_all_of_it_written_to_the_cache",
     ),
@@ -811,7 +811,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no label is added at the lower end of the scale",
-        where="oracle/evidence:PolicyEvidence.label_mean",
+        where="oracle/evidence:PolicyEvidence.compute_label_mean",
         change=Change("A * (B.low - C - D)", "0.0"),
         seen_by="test_own_labels.py::test_twenty_of_twenty_right_say_83_to_100_percent",
     ),
@@ -1071,7 +1071,7 @@ MUTANTS = [
     # Files of answers: a wrong join is worse than none
     Mutant(
         name="of two different answers to one prompt the first is taken",
-        where="data/answer_joins:AnswerSet.to",
+        where="data/answer_joins:AnswerSet.find_answer",
         change=Change("(A.B, A.C) != (D.B, D.C)", "False"),
         seen_by="test_joining.py::test_what_cannot_be_joined_stops",
     ),
@@ -1099,7 +1099,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an empty answer is a failed request",
-        where="data/answer_joins:AnswerSet.to",
+        where="data/answer_joins:AnswerSet.find_answer",
         change=Change("A.text is not None and B and C", "A.text and B and C"),
         seen_by="test_joining.py::test_two_files_are_joined_by_the_text_of_their_prompts",
     ),
@@ -1278,7 +1278,7 @@ MUTANTS = [
     # People's labels: whose they are, and what they say of a judge
     Mutant(
         name="an id does not say which answer was shown first",
-        where="data/labels:Key.id",
+        where="data/labels:Key.label_id",
         change=Change("self.F(A, B, C, D)", "self.F(A, B, *sorted([C, D]))"),
         seen_by="test_people.py::test_an_id_names_both_the_comparison_and_the_answer_shown_first_to_who_has_the_key",
     ),

@@ -98,8 +98,8 @@ class World:
         return dataset(
             with_labels(logged, order[: round(self.labelled * self.n)]),
             {"target": ratio},
-            fresh={"target": with_labels(draws, others[: self.n_own])},
-            probe={"target": probe} if self.n_probe else {},
+            fresh_draws={"target": with_labels(draws, others[: self.n_own])},
+            probe_draws={"target": probe} if self.n_probe else {},
         )
 
     def _rows(
@@ -149,7 +149,7 @@ def dataset(
         logging_policy="base",
         policies=tuple(log_ratio),
         prompts=tuple(f"q{i}" for i in range(n)),
-        logged=logged,
+        logged_rows=logged,
         logging_logprob=np.full(n, -1000.0),
         target_logprob={p: ratio - 1000.0 for p, ratio in log_ratio.items()},
         **draws,
@@ -169,8 +169,14 @@ def several(seed: int = 0, **worlds: World) -> Dataset:
         next(iter(drawn.values())),
         policies=tuple(drawn),
         target_logprob={p: some.target_logprob["target"] for p, some in drawn.items()},
-        fresh={policy: some.fresh["target"] for policy, some in drawn.items()},
-        probe={p: some.probe["target"] for p, some in drawn.items() if some.probe},
+        fresh_draws={
+            policy: some.fresh_draws["target"] for policy, some in drawn.items()
+        },
+        probe_draws={
+            p: some.probe_draws["target"]
+            for p, some in drawn.items()
+            if some.probe_draws
+        },
     )
 
 
@@ -192,14 +198,14 @@ def write(data: Dataset, folder: Path) -> Path:
             for name, score, label in zip(*columns, strict=True)
         ]
 
-    logged = listed(data.logged)
+    logged = listed(data.logged_rows)
     for i, row in enumerate(logged):
         row["base_policy_logprob"] = float(data.logging_logprob[i])
         row["target_policy_logprobs"] = {
             policy: float(logprob[i]) for policy, logprob in data.target_logprob.items()
         }
     write_jsonl(folder / "logged.jsonl", logged)
-    for name, draws in (("fresh", data.fresh), ("probe", data.probe)):
+    for name, draws in (("fresh", data.fresh_draws), ("probe", data.probe_draws)):
         for policy, rows in draws.items():
             path = folder / name / f"{policy}_responses.jsonl"
             write_jsonl(path, listed(rows))
@@ -207,7 +213,7 @@ def write(data: Dataset, folder: Path) -> Path:
 
 
 def checks_of(data: Dataset, policy: str = "target") -> GatedEvidence:
-    calibration = calibrate(data.pool)
+    calibration = calibrate(data.pooled_rows)
     return GatedEvidence(
         data=data, policy=policy, calibration=calibration, max_residual=0.05
     )

@@ -138,8 +138,8 @@ def study(
             name: world.log_ratio(rng, quality - difficulty, style)
             for name, world in worlds.items()
         },
-        fresh={name: with_labels(rows, own[:0]) for name, rows in draws.items()},
-        probe={name: rows[own] for name, rows in draws.items()} if n_own else {},
+        fresh_draws={name: with_labels(rows, own[:0]) for name, rows in draws.items()},
+        probe_draws={name: rows[own] for name, rows in draws.items()} if n_own else {},
     )
 
 

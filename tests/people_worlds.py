@@ -196,7 +196,7 @@ def of_crowd(n: int, repeats: int) -> Mapping[str, dict[str, float]]:
         )
         for name, (rating, error), t in (
             ("labels", placed(rated(some)), 1.98),
-            ("joint", joint, fit.t),
+            ("joint", joint, fit.t_quantile),
         ):
             known = np.isfinite(rating + error + truth)
             off = rating[known] - truth[known]

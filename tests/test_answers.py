@@ -40,7 +40,7 @@ def test_a_file_is_recognised_by_its_keys_and_every_answer_is_read(tmp_path, nam
     else:
         assert {row.prompt for row in rows} == PROMPTS
     assert {row.entrant for row in rows} == ({None} if form.in_folder else {"ann"})
-    assert all(str(path) in row.place for row in rows)
+    assert all(str(path) in row.location for row in rows)
 
 
 def test_every_format_has_rows_here():
@@ -72,7 +72,7 @@ def test_plain_rows_are_of_any_table(tmp_path, ending):
         ("FastChat's answers", {"choices": [{"turns": ["$ERROR$"]}]}, {"text": None}),
         ("FastChat's answers", {"choices": [{"turns": ["A"]}, {"turns": ["B"]}]},
          {"text": "A", "notes": ("first choice",)}),
-        ("FastChat's answers", {"question_id": 81}, {"id": "81", "later": ("And more.",), "notes": ()}),
+        ("FastChat's answers", {"question_id": 81}, {"id": "81", "later_turns": ("And more.",), "notes": ()}),
         ("arena_hard's answers", {"messages": [
             {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1?"},
             {"role": "assistant", "content": "One."}, {"role": "user", "content": "2?"},
@@ -211,7 +211,7 @@ def test_a_published_file_is_read_whole(file, name, n, entrant):
 
 def test_the_answers_of_mt_bench_are_to_two_turns():
     _, rows = answers.read_answers(shared_data("answers/mt_bench/gpt-4.jsonl"))
-    assert {len(row.later) for row in rows} == {1}
+    assert {len(row.later_turns) for row in rows} == {1}
     assert str(rows[0].text).startswith("If you have just overtaken the second person")
 
 

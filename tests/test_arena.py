@@ -85,7 +85,7 @@ def test_models_land_where_they_belong(folder: Path) -> None:
         assert row.ci_low is not None and row.ci_high is not None
         expected = 1000 + (truth - 1000) * (1 + spread) / 2
         assert row.rating == pytest.approx(expected, abs=row.ci_high - row.ci_low)
-    rows = found.judged.rows()
+    rows = found.judged_battles.rows()
     mine, other = (
         [(b.question_id, b.model_b) for b in rows if b.model_a == m] for m in TWO.placed
     )
@@ -110,7 +110,7 @@ def test_a_vote_late_in_a_conversation_is_never_judged(
     asked = {"{is_code: true}": "is_code", "{evaluation_order: 1}": "evaluation_order"}
     name = asked.get(where)
     wanted = {row["question_id"] for row in rows if name is None or row[name] == 1}
-    assert set(found.placement.human.questions) == wanted
+    assert set(found.placement.human_battles.questions) == wanted
     prompts = {c.prompt_id for c in found.run.comparisons}
     early = {row["question_id"] for row in rows if row["evaluation_order"] == 1}
     assert prompts <= wanted & early
@@ -221,7 +221,9 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
     found = placed(WORLD, folder, *chosen)
     assert len(found.run.drawn["mine"]) == 60
     assert 0 < len(found.run.unusable) < 30
-    met = [abs(RATINGS[b.model_b] - 1100) for b in found.placement.judged.rows()]
+    met = [
+        abs(RATINGS[b.model_b] - 1100) for b in found.placement.judged_battles.rows()
+    ]
     at_random = [abs(rating - 1100) for rating in RATINGS.values()]
     assert np.mean(met) < 0.8 * np.mean(at_random)
     judge = TheJudge()
@@ -267,7 +269,7 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
     assert found.agreement is not None
     assert found.agreement["n_comparisons"] == 25
     assert found.temperature is not None
-    assert {b.model_a for b in found.judged.rows()} == {"mine"}
+    assert {b.model_a for b in found.judged_battles.rows()} == {"mine"}
 
 
 def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
@@ -277,7 +279,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
     world.write(folder)
     n = sum("m7" in (row["model_a"], row["model_b"]) for row in WORLD.rows())
     found = placed(world, folder, "arena.hold_out=[m7]", f"arena.n_battles={N_DRAWN}")
-    assert "m7" not in found.placement.human.models
+    assert "m7" not in found.placement.human_battles.models
     board = found.placement.human_board
     assert board.row("m7").n_battles == n > 50
     assert "By humans alone" in found.report.text
@@ -404,8 +406,8 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
     drawn = [int(draw.question_id[1:]) for draw in found.run.drawn["mine"]]
     n_spoilt = sum(question % 3 == 0 for question in drawn)
     assert found.report.facts["judge_quality"][0]["n_invalid"] == n_spoilt > 10
-    assert len(found.placement.judged) == 90 - n_spoilt
-    assert not found.placement.judged.is_tie().any()
+    assert len(found.placement.judged_battles) == 90 - n_spoilt
+    assert not found.placement.judged_battles.is_tie().any()
 
 
 @pytest.mark.parametrize(
@@ -534,7 +536,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     found, report = made.placement, made.report
     assert report.text.startswith("No placement: the judge is not known to follow the ")
     assert found.fit is not None
-    every = found.judged.concatenate(found.human)
+    every = found.judged_battles.concatenate(found.human_battles)
     shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}
     of_fit = joint_fit.make_leaderboard(found.fit, every.n_battles(), **shown_else)
     plots = report.figures()
@@ -710,13 +712,19 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
         judge=ReplayJudge(kind=None, path=path, judge_model="gpt-4"),
     )
     found = ran.placement
-    counts = (len(found.judged), len(found.human), len(found.board.models))
+    counts = (
+        len(found.judged_battles),
+        len(found.human_battles),
+        len(found.board.models),
+    )
     assert counts == (550, 5998, 57)
-    assert not found.judged.both_orders().any()  # gpt-4 was asked in one order
-    assert found.by_judge is not None
+    assert (
+        not found.judged_battles.has_both_orders().any()
+    )  # gpt-4 was asked in one order
+    assert found.judge_board is not None
     by_judge, by_humans, calibrated = (
         board.row(model).rating or 0
-        for board in (found.by_judge, found.human_board, found.board)
+        for board in (found.judge_board, found.human_board, found.board)
     )
     assert (by_judge, by_humans) == pytest.approx((872, 955), abs=1.0)
     assert abs(calibrated - by_humans) < 0.5 * abs(by_judge - by_humans)

@@ -84,14 +84,14 @@ def results(low: float | None, high: float | None, n_lacks: int = 5) -> MissingR
 
 def test_missing_results_are_a_reason_if_they_could_move_a_rating_by_a_quarter_of_its_half_width():
     """The interval is 1031 [965, 1097], so that the limit is 16.5 points."""
-    assert results(1015.0, 1047.0).reasons(row()) == []
-    (reason,) = results(1014.0, 1031.0).reasons(row())
+    assert results(1015.0, 1047.0).list_reasons(row()) == []
+    (reason,) = results(1014.0, 1031.0).list_reasons(row())
     assert (reason.name, reason.value) == ("failures", 7.0)
     assert explain_reason(reason, conclude(row(), [reason], SCOPE)) == (
         "7 of its 300 battles have no result: it is at 1014 if it lost all of them, at 1031 if it won those of unknown "
         "result"
     )
-    (unknown,) = results(None, 1031.0).reasons(row())
+    (unknown,) = results(None, 1031.0).list_reasons(row())
     assert "nobody knows where it stands" in explain_reason(
         unknown, conclude(row(), [], SCOPE)
     )

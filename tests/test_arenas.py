@@ -156,10 +156,15 @@ def test_every_arena_is_read_into_one_schema(
     chosen = source(tmp_path, rows(), name, file)
     found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES
-    texts = {at: Texts(*row[4:7]) for at, row in zip(found.at, ROWS, strict=False)}
-    assert arenas.read_texts(chosen, found.at[1:]) == (dict([*texts.items()][1:]), {})
+    texts = {
+        at: Texts(*row[4:7]) for at, row in zip(found.locations, ROWS, strict=False)
+    }
+    assert arenas.read_texts(chosen, found.locations[1:]) == (
+        dict([*texts.items()][1:]),
+        {},
+    )
     several = {} if name == "file" else {"of several turns": 1}
-    assert (found.n_rows, found.dropped) == (len(rows()), several)
+    assert (found.n_rows, found.n_dropped_by_reason) == (len(rows()), several)
 
 
 def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
@@ -168,7 +173,7 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     chosen = settings(path=str(tmp_path / "arena"))
     found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES
-    assert found.at == [(0, 0), (1, 0), (1, 1)]
+    assert found.locations == [(0, 0), (1, 0), (1, 1)]
     assert arenas.read_texts(chosen, [(1, 1)]) == ({(1, 1): Texts(*ROWS[2][4:7])}, {})
 
 
@@ -194,9 +199,9 @@ def test_a_row_that_is_no_battle_is_counted_by_its_reason(
     gpt = {"model_a": "gpt", "question_id": "9"}
     found = read(tmp_path, change, gpt, winners={"weird": None}, hold_out=["gpt"])
     assert found.battles.rows() == BATTLES
-    assert found.dropped[reason] >= 1
-    assert sum(found.dropped.values()) == 2
-    assert ("gpt", "bob") in [b.models for b in found.held_out.rows()]
+    assert found.n_dropped_by_reason[reason] >= 1
+    assert sum(found.n_dropped_by_reason.values()) == 2
+    assert ("gpt", "bob") in [b.models for b in found.held_out_battles.rows()]
 
 
 def test_the_words_of_an_arena_are_translated_and_a_question_may_lack_a_name(
@@ -217,7 +222,7 @@ def test_a_language_that_no_column_names_is_detected(tmp_path: Path) -> None:
     chosen = source(tmp_path, rows)
     found = arenas.read_arena(replace(chosen, languages=["FR"]))
     assert found.battles.rows() == [BATTLES[1]]
-    assert found.dropped == {"another language": 2}
+    assert found.n_dropped_by_reason == {"another language": 2}
     every = arenas.read_arena(chosen, with_languages=True)
     assert every.languages == ["en", "fr", "en"]
 
@@ -265,7 +270,9 @@ def test_rows_are_chosen_by_what_columns_hold(
     file = "arena.csv" if as_csv else "arena.jsonl"
     found = arenas.read_arena(source(tmp_path, rows, file=file, where=where))
     assert [b.question_id for b in found.battles.rows()] == ids.split()
-    assert found.dropped.get("outside arena.where", 0) == 3 - len(ids.split())
+    assert found.n_dropped_by_reason.get("outside arena.where", 0) == 3 - len(
+        ids.split()
+    )
 
 
 @pytest.mark.parametrize("order", [1, None])
@@ -313,8 +320,8 @@ def test_a_union_has_the_battles_of_all_each_once(tmp_path: Path) -> None:
     theirs = replace(BATTLES[0], question_id="other1:1")
     assert found.battles.rows() == [*mine, theirs, theirs]
     assert (found.name, found.n_rows) == ("file + other1 + other2", 9)
-    assert found.dropped == {"in an arena before": 4}
-    assert found.at == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)]
+    assert found.n_dropped_by_reason == {"in an arena before": 4}
+    assert found.locations == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3)]
     texts, _ = arenas.read_texts(chosen, [(0, 1), (1, 2)])
     prompts = [text.prompt for text in texts.values()]
     assert prompts == ["Three and three?", "Two and two is?"]
@@ -332,7 +339,10 @@ def test_what_a_union_leaves_out(tmp_path: Path) -> None:
     second = replace(chosen.union["other1"], columns=own_language, languages=["BOB"])
     chosen = replace(chosen, union={"other1": second}, languages=["bob", "zoe", "ann"])
     found = arenas.read_arena(chosen)
-    assert found.dropped == {"another language": 1, "a model that is held out": 1}
+    assert found.n_dropped_by_reason == {
+        "another language": 1,
+        "a model that is held out": 1,
+    }
     assert found.battles.rows()[-1].question_id == "other1:9"
 
 
@@ -417,7 +427,7 @@ def test_a_picture_cannot_be_judged_and_a_row_without_a_user_is_no_battle(
     chosen = source(tmp_path, [picture, silent], "lmarena_140k", "train.parquet")
     found = arenas.read_arena(chosen)
     assert found.battles.rows() == BATTLES[:1]
-    assert found.dropped == {"without a message of the user": 1}
+    assert found.n_dropped_by_reason == {"without a message of the user": 1}
     assert arenas.read_texts(chosen, [(0, 0)]) == ({}, {(0, 0): NO_TEXT})
 
 

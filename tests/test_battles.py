@@ -82,8 +82,8 @@ def test_one_order_fills_one_verdict_by_who_was_really_shown_first(swap, mirrore
 def test_one_order_is_only_told_where_it_is_not_the_same_in_all_battles():
     one = [reconcile(COMPARISON, [verdict]) for verdict in judgment("A", "A").raw]
     battles = Battles.from_rows(battles_from_judgments([*one, judgment("A", "B")]))
-    assert battles.one_order().tolist() == [True, True, False]
-    assert not battles.select(battles.verdict_ab >= 0).one_order().any()
+    assert battles.has_single_order().tolist() == [True, True, False]
+    assert not battles.select(battles.verdict_ab >= 0).has_single_order().any()
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_law_rows_become_columns_and_rows_again(rows):
         None not in (row.verdict_ab, row.verdict_ba) and not row.equal_answers
         for row in rows
     ]
-    assert some.both_orders().tolist() == both
+    assert some.has_both_orders().tolist() == both
     assert some.is_inconsistent().tolist() == both  # model_a and a tie
     assert some.is_tie().tolist() == [row.winner.startswith("tie") for row in rows]
 
 
 @given(st.lists(ROW, max_size=8))
 def test_law_dimensions_share_their_questions_and_keep_their_own_models(rows):
-    found = Battles.from_rows(rows).by_dimension(["e", "none"])
+    found = Battles.from_rows(rows).split_by_dimension(["e", "none"])
     names = dict.fromkeys(["e", "none", *(row.dimension or "overall" for row in rows)])
     assert list(found) == list(names)
     for name, some in found.items():
@@ -256,11 +256,11 @@ def test_dimensions_are_read_apart_where_a_file_has_them(tmp_path, caplog):
     """null pools them, and so does another column, which is said."""
     rows = [{**GOOD, "dimension": d, "topic": "x", "question_id": 1} for d in "ab"]
     path = write_table(tmp_path / "battles.csv", rows)
-    assert list(read_file(path)[0].by_dimension()) == ["a", "b"]
+    assert list(read_file(path)[0].split_by_dimension()) == ["a", "b"]
     assert caplog.messages == []
     for column, name in ((None, "overall"), ("topic", "x")):
         battles, _ = read_file(path, columns={**COLUMNS, "dimension": column})
-        assert list(battles.by_dimension()) == [name]
+        assert list(battles.split_by_dimension()) == [name]
     assert caplog.messages == [f"{path}: 2 dimensions are pooled ('a', 'b')."] * 2
 
 

@@ -289,7 +289,7 @@ def test_label_twenty_by_keyboard_reload_export_and_read_back(
 
     key = Key.read(labelled / "first/labels/key.json")
     (finished,) = read_runs([str(labelled / "first")])[0]
-    known = key.ids(finished.comparisons())
+    known = key.comparisons_by_id(finished.comparisons())
     again = labels.read_labels([labelled / "anna.jsonl"], key, known)
     assert [label.to_dict() for _, label, _ in again] == rows
     shown = again[0][2]

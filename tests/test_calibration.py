@@ -75,20 +75,20 @@ def rows(score: np.ndarray, label: np.ndarray, *covariates: np.ndarray) -> Rows:
 
 
 def test_a_prompt_is_calibrated_by_the_labels_of_other_folds_alone():
-    logged = draw(labelled=0.3).logged
+    logged = draw(labelled=0.3).logged_rows
     calibration, in_fold = calibrate(logged), logged.fold == 2
     fold = logged[in_fold]
-    score = np.where(logged.labelled, logged.score, 0.0)
+    score = np.where(logged.is_labelled, logged.score, 0.0)
     unread = calibrate(dataclasses.replace(logged, score=score))
     assert (unread(logged).value == calibration(logged).value).all()
-    label = np.where(in_fold & logged.labelled, 0.0, logged.label)
+    label = np.where(in_fold & logged.is_labelled, 0.0, logged.label)
     changed = calibrate(dataclasses.replace(logged, label=label))
     assert (changed(fold).value == calibration(fold).value).all()
-    assert (changed.full(fold.score) != calibration.full(fold.score)).any()
+    assert (changed.full_curve(fold.score) != calibration.full_curve(fold.score)).any()
 
 
 def test_calibrated_scores_are_linear_in_the_labels():
-    logged = draw(labelled=0.3).logged
+    logged = draw(labelled=0.3).logged_rows
     calibration = calibrate(logged)
     u = np.random.default_rng(0).standard_normal(len(logged))
     at = calibration(logged)
@@ -99,8 +99,8 @@ def test_by_variance_uncertain_scores_weigh_less():
     """Of two pooled labels, the one with a nearly certain score is closer to their level."""
     logged = rows(np.repeat([0.4, 0.5], 10), np.repeat([0.9, 0.1], 10))
     known = dataclasses.replace(logged, variance=np.repeat([0.0, 1.0], 10))
-    assert calibrate(logged).full(logged.score)[0] == pytest.approx(0.5)
-    assert calibrate(known, by_variance=True).full(known.score)[0] > 0.75
+    assert calibrate(logged).full_curve(logged.score)[0] == pytest.approx(0.5)
+    assert calibrate(known, by_variance=True).full_curve(known.score)[0] > 0.75
     with pytest.raises(UserError, match="oracle.by_variance: needs judge_score_var"):
         calibrate(logged, by_variance=True)
 
@@ -124,7 +124,7 @@ def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
     one = calibrate(rows(score, label, length, hard))
     grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), np.full(50, 6.0), hard[:50])
     same = dataclasses.replace(grid, covariates=np.tile([6.0, 5e5], (50, 1)))
-    assert (np.diff(one.full(one.full.index(same))) >= 0).all()
+    assert (np.diff(one.full_curve(one.full_curve.predictor(same))) >= 0).all()
 
 
 def test_labels_that_are_all_in_one_fold_are_refused():

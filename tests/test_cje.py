@@ -28,7 +28,7 @@ DIRECT = (0.76345, 0.76403, 0.41450)  # its published error is a bootstrap's
 
 
 def estimate(name: str, data: Dataset, policy: str) -> Estimate:
-    calibration = calibrate(data.logged)
+    calibration = calibrate(data.logged_rows)
     evidence = PolicyEvidence(data=data, policy=policy, calibration=calibration)
     return cje.Formula(name=name).estimate(evidence)
 
@@ -58,9 +58,9 @@ def test_a_row_without_one_policy_is_left_out_for_all():
 def test_labels_on_all_rows_are_used_as_they_are():
     """raw-ips is then the weighted mean of the labels, whatever the scores."""
     data = draw()
-    label = np.random.default_rng(0).random(len(data.logged))
+    label = np.random.default_rng(0).random(len(data.logged_rows))
     full = dataclasses.replace(
-        data, logged=dataclasses.replace(data.logged, label=label)
+        data, logged_rows=dataclasses.replace(data.logged_rows, label=label)
     )
     ratio = data.target_logprob["target"] - data.logging_logprob
     weights = np.minimum(np.exp(ratio) / np.exp(ratio).mean(), 100)
@@ -71,9 +71,9 @@ def test_labels_on_all_rows_are_used_as_they_are():
 
 def test_a_logged_prompt_without_a_draw_is_named_and_not_guessed():
     data = draw()
-    draws = data.fresh["target"]
+    draws = data.fresh_draws["target"]
     fewer = dataclasses.replace(
-        data, fresh={"target": draws[np.arange(len(draws)) > 2]}
+        data, fresh_draws={"target": draws[np.arange(len(draws)) > 2]}
     )
     with pytest.raises(NotEstimableError, match="3 logged prompts have no fresh draw"):
         estimate("dr_cpo", fewer, "target")

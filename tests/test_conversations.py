@@ -132,8 +132,8 @@ def test_turns_are_put_together_and_the_last_has_the_final_answer():
 
 
 def test_words_of_one_turn_are_shown_as_they_are():
-    assert shown(assistant("Yes.")).words == "Yes."
-    assert view_answer(response(text="<turn>"), WHOLE).words == "<turn>"
+    assert shown(assistant("Yes.")).single_turn_text == "Yes."
+    assert view_answer(response(text="<turn>"), WHOLE).single_turn_text == "<turn>"
 
 
 def test_calls_tools_and_later_turns_are_blocks():
@@ -141,25 +141,25 @@ def test_calls_tools_and_later_turns_are_blocks():
         assistant("I look.", LS), tool("a.txt"), assistant("One file."),
         user("Sure?"), assistant("Yes."),
     )  # fmt: skip
-    assert found.words is None
+    assert found.single_turn_text is None
     assert not found.is_cut
-    assert found.in_turns == (
+    assert found.transcript == (
         '<turn role="assistant">\nI look.\n<call>bash({"cmd": "ls"})</call>\n</turn>\n'
         '<turn role="tool" of="bash">\na.txt\n</turn>\n'
         '<turn role="assistant">\nOne file.\n</turn>\n'
         '<turn role="user">\nSure?\n</turn>\n'
         '<turn role="assistant">\nYes.\n</turn>'
     )
-    assert own_words(IN_TURNS, found.in_turns) == "I look.\n\nOne file.\nYes."
+    assert own_words(IN_TURNS, found.transcript) == "I look.\n\nOne file.\nYes."
 
 
 def test_turns_and_view_say_how_much_of_an_answer_is_shown():
     said = (assistant("a1"), user("q2"), assistant("", LS), tool("."), assistant("a2"))
-    assert shown(*said, turns=1).words == "a1"
-    assert shown(*said, turns=2).in_turns == shown(*said).in_turns
-    assert shown(*said, view="final").words == "a2"
-    assert shown(*said, view="final", turns=1).words == "a1"
-    assert shown(*said[:4], view="final").words == ""  # ends in a call
+    assert shown(*said, turns=1).single_turn_text == "a1"
+    assert shown(*said, turns=2).transcript == shown(*said).transcript
+    assert shown(*said, view="final").single_turn_text == "a2"
+    assert shown(*said, view="final", turns=1).single_turn_text == "a1"
+    assert shown(*said[:4], view="final").single_turn_text == ""  # ends in a call
 
 
 def test_a_question_is_all_up_to_the_first_turn_that_is_asked():
@@ -194,7 +194,7 @@ def test_mt_bench_is_shown_as_fastchat_shows_it_with_tags_for_headings():
         one = prompt(messages=(user(q1), user(q2)))
         said = join_turns(one, [response(text="a1"), response(text="a2")])
         question = view_prompt(one, WHOLE, in_turns=True).text
-        text = f'<turn role="user">\n{question}\n</turn>\n{view_answer(said, WHOLE).in_turns}'
+        text = f'<turn role="user">\n{question}\n</turn>\n{view_answer(said, WHOLE).transcript}'
         headed = re.sub(r"</turn>\n", "\n", text).removesuffix("\n</turn>")
         headed = headed.replace('<turn role="user">', "### User:")
         headed = headed.replace('<turn role="assistant">', "### Assistant A:")
@@ -213,8 +213,8 @@ def test_of_long_tools_and_calls_the_middle_is_left_out():
     long = ToolCall(call_id="c1", name="bash", arguments="x" * 30)
     found = shown(assistant("", long), tool("y" * 30), assistant("z" * 30), tool_chars=10)  # fmt: skip
     assert found.is_cut
-    assert found.in_turns.count("[... 20 characters left out ...]") == 2
-    assert "z" * 30 in found.in_turns
+    assert found.transcript.count("[... 20 characters left out ...]") == 2
+    assert "z" * 30 in found.transcript
 
 
 def test_whole_steps_are_left_out_from_the_middle_outwards():
@@ -225,12 +225,12 @@ def test_whole_steps_are_left_out_from_the_middle_outwards():
     ]
     asked_again = (user("q2"), assistant("done"))
     found = shown(*steps, assistant("words"), *asked_again, answer_chars=700)
-    kept = [i for i in range(5) if f"step {i}" in found.in_turns]
+    kept = [i for i in range(5) if f"step {i}" in found.transcript]
     assert kept == [0, 4]
-    assert [f"file {i}" in found.in_turns for i in range(5)] == [i in kept for i in range(5)]  # fmt: skip
-    assert found.in_turns.count('<left_out messages="6"/>') == 1
+    assert [f"file {i}" in found.transcript for i in range(5)] == [i in kept for i in range(5)]  # fmt: skip
+    assert found.transcript.count('<left_out messages="6"/>') == 1
     assert found.is_cut
-    assert all(text in found.in_turns for text in ("words", "q2", "done"))
+    assert all(text in found.transcript for text in ("words", "q2", "done"))
 
 
 @given(
@@ -243,7 +243,7 @@ def test_law_cuts_spare_user_turns_and_the_words_that_a_turn_ends_with(
 ):
     how = replace(WHOLE, tool_chars=tool_chars, answer_chars=answer_chars)
     found = AnswerView(messages=tuple(messages), shown=how)
-    text = found.in_turns
+    text = found.transcript
     ends = [*messages[1:], user("")]
     for message, after in zip(messages, ends, strict=True):
         is_last_word = message.role == "assistant" and not message.tool_calls
@@ -282,7 +282,7 @@ def blocks(payload: str, asked_of: Prompt) -> list[str]:
         view_prompt(asked_of, WHOLE, in_turns=True),
         entrant_a="ann",
         entrant_b="bob",
-        response_a=said.in_turns,
+        response_a=said.transcript,
         response_b="no",
     )
     query = RUBRIC.request(comparison, judge="")

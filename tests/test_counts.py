@@ -89,7 +89,7 @@ def counted(rows: Sequence[Battle]) -> list[Battle]:
 def rated(rows: Sequence[Battle], **ratings: RatingMethod) -> Standings:
     battles = Battles.from_rows(rows)
     return standings.rate(
-        battles.by_dimension(["truth", "fluency"]),
+        battles.split_by_dimension(["truth", "fluency"]),
         elo=test_elo.method(k_sweep=[], n_perms=100, n_bootstraps=0),
         ratings=ratings or {"bradley_terry": test_bradley_terry.method()},
         models=battles.models,
@@ -125,7 +125,7 @@ def without_elo(found: Standings) -> dict[str, Any]:
 def test_by_hand_three_prompts_alike_are_three_clusters():
     rows = [replace(battle("a", "b", "model_a"), count=3), battle("a", "b", "model_b")]
     battles = Battles.from_rows(rows)
-    assert (len(battles), battles.total(), battles.n_prompts()) == (2, 4, 4)
+    assert (len(battles), battles.n_total(), battles.n_prompts()) == (2, 4, 4)
     fit = Fit.from_games(make_games(battles, orders="both"))
     assert fit.theta[0] - fit.theta[1] == pytest.approx(math.log(3))
     # of the difference: 4/3 sum of e^2 over the squared information, 3/4 and 4 (3/16)
@@ -226,7 +226,9 @@ def test_bootstraps_draw_prompts_that_are_counted(n_bootstraps: int):
                 ),
                 test_elo.method(n_bootstraps=n_bootstraps),
             )
-            for board in method.rate(Battles.from_rows(some).by_dimension()).values()
+            for board in method.rate(
+                Battles.from_rows(some).split_by_dimension()
+            ).values()
         ]
         for some in (rows, counted(rows))
     ]
@@ -240,7 +242,7 @@ def test_bootstraps_draw_prompts_that_are_counted(n_bootstraps: int):
 
 
 def test_every_draw_is_of_as_many_prompts_as_there_are():
-    by_dimension = Battles.from_rows(counted(drawn(500))).by_dimension()
+    by_dimension = Battles.from_rows(counted(drawn(500))).split_by_dimension()
     played = [make_games(some, orders="both") for some in by_dimension.values()]
     shared = [
         np.isin(one.prompts, other.prompts) for one, other in (played, played[::-1])
@@ -256,7 +258,7 @@ def test_an_order_of_the_file_cannot_be_played():
         UserError, match=r"^elo\.shuffle: found false, and battles that"
     ):
         test_elo.method(shuffle=False).rate(
-            Battles.from_rows(counted(drawn(100))).by_dimension()
+            Battles.from_rows(counted(drawn(100))).split_by_dimension()
         )
 
 
@@ -378,9 +380,9 @@ def test_a_count_is_a_whole_number_of_battles(count: str, tmp_path: Path):
         f"{path}:4: count is '{count}'. Expected a whole number of battles, 1 or more; where it is none, "
         "battles_columns.count=null. battles_on_error=drop leaves such rows out."
     )
-    assert read(path, on_error="drop").total() == 9
+    assert read(path, on_error="drop").n_total() == 9
     unread = read(path, columns={**COLUMNS, "count": None})
-    assert (unread.total(), unread.count) == (3, None)
+    assert (unread.n_total(), unread.count) == (3, None)
 
 
 def test_a_count_is_in_every_row_and_not_too_large(tmp_path: Path):
@@ -392,7 +394,7 @@ def test_a_count_is_in_every_row_and_not_too_large(tmp_path: Path):
     path = write_table(tmp_path / "b.jsonl", [rows[0], {**rows[1], "count": 2}])
     with pytest.raises(UserError, match=r"some rows have 'count', and others do not\."):
         read(path)
-    assert read(numbered(tmp_path, 2.0, 3.0, name="b.parquet")).total() == 5
+    assert read(numbered(tmp_path, 2.0, 3.0, name="b.parquet")).n_total() == 5
 
 
 def test_what_was_counted_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):

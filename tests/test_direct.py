@@ -44,7 +44,7 @@ def drawn(
     order = np.random.default_rng(seed).permutation(n)
 
     def own(policy: str) -> Rows:
-        rows = data.probe[policy]
+        rows = data.probe_draws[policy]
         rows = rows[np.argsort(rows.prompt)]
         n_labels = labels if isinstance(labels, int) else labels.get(policy, 0)
         return with_labels(rows, order[:n_labels])
@@ -52,11 +52,11 @@ def drawn(
     return dataclasses.replace(
         data,
         logging_policy=None,
-        logged=data.logged[:0],
+        logged_rows=data.logged_rows[:0],
         logging_logprob=np.empty(0),
         target_logprob={},
-        fresh={policy: own(policy) for policy in worlds},
-        probe={},
+        fresh_draws={policy: own(policy) for policy in worlds},
+        probe_draws={},
     )
 
 
@@ -72,9 +72,12 @@ def covers(e: PolicyEstimate, truth: float) -> bool:
 def test_with_every_draw_labelled_the_value_is_the_mean_label():
     """And its error that of a mean over prompts; also where a prompt has several draws."""
     data = drawn({"one": FREE, "other": WORLDS["far worse"]}, 1, 500)
-    rows = data.fresh["one"]
+    rows = data.fresh_draws["one"]
     thrice = Rows.join([rows, rows[:1], rows[:1]])
-    for some in (data, dataclasses.replace(data, fresh={**data.fresh, "one": thrice})):
+    for some in (
+        data,
+        dataclasses.replace(data, fresh_draws={**data.fresh_draws, "one": thrice}),
+    ):
         e = headlines(some)["one"]
         assert e.value == pytest.approx(rows.label.mean())
         assert e.std_error == pytest.approx(rows.label.std(ddof=1) / 500**0.5, rel=0.02)

@@ -30,7 +30,7 @@ def test_with_every_row_labelled_a_clone_is_worth_the_mean_label(name: str):
     """By weights of one, or by labels of all its own draws."""
     data = draw(11, labelled=1.0, n_own=1000)
     found = estimate(name, with_logprob(data, data.logging_logprob))
-    label = (data.fresh["target"] if name == "direct" else data.logged).label
+    label = (data.fresh_draws["target"] if name == "direct" else data.logged_rows).label
     assert found.value == pytest.approx(label.mean())
     assert found.std_error == pytest.approx(
         label.std(ddof=1) / math.sqrt(1000), rel=0.02
@@ -41,7 +41,7 @@ def test_with_every_row_labelled_a_clone_is_worth_the_mean_label(name: str):
 def test_ips_and_snips_are_the_sums_of_the_textbook():
     data = draw(11, labelled=1.0)
     weight = np.exp(data.log_ratio("target"))
-    product = weight * data.logged.label
+    product = weight * data.logged_rows.label
     ips, std_error = estimate("ips", data), product.std(ddof=1) / math.sqrt(1000)
     assert ips.value == pytest.approx(product.mean())
     assert ips.std_error == pytest.approx(std_error, rel=0.02)
@@ -60,13 +60,18 @@ def test_a_factor_on_all_weights_changes_only_ips():
 def test_direct_without_own_labels_is_the_mean_logged_label_at_its_scores():
     """Up to the folds: the labels of each score, counted as often as the draws have that score."""
     data = draw(4, judge="hump", shift=0.8, labelled=1.0)  # type: ignore[arg-type]
-    found, scores = estimate("direct", data), np.unique(data.logged.score)
-    share = np.array([(data.fresh["target"].score == s).mean() for s in scores])
-    label = np.array([data.logged.label[data.logged.score == s].mean() for s in scores])
+    found, scores = estimate("direct", data), np.unique(data.logged_rows.score)
+    share = np.array([(data.fresh_draws["target"].score == s).mean() for s in scores])
+    label = np.array(
+        [data.logged_rows.label[data.logged_rows.score == s].mean() for s in scores]
+    )
     assert found.value == pytest.approx(share @ label / share.sum(), abs=0.01)
     assert (found.n_own, found.n_labels) == (0, 1000)
     assert 0 < found.std_error_labels < found.std_error
-    assert [estimate("direct", draw(11, n_own=n)).n_own for n in (19, 20)] == [0, 20]
+    assert [estimate("direct", draw(11, n_own=n)).n_own for n in (19, 20)] == [
+        0,
+        20,
+    ]
 
 
 def test_the_stack_lies_between_its_parts_and_varies_no_more():
@@ -94,7 +99,7 @@ def test_with_many_prompts_each_finds_the_truth(
     found = estimate(name, data, **settings)
     assert found.value == pytest.approx(drawn.truth, abs=4 * found.std_error)
     assert found.std_error < 0.01
-    bias = abs(checks_of(data).at_fresh.value.mean() - drawn.truth)
+    bias = abs(checks_of(data).fresh_reading.value.mean() - drawn.truth)
     assert (bias > 0.04) == ("judge" in world)
 
 
@@ -111,7 +116,7 @@ def test_rows_without_a_log_probability_are_left_out_for_that_policy_alone():
 
 def test_too_few_labels_among_the_rows_of_a_policy_are_refused():
     data = draw(11, labelled=0.05)
-    labelled = np.flatnonzero(data.logged.labelled)
+    labelled = np.flatnonzero(data.logged_rows.is_labelled)
     logprob = data.target_logprob["target"].copy()
     logprob[labelled[3:]] = np.nan
     with pytest.raises(NotEstimableError, match="3 labels among its logged rows, 10"):
@@ -147,9 +152,9 @@ def resampled(data: Dataset, rng: np.random.Generator) -> Dataset:
     again = with_logprob(data, data.target_logprob["target"][chosen])
     return dataclasses.replace(
         again,
-        logged=taken(data.logged),
+        logged_rows=taken(data.logged_rows),
         logging_logprob=data.logging_logprob[chosen],
-        fresh={"target": taken(data.fresh["target"])},
+        fresh_draws={"target": taken(data.fresh_draws["target"])},
     )
 
 

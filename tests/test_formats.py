@@ -196,7 +196,7 @@ def test_a_file_is_recognised_and_every_row_counted(tmp_path, name, caplog):
 
 
 def test_every_format_has_rows_here():
-    known = {f.name for f in formats.formats() if not (f.scores or f.instead)}
+    known = {f.name for f in formats.formats() if not (f.scores or f.remedy)}
     assert known == {*ROWS, "arena_hard_weighted"}
 
 
@@ -283,7 +283,7 @@ def test_a_run_may_have_judged_a_comparison_in_several_dimensions(tmp_path):
     path = write(tmp_path, "elo_exp", rows)
     assert read(path)[1]["rows"]["used"] == 2 * N
     apart, _ = read(path, columns={**COLUMNS, "dimension": "dimension"})
-    assert list(apart.by_dimension()) == ["x", "y"]
+    assert list(apart.split_by_dimension()) == ["x", "y"]
 
 
 def test_most_rows_must_have_a_verdict(tmp_path):

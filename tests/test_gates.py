@@ -15,12 +15,12 @@ from tests.oracle_simulation import analysed, checks_of, draw
 
 
 def by_name(data: Dataset) -> dict[str, PolicyEstimate]:
-    return {e.estimator: e for e in analysed(data).of("target")}
+    return {e.estimator: e for e in analysed(data).list_estimates("target")}
 
 
 def with_labels(data: Dataset, label: np.ndarray) -> Dataset:
-    logged = dataclasses.replace(data.logged, label=label)
-    return dataclasses.replace(data, logged=logged)
+    logged = dataclasses.replace(data.logged_rows, label=label)
+    return dataclasses.replace(data, logged_rows=logged)
 
 
 # The recorded sample
@@ -53,7 +53,7 @@ def test_without_labels_of_their_own_near_policies_are_given_with_caution(
     given: Analysis,
 ):
     for policy in POLICIES[:2]:
-        headline, *others = given.of(policy)
+        headline, *others = given.list_estimates(policy)
         assert (headline.estimator, headline.headline) == ("anchored", True)
         assert headline.value == {e.estimator: e for e in others}["direct"].value
         reason = (
@@ -61,19 +61,21 @@ def test_without_labels_of_their_own_near_policies_are_given_with_caution(
         )
         assert headline.reason.startswith(reason)
         assert {e.status for e in (headline, *others)} == {"caution", "refuse"}
-    for e in given.of("unhelpful"):
+    for e in given.list_estimates("unhelpful"):
         assert (e.status, e.value, e.std_error) == ("refuse", None, None)
         assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
-    clone = {e.estimator: e for e in given.of("clone")}
+    clone = {e.estimator: e for e in given.list_estimates("clone")}
     assert clone["snips"].reason == (
         "effective sample 21 % of the rows (30 % needed); weights without a mean (tail index 0.76)"
     )
-    for e in analysed(sample(), compat="cje-0.3").of("unhelpful"):
+    for e in analysed(sample(), compat="cje-0.3").list_estimates("unhelpful"):
         assert (e.status, "A_B 0.47" in e.reason) == ("caution", True)
 
 
 def test_with_50_labels_of_their_own_all_are_reported_by_them_alone(probed: Analysis):
-    audits = [probed.checks[policy].audit.status for policy in POLICIES]
+    audits = [
+        probed.evidence_by_policy[policy].transport_audit.status for policy in POLICIES
+    ]
     assert audits == ["cannot tell", "cannot tell", "failed"]
     reported = [e for e in probed.estimates if e.status == "report"]
     found = [(e.policy, e.estimator, e.rests_on) for e in reported]
@@ -106,7 +108,10 @@ def test_results_are_in_the_units_of_the_scale_and_margins_too(
                 expected = scale.low + scale.width * getattr(one, name)
                 assert getattr(other, name) == pytest.approx(expected, rel=1e-9), name
             assert other.std_error == pytest.approx(scale.width * one.std_error)
-    audits = (wanted.checks["target"].audit, found.checks["target"].audit)
+    audits = (
+        wanted.evidence_by_policy["target"].transport_audit,
+        found.evidence_by_policy["target"].transport_audit,
+    )
     assert audits[0].status == audits[1].status
     assert audits[0].n_needed == audits[1].n_needed
 
@@ -169,10 +174,10 @@ def test_an_estimate_that_the_headline_contradicts_calls_for_caution():
 
 def test_scores_beyond_those_of_the_labels_are_refused():
     data = draw(labelled=1.0)
-    label = np.where(data.logged.score < 0.6, data.logged.label, np.nan)
+    label = np.where(data.logged_rows.score < 0.6, data.logged_rows.label, np.nan)
     narrow = analysed(with_labels(data, label))
-    overlap = narrow.checks["target"].overlap
-    beyond = np.mean(data.fresh["target"].score >= 0.6)
+    overlap = narrow.evidence_by_policy["target"].overlap
+    beyond = np.mean(data.fresh_draws["target"].score >= 0.6)
     assert (overlap.card, overlap.out_of_range) == ("refuse", pytest.approx(beyond))
     reason = "of its scores are beyond those of the labelled answers"
     assert all(reason in e.reason for e in narrow.estimates)
@@ -195,7 +200,7 @@ def test_what_a_policy_lacks_is_named():
     assert found.pop("anchored").status == "report"
     assert found.pop("direct").value is not None
     assert {e.reason for e in found.values()} == {"no log-probabilities"}
-    found = by_name(dataclasses.replace(data, fresh={}))
+    found = by_name(dataclasses.replace(data, fresh_draws={}))
     assert (found["snips"].status, found["ips"].headline) == ("report", True)
     assert found["dr_cpo"].reason == found["direct"].reason == "no fresh draws"
     found = by_name(dataclasses.replace(data, target_logprob={"target": few}))
@@ -208,8 +213,8 @@ def test_what_a_policy_lacks_is_named():
 
 def test_intervals_are_clipped_to_the_range_of_labels():
     data = draw(labelled=0.05)
-    label = np.where(data.logged.labelled, 0.995, np.nan)
-    label[np.flatnonzero(data.logged.labelled)[0]] = 0.8
+    label = np.where(data.logged_rows.is_labelled, 0.995, np.nan)
+    label[np.flatnonzero(data.logged_rows.is_labelled)[0]] = 0.8
     found = by_name(with_labels(data, label)).values()
     assert {e.ci_high for e in found if e.ci_clipped} == {1.0}
 
@@ -228,13 +233,13 @@ def test_the_transport_audit_is_graded_by_its_interval(
     dislike: float, n_probe: int, status: str
 ):
     data = draw(dislike=dislike, style=1.0, n_probe=n_probe, labelled=1.0)
-    assert checks_of(data).audit.status == status
+    assert checks_of(data).transport_audit.status == status
 
 
 def test_the_labels_that_are_needed_show_that_transport_holds_in_four_of_five_runs():
     def audited(seed: int, n_probe: int, dislike: float) -> TransportAudit:
         data = draw(seed, labelled=1.0, n_probe=n_probe, dislike=dislike)
-        return checks_of(data).audit
+        return checks_of(data).transport_audit
 
     needed = audited(0, 200, 0.0).n_needed
     assert needed is not None

@@ -104,9 +104,9 @@ def test_an_answer_ends_with_its_end_token_or_is_cut_off_in_any_batch(lm, decodi
     for batch_size in (1, 2, 5):
         made = answers(lm, dict(reversed(PROMPTS.items())), decoding, batch_size)
         assert {n: each.token_ids for n, each in made.items()} == expected
-    assert {each.ended for each in made.values()} == {True, False}
+    assert {each.has_ended for each in made.values()} == {True, False}
     last = {name: each.token_ids[-1] in (0, end) for name, each in made.items()}
-    assert last == {name: each.ended for name, each in made.items()}
+    assert last == {name: each.has_ended for name, each in made.items()}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -49,7 +49,7 @@ def alone(data: Dataset) -> Dataset:
     """The first policy."""
     first = data.policies[0]
     return dataclasses.replace(
-        data, policies=(first,), fresh={first: data.fresh[first]}
+        data, policies=(first,), fresh_draws={first: data.fresh_draws[first]}
     )
 
 

@@ -58,10 +58,10 @@ def grid_of(folder: Path, cells: Path) -> Grid:
     return Grid(
         data=data,
         truth=truth,
-        estimators=AXES.estimators(estimators()),
+        estimators=AXES.expand_estimators(estimators()),
         calibrations=AXES.calibrations,
         options=OPTIONS,
-        cells=AXES.cells(len(data.prompts)),
+        cells=AXES.make_cells(len(data.prompts)),
         folder=cells,
     )
 
@@ -69,19 +69,21 @@ def grid_of(folder: Path, cells: Path) -> Grid:
 def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
     data = labelled(4)
     rows = dataclasses.replace(
-        data.fresh["near"],
+        data.fresh_draws["near"],
         prompt=np.array([0, 0, 0, 2]),
         question=np.array([0, 0, 0, 2]),
         label=np.array([0.1, 0.2, 0.3, 0.8]),
     )
-    data = dataclasses.replace(data, policies=("near",), fresh={"near": rows})
+    data = dataclasses.replace(data, policies=("near",), fresh_draws={"near": rows})
     without, truth = split_truth_from_labels(data)
     assert truth["near"].mean == pytest.approx(0.5)
-    assert np.isnan(without.fresh["near"].label).all()
+    assert np.isnan(without.fresh_draws["near"].label).all()
     rows.label[1] = math.nan
     words = "1 of the 4 draws of 'near' have no oracle_label"
     with pytest.raises(UserError, match=words):
-        split_truth_from_labels(dataclasses.replace(data, fresh={"near": rows[:]}))
+        split_truth_from_labels(
+            dataclasses.replace(data, fresh_draws={"near": rows[:]})
+        )
 
 
 def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path):
@@ -89,17 +91,19 @@ def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path)
     grid = grid_of(folder, tmp_path)
     cell = GridCell(size=200, label_share=0.5, seed=1)
     again = read(write(cell.draw(grid.data), tmp_path / "drawn"))
-    assert (len(again.prompts), again.logged.labelled.sum()) == (200, 100)
+    assert (len(again.prompts), again.logged_rows.is_labelled.sum()) == (200, 100)
     found, by_judge = grid.estimate(cell)
     for label, part in grid.estimators.items():
-        alone = analyse(again, {label: part}, OPTIONS).unfiltered
+        alone = analyse(again, {label: part}, OPTIONS).estimates_by_policy
         assert len(alone) == 2 * 2  # the headline, too
         for (policy, name), estimate in alone.items():
-            cells = found[grid.data.policies.index(policy), grid.names.index(name)]
+            cells = found[
+                grid.data.policies.index(policy), grid.estimator_names.index(name)
+            ]
             expected = np.array([estimate.value, estimate.half_width])
             assert cells[1:] == pytest.approx(expected, abs=1e-9)
-    means = [again.fresh[policy].score.mean() for policy in SHIFTS]
-    assert by_judge[:, grid.names.index("direct"), 1] == pytest.approx(means)
+    means = [again.fresh_draws[policy].score.mean() for policy in SHIFTS]
+    assert by_judge[:, grid.estimator_names.index("direct"), 1] == pytest.approx(means)
 
 
 def test_a_cell_with_too_few_labels_is_refused_whole(folder: Path, tmp_path: Path):

@@ -32,8 +32,11 @@ def joined(*files: Any, prompts: Path | None = None) -> JoinedAnswers:
 def texts(found: JoinedAnswers) -> dict[str, list[str | None]]:
     """What each entrant says to the prompts that all answered."""
     return {
-        name: [row.text if (row := one.to(p)) else None for p in found.shared]
-        for name, one in found.files.items()
+        name: [
+            row.text if (row := one.find_answer(p)) else None
+            for p in found.shared_prompts
+        ]
+        for name, one in found.answer_sets.items()
     }
 
 
@@ -59,11 +62,11 @@ def test_two_files_are_joined_by_the_text_of_their_prompts(tmp_path):
     )
     found = joined(old, new)
     assert texts(found) == {"old": ["It is.", ""], "new": ["So.", "He."]}
-    assert [(p.prompt_id, p.text) for p in found.shared] == [
+    assert [(p.prompt_id, p.text) for p in found.shared_prompts] == [
         ("7", "Why \n so?"),
         ("9", "Who?"),
     ]
-    assert found.lines() == [
+    assert found.describe() == [
         f"{old}: plain rows: 2 answers of old; 1 empty; 1 failed",
         f"{new}: plain rows: 3 answers of new",
         "prompts: 3, answered by all 2: 2 (old lacks 1); 0 with a reference",
@@ -82,16 +85,20 @@ def test_the_same_answers_are_the_same_in_every_format(tmp_path, name):
     plain = joined(made(tmp_path, "plain rows", "Said", "ann"), prompts=prompts)
     other = joined(made(tmp_path / "other", name, "Said", "ann"), prompts=prompts)
     assert texts(other) == texts(plain)
-    assert other.shared == plain.shared
+    assert other.shared_prompts == plain.shared_prompts
     if name not in BY_ID:
-        assert [p.text for p in joined(made(tmp_path, name, "Said", "ann")).shared] == [
-            one.prompt for one in asked("Said")
-        ] or name in ("alpaca_eval's outputs", "plain rows", "lm_eval")
-    for prompt in plain.shared:
-        mine = other.files["ann"].response(prompt)
+        assert [
+            p.text for p in joined(made(tmp_path, name, "Said", "ann")).shared_prompts
+        ] == [one.prompt for one in asked("Said")] or name in (
+            "alpaca_eval's outputs",
+            "plain rows",
+            "lm_eval",
+        )
+    for prompt in plain.shared_prompts:
+        mine = other.answer_sets["ann"].find_response(prompt)
         assert mine is not None
         if name != "elo_exp's responses":  # which have more to say
-            assert mine == plain.files["ann"].response(prompt)
+            assert mine == plain.answer_sets["ann"].find_response(prompt)
 
 
 WORDS = st.text(alphabet="ab \n", max_size=3).map(lambda text: f"q{text}")
@@ -101,11 +108,16 @@ TABLE = st.dictionaries(WORDS, st.sampled_from(["A", "B", ""]), min_size=1, max_
 def of(name: str, table: Mapping[str, str], order: Sequence[int]) -> AnswerSet:
     by_text = {answer_joins.fold_spaces(prompt): text for prompt, text in table.items()}
     every = [
-        Answer(place=f"{name}:{i}", prompt=prompt, text=text)
+        Answer(location=f"{name}:{i}", prompt=prompt, text=text)
         for i, (prompt, text) in enumerate(by_text.items())
     ]
     chosen = sorted(every, key=lambda row: order[every.index(row) % len(order)])
-    about = {"path": Path(name), "format": "plain rows", "given": False, "inside": None}
+    about = {
+        "path": Path(name),
+        "format": "plain rows",
+        "is_named": False,
+        "inner_name": None,
+    }
     return AnswerSet(entrant=name, rows=chosen, **about)  # type: ignore[arg-type]
 
 
@@ -124,20 +136,20 @@ def test_any_order_of_rows_and_files_gives_one_bank_and_a_lost_row_is_named(
     }
     other = answer_joins.join(again, None)
     assert other.prompts == whole.prompts
-    assert {k: other.answered[k] for k in files} == whole.answered
+    assert {k: other.answered_ids[k] for k in files} == whole.answered_ids
     shared = set.intersection(
         *({*map(answer_joins.fold_spaces, one)} for one in tables)
     )
     texts = [{*map(answer_joins.fold_spaces, one)} for one in tables]
     if not any(one & other for one, other in combinations(texts, 2)):
         with pytest.raises(UserError, match="no prompt is answered by"):
-            _ = whole.planned
+            _ = whole.planned_prompts
         return
-    assert {answer_joins.fold_spaces(p.text) for p in whole.planned} == set.union(
-        *texts
-    )
-    assert {answer_joins.fold_spaces(p.text) for p in whole.shared} == shared
-    counts = whole.lines()[n]
+    assert {
+        answer_joins.fold_spaces(p.text) for p in whole.planned_prompts
+    } == set.union(*texts)
+    assert {answer_joins.fold_spaces(p.text) for p in whole.shared_prompts} == shared
+    counts = whole.describe()[n]
     for name, one in files.items():
         lacking = len(whole.prompts) - len(one.rows)
         assert (f"{name} lacks {lacking}" in counts) == bool(lacking)
@@ -162,7 +174,7 @@ def test_an_entrant_is_called_as_the_command_the_file_or_the_folder_says(tmp_pat
         "two",
         "null",
     ]
-    assert joined(named, stem).lines()[0] == (
+    assert joined(named, stem).describe()[0] == (
         f"{named}: plain rows: 1 answers of gpt; call it otherwise: 'answers={{NAME:FILE,...}}'"
     )
 
@@ -177,7 +189,7 @@ def test_two_files_of_one_name_stop_with_words_to_paste(tmp_path):
     assert str(error.value) == (
         f"{b}: a second file of 'gpt', as {a}. Name them: 'answers={{a:{a},b:{b}}}'."
     )
-    assert list(joined(("x", a), ("y", b)).files) == ["x", "y"]
+    assert list(joined(("x", a), ("y", b)).answer_sets) == ["x", "y"]
 
 
 def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
@@ -185,8 +197,8 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
         tmp_path / "all.jsonl",
         [{"id": i, "prompt": str(i), "answer": m, "model": m} for m in "abcd" for i in (1, 2)],
     )  # fmt: skip
-    assert list(joined(path).files) == ["a", "b", "c", "d"]
-    assert joined(path).lines()[0] == (
+    assert list(joined(path).answer_sets) == ["a", "b", "c", "d"]
+    assert joined(path).describe()[0] == (
         f"{path}: plain rows: 8 answers of 4 entrants (a, b, c and 1 more)"
     )
     chosen = joined(("c", path), ("a", path))
@@ -263,8 +275,8 @@ def test_with_a_bank_its_rows_are_the_prompts_and_strays_are_named(tmp_path):
         [{"id": i, "prompt": f"Q: is it {i}?", "answer": "B"} for i in range(4)],
     )
     found = joined(old, new, prompts=prompts)
-    assert [p.prompt_id for p in found.shared] == ["0", "1", "2", "3"]
-    assert found.lines()[2:] == [
+    assert [p.prompt_id for p in found.shared_prompts] == ["0", "1", "2", "3"]
+    assert found.describe()[2:] == [
         "warning: old: 1 answers are to no prompt of the bank (9), and left out.",
         "warning: new: 4 answers are joined by id alone: their file has another text for the prompt "
         "(0).",
@@ -284,9 +296,13 @@ def test_a_question_in_two_templates_is_one_prompt_where_its_id_is_that_of_its_c
             row["arguments"] = {"gen_args_0": {"arg_0": context, "arg_1": {}}}
         paths.append(write_jsonl(tmp_path / model / "samples_x.jsonl", samples))
     found = joined(*paths)
-    assert [p.text for p in found.shared] == [one.prompt for one in asked("", 3)]
+    assert [p.text for p in found.shared_prompts] == [
+        one.prompt for one in asked("", 3)
+    ]
     assert texts(found) == {m: [f"{m} {i}." for i in range(3)] for m in ("m1", "m2")}
-    assert found.lines()[2].startswith("warning: m1: 3 answers are joined by id alone")
+    assert found.describe()[2].startswith(
+        "warning: m1: 3 answers are joined by id alone"
+    )
 
 
 def test_of_equal_prompts_the_id_says_which_is_answered(tmp_path):
@@ -301,7 +317,7 @@ def test_a_bank_of_other_prompts_is_named(tmp_path):
     prompts = write_jsonl(tmp_path / "bank.jsonl", [{"text": "Whence?"}])
     path = write_jsonl(tmp_path / "old.jsonl", rows(("Why?", "So.")))
     with pytest.raises(UserError) as error:
-        joined(path, prompts=prompts).lines()
+        joined(path, prompts=prompts).describe()
     assert str(error.value) == (
         "answers: no prompt is answered by all (old has 0, none shared). Are these answers to the "
         f"prompts of {prompts}?"
@@ -336,7 +352,7 @@ def test_what_cannot_be_joined_stops(tmp_path, first, second, words):
     one = write_jsonl(tmp_path / "one.jsonl", first)
     two = write_jsonl(tmp_path / "two.jsonl", second)
     with pytest.raises(UserError) as error:
-        joined(one, two).lines()
+        joined(one, two).describe()
     assert words in str(error.value)
 
 
@@ -357,7 +373,7 @@ def test_many_missing_answers_are_a_warning(tmp_path):
         )
         for name, n in {"a": 10, "b": 10, "c": 2, "d": 10}.items()
     ]
-    *_, counts, warning = joined(*files).lines()
+    *_, counts, warning = joined(*files).describe()
     assert "answered by all 4: 2 (c lacks 8)" in counts
     assert warning == (
         "warning: 8 of 10 prompts lack an answer. A lead holds only if it survives when these count "
@@ -382,21 +398,21 @@ def test_published_answers_are_joined(tmp_path):
         for name in ("phi-2", "NullModel", "text_davinci_003")
     ]
     found = joined(*alpaca)
-    assert list(found.files) == ["phi-2", "example", "text_davinci_003"]
-    assert (len(found.prompts), len(found.shared)) == (805, 803)
-    assert found.lines()[2].endswith("805 answers of text_davinci_003; 2 empty")
+    assert list(found.answer_sets) == ["phi-2", "example", "text_davinci_003"]
+    assert (len(found.prompts), len(found.shared_prompts)) == (805, 803)
+    assert found.describe()[2].endswith("805 answers of text_davinci_003; 2 empty")
     hard = [
         folder / "arena_hard/v0.1" / f"{name}.jsonl.gz"
         for name in ("gpt-4-0314", "gpt-3.5-turbo-0125")
     ]
-    assert len(joined(*hard).shared) == 500
+    assert len(joined(*hard).shared_prompts) == 500
     bench = joined(
         folder / "mt_bench/gpt-4.jsonl", prompts=folder / "mt_bench/question.jsonl"
     )
-    assert (len(bench.prompts), len(bench.shared)) == (80, 30)
-    assert bench.lines()[0].endswith("30 answers of gpt-4")
-    first = bench.shared[0]
-    said = bench.files["gpt-4"].response(first)
+    assert (len(bench.prompts), len(bench.shared_prompts)) == (80, 30)
+    assert bench.describe()[0].endswith("30 answers of gpt-4")
+    first = bench.shared_prompts[0]
+    said = bench.answer_sets["gpt-4"].find_response(first)
     assert (first.prompt_id, said.response_text) == ("101", said.messages[-1].content)
     assert [m.role for m in said.messages] == ["assistant", "user", "assistant"]
     assert said.messages[1] == first.messages[1]
@@ -417,9 +433,9 @@ def test_answers_to_fewer_turns_than_are_asked_stop_and_failed_ones_are_missing(
     with pytest.raises(
         UserError, match=":1: answers 1 of the 2 turns that prompt '1' asks"
     ):
-        one.files["ann"].response(one.prompts[0])
+        one.answer_sets["ann"].find_response(one.prompts[0])
     failed = joined(said("2", "$ERROR$"), prompts=prompts)
-    assert failed.answered == {"ann": []}
+    assert failed.answered_ids == {"ann": []}
 
 
 def test_of_answers_to_two_turns_a_bank_of_first_turns_asks_the_first(tmp_path):
@@ -427,18 +443,19 @@ def test_of_answers_to_two_turns_a_bank_of_first_turns_asks_the_first(tmp_path):
     path = write_jsonl(tmp_path / "ann.jsonl", [row])
     prompts = write_jsonl(tmp_path / "bank.jsonl", [{"id": 1, "prompt": "1+1?"}])
     found = joined(path, prompts=prompts)
-    assert found.files["ann"].response(found.prompts[0]).response_text == "2"
+    assert found.answer_sets["ann"].find_response(found.prompts[0]).response_text == "2"
     assert (
-        "ann: the first turn of 1 answers, whose prompts ask no more" in found.lines()
+        "ann: the first turn of 1 answers, whose prompts ask no more"
+        in found.describe()
     )
 
 
 def test_seventy_models_of_which_none_answered_all(tmp_path):
     folder = shared_data("llmfao")
     found = joined(folder / "responses.jsonl.gz", prompts=folder / "prompts.jsonl.gz")
-    assert len(found.files) == 70
-    assert len(found.shared) == 2
-    assert len(found.planned) == 19
+    assert len(found.answer_sets) == 70
+    assert len(found.shared_prompts) == 2
+    assert len(found.planned_prompts) == 19
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -458,8 +475,11 @@ def test_published_answers_are_the_same_as_a_table(tmp_path, ending):
 def content(found: JoinedAnswers) -> dict[str, tuple[Any, ...]]:
     """By prompt: its reference, and what each entrant says, and whether it was cut off."""
     said = {
-        p.text: (p.gold_answer, *(one.to(p) for one in found.files.values()))
-        for p in found.shared
+        p.text: (
+            p.gold_answer,
+            *(one.find_answer(p) for one in found.answer_sets.values()),
+        )
+        for p in found.shared_prompts
     }
     return {
         text: (reference, *((row.text, row.is_cut) for row in rows if row))
@@ -478,13 +498,13 @@ def test_a_faulty_file_is_refused_or_spoken_of_or_says_the_same(tmp_path, name):
     document = MADE[name](asked("Said", 8), "ann")
     path = tmp_path / "ann" / ("log.eval" if name == "inspect_ai log" else "file.json")
     whole = joined(write(path, name, document), other, prompts=prompts)
-    before, lines = content(whole), whole.lines()
+    before, lines = content(whole), whole.describe()
     fates = Counter[str]()
 
     def check(what: str) -> None:
         try:
             found = joined(path, other, prompts=prompts)
-            after, now = content(found), found.lines()
+            after, now = content(found), found.describe()
         except UserError as error:
             assert "\n" not in str(error)
             fates["refused"] += 1

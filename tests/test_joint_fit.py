@@ -280,10 +280,10 @@ def test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported() 
     """The prior of the preference, 1 log-odds of verdicts, is in the interval."""
     world = replace(WORLD, n_kin_anchors=0, place_at=0.0)
     found, without = drawn(world).fit(), drawn(replace(WORLD, place_at=0.0)).fit()
-    assert found.cautions(PLACED)[0].name == "no_kin_anchor"
-    prior = POINTS_PER_LOG_ODDS * found.t / found.s
-    expected = math.hypot(estimate(without)[1] * without.t, prior)
-    assert estimate(found)[1] * found.t == pytest.approx(expected, rel=0.1)
+    assert found.list_cautions(PLACED)[0].name == "no_kin_anchor"
+    prior = POINTS_PER_LOG_ODDS * found.t_quantile / found.s
+    expected = math.hypot(estimate(without)[1] * without.t_quantile, prior)
+    assert estimate(found)[1] * found.t_quantile == pytest.approx(expected, rel=0.1)
     narrow = fit_jointly(
         *(drawn(world).votes, drawn(world).calibrating, drawn(world).judged),
         *([PLACED], [PLACED]),
@@ -324,7 +324,7 @@ def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
 def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     """s is 3.7 standard errors above 0, and at the end of its range."""
     found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()
-    assert found.s > found.t * found.s_std_error
+    assert found.s > found.t_quantile * found.s_std_error
     assert "correlate with theirs at 0.42" in said(found.refusal)
 
 
@@ -338,7 +338,7 @@ def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:
-    found = replace(BASE, **changes).cautions(PLACED)
+    found = replace(BASE, **changes).list_cautions(PLACED)
     assert [words in said(reason) for reason in found] == [True] * (words is not None)
 
 
@@ -384,7 +384,7 @@ def judged_in(world: JudgedWorld, n: int) -> Array:
         some = world.draw(seed)
         found, i = some.fit(), -1
         error = found.theta[i] - some.truth
-        half_width = found.t * math.sqrt(found.covariance[i, i])
+        half_width = found.t_quantile * math.sqrt(found.covariance[i, i])
         rows.append((found.refusal is None, abs(error), half_width))
     return np.array(rows)
 
@@ -460,15 +460,18 @@ def test_kin_of_the_judge_are_placed_where_they_belong(
     fits = [(some, some.fit()) for some in drawn_kin(world, n_kin, 40)]
     rows = []
     for some, found in fits:
-        at, half_width = found.theta[-1], found.t * found.covariance[-1, -1] ** 0.5
+        at, half_width = (
+            found.theta[-1],
+            found.t_quantile * found.covariance[-1, -1] ** 0.5,
+        )
         rows.append((abs(at - some.truth) <= half_width, half_width, at - some.truth))
     covered, half_width, off = np.array(rows).T
-    cautions = [found.cautions(PLACED) for _, found in fits]
+    cautions = [found.list_cautions(PLACED) for _, found in fits]
     as_now = [
         fit_jointly(some.votes, some.calibrating, some.judged, [PLACED])
         for some, _ in fits
     ]
-    missed = np.mean([abs(f.theta[-1] - some.truth) > f.t * f.covariance[-1, -1] ** 0.5
+    missed = np.mean([abs(f.theta[-1] - some.truth) > f.t_quantile * f.covariance[-1, -1] ** 0.5
                       for (some, _), f in zip(fits, as_now, strict=True)])  # fmt: skip
     with capsys.disabled():
         print(
@@ -517,8 +520,8 @@ def test_models_held_out_are_placed_where_the_crowd_has_them(
         assert made.refusal is None
         at, error = estimate(made, model)
         truth = board.rating[i] - np.delete(board.rating, i).mean()
-        both = math.hypot(made.t * error, 1.96 * board.std_error[i])
-        found.append((abs(at - truth), both, made.t * error))
+        both = math.hypot(made.t_quantile * error, 1.96 * board.std_error[i])
+        found.append((abs(at - truth), both, made.t_quantile * error))
     distance, both, half_width = np.array(found).T
     covered = np.mean(distance <= both)
     with capsys.disabled():

@@ -58,11 +58,11 @@ def study(seed: int, kind: str, n_labels: int = 90) -> tuple[Dataset, dict[str, 
 
 
 def test_labels_are_compared_with_all_answers_of_their_set():
-    rows = study(1, "random")[0].fresh["a"]
+    rows = study(1, "random")[0].fresh_draws["a"]
     sample = check_label_sample(rows, policy="a", source="fresh")
     assert (sample.status, sample.n_labelled, sample.n) == ("passed", 90, N)
     assert sample.p_value is not None
-    whole = with_labels(rows, np.flatnonzero(rows.labelled))[rows.labelled]
+    whole = with_labels(rows, np.flatnonzero(rows.is_labelled))[rows.is_labelled]
     assert check_label_sample(whole, policy="a", source="fresh").status == "passed"
     none = check_label_sample(rows.without_labels, policy="a", source="fresh")
     assert (none.status, none.p_value) == ("not done", None)
@@ -88,9 +88,9 @@ def test_known_chances_make_a_chosen_slice_one_to_report():
         assert e.ci_low <= truth[e.policy] <= e.ci_high
     unknown = {
         policy: dataclasses.replace(rows, chance=np.full(N, np.nan))
-        for policy, rows in data.fresh.items()
+        for policy, rows in data.fresh_draws.items()
     }
-    refused = headlines(dataclasses.replace(data, fresh=unknown))
+    refused = headlines(dataclasses.replace(data, fresh_draws=unknown))
     assert {e.status for e in refused} == {"refuse"}
 
 
@@ -98,10 +98,12 @@ def test_equal_chances_change_no_number():
     data, _ = study(6, "random")
     known = {
         policy: dataclasses.replace(rows, chance=np.full(N, 0.3))
-        for policy, rows in data.fresh.items()
+        for policy, rows in data.fresh_draws.items()
     }
     for one, other in zip(
-        headlines(data), headlines(dataclasses.replace(data, fresh=known)), strict=True
+        headlines(data),
+        headlines(dataclasses.replace(data, fresh_draws=known)),
+        strict=True,
     ):
         assert (one.status, other.status) == ("report", "report")
         for name in ("value", "ci_low", "ci_high"):
@@ -114,7 +116,7 @@ def rows_of(seed: int, kind: str) -> list[dict[str, Any]]:
         {"prompt_id": f"q{i}", "policy": policy, "judge_score": float(rows.score[i])}
         | ({} if np.isnan(rows.label[i]) else {"oracle_label": float(rows.label[i])})
         | ({} if np.isnan(rows.chance[i]) else {"label_chance": float(rows.chance[i])})
-        for policy, rows in data.fresh.items()
+        for policy, rows in data.fresh_draws.items()
         for i in range(N)
     ]
 
@@ -147,7 +149,7 @@ def test_the_chances_of_a_file_are_read_and_those_of_some_rows_alone_refused(
 ):
     rows = rows_of(5, "chances")
     data = read_dataset(fresh_dir=write_jsonl(tmp_path / "a.jsonl", rows), seed=42)
-    assert data.fresh["a"].has_chances
+    assert data.fresh_draws["a"].has_chances
     del rows[7]["label_chance"]
     path = write_jsonl(tmp_path / "b.jsonl", rows)
     with pytest.raises(

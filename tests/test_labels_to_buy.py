@@ -98,12 +98,12 @@ class Study:
     def labelled(self, n_labels: dict[str, int]) -> Dataset:
         rows, order = self.answers()
         fresh = {p: with_labels(rows[p], order[:n]) for p, n in n_labels.items()}
-        data = dataset(rows["p0"], {}, fresh=fresh, probe={})
+        data = dataset(rows["p0"], {}, fresh_draws=fresh, probe_draws={})
         return dataclasses.replace(
             data,
             logging_policy=None,
             policies=tuple(fresh),
-            logged=rows["p0"][:0],
+            logged_rows=rows["p0"][:0],
             logging_logprob=np.empty(0),
         )
 
@@ -191,8 +191,8 @@ def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():
 def test_policies_with_equal_answers_and_labels_may_still_differ():
     """Equal scores and labels are not equal answers: 40 pairs of labels may be .09 off, by .025^(1/40)."""
     study = Study((0.6,), seed=1).labelled({"p0": 40})
-    twice = {"p0": study.fresh["p0"], "p1": study.fresh["p0"]}
-    both = dataclasses.replace(study, policies=("p0", "p1"), fresh=twice)
+    twice = {"p0": study.fresh_draws["p0"], "p1": study.fresh_draws["p0"]}
+    both = dataclasses.replace(study, policies=("p0", "p1"), fresh_draws=twice)
     found = analysed(both, []).comparison
     (row,) = found.differences
     assert (row["value"], row["p_value"]) == (0.0, 1.0)

@@ -555,8 +555,11 @@ def test_labels_that_are_taken_away_raise_no_claim_of_an_oracle(n: int):
         data = several(seed, **worlds)
         policies, choice = stated(data)
         for name in worlds:
-            fresh = {**data.fresh, name: unlabelled(data.fresh[name], np.isfinite)}
-            less, other = stated(replace(data, fresh=fresh))
+            fresh = {
+                **data.fresh_draws,
+                name: unlabelled(data.fresh_draws[name], np.isfinite),
+            }
+            less, other = stated(replace(data, fresh_draws=fresh))
             assert all(less.get(one, 0) <= rank for one, rank in policies.items())
             assert other <= choice
 

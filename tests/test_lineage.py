@@ -69,9 +69,9 @@ def test_each_file_is_in_one_artifact_and_names_are_those_that_trackers_take(
         "run-files": {"manifest.json", "figures/ratings.png", "report.html"},
     }
     assert all(files.aliases == ("latest", "run-0123") for files in found.values())
-    plain = found["run-files"].without_texts()
+    plain = found["run-files"].drop_texts()
     assert plain and {*plain.paths} == {"manifest.json", "figures/ratings.png"}
-    assert found[of_judge].without_texts() is None
+    assert found[of_judge].drop_texts() is None
     assert not found["leaderboard"].has_texts
 
 

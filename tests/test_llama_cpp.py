@@ -88,7 +88,7 @@ def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):
         tokens = response.diagnostics["token_ids"]
         assert response.finish_reason == ("stop" if tokens[-1] == 2 else "length")
         assert len(tokens) == response.diagnostics["n_tokens_generated"] <= 40
-        assert response.response_text == lm.text(tokens).strip()
+        assert response.response_text == lm.decode(tokens).strip()
     pipeline.compare_logprobs(made, forced(of, made), allowed=None)
     warm = forced(entrant(model, system_prompt="Be brief.", temperature=1.0), made)
     assert all(abs(warm[n] - p) > DRIFT for n, p in forced(of, made).items())

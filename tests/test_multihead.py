@@ -84,7 +84,7 @@ def logits(model: MultiHead, heads: list[list[int]], ends: list[int]) -> Any:
     caches, found = new_caches(), []
     for start, end in zip([0, *ends], [*ends, len(IDS)], strict=True):
         row, seen = ids[:, start:end], mask[:, :end].long()
-        _, some = model.read(row, seen, torch.tensor(heads), caches)
+        _, some = model.read_tokens(row, seen, torch.tensor(heads), caches)
         found.append(some)
     return found
 

@@ -197,7 +197,7 @@ def test_the_most_that_a_request_may_cost_has_all_of_it_written_to_the_cache():
     """Two bytes are a token, worked out by hand: a body of 200 bytes, and an answer of 10 tokens."""
     prices = judge("http://127.0.0.1:9/v1").prices_of("gpt-6.2-sol")
     body = {"x": "a" * (200 - len('{"x": ""}'))}
-    most = prices.worst(body, 10, None, batched=True)
+    most = prices.max_cost(body, 10, None, batched=True)
     assert most == pytest.approx(0.5e-6 * (100 * 2.5 + 10 * 10))
 
 

@@ -57,9 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, shift in SHIFTS.items()
     }
     data = several(1, **worlds)
-    fresh = {**data.fresh, "base": data.fresh["clone"]}
+    fresh = {**data.fresh_draws, "base": data.fresh_draws["clone"]}
     folder = tmp_path_factory.mktemp("small")
-    write(dataclasses.replace(data, fresh=fresh), folder)
+    write(dataclasses.replace(data, fresh_draws=fresh), folder)
     truth = {name: {"mean": world.truth} for name, world in worlds.items()}
     write_json(folder / "truth.json", truth)
     return folder

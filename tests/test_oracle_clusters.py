@@ -63,7 +63,7 @@ def test_a_cluster_is_one_observation_and_each_of_its_prompts_counts(tmp_path: P
         60,
         300,
     ]
-    label = alone.fresh["one"].label
+    label = alone.fresh_draws["one"].label
     (one,), (text,), (apart,) = map(headlines, (by_cluster, by_text, alone))
     assert one.value == text.value == pytest.approx(label.mean())
     means = label.reshape(N_CLUSTERS, N_EACH).mean(axis=1)
@@ -81,8 +81,10 @@ def test_labels_of_few_clusters_are_few_labels(tmp_path: Path):
         "its own answers to 19 prompts or clusters are labelled (20 needed)"
         in few.reason
     )
-    checks = analysed(read(tmp_path, rows(1, "cluster", labelled=19)), []).checks["one"]
-    assert checks.audit.status == "not done"
+    checks = analysed(
+        read(tmp_path, rows(1, "cluster", labelled=19)), []
+    ).evidence_by_policy["one"]
+    assert checks.transport_audit.status == "not done"
 
 
 def test_a_prompt_in_two_clusters_is_refused(tmp_path: Path):

@@ -71,7 +71,7 @@ def test_a_row_is_read(
     changes: dict[str, Any], prompt: str, numbers: tuple[float, ...], tmp_path: Path
 ):
     data = read(tmp_path, changed(**{"prompt_id": "p", **changes}), *many())
-    first = (data.logging_logprob, data.target_logprob["clone"], data.logged.chars)
+    first = (data.logging_logprob, data.target_logprob["clone"], data.logged_rows.chars)
     assert data.prompts[0] == prompt
     assert [column[0] for column in first] == pytest.approx(numbers, nan_ok=True)
 
@@ -79,7 +79,11 @@ def test_a_row_is_read(
 def test_scores_labels_and_truth_are_on_the_declared_scale(tmp_path: Path):
     scale, given = Scale(1, 5), {"judge_score": 4.5, "oracle_label": 1}
     data = read(tmp_path, *many(**given), scale=scale)
-    assert (data.scale, data.logged.score[0], data.logged.label[0]) == (scale, 4.5, 1)
+    assert (data.scale, data.logged_rows.score[0], data.logged_rows.label[0]) == (
+        scale,
+        4.5,
+        1,
+    )
     path = write_json(tmp_path / "truth.json", {"clone": {"mean": 0.7}})
     with pytest.raises(UserError, match="truth.json: clone: found 0.7. Expected a num"):
         read_truth(path, scale)
@@ -88,13 +92,13 @@ def test_scores_labels_and_truth_are_on_the_declared_scale(tmp_path: Path):
 def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     rows = [changed(prompt_id=..., prompt=text) for text in ("Why?", "How?")]
     data = read(tmp_path, *rows, *many(11), {**rows[0], "draw_idx": 1})
-    assert data.logged.prompt.tolist() == [*range(13), 0]
+    assert data.logged_rows.prompt.tolist() == [*range(13), 0]
 
 
 def test_covariates_are_numeric_columns_and_the_length_of_the_response(tmp_path: Path):
     rows = many(response_chars=9, difficulty=3)
     data = read(tmp_path, *rows, covariates=("response_length", "difficulty"))
-    assert data.logged.covariates[0].tolist() == [np.log1p(9), 3]
+    assert data.logged_rows.covariates[0].tolist() == [np.log1p(9), 3]
 
 
 def test_draws_are_read_from_the_file_of_their_policy(tmp_path: Path):
@@ -102,14 +106,14 @@ def test_draws_are_read_from_the_file_of_their_policy(tmp_path: Path):
     files = {"clone_responses.jsonl": [DRAW, {**DRAW, "draw_idx": 1}]}
     files["premium.jsonl"] = some
     data = read(tmp_path, *many(), draws=files, policies=None)
-    assert data.fresh["clone"].score.tolist() == [0.4, 0.4]
-    draws = data.fresh["premium"]
+    assert data.fresh_draws["clone"].score.tolist() == [0.4, 0.4]
+    draws = data.fresh_draws["premium"]
     assert [data.prompts[i] for i in draws.prompt] == ["p3", "p1", "new"]
-    assert draws.fold[:2].tolist() == data.logged.fold[[3, 1]].tolist()
-    missing = (data.target_logprob["premium"], data.logged.variance, draws.label)
+    assert draws.fold[:2].tolist() == data.logged_rows.fold[[3, 1]].tolist()
+    missing = (data.target_logprob["premium"], data.logged_rows.variance, draws.label)
     assert all(np.isnan(column).all() for column in missing)
-    assert data.logged.labelled.sum() == 12
-    probe = read(tmp_path, *many(), probe_dir=tmp_path / "fresh").probe
+    assert data.logged_rows.is_labelled.sum() == 12
+    probe = read(tmp_path, *many(), probe_dir=tmp_path / "fresh").probe_draws
     assert probe.keys() == {"clone"}
 
 

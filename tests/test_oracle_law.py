@@ -56,7 +56,7 @@ def claims(data: Dataset) -> tuple[list[int], int, Array]:
 
 def hidden(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
     """The same answers, a share of whose labels is blanked at random."""
-    is_blank = rows.labelled & (rng.random(len(rows)) < share)
+    is_blank = rows.is_labelled & (rng.random(len(rows)) < share)
     return dataclasses.replace(rows, label=np.where(is_blank, np.nan, rows.label))
 
 
@@ -70,9 +70,12 @@ def blanked(data: Dataset, policy: str | None, share: float, seed: int) -> Datas
             for name, some in rows.items()
         }
 
-    logged = data.logged if policy else hidden(data.logged, share, rng)
+    logged = data.logged_rows if policy else hidden(data.logged_rows, share, rng)
     return dataclasses.replace(
-        data, logged=logged, fresh=of({**data.fresh}), probe=of({**data.probe})
+        data,
+        logged_rows=logged,
+        fresh_draws=of({**data.fresh_draws}),
+        probe_draws=of({**data.probe_draws}),
     )
 
 

@@ -21,12 +21,12 @@ GRADES = (1.0, 0.75, 0.5, 0.25, 0.0)
 def drawn(fresh: dict[str, Rows]) -> Dataset:
     """Draws alone, one on each prompt."""
     first = next(iter(fresh.values()))
-    data = dataset(first, {}, fresh=fresh, probe={})
+    data = dataset(first, {}, fresh_draws=fresh, probe_draws={})
     return dataclasses.replace(
         data,
         logging_policy=None,
         policies=tuple(fresh),
-        logged=first[:0],
+        logged_rows=first[:0],
         logging_logprob=np.empty(0),
     )
 
@@ -59,7 +59,7 @@ def test_a_value_off_the_scale_is_cut():
         one, label=np.where(np.arange(300) < 100, 0.4 + 0.6 * score, np.nan)
     )
     analysis = analysed(drawn({"one": one, "other": other}), ["direct"])
-    assert analysis.unfiltered["one", "anchored"].value > 1.005
+    assert analysis.estimates_by_policy["one", "anchored"].value > 1.005
     e = analysis.estimates[0]
     assert (e.value, e.ci_high, e.status) == (1.0, 1.0, "report")
     assert analysis.comparison.ranking[0]["value"] == 1.0
@@ -77,7 +77,7 @@ def test_labels_at_low_scores_alone_are_refused():
         "labels are not a random sample: the judge's scores of 25 labelled and 275 other answers "
         "of one differ (p < .001)"
     )
-    assert analysis.of("whole")[0].status == "report"
+    assert analysis.list_estimates("whole")[0].status == "report"
     found = analysis.comparison
     assert (found.choice.state, found.next_step.policies) == ("unknown", ("one",))
     assert advice(found, 3).startswith(

@@ -64,7 +64,7 @@ def test_more_comparisons_of_a_seed_go_on_where_fewer_ended_and_there_are_no_mor
 def test_law_whatever_was_answered_the_same_comparisons_are_drawn():
     longer = [replace(one, response_a="x" * 9) for one in WORLD.comparisons]
     ids = [
-        [KEY.id(one) for one in labels.draw_comparisons(some, 50, seed=0)]
+        [KEY.label_id(one) for one in labels.draw_comparisons(some, 50, seed=0)]
         for some in (WORLD.comparisons, longer)
     ]
     assert ids[0] == ids[1]
@@ -87,14 +87,14 @@ def test_half_the_width_takes_four_times_the_labels():
 
 
 def test_an_id_names_both_the_comparison_and_the_answer_shown_first_to_who_has_the_key():
-    known = KEY.ids([COMPARISON])
+    known = KEY.comparisons_by_id([COMPARISON])
     assert known == {
-        KEY.id(COMPARISON): COMPARISON,
-        KEY.id(COMPARISON.swapped()): COMPARISON.swapped(),
+        KEY.label_id(COMPARISON): COMPARISON,
+        KEY.label_id(COMPARISON.swapped()): COMPARISON.swapped(),
     }
     assert len(known) == 2
     other = Key(key="cd" * 32)
-    assert known.keys().isdisjoint(other.ids([COMPARISON]))
+    assert known.keys().isdisjoint(other.comparisons_by_id([COMPARISON]))
     assert KEY.page != other.page
 
 
@@ -119,7 +119,7 @@ def test_a_comparison_counts_once_however_many_have_labelled_it():
 
 def test_several_answers_of_an_entrant_are_comparisons_of_their_own():
     again = replace(COMPARISON, draw_a=1, draw_b=1)
-    known = KEY.ids([COMPARISON, again])
+    known = KEY.comparisons_by_id([COMPARISON, again])
     assert len(known) == 4
     rows = [
         ("anna", labels.Label(page="", browser="", id="", choice="1"), shown)
@@ -419,7 +419,7 @@ def label(
         json.loads(line)
         for line in (folder / "first/matches/matches.jsonl").read_text().splitlines()
     ]
-    known = key.ids(
+    known = key.comparisons_by_id(
         replace(
             COMPARISON,
             **{name: row[name] for name in ("prompt_id", "dimension", "entrant_a", "entrant_b")},

@@ -53,10 +53,10 @@ def arena(battles: list[Battle]) -> Arena:
     return Arena(
         name="ours",
         battles=Battles.from_rows(battles),
-        at=[(0, i) for i in range(len(battles))],
-        held_out=Battles.from_rows([]),
+        locations=[(0, i) for i in range(len(battles))],
+        held_out_battles=Battles.from_rows([]),
         n_rows=len(battles),
-        dropped={},
+        n_dropped_by_reason={},
     )
 
 
@@ -86,7 +86,7 @@ def test_an_anchor_is_a_model_with_enough_human_battles() -> None:
     some = arena([*ROWS, *[rare] * 9])
     assert placement.find_anchors(some, 10) == NAMES
     assert placement.find_anchors(some, 9) == [*NAMES, "rare"]
-    assert some.battles.among(NAMES).rows() == ROWS
+    assert some.battles.select_between(NAMES).rows() == ROWS
     most = int(HUMAN.n_battles().max())
     words = (
         rf"0 models of ours have 10000 human battles or more \(most: m\d with {most}\)"
@@ -108,7 +108,7 @@ def test_the_side_is_drawn_like_a_coin() -> None:
     assert len(DRAWS) == 2000
     assert abs(sum(draw.side for draw in DRAWS) - 1000) < 4 * 22.4
     for draw in DRAWS:
-        models = ROWS[draw.at[1]].models
+        models = ROWS[draw.location[1]].models
         assert draw.models == models
         assert draw.opponent == models[draw.side]
 
@@ -128,7 +128,7 @@ def test_of_each_language_so_many_are_drawn_at_most(sides: int) -> None:
     capped = placement.draw_battles(
         some, NAMES, seed=1, sides=sides, max_per_language=25
     )
-    english = [draw for draw in every if languages[draw.at[1]] == "en"]
+    english = [draw for draw in every if languages[draw.location[1]] == "en"]
     assert capped == [draw for draw in every if draw not in english[25 * sides :]]
 
 
@@ -138,8 +138,8 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
     taken = placement.take_first(candidates, 100)
     known = HUMAN.concatenate(placed(DRAWS[:400], ABILITY["m7"]))
     found = placement.draw_near_rating(candidates, 1500, taken, known, "new")
-    assert len({draw.at for draw in found}) == 1500
-    assert not {draw.at for draw in found} & {draw.at for draw in taken}
+    assert len({draw.location for draw in found}) == 1500
+    assert not {draw.location for draw in found} & {draw.location for draw in taken}
     assert {draw.opponent for draw in found[:400]} == {"m6", "m7"}
     assert "m0" not in {draw.opponent for draw in found}
     one = Battles.from_rows([battle("new", "m7")])

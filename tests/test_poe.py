@@ -142,7 +142,7 @@ def test_a_batch_answers_as_whole_models_one_prompt_at_a_time(
             assert alone.diagnostics[name] == pytest.approx(values, abs=1e-5)
         assert (alone.tokens, alone.accepted) == (answer.tokens, answer.accepted)
         *before, last = [token in ends for token in answer.tokens]
-        assert (any(before), last) == (False, answer.ended)
+        assert (any(before), last) == (False, answer.has_ended)
     rejected = sum(len(answer.diagnostics["rejected_at"]) for answer in together)
     assert (rejected > 0) == (how == "speculative")
 
@@ -238,10 +238,10 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
         whole = merged(
             lm.model, poe.read_updates(files, measure_geometry(lm.model, DEPTH)), DEPTH
         )
-        ids, mask = lm.padded([greedy.chat_ids(lm, prompt.sent(None))])
+        ids, mask = lm.pad_rows([greedy.chat_ids(lm, prompt.sent(None))])
         made = whole.generate(ids, attention_mask=mask, max_new_tokens=12)
         tokens = made[0, ids.shape[1] :].tolist()
-        assert answer.response_text == lm.text(tokens).strip()
+        assert answer.response_text == lm.decode(tokens).strip()
         assert found["n_tokens_generated"] == len(tokens)
         assert (found["bypass_jury"], found["n_resampled"]) == (True, 0)
         assert "mean_entropy_nats" not in found

@@ -38,7 +38,8 @@ def test_a_difference_is_that_of_the_two_values_and_narrower_than_both_intervals
     analysis = analysed(dataclasses.replace(data, target_logprob={}))
     (found,) = analysis.comparison.differences
     labels = {
-        name: rows.label[np.argsort(rows.prompt)] for name, rows in data.probe.items()
+        name: rows.label[np.argsort(rows.prompt)]
+        for name, rows in data.probe_draws.items()
     }
     paired = labels["good"] - labels["worse"]
     names = found["a"], found["b"], found["rests_on"]

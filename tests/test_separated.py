@@ -411,7 +411,9 @@ def test_the_near_end_of_one_that_is_far_from_all_others_holds(
         if pair.one_sided:
             bounds_hold.append(holds[-1])
         if np.isnan(board.rating[0]):
-            alone = BRADLEY_TERRY.rate({"d": battles.among(board.models[1:])})["d"]
+            alone = BRADLEY_TERRY.rate({"d": battles.select_between(board.models[1:])})[
+                "d"
+            ]
             np.testing.assert_allclose(board.rating[1:], alone.rating, atol=1e-9)
             np.testing.assert_allclose(
                 board.covariance[1:, 1:], alone.covariance, atol=1e-9

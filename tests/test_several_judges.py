@@ -458,7 +458,7 @@ def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int
 
 def test_why_there_is_no_joint_board():
     battles = drawn(3)
-    two = {name: some.among(["m00", "m01"]) for name, some in battles.items()}
+    two = {name: some.select_between(["m00", "m01"]) for name, some in battles.items()}
     assert JudgePanelFit.of(two, orders="both") == Reason(
         name="few_entrants", about={"n": 2}
     )

@@ -39,7 +39,7 @@ def test_the_truth_is_no_draw():
 
     def rounded(baseline: str | None, seed: int = 1) -> dict[str, int]:
         voters = simulated_by(seed)
-        board = voters.truth([newcomer], level=1000.0, baseline=baseline)
+        board = voters.true_leaderboard([newcomer], level=1000.0, baseline=baseline)
         return dict(
             zip(board.models, board.rating.round().astype(int).tolist(), strict=True)
         )
@@ -183,7 +183,7 @@ def test_over_seeds_the_calibrated_interval_holds_the_truth_and_the_raw_one_does
     for seed in range(100):
         found = place(tmp_path, seed)
         assert found.refusal is None
-        boards = [found.board, found.by_judge]
+        boards = [found.board, found.judge_board]
         rows = [board.row("newcomer") for board in boards if board]
         errors.append([abs(row.rating - 993) for row in rows])
         within.append([row.ci_low <= 993 <= row.ci_high for row in rows])

@@ -308,7 +308,7 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     names = [f"style_length_{whose}" for whose in ("votes", "verdicts")]
     assert all(board.parameters[name] is not None for name in names)
     assert board.row("mine").rating is not None
-    without = found.placement.uncontrolled
+    without = found.placement.uncontrolled_board
     assert without is not None and without.label == "Bradley-Terry"
     (said,) = read_json(found.run_dir / "ratings.json")["conclusions"].values()
     assert said["sentence"].startswith("at equal style, ")
@@ -323,5 +323,7 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     assert "style_length_votes" in alone and "style_length_verdicts" not in alone
     assert all(
         b.style_a and b.style_b
-        for b in found.placement.judged.concatenate(found.placement.human).rows()
+        for b in found.placement.judged_battles.concatenate(
+            found.placement.human_battles
+        ).rows()
     )

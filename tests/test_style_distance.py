@@ -79,7 +79,7 @@ def coverage(taste: float, n: int) -> float:
         fit = drawn.fit()
         contrast = np.where(fit.is_anchor, -1.0 / world.n_anchors, 1.0)
         error = np.sqrt(contrast @ fit.covariance @ contrast)
-        n_covered += abs(contrast @ fit.theta - drawn.truth) <= fit.t * error
+        n_covered += abs(contrast @ fit.theta - drawn.truth) <= fit.t_quantile * error
     return n_covered / n
 
 
@@ -156,7 +156,7 @@ def test_a_model_inside_is_placed_and_one_far_outside_is_caution(tmp_path: Path)
 def test_an_unknown_style_is_named_and_does_not_block(tmp_path: Path):
     found = run_world(tmp_path, times=1).placement
     unknown = measure_style_distance({"mine": [(900, 0, 0, 0)]}, "mine", list(RATINGS))
-    assert (unknown.state, unknown.reasons()) == ("not done", [])
+    assert (unknown.state, unknown.list_reasons()) == ("not done", [])
     found.style = {"mine": unknown}
     assert words.style_distance(found, "mine") == (
         "mine: style distance not done, because 0 anchors have known answers and 4 are needed."

@@ -128,13 +128,17 @@ def test_what_an_agent_was_asked_may_be_more_than_a_text(tmp_path):
     log = {"status": "success", "eval": {"task": "t", "model": "m"}}
     path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
     (found,) = answers.read_answers(path)[1]
-    assert [one.content for one in found.asked] == ["1 + 1?", "2.", "And 2 + 2?"]
+    assert [one.content for one in found.question_messages] == [
+        "1 + 1?",
+        "2.",
+        "And 2 + 2?",
+    ]
     assert [one.content for one in found.messages] == ["I count.", "4", "Please go on.", "4."]  # fmt: skip
     assert found.text == "4."
-    bank = prompt("7", "", messages=found.asked)
+    bank = prompt("7", "", messages=found.question_messages)
     assert answer(path, bank)[0].messages == found.messages
     joined = answer_joins.join(answer_joins.read_answer_sets([("ann", path)]), None)
-    assert joined.prompts[0].messages == found.asked
+    assert joined.prompts[0].messages == found.question_messages
 
 
 def test_the_question_of_a_log_is_its_input_however_a_solver_put_it(tmp_path):
@@ -220,7 +224,11 @@ def test_rows_of_messages_are_read_alike(tmp_path):
 
 def test_a_conversation_of_one_answer_is_a_text(tmp_path):
     found = row(tmp_path, messages=[*WORK[:2], WORK[4]])
-    assert (found.text, found.messages, found.asked) == ("One, a.txt.", (), ())
+    assert (found.text, found.messages, found.question_messages) == (
+        "One, a.txt.",
+        (),
+        (),
+    )
 
 
 def test_a_call_that_nobody_ran_ends_an_answer(tmp_path):
@@ -359,18 +367,20 @@ def test_answers_of_another_make_are_no_trajectories(tmp_path):
 def test_own_logs_are_joined_draw_by_draw(tmp_path):
     files = answer_joins.read_answer_sets([("a", SUMS), ("b", SUMS)])
     joined = answer_joins.join(files, None)
-    assert [one.prompt_id for one in joined.shared] == ["s1", "s2", "s3", "s4"]
+    assert [one.prompt_id for one in joined.shared_prompts] == ["s1", "s2", "s3", "s4"]
     assert files["a"].n_draws == 2
-    assert files["a"].line() == (
+    assert files["a"].describe() == (
         f"{SUMS}: inspect_ai log: 4 answers of a; 1 empty; 1 cut off; 4 later draws"
     )
-    response = files["a"].response(prompt("s2", "What is 2 times 3?", draw_idx=1))
+    response = files["a"].find_response(prompt("s2", "What is 2 times 3?", draw_idx=1))
     assert response is not None
     assert (response.slot, response.response_text) == (("s2", 1), "It is 6.")
     log = made(tmp_path, "inspect_ai log", "Said", "gpt")
     (one,) = answer_joins.read_answer_sets([("c", log)]).values()
-    assert (one.n_draws, "later draws" in one.line()) == (1, False)
-    assert len(answer_joins.join({"c": one}, bank(tmp_path)).shared) == len(asked(""))
+    assert (one.n_draws, "later draws" in one.describe()) == (1, False)
+    assert len(answer_joins.join({"c": one}, bank(tmp_path)).shared_prompts) == len(
+        asked("")
+    )
 
 
 def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path):
@@ -386,15 +396,15 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
     samples[3]["error"] = {"message": "timeout"}
     path = write_json(tmp_path / "a.json", log | {"samples": samples})
     files = answer_joins.read_answer_sets([("a", path), ("b", path)])
-    assert len(answer_joins.join(files, None).shared) == 2
-    assert answer_joins.join(files, None).lines()[-1] == (
+    assert len(answer_joins.join(files, None).shared_prompts) == 2
+    assert answer_joins.join(files, None).describe()[-1] == (
         "draws: 1 of the 2 answers to each prompt; draws=2 compares all"
     )
     twice = answer_joins.join(files, None, draws=2)
-    assert [one.prompt_id for one in twice.shared] == ["s1"]
-    assert "draws:" not in "".join(twice.lines())
+    assert [one.prompt_id for one in twice.shared_prompts] == ["s1"]
+    assert "draws:" not in "".join(twice.describe())
     assert [
-        one.prompt_id for one in answer_joins.join(files, None, draws=9).shared
+        one.prompt_id for one in answer_joins.join(files, None, draws=9).shared_prompts
     ] == ["s1"]
     one = answer_joins.read_answer_sets(
         [("a", path), ("c", made(tmp_path, "plain rows", "Said", "x"))]
@@ -410,7 +420,7 @@ def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
     rows = answer_joins.read_answer_sets([("a", SUMS)])["a"]
     prompts = [prompt(f"s{i}", f"What is {i} times {i + 1}?") for i in (1, 2, 3, 4)]
     seconds = [prompt(p.prompt_id, p.text, draw_idx=1) for p in prompts]
-    found = [one for p in (*prompts, *seconds) if (one := rows.response(p))]
+    found = [one for p in (*prompts, *seconds) if (one := rows.find_response(p))]
     said = Response(entrant_id="b", prompt_id="s1", response_text="It is 2.")
     first, second = average_effort({"a": found, "b": [said]})
     assert (first["model"], first["n"]) == ("a", 8)

@@ -143,7 +143,7 @@ def test_clusters_are_kept_beside_other_battles():
     for joined in (one.concatenate(other), other.concatenate(one)):
         clusters = {row.question_id: row.cluster for row in joined.rows()}
         assert clusters == {"q": "c", "r": None}
-        assert joined.with_clusters({"r": "c"}).units().tolist() == [0, 0]
+        assert joined.set_clusters({"r": "c"}).units().tolist() == [0, 0]
 
 
 # Fits
@@ -163,7 +163,7 @@ def test_a_cluster_is_fitted_as_one_prompt_is():
         for n, (a, b, _) in enumerate(models)
     ]
     clustered = Battles.from_rows(rows)
-    pooled = clustered.with_questions(clustered.clusters, clustered.units())
+    pooled = clustered.set_questions(clustered.clusters, clustered.units())
     boards = [FIT.rate({"d": some})["d"] for some in (clustered, pooled)]
     np.testing.assert_allclose(boards[0].covariance, boards[1].covariance)
     assert boards[0].n_clusters == boards[1].n_clusters == 24

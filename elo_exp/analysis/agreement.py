@@ -291,7 +291,7 @@ def _number_units(sides: Sequence[Battles]) -> Index:
     for side in sides:
         for question in side.questions:
             prompts.setdefault(question, len(prompts))
-        clusters |= side.cluster_of()
+        clusters |= side.clusters_by_question()
     units = dict[tuple[str, str], int]()
     unit_numbers = [
         units.setdefault(

@@ -53,8 +53,10 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
     .. [1] R. R. Davidson (1970), "On extending the Bradley-Terry model to accommodate ties in paired
        comparison experiments", Journal of the American Statistical Association 65, 317-328.
     """
-    in_both = fitted.battles.both_orders()
-    verdicts = fitted.games_of(in_both if in_both.any() else fitted.battles.one_order())
+    in_both = fitted.battles.has_both_orders()
+    verdicts = fitted.games_of(
+        in_both if in_both.any() else fitted.battles.has_single_order()
+    )
     played = verdicts.select(verdicts.score != 0.5)
     _, (effect,), (error,) = with_columns(
         Fit.from_games(played), played, played.position[:, None]

@@ -183,7 +183,7 @@ def count_against(
     """
     if in_both_orders:
         battles = fill_orders(battles, influence, everybody=everybody)
-    in_two_orders = bool(battles.both_orders().any())
+    in_two_orders = bool(battles.has_both_orders().any())
     source = "human" if _is_of_people(battles) else "llm-judge"
     is_styled = bool(battles.styles)
     cluster_of = _map_clusters(battles)
@@ -327,7 +327,10 @@ def count_for_model(
     Battles
         Without those whose verdict on an empty answer is replaced.
     """
-    in_two_orders, is_styled = bool(battles.both_orders().any()), bool(battles.styles)
+    in_two_orders, is_styled = (
+        bool(battles.has_both_orders().any()),
+        bool(battles.styles),
+    )
     cluster_of = _map_clusters(battles)
     rows, replaced_keys = list[Battle](), set[Any]()
     for battle in missing:
@@ -452,7 +455,7 @@ def _map_clusters(battles: Battles) -> dict[str | None, str]:
     """Return the cluster of each question; that of battles without a question, if they have one, is under None."""
     if battles.cluster is None:
         return {}
-    clusters: dict[str | None, str] = dict(battles.cluster_of().items())
+    clusters: dict[str | None, str] = dict(battles.clusters_by_question().items())
     return clusters | (
         {None: UNNAMED_CLUSTER} if UNNAMED_CLUSTER in battles.clusters else {}
     )
@@ -604,7 +607,7 @@ def count_missing(
         pair_battles.questions[q]
         for q in pair_battles.question[is_in_one_order & is_named].tolist()
     }
-    n_unnamed = pair_battles.total_of(
+    n_unnamed = pair_battles.count_at(
         is_in_one_order & (pair_battles.units() >= pair_battles.n_named_units)
     )
     n_one_order = n_unnamed + len(lacks["order"] - lacks["missing"])

@@ -80,7 +80,7 @@ class RatedRun:
     @property
     def has_both_orders(self) -> bool:
         """Return whether a judge gave verdicts in both orders, each a game."""
-        return self.orders == "both" and bool(self.battles.both_orders().any())
+        return self.orders == "both" and bool(self.battles.has_both_orders().any())
 
     def lacks_results(self, *, everybody: bool) -> bool:
         """Return whether a comparison has no result, or no verdict of an order. `everybody`: as of `find_missing_orders`."""

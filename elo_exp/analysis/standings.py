@@ -347,7 +347,7 @@ def _rate_unlinked_groups(
             for row in board.ratings
             if row.flag in ("disconnected", "separated")
         ]
-        linked = battles.among(unlinked)
+        linked = battles.select_between(unlinked)
         try:
             boards = leaderboards({"": linked}, {"": method})[""] if len(linked) else {}
         except UserError:  # the model that fixes the scale is not among them

@@ -47,8 +47,8 @@ def sum_up_dimension(standings: Standings, dimension: str) -> dict[str, float]:
     numbers: dict[str, float | None] = {"prompts": standings.n_prompts(dimension)}
     battles = standings.battles[dimension]
     if len(battles):
-        n_ties = battles.total_of(battles.is_tie())
-        numbers |= {"battles": battles.total(), "ties": n_ties}
+        n_ties = battles.count_at(battles.is_tie())
+        numbers |= {"battles": battles.n_total(), "ties": n_ties}
     decisions = [pair.significant for pair in pairs if pair.significant is not None]
     if decisions:
         numbers["separated"] = sum(decisions)

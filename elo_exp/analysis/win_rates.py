@@ -93,7 +93,7 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     n_inconsistent = None if count is None else count[is_inconsistent]
     inconsistent_counts = count_codes(pair[is_inconsistent], n_inconsistent, n)
     inconsistent: NDArray[Any] = inconsistent_counts.astype(object)
-    inconsistent[pair[battles.one_order()]] = None
+    inconsistent[pair[battles.has_single_order()]] = None
     names = np.array(battles.models, dtype=object)
     return make_records(
         WinRate,

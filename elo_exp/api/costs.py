@@ -112,7 +112,7 @@ class AutomaticCache(Prices):
     """Prices of a server that decides by itself what its prompt cache has: all of a request may be written to it, at
     `cache_write_5m`."""
 
-    def worst(
+    def max_cost(
         self,
         params: Mapping[str, Any],
         max_tokens: int,

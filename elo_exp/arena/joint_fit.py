@@ -92,7 +92,7 @@ class JointFit:
         return int((self.is_anchor & self.is_kin).sum())
 
     @property
-    def t(self) -> float:
+    def t_quantile(self) -> float:
         """Standard errors on each side of an interval."""
         return float(t_quantile(self.df))
 
@@ -112,19 +112,23 @@ class JointFit:
             return Reason(name="few_anchors", value=self.n_anchors, about=about)
         z = self.s / self.s_std_error
         # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
-        min_correlation = self.t / math.sqrt(self.df + self.t**2)
-        if z <= self.t:
-            about = {"s": self.s, "s_std_error": self.s_std_error, "needed": self.t}
+        min_correlation = self.t_quantile / math.sqrt(self.df + self.t_quantile**2)
+        if z <= self.t_quantile:
+            about = {
+                "s": self.s,
+                "s_std_error": self.s_std_error,
+                "needed": self.t_quantile,
+            }
             return Reason(name="distances", value=z, about=about)
         if self.correlation <= min_correlation:
             about = {"needed": min_correlation}
             return Reason(name="correlation", value=self.correlation, about=about)
         return None
 
-    def cautions(self, model: str) -> list[Reason]:
+    def list_cautions(self, model: str) -> list[Reason]:
         """Return why the rating of a placed model needs care."""
         index, anchors = self.models.index(model), self.theta[self.is_anchor]
-        half_width = self.t * self.covariance[index, index] ** 0.5
+        half_width = self.t_quantile * self.covariance[index, index] ** 0.5
         n_prompts = min(self.n_prompts["calibration"], self.n_prompts[model])
         is_within = anchors.min() <= self.theta[index] <= anchors.max()
         is_kin = bool(self.is_kin[index])
@@ -280,7 +284,9 @@ def make_leaderboard(
     )
     rating = level + change @ joint_fit.theta
     covariance = change @ joint_fit.covariance @ change.T
-    scaled = covariance * (joint_fit.t / Z95) ** 2  # draws are as wide as the intervals
+    scaled = (
+        covariance * (joint_fit.t_quantile / Z95) ** 2
+    )  # draws are as wide as the intervals
     rating[list(unrated)] = -np.inf
     rng = np.random.default_rng(_RANK_DRAWS_SEED)
     values, vectors = np.linalg.eigh(scaled)

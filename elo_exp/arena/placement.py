@@ -41,7 +41,7 @@ _MAX_TEMPERATURE = 10.0
 class DrawnBattle:
     """A human battle that placed models enter, and which of its two models, 0 or 1, they meet."""
 
-    at: RowLocation
+    location: RowLocation
     question_id: str
     models: tuple[str, str]
     side: int
@@ -78,7 +78,7 @@ class MissingResults(Record):
     def n_missing(self) -> int:
         return self.n_lacks + self.n_unjudged
 
-    def reasons(self, row: Rating) -> list[Reason]:
+    def list_reasons(self, row: Rating) -> list[Reason]:
         """Return a reason if the missing results could move a rating by more than its interval allows for."""
         ends = [end.rating if end else None for end in (self.low, self.high)]
         half_width = None
@@ -109,50 +109,52 @@ class Placement:
 
     arena: str
     judge_model: str
-    placed: tuple[str, ...]
-    judged: Battles  # a placed model is model_a of each
-    human: Battles  # between anchors
+    placed_models: tuple[str, ...]
+    judged_battles: Battles  # a placed model is model_a of each
+    human_battles: Battles  # between anchors
     board: Leaderboard
     human_board: Leaderboard  # by humans alone, of anchors and placed models held out
     kin: JudgeFamily = field(default_factory=JudgeFamily)
-    by_judge: Leaderboard | None = None
-    soft: Leaderboard | None = None  # by the judge's scores
+    judge_board: Leaderboard | None = None
+    soft_board: Leaderboard | None = None  # by the judge's scores
     refusal: Reason | None = None
     reasons: Mapping[str, Sequence[Reason]] = field(default_factory=dict)
-    adjusted_for: tuple[Feature, ...] = ()
-    uncontrolled: Leaderboard | None = None
+    controlled_features: tuple[Feature, ...] = ()
+    uncontrolled_board: Leaderboard | None = None
     style: Mapping[str, StyleDistance] = field(default_factory=dict)
     missing: Mapping[str, MissingResults] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
     temperature: float | None = None
     fit: JointFit | None = None
-    truth: Leaderboard | None = None  # of simulated voters
+    true_board: Leaderboard | None = None  # of simulated voters
 
     @property
     def votes(self) -> str:
         """Whose votes the scale rests on, as an adjective."""
-        return "simulated" if self.truth else "human"
+        return "simulated" if self.true_board else "human"
 
     @property
-    def mae(self) -> float | None:
+    def anchor_mae(self) -> float | None:
         """Mean absolute distance of the anchors from where humans alone put them, in points.
 
         Their mean is the same on both boards. None where the placement is refused.
         """
         ours, humans = self.board, self.human_board
         names, i, j = np.intersect1d(ours.models, humans.models, return_indices=True)
-        gaps = (ours.rating[i] - humans.rating[j])[~np.isin(names, self.placed)]
+        gaps = (ours.rating[i] - humans.rating[j])[~np.isin(names, self.placed_models)]
         gaps = gaps[np.isfinite(gaps)]
         if self.refusal or not len(gaps):
             return None
         return float(np.abs(gaps - gaps.mean()).mean())
 
-    def n_judged(self, model: str) -> int:
-        return int(self.judged.n_battles()[self.judged.models.index(model)])
+    def count_judged(self, model: str) -> int:
+        return int(
+            self.judged_battles.n_battles()[self.judged_battles.models.index(model)]
+        )
 
     def source(self, model: str) -> str:
         """Whose battles rate the model."""
-        return "evaluated" if model in self.placed else "human"
+        return "evaluated" if model in self.placed_models else "human"
 
 
 def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
@@ -200,7 +202,7 @@ def draw_battles(
         a, b = battles.model_a[i], battles.model_b[i]
         for side in (coin[i], 1 - coin[i])[:sides]:
             draw = DrawnBattle(
-                at=arena.at[i],
+                location=arena.locations[i],
                 question_id=battles.questions[battles.question[i]],
                 models=(battles.models[a], battles.models[b]),
                 side=side,
@@ -213,11 +215,11 @@ def take_first(
     candidates: Sequence[DrawnBattle], n: int, previous: Collection[DrawnBattle] = ()
 ) -> list[DrawnBattle]:
     """Return the first n, one of each human battle, of battles that are not taken yet."""
-    used = {draw.at for draw in previous}
+    used = {draw.location for draw in previous}
     draw_by_location: dict[RowLocation, DrawnBattle] = {}
     for draw in candidates:
-        if len(draw_by_location) < n and draw.at not in used:
-            draw_by_location.setdefault(draw.at, draw)
+        if len(draw_by_location) < n and draw.location not in used:
+            draw_by_location.setdefault(draw.location, draw)
     return list(draw_by_location.values())
 
 

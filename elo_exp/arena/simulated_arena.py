@@ -100,7 +100,7 @@ class SimulatedVotes:
             rows.append(row)
         return rows
 
-    def truth(
+    def true_leaderboard(
         self, placed: Sequence[GradedProbe], *, level: float, baseline: str | None
     ) -> Leaderboard:
         """Return the true ratings of anchors and placed probes.

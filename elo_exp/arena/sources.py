@@ -141,10 +141,10 @@ class Arena:
 
     name: str
     battles: Battles
-    at: list[RowLocation]  # where in the source each battle stands
-    held_out: Battles  # those of the models that are left out
+    locations: list[RowLocation]  # where in the source each battle stands
+    held_out_battles: Battles  # those of the models that are left out
     n_rows: int  # of the source
-    dropped: Mapping[str, int]  # rows left out, by the reason
+    n_dropped_by_reason: Mapping[str, int]  # rows left out, by the reason
     languages: Sequence[str | None] = ()  # of each battle, where they are read
 
 
@@ -290,11 +290,11 @@ def read_arena(
     return Arena(
         name=arena.title,
         battles=Battles.from_rows(battles),
-        at=locations,
+        locations=locations,
         languages=languages,
-        held_out=Battles.from_rows(held_out),
+        held_out_battles=Battles.from_rows(held_out),
         n_rows=n_rows,
-        dropped=dict(dropped.most_common()),
+        n_dropped_by_reason=dict(dropped.most_common()),
     )
 
 

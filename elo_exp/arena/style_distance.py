@@ -58,7 +58,7 @@ class StyleDistance(Record):
         is_far = abs(self.distance[self.farthest]) > MAX_STYLE_DISTANCE
         return "failed" if is_far else "passed"
 
-    def reasons(self) -> list[Reason]:
+    def list_reasons(self) -> list[Reason]:
         """Return `style` if the model lies too far outside."""
         if self.farthest is None or self.state != "failed":
             return []

@@ -36,8 +36,8 @@ class AnswerSet:
     entrant: str
     path: Path
     format: str
-    given: bool
-    inside: str | None
+    is_named: bool
+    inner_name: str | None
     rows: Sequence[Answer]
 
     @functools.cached_property
@@ -56,45 +56,47 @@ class AnswerSet:
                 rows_by_id[row.id].append(row)
         return rows_by_id
 
-    def rows_of(self, key: str) -> Sequence[Answer]:
+    def rows_with_id(self, key: str) -> Sequence[Answer]:
         """Return the rows with this id."""
         return self._rows_by_id.get(key, ())
 
-    def rows_to(self, prompt: Prompt) -> Sequence[Answer]:
+    def rows_for_prompt(self, prompt: Prompt) -> Sequence[Answer]:
         """Return the rows that answer a prompt, whichever draw they are.
 
         They are found by its text, and of equal texts by its id; else by its id.
         """
         same_text = self._rows_by_text.get(fold_spaces(prompt.text), ())
         same_text_and_id = [row for row in same_text if row.id == prompt.prompt_id]
-        return same_text_and_id or same_text or self.rows_of(prompt.prompt_id)
+        return same_text_and_id or same_text or self.rows_with_id(prompt.prompt_id)
 
-    def to(self, prompt: Prompt) -> Answer | None:
+    def find_answer(self, prompt: Prompt) -> Answer | None:
         """Return the answer to a prompt and draw; None where there is none. Raises UserError for two that differ."""
         rows = [
             row
-            for row in self.rows_to(prompt)
+            for row in self.rows_for_prompt(prompt)
             if row.text is not None
             and row.draw_idx == prompt.draw_idx
-            and None not in row.later[: conversations.n_turns(prompt) - 1]
+            and None not in row.later_turns[: conversations.n_turns(prompt) - 1]
         ]
         for row in rows[1:]:
             if (row.text, row.messages) != (rows[0].text, rows[0].messages):
                 raise FileError(
-                    f"{row.place}: a second, different answer of {self.entrant} to "
-                    f"{prompt.prompt_id!r}; the first is at {rows[0].place}. Keep one of them."
+                    f"{row.location}: a second, different answer of {self.entrant} to "
+                    f"{prompt.prompt_id!r}; the first is at {rows[0].location}. Keep one of them."
                 )
         return rows[0] if rows else None
 
-    def answers(self, prompt: Prompt, draws: int) -> bool:
+    def has_answers(self, prompt: Prompt, draws: int) -> bool:
         """Whether a prompt has this many answers, or as many as each has in this file, where these are fewer."""
         n = min(draws, self.n_draws)
         prompt_draws = (replace(prompt, draw_idx=i) for i in range(n))
-        return all(self.to(prompt_draw) is not None for prompt_draw in prompt_draws)
+        return all(
+            self.find_answer(prompt_draw) is not None for prompt_draw in prompt_draws
+        )
 
-    def response(self, prompt: Prompt) -> Response | None:
+    def find_response(self, prompt: Prompt) -> Response | None:
         """Return the same as a Response under the entrant's name."""
-        row = self.to(prompt)
+        row = self.find_answer(prompt)
         if row is None:
             return None
         assert row.text is not None
@@ -113,22 +115,22 @@ class AnswerSet:
         n_turns = conversations.n_turns(prompt)
         if n_turns == 1 or row.messages:
             return response
-        if len(row.later) < n_turns - 1:
+        if len(row.later_turns) < n_turns - 1:
             raise FileError(
-                f"{row.place}: answers {1 + len(row.later)} of the {n_turns} turns that prompt "
+                f"{row.location}: answers {1 + len(row.later_turns)} of the {n_turns} turns that prompt "
                 f"{prompt.prompt_id!r} asks. Expected all of them; a bank of first turns asks no more."
             )
         later = [
             replace(response, response_text=text)
-            for text in row.later[: n_turns - 1]
+            for text in row.later_turns[: n_turns - 1]
             if text is not None
         ]
         return conversations.join_turns(prompt, [response, *later])
 
     def has_failed(self, prompt: Prompt) -> bool:
         """Whether the file records that the request failed, so that nobody has to guess why an answer is missing."""
-        rows = [row for row in self.rows_to(prompt) if row.text is None]
-        return any(row.is_failed for row in rows) and self.to(prompt) is None
+        rows = [row for row in self.rows_for_prompt(prompt) if row.text is None]
+        return any(row.is_failed for row in rows) and self.find_answer(prompt) is None
 
     @property
     def n_answers(self) -> int:
@@ -164,7 +166,7 @@ class AnswerSet:
             ),
         }
 
-    def line(self) -> str:
+    def describe(self) -> str:
         """Return what was read, in words."""
         facts = self.facts()
         counts = [
@@ -175,7 +177,7 @@ class AnswerSet:
             f"{facts['later_draws']:,} later draws" if "later_draws" in facts else "",
         ]
         is_plain = self.entrant in (entrant_stem(self.path), _folder_name(self.path))
-        if not (self.given or self.inside or is_plain):
+        if not (self.is_named or self.inner_name or is_plain):
             counts.append("call it otherwise: 'answers={NAME:FILE,...}'")
         text = (
             f"{self.path}: {self.format}: {self.n_answers:,} answers of {self.entrant}"
@@ -194,22 +196,24 @@ class JoinedAnswers:
     """
 
     prompts: Sequence[Prompt]
-    files: Mapping[str, AnswerSet]
+    answer_sets: Mapping[str, AnswerSet]
     bank: Path | None
     draws: int = 1
 
     @functools.cached_property
-    def answered(self) -> Mapping[str, Sequence[str]]:
+    def answered_ids(self) -> Mapping[str, Sequence[str]]:
         """The prompts that each entrant answered in every draw, by their ids."""
         return {
             name: [
-                p.prompt_id for p in self.prompts if answer_set.answers(p, self.draws)
+                p.prompt_id
+                for p in self.prompts
+                if answer_set.has_answers(p, self.draws)
             ]
-            for name, answer_set in self.files.items()
+            for name, answer_set in self.answer_sets.items()
         }
 
     @functools.cached_property
-    def planned(self) -> Sequence[Prompt]:
+    def planned_prompts(self) -> Sequence[Prompt]:
         """The prompts to which some file has a row, answered or not. Raises UserError if no two entrants can be compared.
 
         A prompt of the bank to which no file has a row was not asked.
@@ -218,15 +222,18 @@ class JoinedAnswers:
         return [
             prompt
             for prompt in self.prompts
-            if any(answer_set.rows_to(prompt) for answer_set in self.files.values())
+            if any(
+                answer_set.rows_for_prompt(prompt)
+                for answer_set in self.answer_sets.values()
+            )
         ]
 
     @functools.cached_property
-    def failed(self) -> Mapping[str, Sequence[str]]:
+    def failed_ids(self) -> Mapping[str, Sequence[str]]:
         """The prompts on which each entrant is on record as having failed, by their ids."""
         return {
             name: [p.prompt_id for p in self.prompts if answer_set.has_failed(p)]
-            for name, answer_set in self.files.items()
+            for name, answer_set in self.answer_sets.items()
         }
 
     def clusters(self, column: str) -> dict[str, str] | None:
@@ -236,21 +243,21 @@ class JoinedAnswers:
         """
         key, located_clusters = column.strip().casefold(), dict[str, tuple[str, str]]()
         for prompt in self.prompts:
-            for answer_set in self.files.values():
-                for row in answer_set.rows_to(prompt):
+            for answer_set in self.answer_sets.values():
+                for row in answer_set.rows_for_prompt(prompt):
                     if (cluster := row.columns.get(key)) is None:
                         continue
                     known_cluster, location = located_clusters.setdefault(
-                        prompt.prompt_id, (cluster, row.place)
+                        prompt.prompt_id, (cluster, row.location)
                     )
                     if cluster != known_cluster:
                         raise FileError(
-                            f"{row.place}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {location} in "
+                            f"{row.location}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {location} in "
                             f"{known_cluster!r}. Expected one cluster of each prompt."
                         )
         if not located_clusters and not any(
             key in row.columns
-            for answer_set in self.files.values()
+            for answer_set in self.answer_sets.values()
             for row in answer_set.rows
         ):
             return None
@@ -262,27 +269,27 @@ class JoinedAnswers:
         return sorted(
             {
                 name
-                for answer_set in self.files.values()
+                for answer_set in self.answer_sets.values()
                 for row in answer_set.rows
                 for name in row.columns
             }
         )
 
     @functools.cached_property
-    def shared(self) -> Sequence[Prompt]:
+    def shared_prompts(self) -> Sequence[Prompt]:
         """The prompts that all entrants answered. Raises UserError if no two entrants can be compared."""
         self._refuse_incomparable()
         counts = self._n_answered
-        return [p for p in self.prompts if counts[p.prompt_id] == len(self.files)]
+        return [p for p in self.prompts if counts[p.prompt_id] == len(self.answer_sets)]
 
     @functools.cached_property
     def _n_answered(self) -> Mapping[str, int]:
         """How many entrants answered each prompt."""
-        return Counter(key for keys in self.answered.values() for key in keys)
+        return Counter(key for keys in self.answered_ids.values() for key in keys)
 
     def _refuse_incomparable(self) -> None:
         """Raise UserError if no prompt is answered by two entrants, or by the one that there is."""
-        min_entrants = min(2, len(self.files))
+        min_entrants = min(2, len(self.answer_sets))
         if max(self._n_answered.values(), default=0) < min_entrants:
             have = [
                 f"{name} has {len(keys):,}"
@@ -292,11 +299,11 @@ class JoinedAnswers:
             hint = " Are these answers to one set of prompts?"
             if self.bank is not None:
                 hint = f" Are these answers to the prompts of {self.bank}?"
-            for answer_set in self.files.values():
+            for answer_set in self.answer_sets.values():
                 if all(row.prompt is None for row in answer_set.rows):
                     hint = f" {answer_set.path} holds no prompts: add prompts=FILE."
                     break
-            whom = "all" if len(self.files) <= 2 else "two of them"
+            whom = "all" if len(self.answer_sets) <= 2 else "two of them"
             raise EvidenceError(
                 f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{more}, none "
                 f"shared).{hint}"
@@ -304,20 +311,20 @@ class JoinedAnswers:
 
     @property
     def _entrants_by_n_answered(self) -> list[tuple[str, Sequence[str]]]:
-        return sorted(self.answered.items(), key=lambda item: len(item[1]))
+        return sorted(self.answered_ids.items(), key=lambda item: len(item[1]))
 
-    def lines(self, *, keeps_all: bool = False) -> list[str]:
+    def describe(self, *, keeps_all: bool = False) -> list[str]:
         """Return what was read and what is missing, a line each; warnings begin with "warning: ".
 
         keeps_all  prompts that not all answered are not left out
         """
         by_path = defaultdict(list)
-        for answer_set in self.files.values():
+        for answer_set in self.answer_sets.values():
             by_path[answer_set.path].append(answer_set)
         lines = []
         for path, answer_sets in by_path.items():
             if len(answer_sets) <= _MAX_NAMED_ENTRANTS:
-                lines += [answer_set.line() for answer_set in answer_sets]
+                lines += [answer_set.describe() for answer_set in answer_sets]
             else:
                 n = sum(answer_set.n_answers for answer_set in answer_sets)
                 names = ", ".join(
@@ -330,7 +337,7 @@ class JoinedAnswers:
                 )
         oddities = (
             line
-            for answer_set in self.files.values()
+            for answer_set in self.answer_sets.values()
             for line in self._warn_of_oddities(answer_set)
         )
         return [
@@ -345,7 +352,7 @@ class JoinedAnswers:
         n = min(
             (
                 answer_set.n_draws
-                for answer_set in self.files.values()
+                for answer_set in self.answer_sets.values()
                 if answer_set.n_draws > 1
             ),
             default=1,
@@ -360,13 +367,13 @@ class JoinedAnswers:
         """Warn of answers that join no prompt, or one of another text."""
         joined_rows, other_text_ids = set[int](), list[str]()
         for prompt in self.prompts:
-            rows = answer_set.rows_to(prompt)
+            rows = answer_set.rows_for_prompt(prompt)
             joined_rows |= set(map(id, rows))
             texts = [row.prompt for row in rows if row.prompt is not None]
             if any(fold_spaces(text) != fold_spaces(prompt.text) for text in texts):
                 other_text_ids.append(prompt.prompt_id)
         if n_cut := sum(
-            len(row.later) > 0 for row in self._find_single_turn_rows(answer_set)
+            len(row.later_turns) > 0 for row in self._find_single_turn_rows(answer_set)
         ):
             yield f"{answer_set.entrant}: the first turn of {n_cut:,} answers, whose prompts ask no more"
         strays = [
@@ -390,17 +397,21 @@ class JoinedAnswers:
         """Yield the rows that answer prompts of one turn."""
         for prompt in self.prompts:
             if conversations.n_turns(prompt) == 1:
-                yield from answer_set.rows_to(prompt)
+                yield from answer_set.rows_for_prompt(prompt)
 
     def _describe_counts(self, keeps_all: bool) -> list[str]:
-        n, m, shared_prompts = len(self.prompts), len(self.files), self.shared
+        n, m, shared_prompts = (
+            len(self.prompts),
+            len(self.answer_sets),
+            self.shared_prompts,
+        )
         shortfalls = [
             f"{name} lacks {n - len(keys):,}"
             for name, keys in self._entrants_by_n_answered
             if len(keys) < n
         ]
         more = f" and {len(shortfalls) - 5} more" if shortfalls[5:] else ""
-        whom = f"all {m}" if m > 1 else next(iter(self.files))
+        whom = f"all {m}" if m > 1 else next(iter(self.answer_sets))
         n_with_reference = sum(
             prompt.gold_answer is not None for prompt in shared_prompts
         )
@@ -521,7 +532,7 @@ def _split_by_entrant(
     shared_fields: dict[str, Any] = {
         "path": path,
         "format": file_format.name,
-        "given": name is not None,
+        "is_named": name is not None,
     }
     if name is not None and len(inner_names) > 1:
         if name not in inner_names:
@@ -534,18 +545,18 @@ def _split_by_entrant(
             )
         entrant_rows = by_entrant[name]
         return [
-            AnswerSet(entrant=name, inside=name, rows=entrant_rows, **shared_fields)
+            AnswerSet(entrant=name, inner_name=name, rows=entrant_rows, **shared_fields)
         ]
     unnamed_rows = [row for row in by_entrant.get(None, ()) if row.text is not None]
     if inner_names and unnamed_rows:
         raise FileError(
-            f"{unnamed_rows[0].place}: names no model, and other rows do. Name it, or leave the row out."
+            f"{unnamed_rows[0].location}: names no model, and other rows do. Name it, or leave the row out."
         )
     if len(inner_names) > 1:
         return [
             AnswerSet(
                 entrant=entrant,
-                inside=entrant,
+                inner_name=entrant,
                 rows=by_entrant[entrant],
                 **shared_fields,
             )
@@ -557,13 +568,15 @@ def _split_by_entrant(
         else _folder_name(path)
     )
     entrant_name = name or next(iter(inner_names), None) or default_name
-    return [AnswerSet(entrant=entrant_name, inside=None, rows=rows, **shared_fields)]
+    return [
+        AnswerSet(entrant=entrant_name, inner_name=None, rows=rows, **shared_fields)
+    ]
 
 
 def read_answer_set(path: Path, entrant: str, inside: str | None) -> AnswerSet:
     """Return the answers of one entrant of a file, as `entrants` has found them."""
     (answer_set,) = _split_by_entrant(path, inside or entrant, is_alone=True)
-    return AnswerSet(**{**vars(answer_set), "entrant": entrant, "inside": inside})
+    return AnswerSet(**{**vars(answer_set), "entrant": entrant, "inner_name": inside})
 
 
 def join(
@@ -575,7 +588,9 @@ def join(
     no file holds a prompt, for an id that stands for two, and for two references.
     """
     prompts = bank.load_bank(bank_path) if bank_path else _collect_prompts(files)
-    return JoinedAnswers(prompts=prompts, files=files, bank=bank_path, draws=draws)
+    return JoinedAnswers(
+        prompts=prompts, answer_sets=files, bank=bank_path, draws=draws
+    )
 
 
 def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
@@ -595,7 +610,7 @@ def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
     for row in rows:
         if row.prompt is None and len(texts_of.get(row.id or "", ())) > 1:
             raise FileError(
-                f"{row.place}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
+                f"{row.location}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
             )
     prompts = []
     for key, texts in texts_of.items():
@@ -630,7 +645,9 @@ def _build_prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
         source=str(*sources) if len(sources) == 1 else bank.DEFAULT_SOURCE,
         subject=bank.DEFAULT_SOURCE,
         gold_answer=_find_reference(rows),
-        messages=next((row.asked for row in rows if row.asked), ()),
+        messages=next(
+            (row.question_messages for row in rows if row.question_messages), ()
+        ),
     )
 
 
@@ -641,7 +658,7 @@ def _find_reference(rows: Sequence[Answer]) -> str | None:
             str(referenced_rows[0].reference)
         ):
             raise FileError(
-                f"{row.place}: another reference than at {referenced_rows[0].place}, to one prompt. Add "
+                f"{row.location}: another reference than at {referenced_rows[0].location}, to one prompt. Add "
                 "prompts=FILE, whose references count."
             )
     return min((str(row.reference) for row in referenced_rows), default=None)

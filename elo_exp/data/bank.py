@@ -169,7 +169,7 @@ def _read_samples(path: Path) -> Iterator[tuple[str, Row]]:
         }
         reference = parse_reference(sample.row.get("target"))
         yield (
-            sample.place,
+            sample.location,
             {
                 **{k: x for k, x in scalars.items() if k not in ("text", "tags")},
                 "prompt_id": key,

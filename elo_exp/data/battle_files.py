@@ -171,7 +171,7 @@ def read_with_missing(
     if battles.count is not None:
         is_alone = any(file.has("question_id") for file in files)
         battles = dataclasses.replace(battles, is_alone=is_alone)
-    counts, n = Counter[str](), battles.total()
+    counts, n = Counter[str](), battles.n_total()
     for file in files:
         counts.update(file.counts)
     if counts["dropped"]:
@@ -195,12 +195,12 @@ def read_with_missing(
             "one. Expected most to have one; is the format the right one?"
         )
     _warn(path, files, battles)
-    in_one_order = battles.total_of(
+    in_one_order = battles.count_at(
         (battles.verdict_ab < 0) != (battles.verdict_ba < 0)
     )
     rows = {
         "used": n,
-        "tied": battles.total_of(battles.is_tie()),
+        "tied": battles.count_at(battles.is_tie()),
         "invalid": 0,
         **counts,
         **({"in one order": in_one_order} if in_one_order else {}),
@@ -317,7 +317,7 @@ class _BattleFile:
         self.pooled = {_to_text(kind.get("pooled")) for kind in coded.kinds}
         rows, kind_of = self.expand_kinds(coded)
         outcomes = [self.classify(row) for row in rows]
-        names, number = _intern_names(map(_to_model_name, coded.names))
+        names, number = _intern_names(map(_to_model_name, coded.models))
         no_questions = [None], np.zeros(len(coded), dtype=np.int32)
         question_cells, question = coded.prompts.get("question_id", no_questions)
         questions = [_to_text(name) for name in question_cells]
@@ -355,10 +355,10 @@ class _BattleFile:
             model_a=a[used],
             model_b=b[used],
         ).compact()
-        battles = battles.with_questions(questions, question[used])
+        battles = battles.set_questions(questions, question[used])
         battles = self.add_units(battles, coded, used)
         is_stop = (status == _REFUSED) | (status == _DROPPED) & (on_error == "stop")
-        if self.format.judged:
+        if self.format.is_judged:
             is_stop[used[_find_repeated(battles)]] = True
         if is_stop.any():
             raise self.explain_refusal(*self.locate(int(is_stop.argmax())))
@@ -404,7 +404,7 @@ class _BattleFile:
         no_cells = [None], np.zeros(len(coded), dtype=np.int32)
         _, question = coded.prompts.get("question_id", no_cells)
         clusters, cluster = coded.prompts.get("cluster", no_cells)
-        _, number = _intern_names(map(_to_model_name, coded.names))
+        _, number = _intern_names(map(_to_model_name, coded.models))
         is_blank_of = np.array(
             [[bool(row.get(name)) for name in BLANK_FIELDS] for row in rows], dtype=bool
         ).reshape(-1, 2)
@@ -457,19 +457,19 @@ class _BattleFile:
                     np.where(text_code >= 0, n + text_code, n + len(text_hashes)),
                     battles.question,
                 )
-                battles = battles.with_questions(names, question)
+                battles = battles.set_questions(names, question)
             else:
                 battles = _cluster_equal_texts(battles, text_code, text_hashes)
         if (cluster_cells := coded.prompts.get("cluster")) is not None:
             clusters, number = _intern_names(map(_to_text, cluster_cells[0]))
             code = number[cluster_cells[1][used]]
             if (code >= 0).any():
-                battles = battles.with_cluster_codes(clusters, code)
+                battles = battles.set_cluster_codes(clusters, code)
         n_lacking = battles.n_unnamed()
-        if 0 < n_lacking < battles.total() and battles.count is None:
+        if 0 < n_lacking < battles.n_total() and battles.count is None:
             is_unnamed = battles.units() >= battles.n_named_units
             code = np.where(is_unnamed, 0, -1).astype(np.int32)
-            battles = battles.with_cluster_codes([UNNAMED_CLUSTER], code)
+            battles = battles.set_cluster_codes([UNNAMED_CLUSTER], code)
         return battles
 
     def expand_kinds(self, coded: CodedBattles) -> tuple[list[Row], Codes]:
@@ -477,7 +477,7 @@ class _BattleFile:
 
         A row whose winner may be a word or a name keeps its own names.
         """
-        names = [_to_text(name) for name in coded.names]
+        names = [_to_text(name) for name in coded.models]
         winners = [_to_text(kind.get("winner")) for kind in coded.kinds]
         used_words = {*self.words, *winners}
         free_names = (
@@ -486,7 +486,7 @@ class _BattleFile:
             if name not in used_words
         )
         placeholder_models = next(free_names), next(free_names)
-        kinds_with_sides = zip(coded.kinds, coded.own, strict=True)
+        kinds_with_sides = zip(coded.kinds, coded.winner_sides, strict=True)
         rows = [
             _fill_in_models(kind, winner_side, *placeholder_models)
             for kind, winner_side in kinds_with_sides
@@ -496,18 +496,20 @@ class _BattleFile:
         is_name = _to_mask(winner in model_names for winner in winners)
         if not self.active_filters.keys().isdisjoint(REQUIRED):
             is_name[:] = True
-        unclear = is_name[coded.kind]
+        unclear = is_name[coded.kind_codes]
         for side, code in (("model_a", coded.a), ("model_b", coded.b)):
-            is_own = _to_mask(winner_side == side for winner_side in coded.own)
-            unclear |= is_own[coded.kind] & is_word[code]
+            is_own = _to_mask(winner_side == side for winner_side in coded.winner_sides)
+            unclear |= is_own[coded.kind_codes] & is_word[code]
         unclear_rows = np.flatnonzero(unclear)
-        codes = np.stack((coded.kind, coded.a, coded.b))[:, unclear_rows]
+        codes = np.stack((coded.kind_codes, coded.a, coded.b))[:, unclear_rows]
         distinct, number = np.unique(codes, axis=1, return_inverse=True)
-        kind = coded.kind.copy()
+        kind = coded.kind_codes.copy()
         kind[unclear_rows] = len(rows) + number
         for k, i, j in distinct.T.tolist():
-            names_of = coded.names[i], coded.names[j]
-            rows.append(_fill_in_models(coded.kinds[k], coded.own[k], *names_of))
+            names_of = coded.models[i], coded.models[j]
+            rows.append(
+                _fill_in_models(coded.kinds[k], coded.winner_sides[k], *names_of)
+            )
         return rows, kind
 
     def locate(self, n: int) -> tuple[str, Row]:
@@ -684,19 +686,19 @@ def _warn(path: Source, files: Sequence[_BattleFile], battles: Battles) -> None:
         )
     warnings = describe_alike(models)
     rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMES_IN_WARNING]
-    if len(rare) and battles.total() >= _MIN_BATTLES_FOR_RARE_NAMES:
+    if len(rare) and battles.n_total() >= _MIN_BATTLES_FOR_RARE_NAMES:
         slips = _quote_names(models[i] for i in rare)
         warnings.append(f"in one row alone: {slips}. Check the name.")
     setting = "If a column names it, set battles_columns.question_id=COLUMN."
     if (n_unnamed := battles.n_unnamed()) and not battles.is_alone:
         warnings.append(
-            f"{n_unnamed} of {battles.total()} battles name no question, so that nobody knows how many prompts there are. "
+            f"{n_unnamed} of {battles.n_total()} battles name no question, so that nobody knows how many prompts there are. "
             f"{setting}"
         )
     if UNNAMED_CLUSTER in battles.clusters:
         is_unnamed = battles.units() == battles.clusters.index(UNNAMED_CLUSTER)
         warnings.append(
-            f"{battles.total_of(is_unnamed)} of {battles.total()} battles name no question, and count together as one "
+            f"{battles.count_at(is_unnamed)} of {battles.n_total()} battles name no question, and count together as one "
             f"prompt. {setting}"
         )
     pooled_names = sorted({name for file in files for name in file.pooled if name})
@@ -823,7 +825,7 @@ def _cluster_equal_texts(
     if not is_shared.any():
         return battles
     names = [f"text {text}" for text in texts]
-    return battles.with_cluster_codes(names, np.where(is_shared, text_code, -1))
+    return battles.set_cluster_codes(names, np.where(is_shared, text_code, -1))
 
 
 def _hash_question(coded: CodedBattles, n: int) -> str | None:

@@ -120,9 +120,9 @@ class Battles:
             equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
             **columns,
         )
-        return battles.compact().with_questions([row.question_id for row in rows], n)
+        return battles.compact().set_questions([row.question_id for row in rows], n)
 
-    def with_questions(
+    def set_questions(
         self, questions: Sequence[str | None], question: Codes
     ) -> Battles:
         """Name the question of each battle by its place (n,) in `questions`; None: its own."""
@@ -132,7 +132,7 @@ class Battles:
         question = np.where(question < 0, own_question, question)
         return dataclasses.replace(self, questions=names, question=question)
 
-    def with_clusters(self, cluster_of: Mapping[str, str]) -> Battles:
+    def set_clusters(self, cluster_of: Mapping[str, str]) -> Battles:
         """Name the cluster of each battle by its question; those that are not named keep the one that they have."""
         number = {name: code for code, name in enumerate(self.clusters)}
         codes = [
@@ -148,7 +148,7 @@ class Battles:
             return self
         return dataclasses.replace(self, cluster=cluster, clusters=tuple(number))
 
-    def cluster_of(self) -> dict[str, str]:
+    def clusters_by_question(self) -> dict[str, str]:
         """Return the cluster of each question that is in one."""
         if self.cluster is None:
             return {}
@@ -159,7 +159,7 @@ class Battles:
             for question, cluster in np.unique(pairs, axis=1).T.tolist()
         }
 
-    def with_cluster_codes(self, names: Sequence[str], cluster: Codes) -> Battles:
+    def set_cluster_codes(self, names: Sequence[str], cluster: Codes) -> Battles:
         """Name the cluster of each battle by its place (n,) in `names`; -1: the one that it has, if any."""
         number = {name: code for code, name in enumerate(self.clusters)}
         used = np.unique(cluster[cluster >= 0])
@@ -188,12 +188,12 @@ class Battles:
         """Names of units, by their code."""
         return (*(f"cluster {name}" for name in self.clusters), *self.questions)
 
-    def among(self, models: Collection[str]) -> Battles:
+    def select_between(self, models: Collection[str]) -> Battles:
         """Return the battles between any two of these models."""
         is_member = np.isin(self.models, list(models))
         return self.select(is_member[self.model_a] & is_member[self.model_b]).compact()
 
-    def among_any(self, models: Collection[str]) -> Battles:
+    def select_with_any(self, models: Collection[str]) -> Battles:
         """Return the battles of any of these models, with any other."""
         is_member = np.isin(self.models, list(models))
         return self.select(is_member[self.model_a] | is_member[self.model_b])
@@ -283,7 +283,7 @@ class Battles:
         """Which answer (n,) of model_a, and which of model_b, was compared."""
         return self._column("draw_a", 0), self._column("draw_b", 0)
 
-    def by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
+    def split_by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
 
         A name without battles has an empty value; battles without a dimension are `overall`.
@@ -308,7 +308,7 @@ class Battles:
         is_vote = np.append([name == "human" for name in self.sources], False)
         is_share = np.isfinite(self.score)
         is_judged = ~is_vote[self.source]
-        return self.total_of(is_judged & is_share), self.total_of(is_judged & ~is_share)
+        return self.count_at(is_judged & is_share), self.count_at(is_judged & ~is_share)
 
     def annotators(self) -> Codes | None:
         """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and some name one.
@@ -328,24 +328,24 @@ class Battles:
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)
 
-    def both_orders(self) -> Mask:
+    def has_both_orders(self) -> Mask:
         """Whether both orders (n,) were judged, one independently of the other."""
         return (self.verdict_ab >= 0) & (self.verdict_ba >= 0) & ~self.equal_answers
 
     def is_inconsistent(self) -> Mask:
         """Whether both orders (n,) were judged and disagree."""
-        return np.asarray(self.both_orders() & (self.verdict_ab != self.verdict_ba))
+        return np.asarray(self.has_both_orders() & (self.verdict_ab != self.verdict_ba))
 
-    def one_order(self) -> Mask:
+    def has_single_order(self) -> Mask:
         """Whether one order (n,) alone was judged, where it is not the same in all battles."""
         ab, ba = self.verdict_ab >= 0, self.verdict_ba >= 0
         return np.asarray((ab ^ ba) & (ab & ~ba).any() & (ba & ~ab).any())
 
-    def total(self) -> int:
+    def n_total(self) -> int:
         """Count the battles."""
         return len(self) if self.count is None else int(self.count.sum(dtype=np.int64))
 
-    def total_of(self, mask: Mask) -> int:
+    def count_at(self, mask: Mask) -> int:
         """Count the battles at a mask (n,)."""
         counts = mask if self.count is None else self.count[mask]
         return int(counts.sum(dtype=np.int64))
@@ -367,7 +367,7 @@ class Battles:
 
     def n_unnamed(self) -> int:
         """Count the battles that name neither a question nor a cluster."""
-        return self.total_of(self.units() >= self.n_named_units)
+        return self.count_at(self.units() >= self.n_named_units)
 
     def n_prompts(self) -> int:
         """Count the prompts; a battle that names none has one of its own."""

@@ -43,7 +43,7 @@ class ViewOverrides:
     tool_chars: Count | None = None
     answer_chars: Count | None = None
 
-    def to(self, settings: ViewSettings) -> ViewSettings:
+    def apply(self, settings: ViewSettings) -> ViewSettings:
         changes = {name: x for name, x in vars(self).items() if x is not None}
         return replace(settings, **changes)
 
@@ -187,7 +187,7 @@ class AnswerView:
     shown: ViewSettings
 
     @property
-    def words(self) -> str | None:
+    def single_turn_text(self) -> str | None:
         """The words of one turn, where they are all."""
         match self.messages:
             case (Message(role="assistant", tool_calls=(), content=words),):
@@ -195,13 +195,13 @@ class AnswerView:
         return "" if not self.messages else None
 
     @cached_property
-    def in_turns(self) -> str:
+    def transcript(self) -> str:
         return "\n".join(self._blocks[0])
 
     @property
     def is_cut(self) -> bool:
         """Whether something of it is left out."""
-        return self.words is None and self._blocks[1]
+        return self.single_turn_text is None and self._blocks[1]
 
     @cached_property
     def _blocks(self) -> tuple[list[str], bool]:
@@ -317,7 +317,9 @@ def count_extent(
         for response in responses
     ]
     texts = [
-        shown_answer.in_turns if shown_answer.words is None else shown_answer.words
+        shown_answer.transcript
+        if shown_answer.single_turn_text is None
+        else shown_answer.single_turn_text
         for shown_answer in answers
     ]
     return Extent(

@@ -34,7 +34,7 @@ _KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
 def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
     if kind == "answers":
         return any(
-            not answer_format.missing(shape, keys)
+            not answer_format.find_fault(shape, keys)
             for answer_format in answers.formats()
         )
     if kind == "prompts":

@@ -51,7 +51,7 @@ class Sample:
     row    its fields: those that older logs have under other names under the new ones
     """
 
-    place: str
+    location: str
     row: Mapping[str, Any]
 
     @property
@@ -77,31 +77,32 @@ class Sample:
     @cached_property
     def question(self) -> Messages:
         """What the sample asks. Raises UserError for messages that hold more than text."""
-        with _convert_errors(self.place):
+        with _convert_errors(self.location):
             input_messages = self.row["input"]
             if isinstance(input_messages, str):
                 input_messages = [{"role": "user", "content": input_messages}]
             messages = recorded_work.parse_messages(
-                map(self.whole, input_messages), self.place
+                map(self.resolve_attachments, input_messages), self.location
             )
         if not any(message.role == "user" for message in messages):
-            raise FileError(f"{self.place}: input has no message of a user.")
+            raise FileError(f"{self.location}: input has no message of a user.")
         return messages
 
     @cached_property
     def answer(self) -> Messages:
         """What followed. Raises UserError for messages that hold more than text."""
-        with _convert_errors(self.place):
+        with _convert_errors(self.location):
             rows = map(
-                _insert_tool_error, map(self.whole, self.row.get("messages") or ())
+                _insert_tool_error,
+                map(self.resolve_attachments, self.row.get("messages") or ()),
             )
-            messages = recorded_work.parse_messages(rows, self.place)
+            messages = recorded_work.parse_messages(rows, self.location)
         return recorded_work.split_question(messages, self.question)[1]
 
     @property
-    def reason(self) -> str:
+    def finish_reason(self) -> str:
         """Why the answer ended: stop, length or tool_calls."""
-        with _convert_errors(self.place):
+        with _convert_errors(self.location):
             choices = (self.row.get("output") or {}).get("choices") or [{}]
             is_cut = choices[0].get("stop_reason") in _CUT_STOP_REASONS
         if is_cut or self.row.get("limit"):
@@ -114,7 +115,7 @@ class Sample:
         model  whose tokens are counted: a model that scores the answer takes some, too
         """
         counts: dict[str, Any] = {**recorded_work.count_effort(self.answer)}
-        with _convert_errors(self.place):
+        with _convert_errors(self.location):
             usage = self.row.get("model_usage") or {}
             if n := (usage.get(model) or {}).get("total_tokens"):
                 counts["tokens"] = n
@@ -126,18 +127,20 @@ class Sample:
             }
         return {**counts, **({"scores": numbers} if numbers else {})}
 
-    def whole(self, value: Any) -> Any:
+    def resolve_attachments(self, value: Any) -> Any:
         """Put in the texts that stand among the attachments."""
         if isinstance(value, dict):
-            return {name: self.whole(item) for name, item in value.items()}
+            return {
+                name: self.resolve_attachments(item) for name, item in value.items()
+            }
         if isinstance(value, list):
-            return [self.whole(item) for item in value]
+            return [self.resolve_attachments(item) for item in value]
         if not (isinstance(value, str) and value.startswith(_ATTACHMENT_PREFIX)):
             return value
         key = value.removeprefix(_ATTACHMENT_PREFIX)
         text = (self.row.get("attachments") or {}).get(key)
         if not isinstance(text, str):
-            raise FileError(f"{self.place}: attachment {key!r} is not in the log.")
+            raise FileError(f"{self.location}: attachment {key!r} is not in the log.")
         return text
 
 
@@ -260,7 +263,7 @@ def _parse_sample(location: str, row: Any) -> Sample:
             sample_row["scores"] = {"score": sample_row["score"]}
         if "transcript" in sample_row:
             sample_row["attachments"] = sample_row["transcript"].get("content")
-    return Sample(place=location, row=sample_row)
+    return Sample(location=location, row=sample_row)
 
 
 def _insert_tool_error(row: Any) -> Any:

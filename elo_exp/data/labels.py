@@ -73,7 +73,7 @@ class Key(Record):
         return key
 
     @classmethod
-    def of(cls, path: Path) -> "Key":
+    def read_or_create(cls, path: Path) -> "Key":
         """Read it, or draw one and write it where there is none yet."""
         if not path.is_file():
             new_key = cls(key=secrets.token_hex(_KEY_BYTES))
@@ -86,7 +86,7 @@ class Key(Record):
         """The id of the run's pages."""
         return self._hash("page")
 
-    def id(self, comparison: Comparison) -> str:
+    def label_id(self, comparison: Comparison) -> str:
         """The id of a comparison whose entrant_a is shown as 1."""
         first, second = comparison.entrants
         if comparison.draw_a or comparison.draw_b:  # one of several answers
@@ -96,10 +96,12 @@ class Key(Record):
             )
         return self._hash(comparison.prompt_id, comparison.dimension, first, second)
 
-    def ids(self, comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
+    def comparisons_by_id(
+        self, comparisons: Iterable[Comparison]
+    ) -> dict[str, Comparison]:
         """Return by id what a page may show: each comparison in both orders."""
         return {
-            self.id(variant): variant
+            self.label_id(variant): variant
             for comparison in comparisons
             for variant in (comparison, comparison.swapped())
         }

@@ -194,7 +194,7 @@ def _compare_on_prompt(
             )
         return
     assert settings is not None
-    rubric_settings = rubric.showing(settings)
+    rubric_settings = rubric.merge_settings(settings)
     answers = {
         name: conversations.view_answer(response, rubric_settings)
         for name, response in responses.items()
@@ -205,11 +205,14 @@ def _compare_on_prompt(
     }
     is_question = conversations.is_question(prompt)
     for a, b in pairs:
-        in_turns = not is_question or None in (answers[a].words, answers[b].words)
+        in_turns = not is_question or None in (
+            answers[a].single_turn_text,
+            answers[b].single_turn_text,
+        )
         if not rubric.applies_to(shown_prompts[in_turns]):
             return
         texts = [
-            answers[name].in_turns if in_turns else answers[name].words
+            answers[name].transcript if in_turns else answers[name].single_turn_text
             for name in (a, b)
         ]
         yield rubric.compare(

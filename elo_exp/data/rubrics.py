@@ -127,9 +127,9 @@ class Instructions:
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
 
-    def showing(self, settings: ViewSettings) -> ViewSettings:
+    def merge_settings(self, settings: ViewSettings) -> ViewSettings:
         """Return how much of a conversation this rubric shows."""
-        return self.shown.to(settings)
+        return self.shown.apply(settings)
 
     def _select_prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         """Return the fields of a subject that come from the prompt and that this rubric shows."""

@@ -116,16 +116,16 @@ class CodedBattles:
     """
 
     kinds: list[dict[str, Cell]]
-    own: list[str | None]
-    kind: Codes  # (n,)
-    names: list[Cell]  # of models
+    winner_sides: list[str | None]
+    kind_codes: Codes  # (n,)
+    models: list[Cell]  # of models
     a: Codes  # (n,)
     b: Codes  # (n,)
     # by each field of OF_PROMPTS that is read
     prompts: dict[str, tuple[list[Cell], Codes]]
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return len(self.kind_codes)
 
 
 def detect_shape(path: Source) -> str:
@@ -429,9 +429,9 @@ def encode_rows(
     keys = ["winner", *fields]
     battles = CodedBattles(
         kinds=[dict(zip(keys, values, strict=True)) for _, *values in kinds],
-        own=[_WINNER_SIDES[winner_side] for winner_side, *_ in kinds],
-        names=list(models),
-        kind=kind_codes,
+        winner_sides=[_WINNER_SIDES[winner_side] for winner_side, *_ in kinds],
+        models=list(models),
+        kind_codes=kind_codes,
         a=a_codes,
         b=b_codes,
         prompts={
@@ -685,9 +685,9 @@ def _read_coded(
         prompts[name] = renumber_by_appearance(prompt_cells, _to_codes(codes[name]))
     return CodedBattles(
         kinds=[kind for kind, _ in distinct],
-        own=[side for _, side in distinct],
-        kind=kind,
-        names=[*cells(name for (name,) in names), None],
+        winner_sides=[side for _, side in distinct],
+        kind_codes=kind,
+        models=[*cells(name for (name,) in names), None],
         a=_to_codes(codes["a"]),
         b=_to_codes(codes["b"]),
         prompts=prompts,

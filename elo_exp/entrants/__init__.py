@@ -297,13 +297,15 @@ class WeightsEntrant(TemplateSettings):
                 "tokenizer": tokenizer,
             }
             # tags may be special tokens, and the prompt may end with one
-            prompt_end = lm.text(ids[prompt][-16:], special=True)
+            prompt_end = lm.decode(ids[prompt][-16:], special=True)
             opening_tag = "".join(OPEN_AT_END.findall(prompt_end))
-            generated_text = lm.text(tokens[: len(tokens) - answer.ended], special=True)
+            generated_text = lm.decode(
+                tokens[: len(tokens) - answer.has_ended], special=True
+            )
             text, thought = split_thought(opening_tag + generated_text)
             if thought["thought"] == "none":
-                text = lm.text(tokens).strip()
-            is_whole = answer.ended and thought["thought"] != "unclosed"
+                text = lm.decode(tokens).strip()
+            is_whole = answer.has_ended and thought["thought"] != "unclosed"
             yield Response(
                 entrant_id=self.entrant_id,
                 prompt_id=prompt.prompt_id,

@@ -178,5 +178,7 @@ class LlamaCppEntrant(WeightsEntrant):
                     break
             yield (
                 prompt,
-                GeneratedAnswer(token_ids=tokens, ended=has_ended, total_logprob=total),
+                GeneratedAnswer(
+                    token_ids=tokens, has_ended=has_ended, total_logprob=total
+                ),
             )

@@ -196,7 +196,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         with torch.inference_mode():
             answers = decode(
                 model,
-                *lm.padded(list(ids.values())),
+                *lm.pad_rows(list(ids.values())),
                 n_heads=n_heads,
                 drafters=drafters,
                 seeds=seeds,
@@ -214,7 +214,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         return [
             GeneratedAnswer(
                 token_ids=answer.tokens,
-                ended=answer.ended,
+                has_ended=answer.has_ended,
                 p_correct=p,
                 diagnostics={
                     "draft_head_idx": drafter,
@@ -240,13 +240,13 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
         questions = []
         for prompt, answer in zip(prompts, answers, strict=True):
-            answer_text = split_thought(lm.text(answer.tokens))[0]
+            answer_text = split_thought(lm.decode(answer.tokens))[0]
             text = _CORRECTNESS_QUESTION.format(prompt=prompt.text, answer=answer_text)
             questions.append(replace(prompt, text=text, messages=()))
         yes, no = lm.tokenizer(["A", "B"], add_special_tokens=False)["input_ids"]
         return p_correct(
             model,
-            *lm.padded(
+            *lm.pad_rows(
                 [self.chat_ids(lm, q.sent(self.system_prompt)) for q in questions]
             ),
             head=self.head_files.n_heads,

@@ -163,13 +163,13 @@ class AnswersEntrant:
         return {"": Path(self.path)}
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
-        return _build_key(prompt, self._answer_set.response(prompt))
+        return _build_key(prompt, self._answer_set.find_response(prompt))
 
     def lacks(self, prompt: Prompt) -> bool:
-        return self._answer_set.to(prompt) is None
+        return self._answer_set.find_answer(prompt) is None
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return filter(None, map(self._answer_set.response, prompts))
+        return filter(None, map(self._answer_set.find_response, prompts))
 
 
 def _read_entrant_name(location: str, row: Mapping[str, Any]) -> str | None:

@@ -68,12 +68,12 @@ class TrajectoriesEntrant:
 
     def _find_response(self, prompt: Prompt) -> Response | None:
         """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
-        for row in self._answer_set.rows_of(prompt.prompt_id):
+        for row in self._answer_set.rows_with_id(prompt.prompt_id):
             if not recorded_work.matches_prompt(
-                row.asked, row.prompt, row.messages, prompt
+                row.question_messages, row.prompt, row.messages, prompt
             ):
                 raise FileError(
                     f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
                     f"{prompt.prompt_id} than the bank. Expected logs of one task."
                 )
-        return self._answer_set.response(prompt)
+        return self._answer_set.find_response(prompt)

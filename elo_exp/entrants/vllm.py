@@ -149,7 +149,7 @@ class VllmEntrant(CheckpointEntrant):
                 prompt,
                 GeneratedAnswer(
                     token_ids=list(completion.token_ids),
-                    ended=completion.finish_reason == "stop",
+                    has_ended=completion.finish_reason == "stop",
                     total_logprob=completion.cumulative_logprob,
                 ),
             )

@@ -23,9 +23,11 @@ class Direct:
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
         fresh = evidence.fresh
-        n_own = int(fresh.labelled.sum())
-        if len(np.unique(fresh.prompt[fresh.labelled])) < MIN_OWN_LABELS:
-            return evidence.borrowed
+        n_own = int(fresh.is_labelled.sum())
+        if len(np.unique(fresh.prompt[fresh.is_labelled])) < MIN_OWN_LABELS:
+            return evidence.borrowed_estimate
         weight = evidence.draw_weights * fresh.label_weights
-        weight = np.where(fresh.labelled, weight, 0.0)
-        return evidence.corrected_mean(evidence.at_fresh, weight, n_own=n_own)
+        weight = np.where(fresh.is_labelled, weight, 0.0)
+        return evidence.estimate_corrected_mean(
+            evidence.fresh_reading, weight, n_own=n_own
+        )

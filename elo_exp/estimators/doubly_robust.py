@@ -53,26 +53,30 @@ class DrCpo:
         return (weights, FRESH_DRAWS)
 
     def weight(self, evidence: PolicyEvidence) -> Array:
-        return evidence.cut if self.weights == "raw" else evidence.calibrated
+        return (
+            evidence.clipped_weights
+            if self.weights == "raw"
+            else evidence.calibrated_weights
+        )
 
     def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         """Return the outcome model's values (n,) of the logged rows and (r,) of the draws."""
-        return evidence.at_logged, evidence.at_fresh
+        return evidence.logged_reading, evidence.fresh_reading
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
         logged, fresh = self.model(evidence)
         weight = self.weight(evidence)
-        residual_weight = evidence.residual_weights(weight)
+        residual_weight = evidence.compute_residual_weights(weight)
         influence: Array | float = 0.0
         if self.weights == "simcal":
             # Of estimating the weights: zero on average where the model fits at each score.
             per_label = evidence.logged.label_weights
             scale = weight.sum() / (weight * per_label)[evidence.labelled].sum()
             residual = centre_residuals(logged, residual_weight) * scale * per_label
-            influence = evidence.weight_influence(
+            influence = evidence.compute_weight_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
-        return evidence.linear(
+        return evidence.estimate_sum(
             (logged, 0.0, residual_weight),
             (fresh, evidence.draw_weights, 0.0),
             extra_influence=influence,
@@ -105,7 +109,7 @@ class Tmle(DrCpo):
 
     def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         labelled, scale = evidence.labelled, evidence.data.scale
-        logged, w = evidence.at_logged, evidence.at_weights
+        logged, w = evidence.logged_reading, evidence.weight_reading
         values, label = (
             (values[labelled] - scale.low) / scale.width
             for values in (logged.value, evidence.logged.label)
@@ -117,7 +121,7 @@ class Tmle(DrCpo):
             value = tmle_update(share, epsilon * weight, edge=_MIN_PROBABILITY)
             return replace(reading, value=scale.low + scale.width * value)
 
-        fresh = update(evidence.at_fresh, w.fit(evidence.fresh).value)
+        fresh = update(evidence.fresh_reading, w.fit(evidence.fresh).value)
         return update(logged, w.value), fresh
 
 

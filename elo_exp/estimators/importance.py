@@ -55,7 +55,7 @@ class Snips:
     requires: ClassVar = (RAW_WEIGHTS,)
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        clipped_weights = weights.clip_weights(evidence.hajek, self.clip_weight)
+        clipped_weights = weights.clip_weights(evidence.hajek_weights, self.clip_weight)
         return estimate_weighted_mean(evidence, clipped_weights / clipped_weights.sum())
 
 
@@ -66,10 +66,10 @@ class CalibratedIps:
     requires: ClassVar = (CALIBRATED_WEIGHTS,)
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        u = evidence.calibrated / evidence.calibrated.sum()
-        reading = evidence.at_logged
-        outcome = reading.value + reading.residual * evidence.per_label
-        influence = evidence.weight_influence(outcome - float(u @ outcome))
+        u = evidence.calibrated_weights / evidence.calibrated_weights.sum()
+        reading = evidence.logged_reading
+        outcome = reading.value + reading.residual * evidence.rows_per_label
+        influence = evidence.compute_weight_influence(outcome - float(u @ outcome))
         return estimate_weighted_mean(evidence, u, extra_influence=influence)
 
 
@@ -78,10 +78,10 @@ def estimate_weighted_mean(
 ) -> Estimate:
     """Estimate sum_i u_i (f(s_i) + residual_i per_label_i) for weights u (n,).
 
-    options  of Evidence.linear
+    options  of PolicyEvidence.estimate_sum
     """
-    residual_weights = np.where(evidence.labelled, u * evidence.per_label, 0.0)
+    residual_weights = np.where(evidence.labelled, u * evidence.rows_per_label, 0.0)
     ess = weights.effective_sample_size(u)
-    return evidence.linear(
-        (evidence.at_logged, u, residual_weights), ess=ess, **options
+    return evidence.estimate_sum(
+        (evidence.logged_reading, u, residual_weights), ess=ess, **options
     )

@@ -158,7 +158,7 @@ class Arena(PairwiseExperiment):
     def _describe_answers(self) -> list[str]:
         """Describe only what was read: the prompts come from the arena."""
         return [
-            entrant.line()
+            entrant.describe()
             for entrant in answer_joins.read_answer_sets(self._files).values()
         ]
 
@@ -275,13 +275,13 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
     placement = Placement(
         arena=run.arena.name,
         judge_model=judge_model,
-        placed=placed,
-        judged=judged_battles,
-        human=human,
+        placed_models=placed,
+        judged_battles=judged_battles,
+        human_battles=human,
         board=board,
         kin=run.kin,
         human_board=experiment.rate(
-            run.arena.battles.concatenate(run.arena.held_out).among(
+            run.arena.battles.concatenate(run.arena.held_out_battles).select_between(
                 [*run.anchors, *placed]
             )
         ),
@@ -319,7 +319,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             refused_flags = {index_of(model): "refused" for model in placed}
             placement.board = replace(board, flags={**board.flags, **refused_flags})
         else:
-            placement.by_judge = replace(board, label="Judge's scale")
+            placement.judge_board = replace(board, label="Judge's scale")
             placement.board = joint_fit.make_leaderboard(
                 fit,
                 all_battles.n_battles(),
@@ -329,7 +329,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             )
     if arena_settings.soft is not None and not placement.refusal:
         rated_models = [model for model in placed if not flags[model]]
-        placement.soft = rate_by_scores(
+        placement.soft_board = rate_by_scores(
             run.judgments,
             human,
             rated_models,
@@ -338,17 +338,17 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
         )
     if arena_settings.simulated:
         probes = [e for e in experiment.entrant.values() if isinstance(e, GradedProbe)]
-        placement.truth = arena_settings.simulated.truth(
+        placement.true_board = arena_settings.simulated.true_leaderboard(
             probes, level=level, baseline=baseline
         )
     if arena_settings.placement == "raw" and needs_style(experiment.rating):
         name, style_method = next(iter(experiment.rating.items()))
         untyped_method: Any = style_method
-        placement.adjusted_for = (*untyped_method.style,)
+        placement.controlled_features = (*untyped_method.style,)
         uncontrolled_experiment = replace(
             experiment, rating={name: replace(untyped_method, style=())}
         )
-        placement.uncontrolled = uncontrolled_experiment.rate(all_battles)
+        placement.uncontrolled_board = uncontrolled_experiment.rate(all_battles)
     styles = count_styles(run.comparisons)
     placement.style = {
         model: measure_style_distance(styles, model, run.anchors) for model in placed
@@ -389,20 +389,20 @@ def _rate_missing_results(
         return {}
     boards = list[Leaderboard | None]()
     for wins in (False, True):
-        judged_battles = placement.judged
+        judged_battles = placement.judged_battles
         for model, missing_battles in missing.items():
             judged_battles = count_for_model(
                 judged_battles, missing_battles, model, wins=wins
             )
-        all_battles = judged_battles.concatenate(placement.human)
+        all_battles = judged_battles.concatenate(placement.human_battles)
         board: Leaderboard | None = experiment.rate(all_battles)
-        if placement.by_judge and board:
-            flags = {model: board.row(model).flag for model in placement.placed}
+        if placement.judge_board and board:
+            flags = {model: board.row(model).flag for model in placement.placed_models}
             fit = joint_fit.fit_jointly(
-                placement.human,
+                placement.human_battles,
                 recalibration,
                 judged_battles,
-                placement.placed,
+                placement.placed_models,
                 placement.kin.models,
                 kin_sd=experiment.arena.kin_sd,
             )
@@ -426,7 +426,7 @@ def _rate_missing_results(
             continue
         low, high = (board.row(model) if board else None for board in boards)
         n_lacks = sum(model in battle.lacking for battle in missing_battles)
-        n_answered = placement.n_judged(model) - sum(
+        n_answered = placement.count_judged(model) - sum(
             battle.is_judged for battle in missing_battles
         )
         results[model] = MissingResults(
@@ -451,12 +451,14 @@ def _list_reasons(
         return [placement.refusal]
     if flag:
         return [Reason(name="unrated", about={"flag": flag})]
-    style_reasons = placement.style[model].reasons()
+    style_reasons = placement.style[model].list_reasons()
     if model in placement.missing:
-        missing_reasons = placement.missing[model].reasons(placement.board.row(model))
+        missing_reasons = placement.missing[model].list_reasons(
+            placement.board.row(model)
+        )
         style_reasons = [*missing_reasons, *style_reasons]
-    if placement.by_judge and placement.fit:
-        return [*placement.fit.cautions(model), *style_reasons]
+    if placement.judge_board and placement.fit:
+        return [*placement.fit.list_cautions(model), *style_reasons]
     reasons, kin = [Reason(name="raw"), *style_reasons], placement.kin
     if kin.is_unequal and model in kin.models and not is_kin_allowed:
         about = {"family": kin.family}
@@ -471,9 +473,9 @@ def _conclude_placements(
 
     checks, kind  of the judge
     """
-    judged_battles = placement.judged
+    judged_battles = placement.judged_battles
     conclusions = {}
-    for model in placement.placed:
+    for model in placement.placed_models:
         model_battles = judged_battles.select(
             judged_battles.model_a == judged_battles.models.index(model)
         )
@@ -493,11 +495,11 @@ def _conclude_placements(
 
 def _describe_adjustment(placement: Placement, model: str) -> Adjustment | None:
     """Return what the rating of a placed model holds equal, with its rating without the control."""
-    if not placement.adjusted_for or placement.uncontrolled is None:
+    if not placement.controlled_features or placement.uncontrolled_board is None:
         return None
-    row = placement.uncontrolled.row(model)
+    row = placement.uncontrolled_board.row(model)
     raw = Effect(value=row.rating, low=row.ci_low, high=row.ci_high)
-    return Adjustment(features=placement.adjusted_for, raw=raw)
+    return Adjustment(features=placement.controlled_features, raw=raw)
 
 
 def report_placement(
@@ -513,22 +515,24 @@ def report_placement(
         placement.human_board, label=f"{placement.votes.title()} votes alone"
     )
     boards = {
-        "calibrated" if placement.by_judge else name: placement.board,
-        "by_judge": placement.by_judge,
-        "soft": placement.soft,
-        "truth": placement.truth,
+        "calibrated" if placement.judge_board else name: placement.board,
+        "by_judge": placement.judge_board,
+        "soft": placement.soft_board,
+        "truth": placement.true_board,
         "by_humans": human_board,
     }
     rated_standings = Standings(
-        models=placement.placed,
-        battles={dimension: placement.judged},
+        models=placement.placed_models,
+        battles={dimension: placement.judged_battles},
         companions={key: {dimension: b} for key, b in boards.items() if b},
         judges_agreement=[placement.agreement] if placement.agreement else [],
         diagnoses=load_stored_audits(experiment.judge, [run.rubric], context.store),
     )
     if arena_settings.union:
-        arena_by_question = {q: q.partition(":")[0] for q in placement.human.questions}
-        votes = {dimension: DimensionFit.of(placement.human)}
+        arena_by_question = {
+            q: q.partition(":")[0] for q in placement.human_battles.questions
+        }
+        votes = {dimension: DimensionFit.of(placement.human_battles)}
         strata = standings.rate_strata(votes, arena_by_question, method.rate)
         rated_standings = standings.add_diagnoses(rated_standings, strata)
     rated_standings = add_checks(rated_standings, [quality])
@@ -558,16 +562,16 @@ def report_placement(
         artifacts.write_battles(
             run_dir,
             [
-                placement.judged.concatenate(placement.human)
+                placement.judged_battles.concatenate(placement.human_battles)
                 if arena_settings.inline_human
-                else placement.judged
+                else placement.judged_battles
             ],
             arena_settings.battles_format,
         ),
         write_json(run_dir / "elo_ratings.json", ratings),
         write_json(run_dir / "ratings.json", all_boards),
         *artifacts.write_bootstraps(
-            run_dir, {dimension: placement.by_judge or placement.board}
+            run_dir, {dimension: placement.judge_board or placement.board}
         ),
     ]
     if arena_settings.simulated:
@@ -576,7 +580,7 @@ def report_placement(
     facts = {**run.facts(), "judge_quality": [quality]}
     texts = (comparisons, judgments) if context.with_texts else ()
     view = build_view(rated_standings, *texts)
-    headline = placement.board.row(placement.placed[0]).rating
+    headline = placement.board.row(placement.placed_models[0]).rating
 
     def figures() -> Sequence[Plot]:
         from elo_exp.figures import arena_figures
@@ -585,7 +589,7 @@ def report_placement(
 
     return Report(
         headline=math.nan if headline is None else headline,
-        headline_is=f"{placement.placed[0]}/rating",
+        headline_is=f"{placement.placed_models[0]}/rating",
         text=arena_page.format_console(
             placement, conclusions, quality, rated_standings.diagnoses
         ),
@@ -617,14 +621,14 @@ def make_elo_ratings_file(
     conclusions  the conclusion of each placed model, as words.arena.as_row has it
     """
     rows_by_board = {name: board["ratings"] for name, board in boards.items()}
-    samples = (placement.by_judge or placement.board).samples
+    samples = (placement.judge_board or placement.board).samples
     return {
         "arena": placement.arena,
-        "model": placement.placed[0],
-        "models": list(placement.placed),
+        "model": placement.placed_models[0],
+        "models": list(placement.placed_models),
         "judge_model": placement.judge_model,
-        "n_judged_battles": len(placement.judged),
-        "n_human_battles": len(placement.human),
+        "n_judged_battles": len(placement.judged_battles),
+        "n_human_battles": len(placement.human_battles),
         "n_bootstraps": 0 if samples is None else len(samples),
         "seed": settings.get("seed"),
         "rating_settings": settings,
@@ -638,10 +642,10 @@ def make_elo_ratings_file(
         ],
         "conclusions": conclusions,
         "by_judge": rows_by_board.get("by_judge", []),
-        "soft": placement.soft
-        and {**placement.soft.parameters, "ratings": rows_by_board["soft"]},
+        "soft": placement.soft_board
+        and {**placement.soft_board.parameters, "ratings": rows_by_board["soft"]},
         "by_humans": rows_by_board["by_humans"],
-        "mae": placement.mae,
+        "mae": placement.anchor_mae,
         "calibration": placement.agreement
         and {
             **placement.agreement,
@@ -674,15 +678,15 @@ def make_metrics(
     values: dict[str, Any] = {
         f"human/{name}": calibration.get(name) for name in _HUMAN_METRICS
     }
-    values["human/mae"] = placement.mae
-    boards = (placement.by_judge, placement.soft)
+    values["human/mae"] = placement.anchor_mae
+    boards = (placement.judge_board, placement.soft_board)
     other_boards = dict(zip(_OTHER_BOARDS, boards, strict=True))
     for row in ratings["ratings"]:
-        model, truth = row["model"], placement.truth
-        if model not in placement.placed:
+        model, truth = row["model"], placement.true_board
+        if model not in placement.placed_models:
             continue
         model_values = {name: row.get(name) for name in _MODEL_FIELDS}
-        model_values |= {"n_judged": placement.n_judged(model)}
+        model_values |= {"n_judged": placement.count_judged(model)}
         for name, board in other_boards.items():
             if board and model in board.models:
                 model_values[name] = board.row(model).rating
@@ -696,7 +700,7 @@ def make_metrics(
             f"conclusion/{model}/{name}": conclusion[name]
             for name in _CONCLUSION_FIELDS
         }
-    errors = [values.get(f"{model}/error") for model in placement.placed]
+    errors = [values.get(f"{model}/error") for model in placement.placed_models]
     if known_errors := [error for error in errors if error is not None]:
         size = math.hypot(*known_errors) / math.sqrt(len(known_errors))
         values["arena_mean/error"] = size

@@ -207,7 +207,7 @@ def compare_runs(runs: Sequence[FinishedRun]) -> Comparison:
             keys = {"run": r.name, "dimension": dimension}
             qualities = r.manifest.get("judge_quality", ())
             quality = {q["dimension"]: q for q in qualities}.get(dimension, {})
-            elo = r.stored("elo", dimension).get("parameters") or {}
+            elo = r.stored_board("elo", dimension).get("parameters") or {}
             rates = {name: quality.get(name) for name in _JUDGE_RATES}
             judge.append({**keys, **rates, "elo_convergence": elo.get("convergence")})
             fits = None
@@ -244,8 +244,8 @@ def compare_runs(runs: Sequence[FinishedRun]) -> Comparison:
                     ratings.append(row)
     _adjust_p_values(ratings, "shift_p")
     dimension = next(iter(baseline.boards), "")
-    leading_method = baseline.primary(dimension)
-    board = baseline.stored(leading_method, dimension)
+    leading_method = baseline.primary_method(dimension)
+    board = baseline.stored_board(leading_method, dimension)
     return {
         "method": leading_method,
         "label": board.get("label", leading_method),
@@ -338,12 +338,12 @@ def _subtract_estimates(before: Row, after: Row, a: Row | None, b: Row | None) -
                 n=len(parts),
                 influence=prompt_differences,
                 influence_labels=prompt_differences,
-                influence_beside=uncovered[0] - uncovered[1],
+                influence_outside_bounds=uncovered[0] - uncovered[1],
                 labels=labels,
             )
-            (label_reach,) = LabelMean.reaches([labels])
-            below, above = gap.reach(label_reach, ALPHA / 2)
-            ends = (value - below, value + above, gap.p_value(label_reach))
+            (label_reach,) = LabelMean.bound_means([labels])
+            below, above = gap.reach_at(label_reach, ALPHA / 2)
+            ends = (value - below, value + above, gap.compute_p_value(label_reach))
             return dict(
                 zip(_DIFFERENCE_COLUMNS, (value, error, *ends, n_shared), strict=True)
             )

@@ -360,7 +360,7 @@ def _read_numbers(run: FinishedRun) -> dict[str, float]:
     manifest = run.manifest
     values: Mapping[str, Any] = {
         **average_sweep_numbers(
-            {d: run.stored("elo", d).get("order", {}) for d in run.boards},
+            {d: run.stored_board("elo", d).get("order", {}) for d in run.boards},
             run.results,
             manifest.get("judge_quality", ()),
         ),
@@ -381,7 +381,7 @@ def _write_conclusions(
     run_by_name = dict(zip(names, runs, strict=True))
     conclusions = {d: _conclude_dimension(run_by_name, d) for d in dimensions}
     methods = {
-        str(r.stored(r.primary(d), d).get("label", r.primary(d)))
+        str(r.stored_board(r.primary_method(d), d).get("label", r.primary_method(d)))
         for r, d in product(runs, dimensions)
     }
     headline = words.headline(
@@ -408,7 +408,7 @@ def _conclude_dimension(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
     """Conclude what the runs show together on one dimension."""
     boards = {}
     for name, run in runs.items():
-        method = run.primary(dimension)
+        method = run.primary_method(dimension)
         ratings = run.board(method, dimension).values()
         boards[name] = [{**row.to_dict(), "method": method} for row in ratings]
     first_run = next(iter(runs.values()))
@@ -419,7 +419,7 @@ def _conclude_dimension(runs: Mapping[str, FinishedRun], dimension: str) -> Any:
         ],
         dimension=dimension,
         is_same=have_same_ratings(list(boards.values())),
-        unit=first_run.stored(first_run.primary(dimension), dimension).get(
+        unit=first_run.stored_board(first_run.primary_method(dimension), dimension).get(
             "unit", "points"
         ),
     )
@@ -444,8 +444,8 @@ def _make_panels(
         )
 
     first_run, run_dimensions = runs[0], list(product(runs, dimensions))
-    method = first_run.primary(dimensions[0])
-    label = first_run.stored(method, dimensions[0]).get("label", method)
+    method = first_run.primary_method(dimensions[0])
+    label = first_run.stored_board(method, dimensions[0]).get("label", method)
     boards = [r.board(method, dimension) for r, dimension in run_dimensions]
     models = [
         model

@@ -165,14 +165,14 @@ class Gate(PairwiseExperiment):
         return [*super()._files, *([(BASELINE_NAME, path)] if is_joined else [])]
 
     def _describe_answers(self) -> list[str]:
-        return self._joined_answers.lines(keeps_all=True)
+        return self._joined_answers.describe(keeps_all=True)
 
     def _load_bank(self) -> list[Prompt]:
         """Load the bank; with files of answers, the prompts to which the baseline has a row, answered or not."""
         if not self._files:
             return super()._load_bank()
-        baseline = self._joined_answers.files[BASELINE_NAME]
-        return [p for p in self._joined_answers.prompts if baseline.rows_to(p)]
+        baseline = self._joined_answers.answer_sets[BASELINE_NAME]
+        return [p for p in self._joined_answers.prompts if baseline.rows_for_prompt(p)]
 
     def _format_plan(self, plan: pipeline.Plan) -> str:
         margin, alpha = self.gate.margin, self.gate.alpha

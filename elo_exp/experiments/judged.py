@@ -445,7 +445,9 @@ class PairwiseExperiment(JudgedExperiment):
         answers = [
             response for by_slot in responses.values() for response in by_slot.values()
         ]
-        showings = [rubric.showing(self.judging.shown) for rubric in self._rubrics]
+        showings = [
+            rubric.merge_settings(self.judging.shown) for rubric in self._rubrics
+        ]
         return conversations.count_extent(prompts, answers, showings)
 
     def _plan_equal_answers(self, store: Store) -> list[str]:
@@ -636,12 +638,12 @@ class PairwiseExperiment(JudgedExperiment):
             logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
 
     def _describe_answers(self) -> list[str]:
-        return self._joined_answers.lines()
+        return self._joined_answers.describe()
 
     def _load_bank(self) -> list[Prompt]:
         """Load all prompts: those of the bank, and those to which some file of answers has a row."""
         return (
-            list(self._joined_answers.planned)
+            list(self._joined_answers.planned_prompts)
             if self._files
             else bank.load_bank(self.prompts.path, history=self.prompts.history)
         )
@@ -770,8 +772,8 @@ class PairwiseExperiment(JudgedExperiment):
             if isinstance(entrant, ModelEntrant):
                 answered_ids = {prompt_id for prompt_id, _ in responses.get(name, {})}
                 failed_by_entrant[name] = {p.prompt_id for p in prompts} - answered_ids
-            elif self._files and name in self._joined_answers.files:
-                failed_by_entrant[name] = {*self._joined_answers.failed[name]}
+            elif self._files and name in self._joined_answers.answer_sets:
+                failed_by_entrant[name] = {*self._joined_answers.failed_ids[name]}
         return failed_by_entrant
 
     def _select_comparisons(self, comparisons: Comparisons) -> Comparisons:
@@ -875,7 +877,7 @@ def describe_recorded_entrant(
         "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
         "entrant_id": name,
         "path": str(answers.path),
-        "inside": answers.inside,
+        "inside": answers.inner_name,
     }
 
 

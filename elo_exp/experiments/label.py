@@ -179,7 +179,7 @@ class LabelByPeople(Experiment):
             n_entrants, label.half_width
         )
         sample = labels.draw_comparisons(comparisons, n_wanted, seed=label.seed)
-        key = Key.of(self._labels_folder / "key.json")
+        key = Key.read_or_create(self._labels_folder / "key.json")
         rubric = self._read_rubric(dimension)
         if rubric is None:
             logger.warning(
@@ -240,7 +240,7 @@ class LabelByPeople(Experiment):
             comparison for group in self._comparisons.values() for comparison in group
         ]
         return labels.read_labels(
-            [*map(Path, self.labels)], key, key.ids(all_comparisons)
+            [*map(Path, self.labels)], key, key.comparisons_by_id(all_comparisons)
         ), key
 
     @functools.cached_property
@@ -250,7 +250,7 @@ class LabelByPeople(Experiment):
         votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
         run_clusters = dict[str, str]()
         for battles in self._finished_run.battles().values():
-            run_clusters |= battles.cluster_of()
+            run_clusters |= battles.clusters_by_question()
         for vote in labels.votes_from_labels(
             rows, labels.merge_clusters(rows, run_clusters)
         ):
@@ -367,7 +367,7 @@ class LabelByPeople(Experiment):
         )
         scope = Scope(kind="people", source=files)
         rated_standings = standings.rate(
-            all_votes.by_dimension(self._votes),
+            all_votes.split_by_dimension(self._votes),
             elo=self.elo,
             ratings=self.rating,
             models=all_votes.models,
@@ -499,7 +499,7 @@ class LabelByPeople(Experiment):
             and not cautious.significant
         ]
         rows = self._finished_run.differences.get(
-            self._finished_run.primary(dimension), ()
+            self._finished_run.primary_method(dimension), ()
         )
         n_labels = len(labels_only.battles[dimension])
         for lead, people_difference in human_agreement.pair_leads(

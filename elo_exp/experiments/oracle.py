@@ -230,9 +230,9 @@ class Oracle(JudgedExperiment):
                 )
             logger.info(
                 "analysing %d logged answers and %d draws with %d labels",
-                len(data.logged),
-                sum(map(len, data.fresh.values())),
-                data.pool.labelled.sum(),
+                len(data.logged_rows),
+                sum(map(len, data.fresh_draws.values())),
+                data.pooled_rows.is_labelled.sum(),
             )
             analysis = analyse(data, self.estimator, self._options)
             result = report(analysis, truth, run_dir, facts.get("collection"))
@@ -271,13 +271,13 @@ class Oracle(JudgedExperiment):
         context: Context,
     ) -> Report:
         """Estimate all cells, whose files are in the cache, and report what they show."""
-        if n_unlabelled := int((~data.logged.labelled).sum()):
+        if n_unlabelled := int((~data.logged_rows.is_labelled).sum()):
             raise EvidenceError(
-                f"oracle.grid: {n_unlabelled:,} of {len(data.logged):,} logged answers have no "
+                f"oracle.grid: {n_unlabelled:,} of {len(data.logged_rows):,} logged answers have no "
                 "oracle_label. Expected all labelled: collect with oracle.label_fraction=1 "
                 "oracle.validation_fraction=1."
             )
-        estimators = self.grid.estimators(self.estimator)
+        estimators = self.grid.expand_estimators(self.estimator)
         settings = {
             "version": __version__,
             "files": {
@@ -302,7 +302,7 @@ class Oracle(JudgedExperiment):
             estimators=estimators,
             calibrations=self.grid.calibrations,
             options=self._options,
-            cells=self.grid.cells(len(data.prompts)),
+            cells=self.grid.make_cells(len(data.prompts)),
             folder=context.store.folder / "grid" / make_fingerprint(settings)[:16],
         )
         grid.run()
@@ -552,10 +552,14 @@ def report(
         facts={
             "logging_policy": data.logging_policy,
             "policies": list(data.policies),
-            "n_logged": len(data.logged),
+            "n_logged": len(data.logged_rows),
             "n_labels": len(analysis.calibration.rows),
-            "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
-            "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+            "n_draws": {
+                policy: len(draws) for policy, draws in data.fresh_draws.items()
+            },
+            "n_probe": {
+                policy: len(draws) for policy, draws in data.probe_draws.items()
+            },
             **oracle_files.conclusions(analysis),
         },
         artifacts=[*written_paths, write_csv(run_dir / "extreme_weights.csv", extreme)],

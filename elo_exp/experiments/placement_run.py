@@ -109,7 +109,7 @@ class PlacementRun:
         self.anchors = placement.find_anchors(
             self.arena, settings.min_battles, n_least=n_least
         )
-        self.human = self.arena.battles.among(self.anchors)
+        self.human = self.arena.battles.select_between(self.anchors)
         names_by_model = {name: [name] for name in self.anchors}
         names_by_model |= {
             name: names_of(entrant) for name, entrant in entrants.items()
@@ -246,7 +246,9 @@ class PlacementRun:
     def usable(self, draws: Sequence[DrawnBattle]) -> list[DrawnBattle]:
         """Read the texts of battles, and leave out those that cannot be judged."""
         new_locations = (
-            {draw.at for draw in draws} - self._texts.keys() - self.unusable.keys()
+            {draw.location for draw in draws}
+            - self._texts.keys()
+            - self.unusable.keys()
         )
         texts, unusable = sources.read_texts(self.settings, new_locations)
         self._texts |= texts
@@ -259,7 +261,7 @@ class PlacementRun:
                 len(new_locations),
                 counts,
             )
-        return [draw for draw in draws if draw.at in self._texts]
+        return [draw for draw in draws if draw.location in self._texts]
 
     def battles(self) -> list[Battle]:
         """Return the battles that were judged, with style where the rating needs it."""
@@ -324,7 +326,7 @@ class PlacementRun:
             "arena": {
                 "name": arena.name,
                 "n_rows": arena.n_rows,
-                "dropped": dict(arena.dropped),
+                "dropped": dict(arena.n_dropped_by_reason),
                 "n_battles": len(arena.battles),
                 "fingerprint": make_fingerprint(votes),
                 "draw_fingerprint": make_fingerprint(draw_keys),
@@ -343,7 +345,7 @@ class PlacementRun:
         )
 
     def _make_prompt(self, draw: DrawnBattle) -> Prompt:
-        text, source = self._texts[draw.at].prompt, self.arena.name
+        text, source = self._texts[draw.location].prompt, self.arena.name
         prompt = Prompt(
             prompt_id=draw.question_id, text=text, source=source, subject=""
         )
@@ -389,10 +391,10 @@ class PlacementRun:
             for name, draws in entered.items()
             for draw in draws
             if (answer := responses[name].get((draw.question_id, 0)))
-            for texts in [self._texts[draw.at]]
+            for texts in [self._texts[draw.location]]
         ]
         pairs += [
-            (draw, *draw.models, *self._texts[draw.at][1:])
+            (draw, *draw.models, *self._texts[draw.location][1:])
             for draw in self.to_recalibrate(entered)
         ]
         comparisons = [

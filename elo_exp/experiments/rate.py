@@ -189,9 +189,9 @@ class Rate(Experiment):
                     raise FileError(f"battles: found no file {path}. Check the path.")
                 columns, format_name = self.battles_columns, self.battles_format
                 file_format = battle_files.recognise(path, columns, format_name)
-                if file_format.instead:
+                if file_format.remedy:
                     unread.append(
-                        f"{path}: is {file_format.name}. {file_format.instead}"
+                        f"{path}: is {file_format.name}. {file_format.remedy}"
                     )
                 else:
                     formats[path] = file_format
@@ -270,7 +270,7 @@ class Rate(Experiment):
         if self.arena is not None:
             arena = arenas.read_arena(self.arena, with_style=needs_style(self.rating))
             anchors = placement.find_anchors(arena, self.arena.min_battles)
-            all_battles = all_battles.concatenate(arena.battles.among(anchors))
+            all_battles = all_battles.concatenate(arena.battles.select_between(anchors))
         return all_battles, [row for _, row, _ in self._battles_by_file]
 
     @functools.cached_property
@@ -304,7 +304,7 @@ class Rate(Experiment):
             battles.judges[i] for i in np.unique(battles.judge).tolist() if i >= 0
         }
         return "human" in judge_names or all(
-            file_format.votes or self._has_source(path)
+            file_format.is_votes or self._has_source(path)
             for path, file_format in self._files.items()
         )
 
@@ -322,7 +322,7 @@ class Rate(Experiment):
         all_battles, _ = self._all_battles
         n_dimensions = len(np.unique(all_battles.dimension))
         return opening_line.battles(
-            all_battles.total(), n_dimensions, by=[*self._separate_parties]
+            all_battles.n_total(), n_dimensions, by=[*self._separate_parties]
         )
 
     @functools.cached_property
@@ -374,7 +374,7 @@ class Rate(Experiment):
                 facts={"battles_files": facts},
             )
         all_battles, facts = self._all_battles
-        file_facts = {"n_battles": all_battles.total(), "battles_files": facts}
+        file_facts = {"n_battles": all_battles.n_total(), "battles_files": facts}
         if self._separate_parties:
             return self._report_apart(context, file_facts)
         rated_standings = self._rate_with_looks(all_battles, context.store)
@@ -433,7 +433,7 @@ class Rate(Experiment):
         """Rate battles in all dimensions of the files."""
         all_battles, _ = self._all_battles
         rated_standings = standings.rate(
-            battles.by_dimension(all_battles.by_dimension()),
+            battles.split_by_dimension(all_battles.split_by_dimension()),
             elo=self.elo,
             ratings=self.rating,
             models=all_battles.models,
@@ -505,7 +505,7 @@ class Rate(Experiment):
         """Find the comparisons without a winner, by dimension, from the judges of these battles or without a judge."""
         judges = {battles.judges[i] for i in np.unique(battles.judge) if i >= 0}
         missing_by_dimension: dict[str, list[MissingBattle]] = {
-            name: [] for name in battles.by_dimension()
+            name: [] for name in battles.split_by_dimension()
         }
         all_missing = [
             battle for _, _, missing in self._battles_by_file for battle in missing
@@ -543,7 +543,7 @@ class Rate(Experiment):
                 rated_standings, self._find_scope(party.battles)
             )
             judge_context = context.of_judge(name)
-            judge_facts = {"n_battles": party.battles.total(), "judge_model": name}
+            judge_facts = {"n_battles": party.battles.n_total(), "judge_model": name}
             reports[name] = replace(
                 self._report(
                     judge_context, rated_standings, party.battles, judge_facts
@@ -595,7 +595,7 @@ class Rate(Experiment):
         if not kin.models:
             return {}
         diagnosis = {"kin": kin.to_dict() | {"is_allowed": False}}
-        return dict.fromkeys(battles.by_dimension(), diagnosis)
+        return dict.fromkeys(battles.split_by_dimension(), diagnosis)
 
 
 def _refuse_names(judges: Sequence[str]) -> None:
@@ -620,7 +620,7 @@ def _refuse_names(judges: Sequence[str]) -> None:
 
 def _refuse_pooled(all_battles: Battles) -> None:
     """Raise UserError where some verdicts on a dimension are shares, and others labels."""
-    for dimension, battles in all_battles.by_dimension().items():
+    for dimension, battles in all_battles.split_by_dimension().items():
         n_shares, n_labels = battles.n_shares()
         if n_shares and n_labels:
             raise FileError(

@@ -427,8 +427,8 @@ class Tournament(PairwiseExperiment):
                 dimension_judgments, comparisons[name] if with_style else ()
             )
         ]
-        all_battles = Battles.from_rows(rows).with_clusters(self._cluster_of)
-        return all_battles.by_dimension(judgments)
+        all_battles = Battles.from_rows(rows).set_clusters(self._cluster_of)
+        return all_battles.split_by_dimension(judgments)
 
     @property
     def _drops_resolved(self) -> bool:

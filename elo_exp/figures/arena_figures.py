@@ -30,8 +30,10 @@ def plots(placement: Placement) -> list[Plot]:
     figures = []
     if np.isfinite(placement.board.rating).any():
         figures.append(leaderboard(placement))
-    board = placement.by_judge or placement.board
-    if rows := compare_with_opponents(placement.judged, placement.placed, board):
+    board = placement.judge_board or placement.board
+    if rows := compare_with_opponents(
+        placement.judged_battles, placement.placed_models, board
+    ):
         figures.append(predicted_and_observed(rows))
     return figures
 
@@ -47,7 +49,7 @@ def leaderboard(placement: Placement) -> Plot:
     names = {
         row["model"]: f"{format_label(row['model'])}  {row['rank']}"
         for row in rated
-        if row in best or row["model"] in placement.placed
+        if row in best or row["model"] in placement.placed_models
     }
     figure, [(ax, _)] = make_panels(
         {"": rated}, "rating", size=figure_kinds.panel_size(len(names))

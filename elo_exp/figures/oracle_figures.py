@@ -33,8 +33,9 @@ def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
     figures = [estimates(analysis, truth), calibration(analysis)]
     weighted = [
         checked
-        for checked in analysis.checks.values()
-        if checked.weights is not None and checked.weights.ess_calibrated is not None
+        for checked in analysis.evidence_by_policy.values()
+        if checked.weight_diagnostics is not None
+        and checked.weight_diagnostics.ess_calibrated is not None
     ]
     return [*figures, weights(weighted)] if weighted else figures
 
@@ -75,7 +76,7 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
 def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
     data, labelled = analysis.data, analysis.calibration.rows
-    scale, curve = data.scale, analysis.calibration.full
+    scale, curve = data.scale, analysis.calibration.full_curve
     edges = np.linspace(scale.low, scale.high, _N_SCORE_BINS + 1)
     n_labels, *sums = (
         np.histogram(labelled.score, edges, weights=values)[0]
@@ -83,19 +84,21 @@ def calibration(analysis: Analysis) -> Plot:
             None,
             labelled.score,
             labelled.label,
-            curve(curve.index(labelled)),
+            curve(curve.predictor(labelled)),
         )
     )
     has_labels = n_labels > 0
     score, mean_label, calibrated = sums / np.where(has_labels, n_labels, np.nan)
-    share_logged = np.histogram(data.pool.score, edges)[0] / len(data.pool)
+    share_logged = np.histogram(data.pooled_rows.score, edges)[0] / len(
+        data.pooled_rows
+    )
     rows: list[Row] = []
     ylabel = "oracle label; share of scores"
-    figure, axes = make_panels(analysis.checks, "judge score", ylabel)
+    figure, axes = make_panels(analysis.evidence_by_policy, "judge score", ylabel)
     for ax, checked in axes:
         scores, counts = checked.fresh.score, checked.draw_weights
         if not len(scores):
-            scores, counts = checked.logged.score, checked.hajek
+            scores, counts = checked.logged.score, checked.hajek_weights
         share = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
         height_logged, height = scale.low + scale.width * np.stack(
             [share_logged, share]
@@ -107,7 +110,7 @@ def calibration(analysis: Analysis) -> Plot:
             fill=True,
             color=SOFT,
             alpha=0.4,
-            label=f"scores of {', '.join(data.lenders)}",
+            label=f"scores of {', '.join(data.label_sources)}",
         )
         ax.stairs(height, edges, baseline=scale.low, label="scores of the policy")
         ax.plot(score[has_labels], calibrated[has_labels], label="calibration")
@@ -138,7 +141,10 @@ def weights(checks: Sequence[GatedEvidence]) -> Plot:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     rows: list[Row] = []
     for checked in checks:
-        lines = {"raw": checked.hajek, "calibrated on the score": checked.calibrated}
+        lines = {
+            "raw": checked.hajek_weights,
+            "calibrated on the score": checked.calibrated_weights,
+        }
         for kind, values in lines.items():
             weight_shares = (
                 np.append(0.0, np.cumsum(np.sort(values)[::-1])) / values.sum()

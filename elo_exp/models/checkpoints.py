@@ -527,7 +527,7 @@ class CausalLM:
         )
         return list(encoding["input_ids"])
 
-    def text(self, ids: Sequence[int], *, special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decode tokens, with or without the special ones."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=not special))
 
@@ -552,7 +552,7 @@ class CausalLM:
                     total += float(logprobs.gather(1, tokens[block]).sum())
             yield total
 
-    def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def pad_rows(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return token ids, padded on the left, and attention mask, both (row, position)."""
         batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
         batch = batch.to(self.device)
@@ -560,7 +560,7 @@ class CausalLM:
 
     def last_logits(self, rows: Sequence[Sequence[int]], n: int) -> Tensor:
         """Return the logits (row, n, vocabulary) after the last n tokens of each row."""
-        ids, mask = self.padded(rows)
+        ids, mask = self.pad_rows(rows)
         options = {
             "attention_mask": mask,
             "position_ids": mask_positions(mask),

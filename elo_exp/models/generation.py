@@ -35,7 +35,7 @@ class GeneratedAnswer:
     """
 
     token_ids: list[int]
-    ended: bool
+    has_ended: bool
     total_logprob: float | None = None
     p_correct: float | None = None
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def generate_answers(
     """
     import torch
 
-    ids, mask = lm.padded(list(prompts.values()))
+    ids, mask = lm.pad_rows(list(prompts.values()))
     dtype = torch.float32 if lm.device.type == "mps" else torch.float64
     seeds = [prompt_seed(prompt) for prompt in prompts]
     logprobs: list[Tensor] = []  # (row,) of the tokens, by step
@@ -147,7 +147,7 @@ def generate_answers(
         answers.append(
             GeneratedAnswer(
                 token_ids=row[:n],
-                ended=bool(ends),
+                has_ended=bool(ends),
                 total_logprob=math.fsum(token_logprobs[i][:n])
                 if token_logprobs
                 else None,

@@ -147,7 +147,7 @@ class MultiHead:
             add = partial(self._add_updates, down.transpose(1, 2), up)
             getattr(heads.layers[layer].mlp, projection).register_forward_hook(add)
 
-    def read(
+    def read_tokens(
         self,
         ids: Tensor,
         mask: Tensor,
@@ -221,8 +221,8 @@ class MultiHead:
         output = model(input_ids=ids, attention_mask=mask, position_ids=positions)
         expected = output.logits[:, -1].float().to(self.logits_device)
         head, caches = torch.tensor([[0]]), new_caches()
-        self.read(ids[:, :-1], mask[:, :-1], head, caches)
-        _, logits = self.read(ids[:, -1:], mask, head, caches)
+        self.read_tokens(ids[:, :-1], mask[:, :-1], head, caches)
+        _, logits = self.read_tokens(ids[:, -1:], mask, head, caches)
         if not (logits - expected).abs().max() <= 0.02 * expected.abs().max():
             raise _build_unsuitable_error(model)
 
@@ -310,7 +310,7 @@ class DecodedAnswer:
     """
 
     tokens: list[int] = field(default_factory=list)
-    ended: bool = False
+    has_ended: bool = False
     accepted: list[bool] = field(default_factory=list)
     diagnostics: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in DIAGNOSTICS}
@@ -493,7 +493,7 @@ def decode(
     caches = new_caches()
     for position in range(sampling.max_new_tokens):
         heads = drafter[None] if is_draft_only else torch.arange(n_heads)[:, None]
-        states, logits = model.read(ids, mask, heads, caches)
+        states, logits = model.read_tokens(ids, mask, heads, caches)
         next_step = step(logits, drafter, seeds, position, sampling)
         if not is_draft_only:
             next_step.diagnose(unfinished_answers)
@@ -511,8 +511,10 @@ def decode(
             unfinished_answers, next_step.token.tolist(), strict=True
         ):
             answer.tokens.append(token)
-            answer.ended = token in sampling.end_ids
-        rows = [i for i, answer in enumerate(unfinished_answers) if not answer.ended]
+            answer.has_ended = token in sampling.end_ids
+        rows = [
+            i for i, answer in enumerate(unfinished_answers) if not answer.has_ended
+        ]
         if not rows:
             break
         ids = next_step.token[:, None].to(mask.device)
@@ -543,6 +545,8 @@ def p_correct(
     witnesses  (P, d), added to the trunk's states at the last position
     """
     heads = torch.tensor([[head]])
-    _, logits = model.read(ids, mask, heads, new_caches(), state_offset=witnesses)
+    _, logits = model.read_tokens(
+        ids, mask, heads, new_caches(), state_offset=witnesses
+    )
     last = logits[0].double()
     return (last[:, yes] - last[:, no]).sigmoid().tolist()

@@ -35,7 +35,7 @@ class Curve:
     knot_block: Index  # (k,) pooled block of each knot
     block: Index  # (m,) pooled block of each observation
     share: Array  # (m,) weight of each observation in its block
-    index: Callable[[Rows], Array] = get_score  # the place of a row
+    predictor: Callable[[Rows], Array] = get_score  # the place of a row
 
     def __call__(self, x: Array) -> Array:
         return np.interp(x, self.knots, self.levels)
@@ -83,28 +83,33 @@ class CrossFit:
         start, parts = 0, []
         for fold, curve in self.curves:
             row_index, n_knots = np.flatnonzero(rows.fold == fold), len(curve.knots)
-            x = curve.index(rows)[row_index]
+            x = curve.predictor(rows)[row_index]
             position = np.interp(x, curve.knots, np.arange(n_knots))
             left = position.astype(np.intp)
             parts.append((row_index, start + left, position - left))
             start += n_knots
         row_index, left, right = map(np.concatenate, zip(*parts, strict=True))
-        levels = np.append(self.joined[0], 0.0)
+        levels = np.append(self.joined_curves[0], 0.0)
         # Where the curve is flat exactly its level: scores of one block stay ties in what is fitted to them
         value = levels[left] + right * (levels[left + 1] - levels[left])
         value = np.bincount(row_index, value, len(rows)).astype(float)
         value[rows.fold < 0] = np.nan
         return CurveValues(
-            rows=rows, fit=self, value=value, place=row_index, left=left, right=right
+            rows=rows,
+            fit=self,
+            value=value,
+            row_index=row_index,
+            left_knot=left,
+            right_share=right,
         )
 
     @cached_property
-    def at_labels(self) -> CurveValues:
+    def label_reading(self) -> CurveValues:
         """Evaluate the rows that the curves were fitted to."""
         return self(self.rows)
 
     @cached_property
-    def joined(self) -> tuple[Array, Index, Index, Array, Index]:
+    def joined_curves(self) -> tuple[Array, Index, Index, Array, Index]:
         """Join all curves: level and block by knot; block, share and place in `rows` by observation."""
         start, parts = 0, []
         for fold, curve in self.curves:
@@ -125,14 +130,14 @@ class CurveValues:
     rows: Rows
     fit: CrossFit
     value: Array  # (r,) NaN for rows of no fold
-    place: Index  # in rows: once for each curve of the row's fold
-    left: Index  # knot
-    right: Array  # share of the next knot in the value
+    row_index: Index  # in rows: once for each curve of the row's fold
+    left_knot: Index  # knot
+    right_share: Array  # share of the next knot in the value
 
     @cached_property
     def residual(self) -> Array:
         """(r,) label minus value, zero without a label."""
-        return np.where(self.rows.labelled, self.rows.label - self.value, 0.0)
+        return np.where(self.rows.is_labelled, self.rows.label - self.value, 0.0)
 
     def gradient(self, u: Array) -> Array:
         """(m,) gradient of u . values with respect to the observations y, for u (r,).
@@ -140,10 +145,10 @@ class CurveValues:
         It is what an error in each of them does to an estimate: values are linear in y while the
         pooled blocks stay as they are, and u . values = gradient . y.
         """
-        _, knot_block, block, share, row_index = self.fit.joined
-        n, to_right = len(knot_block), u[self.place] * self.right
-        knot_gradient = np.bincount(self.left, u[self.place] - to_right, n + 1)
-        knot_gradient += np.bincount(self.left + 1, to_right, n + 1)
+        _, knot_block, block, share, row_index = self.fit.joined_curves
+        n, to_right = len(knot_block), u[self.row_index] * self.right_share
+        knot_gradient = np.bincount(self.left_knot, u[self.row_index] - to_right, n + 1)
+        knot_gradient += np.bincount(self.left_knot + 1, to_right, n + 1)
         block_gradient = np.bincount(knot_block, knot_gradient[:n], n)
         total = np.bincount(
             row_index, block_gradient[block] * share, len(self.fit.rows)
@@ -155,7 +160,7 @@ class CurveValues:
 class Calibration(CrossFit):
     """Calibrated scores: cross-fitted when called, `full` is fitted to all labels."""
 
-    full: Curve
+    full_curve: Curve
 
 
 def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
@@ -168,7 +173,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
                  the labels about the curve
     Raises UserError where variances are missing, and where the labels are in one fold.
     """
-    labelled = logged[logged.labelled]
+    labelled = logged[logged.is_labelled]
     weight = labelled.label_weights
     if by_variance:
         if np.isnan(labelled.variance).any():
@@ -176,7 +181,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
                 "oracle.by_variance: needs judge_score_variance in every labelled row."
             )
         curve = _fit_curve(labelled, weight)
-        residual = labelled.label - curve(curve.index(labelled))
+        residual = labelled.label - curve(curve.predictor(labelled))
         weight = weight / (np.var(residual) + labelled.variance + _TOLERANCE)
     return fit_calibration(labelled, weight)
 
@@ -191,7 +196,7 @@ def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
     curves = [_fit_curve(labelled[rows], weight[rows]) for rows in outside]
     return Calibration(
         rows=labelled,
-        full=_fit_curve(labelled, weight),
+        full_curve=_fit_curve(labelled, weight),
         curves=tuple(enumerate(curves)),
     )
 
@@ -214,7 +219,7 @@ def _fit_curve(rows: Rows, weight: Array) -> Curve:
     def index(rows: Rows) -> Array:
         return monotone(rows.score) + (rows.covariates - centre) @ slopes
 
-    return replace(fit_isotonic(index(rows), rows.label, weight), index=index)
+    return replace(fit_isotonic(index(rows), rows.label, weight), predictor=index)
 
 
 def fit_epsilon(value: Array, label: Array, weight: Array, *, edge: float) -> float:

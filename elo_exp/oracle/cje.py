@@ -50,34 +50,36 @@ class PublishedEvidence(PolicyEvidence):
     """One policy as the library sees it."""
 
     @cached_property
-    def known(self) -> Mask:
+    def has_logprob_by_policy(self) -> Mask:
         """(p, N) which logged rows have the log-probability of each policy."""
         return np.isfinite([self.data.log_ratio(p) for p in self.data.target_logprob])
 
     @cached_property
-    def chosen(self) -> Mask:
+    def has_logprobs(self) -> Mask:
         """Which logged rows have the log-probability of every policy."""
-        return np.asarray(self.known.all(axis=0))
+        return np.asarray(self.has_logprob_by_policy.all(axis=0))
 
     @property
     def is_complete(self) -> bool:
         """Whether every logged row has a label."""
-        return bool(self.data.logged.labelled.all())
+        return bool(self.data.logged_rows.is_labelled.all())
 
-    def reward(self, rows: Rows) -> Array:
+    def compute_reward(self, rows: Rows) -> Array:
         """Calibrated scores by the curve that was fitted to all labels."""
-        return rows.label if self.is_complete else self.calibration.full(rows.score)
+        return (
+            rows.label if self.is_complete else self.calibration.full_curve(rows.score)
+        )
 
     @cached_property
     def rewards(self) -> Array:
         """(n,)"""
-        return self.reward(self.logged)
+        return self.compute_reward(self.logged)
 
-    def held_out(self, rows: Rows) -> Array:
+    def evaluate_held_out(self, rows: Rows) -> Array:
         """(k, r) calibrated scores by the curves fitted without each fold."""
         return np.stack([curve(rows.score) for _, curve in self.calibration.curves])
 
-    def by_prompt(self, value: Array) -> Array:
+    def average_by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
         prompt, fresh, g = self.logged.prompt, self.fresh.prompt, self.n_prompts
         n_draws = np.bincount(fresh, minlength=g)[prompt]
@@ -89,17 +91,23 @@ class PublishedEvidence(PolicyEvidence):
 
     def held_out_means(self) -> Array:
         """(k,) mean calibrated score of the fresh draws by the curves fitted without each fold."""
-        curve_values = self.held_out(self.fresh)
-        return np.array([self.by_prompt(value).mean() for value in curve_values])
+        curve_values = self.evaluate_held_out(self.fresh)
+        return np.array(
+            [self.average_by_prompt(value).mean() for value in curve_values]
+        )
 
     @cached_property
     def dr_weights(self) -> Array:
         """(n,) calibrated weights of the doubly robust estimators."""
-        return self.calibrated_weights(self.logged.fold)
+        return self.simcal_weights(self.logged.fold)
 
-    def calibrated_weights(self, outer: Index) -> Array:
+    def simcal_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
-        hajek, index, inner = self.hajek, self.at_logged.value, self.logged.fold
+        hajek, index, inner = (
+            self.hajek_weights,
+            self.logged_reading.value,
+            self.logged.fold,
+        )
         row_weights = np.empty(len(hajek))
         for k in np.unique(outer):
             test, train = outer == k, outer != k
@@ -202,13 +210,13 @@ class Formula:
 def ips(p: PublishedEvidence) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
     product = weights.raw_weights(p.log_ratio) * p.rewards
-    return _Parts(float(product.mean()), product, p.hajek)
+    return _Parts(float(product.mean()), product, p.hajek_weights)
 
 
 def snips(p: PublishedEvidence) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
-    value = float(p.cut @ p.rewards / p.cut.sum())
-    return _Parts(value, p.cut * (p.rewards - value), p.cut)
+    value = float(p.clipped_weights @ p.rewards / p.clipped_weights.sum())
+    return _Parts(value, p.clipped_weights * (p.rewards - value), p.clipped_weights)
 
 
 def calibrated_ips(p: PublishedEvidence) -> _Parts:
@@ -217,22 +225,22 @@ def calibrated_ips(p: PublishedEvidence) -> _Parts:
     outer = np.array(
         [assign_fold(prompt, seed=_WEIGHT_FOLDS_SEED) for prompt in prompts]
     )
-    row_weights, index = p.calibrated_weights(outer), p.at_logged.value
+    row_weights, index = p.simcal_weights(outer), p.logged_reading.value
     outcome = p.rewards if p.is_complete else index
     influence = np.zeros(len(row_weights))
     for k in np.unique(outer):
         test, train = outer == k, outer != k
-        raw = p.hajek[train]
+        raw = p.hajek_weights[train]
         value = raw @ index[train] / raw.sum()
         influence[test] = row_weights[test] * (outcome[test] - value) / raw.mean()
     value = float(row_weights @ p.rewards / row_weights.sum())
-    held_out = p.held_out(p.logged) @ row_weights / len(row_weights)
+    held_out = p.evaluate_held_out(p.logged) @ row_weights / len(row_weights)
     return _Parts(value, influence, row_weights, outer, held_out)
 
 
 def dr_cpo(p: PublishedEvidence) -> _Parts:
     """dr-cpo: the outcome model is the cross-fitted calibration."""
-    return _correct_mean(p, p.at_logged.value, p.at_fresh.value)
+    return _correct_mean(p, p.logged_reading.value, p.fresh_reading.value)
 
 
 def mrdr(p: PublishedEvidence) -> _Parts:
@@ -243,7 +251,7 @@ def mrdr(p: PublishedEvidence) -> _Parts:
 def tmle(p: PublishedEvidence) -> _Parts:
     """tmle: the weight of a score is its mean in the fold, linear between scores."""
     rows_with_logprob, row_sets = (
-        p.data.logged[np.any(p.known, axis=0)],
+        p.data.logged_rows[np.any(p.has_logprob_by_policy, axis=0)],
         (p.logged, p.fresh),
     )
     model = _fit_outcome_model(
@@ -280,7 +288,7 @@ def stacked_dr(p: PublishedEvidence) -> _Parts:
 
 def direct(p: PublishedEvidence) -> _Parts:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    row_rewards = p.by_prompt(p.calibration.full(p.fresh.score))
+    row_rewards = p.average_by_prompt(p.calibration.full_curve(p.fresh.score))
     value = float(row_rewards.mean())
     return _Parts(value, row_rewards - value, None, p.logged.prompt, p.held_out_means())
 
@@ -316,7 +324,9 @@ def _fit_outcome_model(
     """
     fold_of_prompt = np.full(p.n_prompts, -1)
     fold_of_prompt[rows.prompt] = folds
-    model = fit_calibration(replace(rows, fold=folds, label=p.reward(rows)), omega)
+    model = fit_calibration(
+        replace(rows, fold=folds, label=p.compute_reward(rows)), omega
+    )
     logged, fresh = (
         model(replace(row_set, fold=fold_of_prompt[row_set.prompt])).value
         for row_set in (p.logged, p.fresh)
@@ -328,8 +338,8 @@ def _correct_mean(
     p: PublishedEvidence, logged: Array, fresh: Array, *, initial: Array | None = None
 ) -> _Parts:
     """Add the weighted residual of the rewards to the mean over fresh draws; `initial`: before targeting."""
-    total = p.by_prompt(fresh) + p.dr_weights * (p.rewards - logged)
-    shift = p.held_out(p.logged) - (logged if initial is None else initial)
+    total = p.average_by_prompt(fresh) + p.dr_weights * (p.rewards - logged)
+    shift = p.evaluate_held_out(p.logged) - (logged if initial is None else initial)
     held_out = p.held_out_means() + shift @ p.dr_weights / len(logged)
     value = float(total.mean())
     return _Parts(value, total - value, p.dr_weights, p.logged.fold, held_out)

@@ -69,7 +69,7 @@ class Scale:
         """Digits after the point that a hundredth of the scale takes."""
         return max(0, 2 - math.floor(math.log10(self.width)))
 
-    def cut(self, *values: float) -> list[float]:
+    def clip(self, *values: float) -> list[float]:
         """Return values, the nearest end in place of each that lies beyond it."""
         return [min(max(value, self.low), self.high) for value in values]
 
@@ -176,7 +176,7 @@ class Rows:
         return Rows(**{name: getattr(self, name)[index] for name in _COLUMNS})
 
     @cached_property
-    def labelled(self) -> Mask:
+    def is_labelled(self) -> Mask:
         return ~np.isnan(self.label)
 
     @cached_property
@@ -222,27 +222,29 @@ class Dataset:
     scale: Scale = UNIT_SCALE
     covariates: tuple[str, ...] = ()  # names of the columns of `Rows.covariates`
     prompts: tuple[str, ...]  # ids of prompts or of their clusters, by number
-    logged: Rows
+    logged_rows: Rows
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
-    fresh: Mapping[str, Rows] = field(default_factory=dict)
+    fresh_draws: Mapping[str, Rows] = field(default_factory=dict)
     # labelled draws for the audit alone
-    probe: Mapping[str, Rows] = field(default_factory=dict)
+    probe_draws: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
-    def lenders(self) -> list[str]:
+    def label_sources(self) -> list[str]:
         """Policies whose labels the calibration is fitted to, the logging policy first."""
         logging_policies = [self.logging_policy] if self.logging_policy else []
         return [
             *logging_policies,
-            *(p for p, rows in self.fresh.items() if rows.labelled.any()),
+            *(p for p, rows in self.fresh_draws.items() if rows.is_labelled.any()),
         ]
 
     @cached_property
-    def pool(self) -> Rows:
+    def pooled_rows(self) -> Rows:
         """All answers of sets that have labels: the logged ones, and draws of a policy."""
-        labelled_draws = [rows for rows in self.fresh.values() if rows.labelled.any()]
-        return Rows.join([self.logged, *labelled_draws])
+        labelled_draws = [
+            rows for rows in self.fresh_draws.values() if rows.is_labelled.any()
+        ]
+        return Rows.join([self.logged_rows, *labelled_draws])
 
     def log_ratio(self, policy: str) -> Array:
         """(n,) target minus logging log-probability in nats; NaN where either is not known."""
@@ -342,14 +344,14 @@ def read_dataset(
         scale=scale,
         covariates=tuple(covariates),
         prompts=tuple(prompt_numbers),
-        logged=make_rows(rows),
+        logged_rows=make_rows(rows),
         logging_logprob=_make_column(row.total_logprob for row in rows),
         target_logprob={
             policy: _make_column(row.target_logps.get(policy) for row in rows)
             for policy in logprob_policies
         },
-        fresh={policy: make_rows(answers) for policy, answers in fresh.items()},
-        probe={policy: make_rows(answers) for policy, answers in probe.items()},
+        fresh_draws={policy: make_rows(answers) for policy, answers in fresh.items()},
+        probe_draws={policy: make_rows(answers) for policy, answers in probe.items()},
     )
     _check_dataset(data)
     return data
@@ -376,9 +378,9 @@ def change_answers(data: Dataset, change: Callable[[Rows], Rows]) -> Dataset:
     """Change all answers, logged ones, draws and probes."""
     return dataclasses.replace(
         data,
-        logged=change(data.logged),
-        fresh={policy: change(rows) for policy, rows in data.fresh.items()},
-        probe={policy: change(rows) for policy, rows in data.probe.items()},
+        logged_rows=change(data.logged_rows),
+        fresh_draws={policy: change(rows) for policy, rows in data.fresh_draws.items()},
+        probe_draws={policy: change(rows) for policy, rows in data.probe_draws.items()},
     )
 
 
@@ -399,15 +401,18 @@ def sample_prompts(
 
     subset, is_logged_kept = (
         change_answers(data, keep_rows),
-        is_kept[data.logged.prompt],
+        is_kept[data.logged_rows.prompt],
     )
-    label, labelled = subset.logged.label.copy(), np.flatnonzero(subset.logged.labelled)
+    label, labelled = (
+        subset.logged_rows.label.copy(),
+        np.flatnonzero(subset.logged_rows.is_labelled),
+    )
     order = rng.permutation(len(labelled))
     label[labelled[order >= round(label_share * len(order))]] = np.nan
     return dataclasses.replace(
         subset,
         prompts=tuple(itertools.compress(data.prompts, is_kept)),
-        logged=dataclasses.replace(subset.logged, label=label),
+        logged_rows=dataclasses.replace(subset.logged_rows, label=label),
         logging_logprob=data.logging_logprob[is_logged_kept],
         target_logprob={
             p: logps[is_logged_kept] for p, logps in data.target_logprob.items()
@@ -423,9 +428,9 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     """
     truth = {}
     for policy in data.policies:
-        draws = data.fresh.get(policy, data.logged[:0])
-        answers = (draws, data.probe.get(policy, draws))
-        labelled = max((rows[rows.labelled] for rows in answers), key=len)
+        draws = data.fresh_draws.get(policy, data.logged_rows[:0])
+        answers = (draws, data.probe_draws.get(policy, draws))
+        labelled = max((rows[rows.is_labelled] for rows in answers), key=len)
         if not len(draws) or len(labelled) < len(draws):
             raise EvidenceError(
                 f"oracle.fresh_dir: {len(draws) - len(labelled):,} of the {len(draws):,} draws of "
@@ -436,9 +441,11 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
         truth[policy] = Truth(mean=mean, n=len(labelled), std_error=0.0)
     draws_without_labels = {
         policy: dataclasses.replace(rows, label=np.full(len(rows), np.nan))
-        for policy, rows in data.fresh.items()
+        for policy, rows in data.fresh_draws.items()
     }
-    return dataclasses.replace(data, fresh=draws_without_labels, probe={}), truth
+    return dataclasses.replace(
+        data, fresh_draws=draws_without_labels, probe_draws={}
+    ), truth
 
 
 def _read_lines(path: Path) -> LocatedRows:
@@ -552,7 +559,7 @@ def _make_column(values: Iterable[float | None]) -> Array:
 
 
 def _check_dataset(data: Dataset) -> None:
-    labelled = np.unique(data.pool.prompt[data.pool.labelled])
+    labelled = np.unique(data.pooled_rows.prompt[data.pooled_rows.is_labelled])
     if len(labelled) < MIN_CALIBRATION_LABELS:
         raise EvidenceError(
             f"oracle.{'logged' if data.logging_policy else 'fresh_dir'}: answers to "
@@ -560,14 +567,17 @@ def _check_dataset(data: Dataset) -> None:
             "random slice of the answers."
         )
     for policy in data.policies:
-        if policy not in data.fresh and not np.isfinite(data.log_ratio(policy)).any():
+        if (
+            policy not in data.fresh_draws
+            and not np.isfinite(data.log_ratio(policy)).any()
+        ):
             raise SettingError(
                 f"oracle.policies: {policy!r} has neither log-probabilities nor fresh draws. "
                 "Leave it out, or give its draws with oracle.fresh_dir=DIR."
             )
-    for policy, draws in data.fresh.items() if data.logging_policy else ():
-        if not np.isin(draws.prompt, data.logged.prompt).any():
-            ours = data.prompts[data.logged.prompt[0]]
+    for policy, draws in data.fresh_draws.items() if data.logging_policy else ():
+        if not np.isin(draws.prompt, data.logged_rows.prompt).any():
+            ours = data.prompts[data.logged_rows.prompt[0]]
             theirs = data.prompts[draws.prompt[0]]
             raise FileError(
                 f"oracle.fresh_dir: the draws of {policy!r} and the logged answers have no "

@@ -78,7 +78,7 @@ class HeadlineEstimate(NamedTuple):
     estimate: Estimate
     anchor: Estimate
     rests_on: str
-    why: str = ""
+    reason: str = ""
 
 
 def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
@@ -90,29 +90,29 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
     stand alone, and so they do without logged answers, where the curve is through them, too. Raises
     NotEstimableError without fresh draws or labels at their scores.
     """
-    (own_reading, weight), labelled = checked.own, checked.logged.labelled
+    (own_reading, weight), labelled = checked.own_labels, checked.logged.is_labelled
     n_own, anchors = len(own_reading.rows), {}
     if checked.n_own_prompts >= MIN_OWN_LABELS:
-        anchors[OWN] = checked.corrected_mean(own_reading, weight, n_own=n_own)
+        anchors[OWN] = checked.estimate_corrected_mean(own_reading, weight, n_own=n_own)
     why = "there are no weights"
-    if checked.weights and labelled.any():
-        raw = (checked.cut * checked.logged.label_weights)[labelled]
+    if checked.weight_diagnostics and labelled.any():
+        raw = (checked.clipped_weights * checked.logged.label_weights)[labelled]
         reading = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
         reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_EFFECTIVE_LABELS} needed"
         gates = [
-            *check_raw_weights(checked.weights),
+            *check_raw_weights(checked.weight_diagnostics),
             ("labels", False, n_effective < MIN_EFFECTIVE_LABELS, reason),
         ]
         if refusals := [words for _, _, is_refused, words in gates if is_refused]:
             why = f"the logs tell too little ({refusals[0]})"
         else:
-            anchors[WEIGHTS] = checked.corrected_mean(reading, raw)
+            anchors[WEIGHTS] = checked.estimate_corrected_mean(reading, raw)
     is_alone = checked.overlap.refuses or checked.data.logging_policy is None
-    is_alone = is_alone or checked.selected_labels(is_own=False) is not None
+    is_alone = is_alone or checked.find_selected_labels(is_own=False) is not None
     if is_alone and OWN in anchors:
         return HeadlineEstimate(anchors[OWN], anchors[OWN], OWN)
-    base = checked.borrowed
+    base = checked.borrowed_estimate
     if checked.is_logging_policy:
         return HeadlineEstimate(base, base, OWN)
     if not anchors:
@@ -133,7 +133,7 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
     share = gap.value**2 / (gap.value**2 + gap.std_error**2) if gap.value else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
     squared_half_width = (
-        kappa * base.half_length**2 + (1 - kappa) * anchor.half_width**2
+        kappa * base.interval_half_length**2 + (1 - kappa) * anchor.half_width**2
     )
     std_error = squared_half_width**0.5 / float(t_quantile(anchor.degrees_of_freedom))
     from_labels = std_error
@@ -145,10 +145,10 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
         std_error=std_error,
         std_error_labels=from_labels,
     )
-    if anchor.ends:
-        low, high = anchor.ends
+    if anchor.bounded_interval:
+        low, high = anchor.bounded_interval
         ends = min(low, estimate.value), max(high, estimate.value)
-        estimate = replace(estimate, ends=ends)
+        estimate = replace(estimate, bounded_interval=ends)
     return HeadlineEstimate(estimate, anchor, rests_on)
 
 
@@ -158,7 +158,7 @@ def subtract_estimates(a: Estimate, b: Estimate) -> Estimate:
     labels = a.labels
     if b.labels is not None:
         labels = a.labels + -b.labels if a.labels else -b.labels
-    return Estimate.by_prompt(
+    return Estimate.from_influences(
         a.value - b.value,
         a.influence - b.influence,
         a.influence_labels - b.influence_labels,
@@ -166,19 +166,19 @@ def subtract_estimates(a: Estimate, b: Estimate) -> Estimate:
         n=int(present.sum()),
         n_labels=min(a.n_own, b.n_own) or min(a.n_labels, b.n_labels),
         labels=labels,
-        influence_beside=a.influence_beside_labels - b.influence_beside_labels,
+        influence_outside_bounds=a.influence_beside_labels - b.influence_beside_labels,
     )
 
 
 class LabelCount(NamedTuple):
     """How many answers of a policy are labelled, and how many there are."""
 
-    n: int
-    of: int
+    n_labelled: int
+    n_answers: int
 
     @property
     def is_whole(self) -> bool:
-        return self.n >= self.of
+        return self.n_labelled >= self.n_answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,10 +223,10 @@ class PairDifferences(NamedTuple):
     value: Array
     std_error: Array
     df: Array
-    times: Array
+    t_multiplier: Array
     below: Array
     above: Array
-    alone: Array
+    single_reach: Array
     p_value: Array
 
 
@@ -234,8 +234,8 @@ class Rival(NamedTuple):
     """A lead over another policy, with its times of Pairs and how much farther its interval reaches."""
 
     lead: Estimate
-    times: float
-    beyond: float
+    t_multiplier: float
+    extra_reach: float
 
 
 def compare_policies(
@@ -266,7 +266,7 @@ def compare_policies(
     ranking = make_rows(
         policy=policy,
         value=np.array(
-            scale.cut(
+            scale.clip(
                 *(headline.anchor.value for headline in ranked_headlines.values())
             )
         ),
@@ -299,13 +299,13 @@ def compare_policies(
         is_labelled=all(labelled[name].is_whole for name in best),
         scope=scope,
     )
-    t_half_width = pairs.times * np.nan_to_num(pairs.std_error)
+    t_half_width = pairs.t_multiplier * np.nan_to_num(pairs.std_error)
     # Otherwise neither bounds it
     is_bounded = np.isfinite(t_half_width) | np.isfinite(pairs.below)
     extra_reach = np.subtract(
         pairs.below, t_half_width, out=np.zeros_like(t_half_width), where=is_bounded
     )
-    columns = (policy[1:], pairs.gaps, pairs.times, np.maximum(extra_reach, 0.0))
+    columns = (policy[1:], pairs.gaps, pairs.t_multiplier, np.maximum(extra_reach, 0.0))
     rivals = [
         Rival(gap, float(times), float(farther))
         for name, gap, times, farther in zip(*columns, strict=False)
@@ -342,12 +342,12 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> PairDifferences
     level = 1.0 - 2.0 * float(scipy.special.ndtr(-max_t_quantile(noise, between)))
     # At one pair and more; the largest |t| is simulated
     level = max(level, 1.0 - ALPHA / (len(gaps) if np.isnan(std_error).any() else 1))
-    reaches = LabelMean.reaches([gap.labels for gap in gaps if gap.labels])
+    reaches = LabelMean.bound_means([gap.labels for gap in gaps if gap.labels])
     bounds = iter(reaches)
     label_reaches = [next(bounds) if gap.labels else None for gap in gaps]
     gaps_with_reaches = list(zip(gaps, label_reaches, strict=True))
     simultaneous = [
-        gap.reach(labels, (1.0 - level) / 2) for gap, labels in gaps_with_reaches
+        gap.reach_at(labels, (1.0 - level) / 2) for gap, labels in gaps_with_reaches
     ]
     below, above = np.array(simultaneous).T
     return PairDifferences(
@@ -355,13 +355,15 @@ def _compare_pairs(anchors: Sequence[Estimate], width: float) -> PairDifferences
         value=value,
         std_error=std_error,
         df=df,
-        times=t_quantile(df, level=level),
+        t_multiplier=t_quantile(df, level=level),
         below=below,
         above=above,
-        alone=np.array(
-            [gap.reach(labels, ALPHA / 2) for gap, labels in gaps_with_reaches]
+        single_reach=np.array(
+            [gap.reach_at(labels, ALPHA / 2) for gap, labels in gaps_with_reaches]
         ),
-        p_value=np.array([gap.p_value(labels) for gap, labels in gaps_with_reaches]),
+        p_value=np.array(
+            [gap.compute_p_value(labels) for gap, labels in gaps_with_reaches]
+        ),
     )
 
 
@@ -387,7 +389,7 @@ def _make_difference_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of differences.json; Holm (1979) adjusts p values for all pairs."""
     i, j = np.triu_indices(len(policy), k=1)
-    value, (below, above) = pairs.value, pairs.alone.T
+    value, (below, above) = pairs.value, pairs.single_reach.T
     return make_rows(
         a=policy[i],
         b=policy[j],
@@ -434,14 +436,14 @@ def _plan_next_step(
         return step, 0
     policies = best if conclusion.state == "labels" else conclusion.others
     open_counts = [labelled[name] for name in policies if not labelled[name].is_whole]
-    n_now = min(answers.n for answers in open_counts)
+    n_now = min(answers.n_labelled for answers in open_counts)
     if conclusion.state == "unknown":
         n_labels = 2 * n_now if n_now >= MIN_OWN_LABELS else MIN_OWN_LABELS
     else:
         n_needed = count_labels_for_choice(rivals, tolerance)
         min_labels = max(MIN_OWN_LABELS, _MIN_LABEL_GROWTH * n_now)
         n_labels = math.ceil(
-            min(max(n_needed, min_labels), max(a.of for a in open_counts))
+            min(max(n_needed, min_labels), max(a.n_answers for a in open_counts))
         )
     return replace(step, policies=policies, n_labels=n_labels), n_now
 
@@ -456,8 +458,10 @@ def count_labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
     """
     z = float(scipy.special.ndtri(1.0 - (1.0 - _LABELLING_ROUND_POWER) / len(rivals)))
     return max(
-        rival.lead.labels_for_reach(
-            max(rival.lead.value, 0.0) + tolerance, rival.times + z, rival.beyond
+        rival.lead.count_labels_for_reach(
+            max(rival.lead.value, 0.0) + tolerance,
+            rival.t_multiplier + z,
+            rival.extra_reach,
         )
         for rival in rivals
     )
@@ -510,23 +514,26 @@ class Analysis:
     data: Dataset
     options: Options
     calibration: Calibration
-    checks: dict[str, GatedEvidence] = field(default_factory=dict)
+    evidence_by_policy: dict[str, GatedEvidence] = field(default_factory=dict)
     estimates: list[PolicyEstimate] = field(default_factory=list)
     # By policy and estimator, whatever the status.
-    unfiltered: dict[tuple[str, str], Estimate] = field(default_factory=dict)
+    estimates_by_policy: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     # Of those that are not refused
     headlines: dict[str, HeadlineEstimate] = field(default_factory=dict)
     # What may be said of each policy; none with compat
     conclusions: dict[str, Conclusion] = field(default_factory=dict)
 
-    def of(self, policy: str) -> list[PolicyEstimate]:
+    def list_estimates(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
 
     @cached_property
     def comparison(self) -> PolicyComparison:
         return compare_policies(
             self.headlines,
-            {policy: _count_labels(checked) for policy, checked in self.checks.items()},
+            {
+                policy: _count_labels(checked)
+                for policy, checked in self.evidence_by_policy.items()
+            },
             scale=self.data.scale,
             selected=[
                 policy
@@ -546,10 +553,10 @@ class Analysis:
 
 def _count_labels(checked: GatedEvidence) -> LabelCount:
     """Count labels and answers of a policy; for the logging policy also the logged ones."""
-    n, n_answers = len(checked.own[0].rows), len(checked.fresh)
+    n, n_answers = len(checked.own_labels[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
-        logged = checked.data.logged
-        n, n_answers = n + int(logged.labelled.sum()), n_answers + len(logged)
+        logged = checked.data.logged_rows
+        n, n_answers = n + int(logged.is_labelled.sum()), n_answers + len(logged)
     return LabelCount(n, n_answers)
 
 
@@ -558,14 +565,14 @@ def analyse(
 ) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
     compat, scale = options.compat is not None, data.scale
-    labels = data.logged if compat else data.pool
+    labels = data.logged_rows if compat else data.pooled_rows
     calibration = calibrate(labels, by_variance=options.by_variance)
     if compat:
         estimators = {name: cje.Formula(name=name) for name in estimators}
         scale = Scale(-math.inf, math.inf)
     analysis = Analysis(data=data, options=options, calibration=calibration)
     for policy in data.policies:
-        checked = analysis.checks[policy] = GatedEvidence(
+        checked = analysis.evidence_by_policy[policy] = GatedEvidence(
             data=data,
             policy=policy,
             calibration=calibration,
@@ -590,7 +597,7 @@ def analyse(
                 gates[name] = [("data", str(error))]
                 policy_rows.append(replace(row, reason=str(error)))
                 continue
-            analysis.unfiltered[policy, name] = estimate
+            analysis.estimates_by_policy[policy, name] = estimate
             headline_estimate = (
                 headline.estimate if policy in analysis.headlines else None
             )
@@ -599,9 +606,9 @@ def analyse(
             )
             if status != REFUSE and name == HEADLINE_ESTIMATOR:
                 analysis.headlines[policy] = headline
-                if headline.why:
+                if headline.reason:
                     gate, words = gates[name][-1]
-                    gates[name][-1] = gate, f"{words}: {headline.why}"
+                    gates[name][-1] = gate, f"{words}: {headline.reason}"
             reason = "; ".join(words for _, words in gates[name])
             numbers: dict[str, Any] = {
                 "n": estimate.n,
@@ -612,9 +619,9 @@ def analyse(
             if status != REFUSE:
                 df, (low, high) = estimate.degrees_of_freedom, estimate.interval
                 (value,) = (
-                    scale.cut(estimate.value) if estimate.n_own else (estimate.value,)
+                    scale.clip(estimate.value) if estimate.n_own else (estimate.value,)
                 )
-                ci_low, ci_high = scale.cut(low, high)
+                ci_low, ci_high = scale.clip(low, high)
                 numbers |= {
                     "value": value,
                     "std_error": estimate.std_error,
@@ -658,13 +665,15 @@ def plan_label_budget(
     Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
     None for more than max_labels.
     """
-    labels_by_half_width = {f"{h:g}": estimate.labels_needed(h) for h in half_widths}
+    labels_by_half_width = {
+        f"{h:g}": estimate.count_labels_for_half_width(h) for h in half_widths
+    }
     min_half_width = float(t_quantile(math.inf)) * math.sqrt(
         estimate.variance_of_prompts
     )
     return {
         "n_labels": estimate.n_labels,
-        "half_width": estimate.half_length,
+        "half_width": estimate.interval_half_length,
         "half_width_at_best": min_half_width,
         "labels_for": {
             half_width: math.ceil(n) if n <= max_labels else None

@@ -99,7 +99,7 @@ class LabelMean:
         )
 
     @staticmethod
-    def reaches(means: Sequence[LabelMean]) -> list[ReachFunction]:
+    def bound_means(means: Sequence[LabelMean]) -> list[ReachFunction]:
         """Return how far the truth may be from each mean; of means of the same prompts at once."""
         reach_by_index: dict[int, ReachFunction] = {}
         groups: dict[bytes, list[int]] = {}
@@ -136,14 +136,14 @@ class Estimate:
     effective_labels: float | None = None
     ess: float | None = None
     # Ends of the 95 % interval where they are not value +- half_width.
-    ends: tuple[float, float] | None = None
+    bounded_interval: tuple[float, float] | None = None
     # The labels that it rests on, where bounds of a bounded mean hold for them
     labels: LabelMean | None = None
     # (g,) the part of the influence that these bounds do not cover; None: all but influence_labels
-    influence_beside: Array | None = None
+    influence_outside_bounds: Array | None = None
 
     @classmethod
-    def by_prompt(
+    def from_influences(
         cls,
         value: float,
         influence: Array,
@@ -172,21 +172,24 @@ class Estimate:
         return float(t_quantile(self.degrees_of_freedom, level=level) * self.std_error)
 
     @property
-    def half_length(self) -> float:
+    def interval_half_length(self) -> float:
         """Half the length of the interval."""
         low, high = self.interval
-        return (high - low) / 2 if self.ends else self.half_width
+        return (high - low) / 2 if self.bounded_interval else self.half_width
 
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of the 95 % interval, which may lie beyond the scale."""
-        return self.ends or (self.value - self.half_width, self.value + self.half_width)
+        return self.bounded_interval or (
+            self.value - self.half_width,
+            self.value + self.half_width,
+        )
 
     @property
     def influence_beside_labels(self) -> Array:
         """(g,) the part of the influence that bounds of the labels' mean do not cover."""
-        if self.influence_beside is not None:
-            return self.influence_beside
+        if self.influence_outside_bounds is not None:
+            return self.influence_outside_bounds
         return self.influence - self.influence_labels if self.labels else self.influence
 
     @property
@@ -195,7 +198,9 @@ class Estimate:
         influence = self.influence_beside_labels
         return compute_clustered_error(influence, influence != 0)
 
-    def reach(self, labels: ReachFunction | None, alpha: float) -> tuple[float, float]:
+    def reach_at(
+        self, labels: ReachFunction | None, alpha: float
+    ) -> tuple[float, float]:
         """Return how far below and above the value the truth may be, each side with error alpha.
 
         As far as Student's t and the bounds of the labels' mean both allow; infinitely far where no
@@ -210,11 +215,11 @@ class Estimate:
         if labels is None:
             t_half_width = math.inf if not t_half_width > 0.0 else t_half_width
             return t_half_width, t_half_width
-        below, above = self.add_to_labels(labels(alpha), level)
+        below, above = self.combine_with_label_bounds(labels(alpha), level)
         t_half_width = float(np.nan_to_num(t_half_width))
         return max(t_half_width, below), max(t_half_width, above)
 
-    def p_value(self, labels: ReachFunction | None) -> float:
+    def compute_p_value(self, labels: ReachFunction | None) -> float:
         """Return the two-sided p value of zero, by the intervals of `reach`; NaN where no error is known."""
         from scipy.special import stdtr
 
@@ -225,17 +230,17 @@ class Estimate:
         if labels is None:
             return p_value
         side, lower, upper = int(self.value < 0), MIN_LEVEL, 0.5
-        if self.reach(labels, lower)[side] <= size:
+        if self.reach_at(labels, lower)[side] <= size:
             return 2.0 * lower
         while upper > (1.0 + _MAX_RELATIVE_P_VALUE_ERROR) * lower:
             middle = math.sqrt(lower * upper)
-            if self.reach(labels, middle)[side] <= size:
+            if self.reach_at(labels, middle)[side] <= size:
                 upper = middle
             else:
                 lower = middle
         return 2.0 * upper
 
-    def add_to_labels(
+    def combine_with_label_bounds(
         self, label_bounds: tuple[float, float], level: float
     ) -> tuple[float, float]:
         """Add the error of all but the labels to bounds of theirs."""
@@ -249,12 +254,16 @@ class Estimate:
         """What infinitely many labels would leave."""
         return max(self.std_error**2 - self.std_error_labels**2, 0.0)
 
-    def labels_needed(self, half_width: float) -> float:
+    def count_labels_for_half_width(self, half_width: float) -> float:
         """Count the labels that a 95 % interval of this half-width takes, all else being equal."""
-        beyond = max(self.half_length - self.half_width, 0.0)
-        return self.labels_for_reach(half_width, float(t_quantile(math.inf)), beyond)
+        beyond = max(self.interval_half_length - self.half_width, 0.0)
+        return self.count_labels_for_reach(
+            half_width, float(t_quantile(math.inf)), beyond
+        )
 
-    def labels_for_reach(self, reach: float, times: float, beyond: float) -> float:
+    def count_labels_for_reach(
+        self, reach: float, times: float, beyond: float
+    ) -> float:
         """Count the labels at which `times` standard errors and `beyond` come to a reach, all else being equal.
 
         The labels' part of the variance is extrapolated as 1 / n_labels, and so is `beyond`, how much
@@ -308,37 +317,37 @@ class PolicyEvidence:
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
             raise NotEstimableError("no fresh draws")
-        estimate = self.with_ends(estimator.estimate(self))
+        estimate = self.add_ends(estimator.estimate(self))
         self._estimates.append((estimator, estimate))
         return self._estimates[-1][1]
 
     @cached_property
-    def chosen(self) -> Mask:
+    def has_logprobs(self) -> Mask:
         """Which logged rows are used: those with both log-probabilities."""
         return np.isfinite(self.data.log_ratio(self.policy))
 
     @cached_property
     def logged(self) -> Rows:
         """(n,) empty without log-probabilities."""
-        return self.data.logged[self.chosen]
+        return self.data.logged_rows[self.has_logprobs]
 
     @cached_property
-    def at_logged(self) -> CurveValues:
+    def logged_reading(self) -> CurveValues:
         """Cross-fitted calibrated scores of the logged rows."""
         return self.calibration(self.logged)
 
     @cached_property
     def log_ratio(self) -> Array:
         """(n,) nats, target minus logging log-probability."""
-        return self.data.log_ratio(self.policy)[self.chosen]
+        return self.data.log_ratio(self.policy)[self.has_logprobs]
 
     @cached_property
     def fresh(self) -> Rows:
         """(r,) empty without fresh draws."""
-        return self.data.fresh.get(self.policy, self.data.logged[:0])
+        return self.data.fresh_draws.get(self.policy, self.data.logged_rows[:0])
 
     @cached_property
-    def at_fresh(self) -> CurveValues:
+    def fresh_reading(self) -> CurveValues:
         """Cross-fitted calibrated scores of the fresh draws."""
         return self.calibration(self.fresh)
 
@@ -348,22 +357,22 @@ class PolicyEvidence:
         return self.fresh.prompt_weights
 
     @cached_property
-    def own(self) -> tuple[CurveValues, Array]:
+    def own_labels(self) -> tuple[CurveValues, Array]:
         """Labelled answers of the policy itself, of the probe, else of its fresh draws; their weights.
 
         Those of the draws are such that all of them come to the mean label.
         """
-        if (probe := self.data.probe.get(self.policy)) is not None:
-            probe = probe[probe.labelled]
+        if (probe := self.data.probe_draws.get(self.policy)) is not None:
+            probe = probe[probe.is_labelled]
             return self.calibration(probe), probe.label_weights
-        labelled = self.fresh.labelled
+        labelled = self.fresh.is_labelled
         weight = self.draw_weights * self.fresh.label_weights
         return self.calibration(self.fresh[labelled]), weight[labelled]
 
     @property
     def n_own_prompts(self) -> int:
         """Count the prompts, or their clusters, on which answers of its own are labelled."""
-        return len(np.unique(self.own[0].rows.prompt))
+        return len(np.unique(self.own_labels[0].rows.prompt))
 
     @property
     def is_logging_policy(self) -> bool:
@@ -377,7 +386,7 @@ class PolicyEvidence:
     @cached_property
     def labelled(self) -> Mask:
         """(n,) which logged rows have a label. Raises NotEstimableError for too few."""
-        labelled = self.logged.labelled
+        labelled = self.logged.is_labelled
         if labelled.sum() < MIN_CALIBRATION_LABELS:
             raise NotEstimableError(
                 f"{labelled.sum()} labels among its logged rows, {MIN_CALIBRATION_LABELS} needed"
@@ -385,43 +394,43 @@ class PolicyEvidence:
         return labelled
 
     @cached_property
-    def hajek(self) -> Array:
+    def hajek_weights(self) -> Array:
         """(n,) raw importance weights, scaled to mean one."""
         return hajek_weights(self.log_ratio)
 
     @cached_property
-    def cut(self) -> Array:
+    def clipped_weights(self) -> Array:
         """(n,) raw weights of mean one, clipped at 100."""
-        return clip_weights(self.hajek, MAX_RAW_WEIGHT)
+        return clip_weights(self.hajek_weights, MAX_RAW_WEIGHT)
 
     @cached_property
-    def at_weights(self) -> CurveValues:
+    def weight_reading(self) -> CurveValues:
         """Weights of the logged rows by the judge's score. Raises NotEstimableError for too few."""
         largest_fold = int(np.bincount(self.logged.fold, minlength=1).max())
         if len(self.logged) - largest_fold < MIN_CALIBRATION_LABELS // 2:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
-        return calibrate_weights(self.hajek, self.logged)(self.logged)
+        return calibrate_weights(self.hajek_weights, self.logged)(self.logged)
 
     @property
-    def calibrated(self) -> Array:
+    def calibrated_weights(self) -> Array:
         """(n,) weights calibrated on the judge's score, about one on average."""
-        return self.at_weights.value
+        return self.weight_reading.value
 
-    def weight_influence(self, u: Array) -> Array:
+    def compute_weight_influence(self, u: Array) -> Array:
         """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
-        gradient = self.at_weights.gradient(u / self.calibrated.sum())
-        influence = gradient * (self.hajek - self.calibrated)
+        gradient = self.weight_reading.gradient(u / self.calibrated_weights.sum())
+        influence = gradient * (self.hajek_weights - self.calibrated_weights)
         return np.asarray(np.bincount(self.logged.prompt, influence, self.n_prompts))
 
-    def residual_weights(self, weight: Array) -> Array:
+    def compute_residual_weights(self, weight: Array) -> Array:
         """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
         weight = weight * self.logged.label_weights
         return _normalize(np.where(self.labelled, weight, 0.0))
 
     @cached_property
-    def per_label(self) -> Array:
+    def rows_per_label(self) -> Array:
         """(n,) how many logged rows a label stands for, if it is given; known chances count."""
         weight = self.logged.label_weights
         return np.asarray(weight * len(weight) / weight[self.labelled].sum())
@@ -443,7 +452,7 @@ class PolicyEvidence:
         bin_weight[bin_weight == 0.0] = 1.0
         return _normalize((share / bin_weight)[bins] * per_label)
 
-    def corrected_mean(
+    def estimate_corrected_mean(
         self, reading: CurveValues, weight: Array, *, n_own: int = 0
     ) -> Estimate:
         """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of rows.
@@ -451,21 +460,25 @@ class PolicyEvidence:
         weight  (r,) of rows with a label, zero of others; scaled to sum to one
         n_own   labels among them of the policy's own answers, by whose bounds the ends are
         """
-        is_probe = reading is not self.at_fresh and self.policy in self.data.probe
-        estimate = self.linear(
-            (self.at_fresh, self.draw_weights, 0.0),
+        is_probe = (
+            reading is not self.fresh_reading and self.policy in self.data.probe_draws
+        )
+        estimate = self.estimate_sum(
+            (self.fresh_reading, self.draw_weights, 0.0),
             (reading, 0.0, weight / weight.sum()),
             n_own=n_own,
             n_probe=n_own if is_probe else 0,
-            labels=self.label_mean(reading, weight) if n_own else None,
+            labels=self.compute_label_mean(reading, weight) if n_own else None,
         )
         if estimate.labels is None:
-            return self.with_ends(estimate)
+            return self.add_ends(estimate)
         reach = self._compute_exact_reach(estimate.labels)
-        below, above = estimate.add_to_labels(reach, 0.95)
-        return replace(estimate, ends=(estimate.value - below, estimate.value + above))
+        below, above = estimate.combine_with_label_bounds(reach, 0.95)
+        return replace(
+            estimate, bounded_interval=(estimate.value - below, estimate.value + above)
+        )
 
-    def with_ends(self, estimate: Estimate, level: float = 0.0) -> Estimate:
+    def add_ends(self, estimate: Estimate, level: float = 0.0) -> Estimate:
         """Give labels that are all alike the error of a bounded mean in place of none.
 
         They are as many as their weights come to. Estimates by own labels have such ends already.
@@ -484,12 +497,14 @@ class PolicyEvidence:
             lowest=min(scale.low - level - estimate.value, 0.0) / n,
             highest=max(scale.high - level - estimate.value, 0.0) / n,
         )
-        (reach,) = LabelMean.reaches([labels])
+        (reach,) = LabelMean.bound_means([labels])
         estimate = replace(estimate, labels=labels)
-        below, above = estimate.reach(reach, 0.025)
-        return replace(estimate, ends=(estimate.value - below, estimate.value + above))
+        below, above = estimate.reach_at(reach, 0.025)
+        return replace(
+            estimate, bounded_interval=(estimate.value - below, estimate.value + above)
+        )
 
-    def label_mean(self, reading: CurveValues, weight: Array) -> LabelMean:
+    def compute_label_mean(self, reading: CurveValues, weight: Array) -> LabelMean:
         """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
         total = np.bincount(reading.rows.prompt, weight, self.n_prompts)
         prompt_sums = np.bincount(
@@ -509,9 +524,9 @@ class PolicyEvidence:
 
     def _find_labelled_set(self, reading: CurveValues) -> Rows:
         """Return all answers of the set that the labels belong to: the draws, or the probe."""
-        if reading is self.at_fresh or self.policy not in self.data.probe:
+        if reading is self.fresh_reading or self.policy not in self.data.probe_draws:
             return self.fresh
-        return self.data.probe[self.policy]
+        return self.data.probe_draws[self.policy]
 
     def _compute_exact_reach(self, labels: LabelMean) -> tuple[float, float]:
         """Return how far below and above the mean residual of labels the true one may lie, with 95 %.
@@ -531,11 +546,13 @@ class PolicyEvidence:
         return values.mean() - below, above - values.mean()
 
     @cached_property
-    def borrowed(self) -> Estimate:
+    def borrowed_estimate(self) -> Estimate:
         """Correct by logged labels, weighted so that their scores are distributed as the draws'."""
-        return self.corrected_mean(self.calibration.at_labels, self.balancing_weights)
+        return self.estimate_corrected_mean(
+            self.calibration.label_reading, self.balancing_weights
+        )
 
-    def linear(
+    def estimate_sum(
         self,
         *terms: EstimateTerm,
         extra_influence: Array | float = 0.0,
@@ -557,7 +574,7 @@ class PolicyEvidence:
                 for reading, u, w in terms
             )
         )
-        g, at_labels = self.n_prompts, terms[0][0].fit.at_labels
+        g, at_labels = self.n_prompts, terms[0][0].fit.label_reading
         score_influence, label_influence = np.zeros(g) + extra_influence, np.zeros(g)
         gradient = np.zeros(len(at_labels.rows))
         present = np.zeros(g, dtype=bool)
@@ -576,7 +593,7 @@ class PolicyEvidence:
             at_labels.rows.prompt, gradient * at_labels.residual, g
         )
         all_weights = np.concatenate(weights)
-        return Estimate.by_prompt(
+        return Estimate.from_influences(
             value,
             score_influence + label_influence,
             label_influence,

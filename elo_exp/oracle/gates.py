@@ -138,7 +138,7 @@ class GatedEvidence(PolicyEvidence):
         """Whether the labels of each set of the data are a random sample of it."""
         return check_label_samples(self.data)
 
-    def selected_labels(self, *, is_own: bool) -> LabelSample | None:
+    def find_selected_labels(self, *, is_own: bool) -> LabelSample | None:
         """Return the first set of labels that is no random sample, of those that an estimate rests on.
 
         is_own  whether it rests on labels of the policy's own answers, not on all that the calibration
@@ -153,23 +153,23 @@ class GatedEvidence(PolicyEvidence):
         return None
 
     @cached_property
-    def weights(self) -> WeightDiagnostics | None:
+    def weight_diagnostics(self) -> WeightDiagnostics | None:
         """Describe the weights w = exp(target - logging log-probability); None without any."""
         if not len(self.logged):
             return None
-        hajek, target = self.hajek, self.data.target_logprob[self.policy]
+        hajek, target = self.hajek_weights, self.data.target_logprob[self.policy]
         length, size = self.logged.chars, np.abs(self.log_ratio)
         raw = weights.raw_weights(self.log_ratio)
         is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO_NATS
         coverage, ess_calibrated = None, None
         if not np.isnan(length).any():
-            coverage = weights.target_coverage(target[self.chosen], length, hajek)
+            coverage = weights.target_coverage(target[self.has_logprobs], length, hajek)
         with suppress(NotEstimableError):
-            ess_calibrated = weights.effective_sample_size(self.calibrated)
+            ess_calibrated = weights.effective_sample_size(self.calibrated_weights)
         return WeightDiagnostics(
             policy=self.policy,
             n=len(hajek),
-            n_failed=len(self.chosen) - len(hajek),
+            n_failed=len(self.has_logprobs) - len(hajek),
             n_zero_logprob=int((target == 0).sum()),
             n_exactly_one=int((size == 0).sum()),
             n_extreme=int((size > math.log(weights.EXTREME_WEIGHT)).sum()),
@@ -195,11 +195,13 @@ class GatedEvidence(PolicyEvidence):
         rows, share, source = self.fresh, self.draw_weights, "fresh"
         if not len(rows):
             rows, source = self.logged, "weights"
-            share = self.hajek / self.hajek.sum()
-        labelled, curve = self.calibration.rows.score, self.calibration.full
-        reference = self.data.logged if self.data.logging_policy else self.data.pool
+            share = self.hajek_weights / self.hajek_weights.sum()
+        labelled, curve = self.calibration.rows.score, self.calibration.full_curve
+        reference = (
+            self.data.logged_rows if self.data.logging_policy else self.data.pooled_rows
+        )
         is_outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
-        value, (low, high) = curve(curve.index(rows)), curve.levels[[0, -1]]
+        value, (low, high) = curve(curve.predictor(rows)), curve.levels[[0, -1]]
         margin = 0.05 * (high - low)
         is_saturated = (value <= low + margin) | (value >= high - margin)
         out_of_range, saturation = (
@@ -223,12 +225,12 @@ class GatedEvidence(PolicyEvidence):
         The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
         None without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
         """
-        (reading, weight), labelled = self.own, self.logged.labelled
+        (reading, weight), labelled = self.own_labels, self.logged.is_labelled
         if len(reading.rows):
             return "probe", (reading, 0.0, weight / weight.sum())
         if labelled.any():
-            weight = (self.cut * self.logged.label_weights)[labelled]
-            share = weights.effective_sample_size(self.hajek) / len(labelled)
+            weight = (self.clipped_weights * self.logged.label_weights)[labelled]
+            share = weights.effective_sample_size(self.hajek_weights) / len(labelled)
             if (
                 weights.effective_sample_size(weight) >= MIN_EFFECTIVE_LABELS
                 and share >= MIN_EFFECTIVE_SAMPLE_SHARE
@@ -238,7 +240,7 @@ class GatedEvidence(PolicyEvidence):
         return "none", None
 
     @cached_property
-    def audit(self) -> TransportAudit:
+    def transport_audit(self) -> TransportAudit:
         """Test whether the mean residual y - f(s) of labels of its answers is equivalent to 0.
 
         passed  its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
@@ -254,10 +256,10 @@ class GatedEvidence(PolicyEvidence):
         audit = TransportAudit(policy=self.policy, source=source, status=NOT_DONE, n=n)
         if labels is None or len(np.unique(labels[0].rows.prompt)) < MIN_OWN_LABELS:
             return audit
-        mean = self.mean_residual(labels)
-        (reach,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
-        below, above = mean.reach(reach, 0.05)
-        wide_below, wide_above = mean.reach(reach, 0.025)
+        mean = self.estimate_mean_residual(labels)
+        (reach,) = LabelMean.bound_means([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach_at(reach, 0.05)
+        wide_below, wide_above = mean.reach_at(reach, 0.025)
         low, high = mean.value - wide_below, mean.value + wide_above
         status = CANNOT_TELL
         if mean.value - below > -margin and mean.value + above < margin:
@@ -267,7 +269,7 @@ class GatedEvidence(PolicyEvidence):
         extra_reach = max(below, above) - mean.half_width_at(0.90)
         # For 80 % power of the two one-sided tests where the mean residual is 0.
         labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
-        n_needed = labels_only.labels_for_reach(
+        n_needed = labels_only.count_labels_for_reach(
             margin, EQUIVALENCE_TEST_Z_SUM, max(extra_reach, 0.0)
         )
         return replace(
@@ -281,21 +283,23 @@ class GatedEvidence(PolicyEvidence):
             n_needed=math.ceil(n_needed) if math.isfinite(n_needed) else None,
         )
 
-    def mean_residual(
+    def estimate_mean_residual(
         self, labels: EstimateTerm, *corrections: EstimateTerm
     ) -> Estimate:
         """Return the mean residual of a policy's labels, plus others, with bounds of its labels' mean."""
-        mean = self.linear(labels, *corrections, centre=0.0)
+        mean = self.estimate_sum(labels, *corrections, centre=0.0)
         reading, _, weight = labels
-        if reading is self.own[0]:
-            return replace(mean, labels=self.label_mean(reading, np.asarray(weight)))
-        return self.with_ends(mean, float(np.average(reading.value, weights=weight)))
+        if reading is self.own_labels[0]:
+            return replace(
+                mean, labels=self.compute_label_mean(reading, np.asarray(weight))
+            )
+        return self.add_ends(mean, float(np.average(reading.value, weights=weight)))
 
     @staticmethod
-    def around(mean: Estimate, alpha: float) -> tuple[float, float]:
+    def compute_interval(mean: Estimate, alpha: float) -> tuple[float, float]:
         """Return the ends of an interval by t and by bounds of its labels' mean, each with error alpha."""
-        (reach,) = LabelMean.reaches([mean.labels]) if mean.labels else (None,)
-        below, above = mean.reach(reach, alpha)
+        (reach,) = LabelMean.bound_means([mean.labels]) if mean.labels else (None,)
+        below, above = mean.reach_at(reach, alpha)
         return mean.value - below, mean.value + above
 
 
@@ -331,7 +335,7 @@ def decide_status(
     ]:
         return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
-    is_checked = is_checked or checked.audit.status != NOT_DONE
+    is_checked = is_checked or checked.transport_audit.status != NOT_DONE
     return REPORT, [] if is_checked else [("transport", "transport check: not done")]
 
 
@@ -342,7 +346,11 @@ def _check_support(
 
     Raw weights correct what is read from the curve.
     """
-    overlap, raw, scale = checked.overlap, checked.weights, checked.data.scale
+    overlap, raw, scale = (
+        checked.overlap,
+        checked.weight_diagnostics,
+        checked.data.scale,
+    )
     uses_raw, uses_calibrated = (
         kind in requires for kind in (RAW_WEIGHTS, CALIBRATED_WEIGHTS)
     )
@@ -371,7 +379,7 @@ def _check_support(
     ]
     if uses_raw and raw:
         gates += check_raw_weights(raw)
-    elif checked.audit.status != NOT_DONE:
+    elif checked.transport_audit.status != NOT_DONE:
         words = "labels of its answers are off the calibrated scores by"
         with suppress(NotEstimableError):
             bias = _measure_uncorrected_bias(checked, uses_calibrated)
@@ -384,7 +392,7 @@ def _check_support(
         )
         gates.append(("typical", coverage < 0.70, coverage < 0.30, coverage_reason))
     if uses_calibrated:
-        calibrated = checked.calibrated
+        calibrated = checked.calibrated_weights
         gates += _check_concentration(
             (estimate.ess or 0.0) / len(calibrated),
             weights.top_share(calibrated),
@@ -413,12 +421,12 @@ def _measure_uncorrected_bias(checked: GatedEvidence, by_weights: bool) -> Estim
     assert labels is not None
     if by_weights:
         reading, weight = (
-            checked.at_logged,
-            checked.residual_weights(checked.calibrated),
+            checked.logged_reading,
+            checked.compute_residual_weights(checked.calibrated_weights),
         )
     else:
-        reading, weight = checked.calibration.at_labels, checked.balancing_weights
-    return checked.mean_residual(labels, (reading, 0.0, -weight))
+        reading, weight = checked.calibration.label_reading, checked.balancing_weights
+    return checked.estimate_mean_residual(labels, (reading, 0.0, -weight))
 
 
 def _measure_imbalance(evidence: PolicyEvidence) -> Estimate:
@@ -426,14 +434,18 @@ def _measure_imbalance(evidence: PolicyEvidence) -> Estimate:
 
     Zero on average if the weights are right as a function of the score.
     """
-    logged, fresh, share = evidence.at_logged, evidence.at_fresh, evidence.draw_weights
+    logged, fresh, share = (
+        evidence.logged_reading,
+        evidence.fresh_reading,
+        evidence.draw_weights,
+    )
     centre = float(share @ fresh.value)
-    u = evidence.calibrated / evidence.calibrated.sum()
-    return evidence.linear(
+    u = evidence.calibrated_weights / evidence.calibrated_weights.sum()
+    return evidence.estimate_sum(
         (logged, u, 0.0),
         (fresh, -share, 0.0),
         centre=centre,
-        extra_influence=evidence.weight_influence(logged.value - centre),
+        extra_influence=evidence.compute_weight_influence(logged.value - centre),
     )
 
 
@@ -479,7 +491,7 @@ def _check_precision(
     low, high = estimate.interval
     half_width = (high - low) / 2
     is_own = checked.is_logging_policy or RAW_WEIGHTS in requires
-    label_values = data.pool.label[data.pool.labelled]
+    label_values = data.pooled_rows.label[data.pooled_rows.is_labelled]
     n_needed = 62 if np.isin(label_values, (scale.low, scale.high)).all() else 30
     labels = (not estimate.n_own and estimate.effective_labels) or math.inf
     return [
@@ -487,8 +499,8 @@ def _check_precision(
             "borrowed",
             not (is_own or estimate.n_own),
             False,
-            f"borrows its calibration from {', '.join(data.lenders)} "
-            f"(transport check: {checked.audit.status})",
+            f"borrows its calibration from {', '.join(data.label_sources)} "
+            f"(transport check: {checked.transport_audit.status})",
         ),
         (
             "scale",
@@ -521,7 +533,7 @@ def _check_precision(
 
 def _check_sample(checked: GatedEvidence, estimate: Estimate) -> list[GateResult]:
     """Check whether the labels that it rests on are a random sample."""
-    if (sample := checked.selected_labels(is_own=estimate.n_own > 0)) is None:
+    if (sample := checked.find_selected_labels(is_own=estimate.n_own > 0)) is None:
         return []
     n_others = sample.n - sample.n_labelled
     labels = "labels" if not sample.is_weighted else "labels, each by 1 / label_chance,"
@@ -539,12 +551,12 @@ def _check_bias(
     size, digits = abs(bias.value), scale.decimals + 1
     half_width = bias.half_width_at(0.99)
     if half_width <= 1e-9 * scale.width:  # of labels that are all alike
-        low, high = GatedEvidence.around(bias, 0.005)
+        low, high = GatedEvidence.compute_interval(bias, 0.005)
         half_width = (high - low) / 2
     # below a billionth of the scale there is none
     is_significant = size > max(half_width, 1e-9 * scale.width)
     words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
-    refuses = is_significant and size > estimate.half_length / 2
+    refuses = is_significant and size > estimate.interval_half_length / 2
     return name, is_significant, refuses, words
 
 

@@ -59,7 +59,7 @@ class GridSettings:
     calibrations: Annotated[list[CalibrationKind], Field(min_length=1)]
     seeds: Count | None
 
-    def cells(self, n_prompts: int) -> list[GridCell]:
+    def make_cells(self, n_prompts: int) -> list[GridCell]:
         """Return the cells of a file. Raises UserError for a sample larger than that."""
         if (sizes := self.sizes) is None:
             sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
@@ -77,7 +77,9 @@ class GridSettings:
         axes = product(sizes, self.label_shares, range(seeds))
         return [GridCell(*cell) for cell in axes]
 
-    def estimators(self, chosen: Mapping[str, Estimator]) -> dict[str, Estimator]:
+    def expand_estimators(
+        self, chosen: Mapping[str, Estimator]
+    ) -> dict[str, Estimator]:
         """Return the estimators, those that correct by weights once by each kind of weights."""
         estimator_by_name: dict[str, Estimator] = {}
         for name, estimator in chosen.items():
@@ -126,17 +128,17 @@ class Grid:
     folder: Path
 
     @cached_property
-    def names(self) -> list[str]:
+    def estimator_names(self) -> list[str]:
         """The (k,) estimators, the headline first."""
         return [HEADLINE_ESTIMATOR, *self.estimators]
 
     def run(self) -> None:
         """Estimate all cells that have no file. Raises UserError where none could be."""
-        calibrate(self.data.logged, by_variance=self.options.by_variance)
+        calibrate(self.data.logged_rows, by_variance=self.options.by_variance)
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
             f"grid: {len(self.cells):,} draws, {len(self.cells) - len(todo):,} of them done "
-            f"before; each with {len(self.names)} estimators, "
+            f"before; each with {len(self.estimator_names)} estimators, "
             f"{len(self.calibrations)} calibrations ({', '.join(self.calibrations)}) and "
             f"{len(self.data.policies)} policies"
         )
@@ -160,7 +162,7 @@ class Grid:
         shape = (
             len(self.calibrations),
             len(policies),
-            len(self.names),
+            len(self.estimator_names),
             len(RESULT_FIELDS),
         )
         results = np.full(shape, np.nan)
@@ -179,13 +181,22 @@ class Grid:
             except UserError:  # too few labels, or all in one fold
                 continue
             for row in analysis.estimates:
-                index = i, policies.index(row.policy), self.names.index(row.estimator)
+                index = (
+                    i,
+                    policies.index(row.policy),
+                    self.estimator_names.index(row.estimator),
+                )
                 results[index][0] = max(
                     STATUSES_BEST_FIRST.index(row.status), min_status
                 )
-                raw_estimate = analysis.unfiltered.get((row.policy, row.estimator))
+                raw_estimate = analysis.estimates_by_policy.get(
+                    (row.policy, row.estimator)
+                )
                 if raw_estimate is not None:
-                    results[index][1:] = raw_estimate.value, raw_estimate.half_length
+                    results[index][1:] = (
+                        raw_estimate.value,
+                        raw_estimate.interval_half_length,
+                    )
         return results
 
 
@@ -229,15 +240,15 @@ def score_grid(grid: Grid) -> list[GridRow]:
     for (size, label_share), cells in groupby(grid.cells, lambda cell: cell[:2]):
         results = np.stack([np.load(grid.folder / cell.file) for cell in cells])
         judge = np.full((len(results), len(truth)), np.nan)
-        if JUDGE_CALIBRATION in grid.calibrations and "direct" in grid.names:
+        if JUDGE_CALIBRATION in grid.calibrations and "direct" in grid.estimator_names:
             i, j = (
                 grid.calibrations.index(JUDGE_CALIBRATION),
-                grid.names.index("direct"),
+                grid.estimator_names.index("direct"),
             )
             judge = results[:, i, :, j, 1] - truth
         for (i, calibration), (j, name), (policy, policy_slice), label in product(
             enumerate(grid.calibrations),
-            enumerate(grid.names),
+            enumerate(grid.estimator_names),
             groups.items(),
             (GIVEN, *STATUSES_BEST_FIRST),
         ):

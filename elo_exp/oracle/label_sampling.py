@@ -58,7 +58,7 @@ class LabelSample(Record):
 
 def check_label_sample(rows: Rows, *, policy: str, source: str) -> LabelSample:
     """Compare the judge's scores of the labelled answers of a set with those of all of them."""
-    labelled = rows.labelled
+    labelled = rows.is_labelled
     sample = LabelSample(
         policy=policy,
         source=source,
@@ -125,19 +125,19 @@ def check_label_samples(data: Dataset) -> list[LabelSample]:
     samples = []
     if data.logging_policy is not None:
         logged = check_label_sample(
-            data.logged, policy=data.logging_policy, source="logged"
+            data.logged_rows, policy=data.logging_policy, source="logged"
         )
         samples.append(logged)
-    for policy, rows in data.fresh.items():
+    for policy, rows in data.fresh_draws.items():
         samples.append(check_label_sample(rows, policy=policy, source="fresh"))
-    for policy, rows in data.probe.items():
-        samples.append(_check_probe(rows, data.fresh.get(policy), policy))
+    for policy, rows in data.probe_draws.items():
+        samples.append(_check_probe(rows, data.fresh_draws.get(policy), policy))
     return [sample for sample in samples if sample.n_labelled]
 
 
 def _check_probe(probe: Rows, fresh: Rows | None, policy: str) -> LabelSample:
     """Compare a probe with the draws on prompts that it leaves out, or with all draws if it has every prompt."""
-    probe = probe[probe.labelled]
+    probe = probe[probe.is_labelled]
     if fresh is None or not len(probe):
         return check_label_sample(probe, policy=policy, source="probe")
     is_compared = ~np.isin(fresh.prompt, probe.prompt)

@@ -91,7 +91,7 @@ class BradleyTerry:
                 "style: found no texts of the answers. Expected battles of experiment=tournament "
                 "or arena, or a file with the columns style_a and style_b; or leave it out."
             )
-        if n := battles.total() - battles_with_style.total():
+        if n := battles.n_total() - battles_with_style.n_total():
             logger.warning("warning: style: %d battles without texts are left out", n)
         played = make_games(battles_with_style, orders=self.orders)
         columns = style_columns(battles_with_style, self.style)

@@ -204,7 +204,7 @@ def style_columns(battles: Battles, features: Sequence[str]) -> dict[str, Array]
             difference = (style_a - style_b)[:, FEATURES.index(feature)]
             x = np.zeros(len(battles))
             x[is_chosen], _ = make_contrast(difference[is_chosen], weight[is_chosen])
-            rms = math.sqrt((weight * x**2).sum() / battles.total_of(is_chosen))
+            rms = math.sqrt((weight * x**2).sum() / battles.count_at(is_chosen))
             columns[f"style_{feature}_{source_kind}"] = x / (rms or 1.0)
     return columns
 

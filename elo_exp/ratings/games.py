@@ -388,7 +388,7 @@ def make_games(battles: Battles, *, orders: str) -> Games:
         cluster=cluster,
         prompts=prompts,
         position=shown,
-        is_one_order=bool(battles.one_order().any()),
+        is_one_order=bool(battles.has_single_order().any()),
         battle=row,
         annotator=None if annotators is None else annotators[row].astype(np.intp) + 1,
         count=count,

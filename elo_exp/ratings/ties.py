@@ -72,7 +72,7 @@ class TieModel(ABC):
         }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
-        n_shares = battles.total_of(battles.scores() % 0.5 > 0)
+        n_shares = battles.count_at(battles.scores() % 0.5 > 0)
         if n_shares:
             raise SettingError(
                 f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "

@@ -70,7 +70,7 @@ def build_document(
     return Document(
         kicker=format_kicker(f"arena {placement.arena}", manifest),
         headline=words.headline(placement, conclusions, is_short=True),
-        lede=_list_lede(placement, conclusions[placement.placed[0]], manifest),
+        lede=_list_lede(placement, conclusions[placement.placed_models[0]], manifest),
         sections=[
             Section(
                 "result",
@@ -120,14 +120,16 @@ def _list_lede(
     placement: Placement, conclusion: Conclusion, manifest: Mapping[str, Any]
 ) -> list[Paragraph]:
     """Return what was placed, by whose verdicts and among whose battles."""
-    board, is_simulated = placement.board, placement.truth is not None
+    board, is_simulated = placement.board, placement.true_board is not None
     interval = (
         f"95 % intervals: {board.interval}" if board.interval else "without intervals"
     )
-    n_judged, n_human = map(format_count, (len(placement.judged), len(placement.human)))
+    n_judged, n_human = map(
+        format_count, (len(placement.judged_battles), len(placement.human_battles))
+    )
     voters = "simulated voters" if is_simulated else "humans"
     facts: list[TextFragment] = [
-        f"{join_names(placement.placed)} in {placement.arena}: {n_judged} battles judged by ",
+        f"{join_names(placement.placed_models)} in {placement.arena}: {n_judged} battles judged by ",
         Styled(placement.judge_model, "bold"),
         f"{describe_judge_roles(manifest)}, {n_human} by {voters}. Rating: {board.label}, {interval}.",
     ]
@@ -145,7 +147,9 @@ def _explain_refusal(
     """Return why the judge cannot be used, where more than its checks says so."""
     if placement.refusal is None:
         return None
-    return words.explain_reason(placement.refusal, conclusions[placement.placed[0]])
+    return words.explain_reason(
+        placement.refusal, conclusions[placement.placed_models[0]]
+    )
 
 
 def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
@@ -154,7 +158,7 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     position, blocks = "", list[Block]()
     if state != "refused":
         sentence = _capitalize(words.sentence(conclusion, placement))
-        n_judged = format_count(placement.n_judged(model))
+        n_judged = format_count(placement.count_judged(model))
         position = f"{sentence}. By {n_judged} judged battles."
         details = (
             words.describe_judge_rating(placement, model),
@@ -216,10 +220,12 @@ def format_console(
     """
     lines = [
         f"{words.headline(placement, conclusions, is_short=False)}.",
-        *filter(None, [words.points(conclusions[placement.placed[0]], placement)]),
+        *filter(
+            None, [words.points(conclusions[placement.placed_models[0]], placement)]
+        ),
         words.battles(placement, quality),
         f"95 % intervals: {placement.board.interval or 'none'}.",
-        _format_board(placement.board, placement.placed),
+        _format_board(placement.board, placement.placed_models),
     ]
     for model, conclusion in conclusions.items():
         doubts = words.list_further_reasons(conclusion, placement)
@@ -237,7 +243,7 @@ def format_console(
             line for describe in describers if (line := describe(placement, model))
         ]
     lines += words.calibration(placement)
-    truths = (words.truth(placement, model) for model in placement.placed)
+    truths = (words.truth(placement, model) for model in placement.placed_models)
     lines += filter(None, truths)
     lines += check_sentences.describe_audits(diagnoses)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")

@@ -217,7 +217,7 @@ def elo_results(standings: Standings) -> dict[str, Any]:
             for dimension, by_k in standings.elo.items()
         },
         "n_decisive_matches": {
-            dimension: battles.total_of(~battles.is_tie())
+            dimension: battles.count_at(~battles.is_tie())
             for dimension, battles in standings.battles.items()
         },
         "ci95_is": "ordering error of the permutation mean",

@@ -33,7 +33,7 @@ def label_page(
     """
     items = [
         {
-            "id": key.id(comparison),
+            "id": key.label_id(comparison),
             "prompt": comparison.prompt_text,
             "reference": comparison.gold_answer,
             "expected": comparison.expected_behavior,

@@ -261,8 +261,8 @@ def _describe_group(dimension: DimensionView, *, is_first: bool, scored: bool) -
             "a separate group: no chain of wins links it to the entrants above and back, so ratings "
             "cannot be compared with theirs"
         )
-    n, battles = dimension.battles.total(), dimension.battles
-    n_decisive = n - battles.total_of(battles.is_tie())
+    n, battles = dimension.battles.n_total(), dimension.battles
+    n_decisive = n - battles.count_at(battles.is_tie())
     text = f"{format_count(n)} battles, {format_count(n_decisive)} decisive"
     if dimension.n_prompts:
         text += f", {format_count(dimension.n_prompts)} prompts"

@@ -38,8 +38,8 @@ def build_json_files(analysis: Analysis) -> dict[str, Any]:
         "weight_diagnostics.json": diagnostics(analysis),
         "label_budget.json": [
             {"policy": policy, "estimator": name}
-            | plan_label_budget(estimate, widths, max_labels=len(data.pool))
-            for (policy, name), estimate in analysis.unfiltered.items()
+            | plan_label_budget(estimate, widths, max_labels=len(data.pooled_rows))
+            for (policy, name), estimate in analysis.estimates_by_policy.items()
             if name in _BUDGETED_ESTIMATORS
         ],
     }
@@ -108,22 +108,23 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
 
 def diagnostics(analysis: Analysis) -> dict[str, Any]:
     """All diagnostics that the statuses were decided by."""
-    labelled, curve = analysis.calibration.rows, analysis.calibration.full
-    residual = analysis.calibration.at_labels.residual
+    labelled, curve = analysis.calibration.rows, analysis.calibration.full_curve
+    residual = analysis.calibration.label_reading.residual
     return {
         "policies": {
             policy: {
-                "weights": checks.weights and checks.weights.to_dict(),
+                "weights": checks.weight_diagnostics
+                and checks.weight_diagnostics.to_dict(),
                 "score_overlap": checks.overlap.to_dict(),
-                "transport": checks.audit.to_dict(),
+                "transport": checks.transport_audit.to_dict(),
                 "label_samples": [sample.to_dict() for sample in checks.label_samples],
             }
-            for policy, checks in analysis.checks.items()
+            for policy, checks in analysis.evidence_by_policy.items()
         },
         "calibration": arrays.make_row(
             mode="two_stage" if analysis.data.covariates else "monotone",
             n_labels=len(labelled),
-            label_share=len(labelled) / len(analysis.data.pool),
+            label_share=len(labelled) / len(analysis.data.pooled_rows),
             rmse_cross_fitted=np.sqrt((residual**2).mean()),
             lowest_score=labelled.score.min(),
             highest_score=labelled.score.max(),
@@ -142,11 +143,11 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
         indices = indices[size[indices] > math.log(EXTREME_WEIGHT)]
         rows += arrays.make_rows(
             policy=policy,
-            prompt_id=[data.prompts[i] for i in data.logged.prompt[indices]],
+            prompt_id=[data.prompts[i] for i in data.logged_rows.prompt[indices]],
             log_ratio=ratio[indices],
             logging_logprob=data.logging_logprob[indices],
             target_logprob=data.target_logprob.get(policy, ratio)[indices],
-            judge_score=data.logged.score[indices],
+            judge_score=data.logged_rows.score[indices],
         )
     return rows
 
@@ -173,11 +174,13 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
         values[f"refused/{name}"] = e.status == REFUSE
         if e.value is not None and e.policy in truth:
             values[f"error/{name}"] = e.value - truth[e.policy].mean
-    for policy, checks in analysis.checks.items():
+    for policy, checks in analysis.evidence_by_policy.items():
         values[f"overlap/{policy}"] = checks.overlap.affinity
-        if checks.weights is not None:
-            values[f"ess/{policy}"] = checks.weights.ess
-            values[f"ess_calibrated/{policy}"] = checks.weights.ess_calibrated
+        if checks.weight_diagnostics is not None:
+            values[f"ess/{policy}"] = checks.weight_diagnostics.ess
+            values[f"ess_calibrated/{policy}"] = (
+                checks.weight_diagnostics.ess_calibrated
+            )
     final_values: dict[str, float | str] = {
         name: float(value) for name, value in values.items() if value is not None
     }

@@ -187,8 +187,8 @@ def _count_digits(analysis: Analysis) -> int:
 def _list_lede(analysis: Analysis, manifest: Mapping[str, Any]) -> list[Paragraph]:
     data, options = analysis.data, analysis.options
     counts = [f"{len(data.policies)} policies"]
-    if len(data.logged):
-        counts.append(f"{format_count(len(data.logged))} logged answers")
+    if len(data.logged_rows):
+        counts.append(f"{format_count(len(data.logged_rows))} logged answers")
     counts.append(f"{format_count(len(analysis.calibration.rows))} oracle labels.")
     facts = [", ".join(counts)]
     if analysis.comparison.ranking:
@@ -213,7 +213,7 @@ def quote_estimates(analysis: Analysis) -> dict[str, PolicyEstimate]:
         return (not row.headline, row.status != REPORT, row.value is None)
 
     return {
-        policy: min(analysis.of(policy), key=preference)
+        policy: min(analysis.list_estimates(policy), key=preference)
         for policy in analysis.data.policies
     }
 
@@ -238,7 +238,9 @@ def _build_card(
     basis = f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}"
     sentence = f"95\N{NO-BREAK SPACE}% CI {interval}{basis}."
     details = [_format_truth(row.policy, truth, digits)]
-    values = [e.value for e in analysis.of(row.policy) if e.value is not None]
+    values = [
+        e.value for e in analysis.list_estimates(row.policy) if e.value is not None
+    ]
     if len(set(values)) > 1:
         details.append(
             f"All {len(values)} estimates that are not refused lie from "
@@ -296,7 +298,7 @@ def _list_estimate_blocks(
 ) -> Iterator[Block]:
     """Yield all estimates of each policy, or why there is none."""
     for policy in analysis.data.policies:
-        rows = analysis.of(policy)
+        rows = analysis.list_estimates(policy)
         yield Heading(policy)
         if truth_sentence := _format_truth(policy, truth, digits + 1):
             yield Paragraph(truth_sentence, "small")
@@ -354,10 +356,13 @@ def _build_transport_table(analysis: Analysis, digits: int) -> Table:
                 format_percent(checks.overlap.out_of_range),
                 format_percent(checks.overlap.saturation),
                 Cell(
-                    words.transport(checks.audit, margin=margin, digits=digits), "words"
+                    words.transport(
+                        checks.transport_audit, margin=margin, digits=digits
+                    ),
+                    "words",
                 ),
             ]
-            for policy, checks in analysis.checks.items()
+            for policy, checks in analysis.evidence_by_policy.items()
         ],
         words=["Transport"],
         note=_TRANSPORT_NOTE,
@@ -380,9 +385,9 @@ def _build_weights_table(analysis: Analysis) -> Table:
             "Typical",
         ],
         rows=[
-            _make_weights_row(checks.weights)
-            for checks in analysis.checks.values()
-            if checks.weights
+            _make_weights_row(checks.weight_diagnostics)
+            for checks in analysis.evidence_by_policy.values()
+            if checks.weight_diagnostics
         ],
         note=_WEIGHTS_NOTE,
     )
@@ -410,7 +415,7 @@ def _build_labels_table(
         if row.value is not None
     }
     half_widths = [f"for ±{width:g}" for width in analysis.options.half_widths]
-    lenders = ", ".join(analysis.data.lenders)
+    lenders = ", ".join(analysis.data.label_sources)
     return Table(
         label="Label budget",
         columns=["Policy", "Estimator", "Labels", "95 % CI", "At best", *half_widths],
@@ -502,7 +507,7 @@ def format_console(
     if not analysis.options.compat:
         lines += _format_ranking(analysis, digits)
         lines += [words.advice(analysis.comparison, digits), ""]
-    for policy in analysis.checks:
+    for policy in analysis.evidence_by_policy:
         lines += _format_policy(analysis, policy, truth, digits)
     if analysis.options.compat:
         lines.append(_COMPAT_NOTE)
@@ -541,8 +546,11 @@ def _format_policy(
     analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
 ) -> list[str]:
     """Return what is known of one policy: its data, its estimates, and which are refused."""
-    checks, fresh = analysis.checks[policy], analysis.data.fresh.get(policy)
-    weights, counts, quality = checks.weights, [], []
+    checks, fresh = (
+        analysis.evidence_by_policy[policy],
+        analysis.data.fresh_draws.get(policy),
+    )
+    weights, counts, quality = checks.weight_diagnostics, [], []
     quality.append(f"overlap of judge scores {checks.overlap.affinity:.2f}")
     if weights:
         counts.append(f"{format_count(weights.n)} logged answers")
@@ -553,12 +561,12 @@ def _format_policy(
         counts.append(f"{format_count(len(fresh))} fresh draws")
     counts.append(f"{format_count(len(analysis.calibration.rows))} labels")
     margin = analysis.options.max_residual
-    audit = words.transport(checks.audit, margin=margin, digits=digits)
+    audit = words.transport(checks.transport_audit, margin=margin, digits=digits)
     quality.append(f"transport check: {audit}")
     if policy in truth:
         quality.append(f"truth {truth[policy].mean:.{digits + 1}f}")
     rows, estimators_by_reason = [], dict[str, list[str]]()
-    for row in analysis.of(policy):
+    for row in analysis.list_estimates(policy):
         if row.value is None:
             estimators_by_reason.setdefault(row.reason.split("; ")[0], []).append(
                 row.estimator

@@ -133,11 +133,11 @@ def number_rows(
         bill = sum_usages([manifest.get("usage"), manifest.get("paid_before")])
         dollars = bill.get("dollars_by_dimension", {})
         for dimension in job.boards:
-            primary = job.stored(job.primary(dimension), dimension)
+            primary = job.stored_board(job.primary_method(dimension), dimension)
             number_by_name = {"dollars": dollars.get(dimension)}
             for prefix, numbers in (
                 ("result", job.results.get(dimension, {})),
-                ("order", job.stored("elo", dimension).get("order", {})),
+                ("order", job.stored_board("elo", dimension).get("order", {})),
                 ("judge", rates.get(dimension, {})),
             ):
                 number_by_name |= {

@@ -150,13 +150,13 @@ def _list_rows(
         job_columns = {"job": job.folder.name, "setting": settings[job.folder.name]}
         estimates += [{**job_columns, **row} for row in job.headlines().values()]
         for dimension in job.boards:
-            method = job.primary(dimension)
-            primary = job.stored(method, dimension)
-            parameters = job.stored("elo", dimension).get("parameters") or {}
+            method = job.primary_method(dimension)
+            primary = job.stored_board(method, dimension)
+            parameters = job.stored_board("elo", dimension).get("parameters") or {}
             board, elo = job.board(method, dimension), job.board("elo", dimension)
             limits = {
                 row["model"]: row["rating"]
-                for row in job.stored("elo", dimension).get("limit", ())
+                for row in job.stored_board("elo", dimension).get("limit", ())
             }
             for model in {**board, **elo}:
                 rating = board.get(model, Rating(model=model, rating=None))
@@ -263,7 +263,7 @@ def _compare_judges(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def _make_board(job: FinishedRun, dimension: str) -> Leaderboard:
-    board = job.board(job.primary(dimension), dimension)
+    board = job.board(job.primary_method(dimension), dimension)
     ratings = np.array([row.rating for row in board.values()], dtype=np.float64)
     return Leaderboard(label="", interval=None, models=tuple(board), rating=ratings)
 

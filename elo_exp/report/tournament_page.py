@@ -352,7 +352,7 @@ def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
         parts.append(f"{format_count(n_prompts)} prompts")
     parts.append(f"{n} dimension{'s' if n != 1 else ''}")
     if not standings.is_of_scores:
-        n_battles = sum(battles.total() for battles in standings.battles.values())
+        n_battles = sum(battles.n_total() for battles in standings.battles.values())
         parts.append(f"{format_count(n_battles)} battles")
     return " · ".join(parts)
 

@@ -99,17 +99,17 @@ class FinishedRun:
     results: Mapping[str, Mapping[str, float]]
     differences: Mapping[str, Sequence[Mapping[str, Any]]]
 
-    def primary(self, dimension: str) -> str:
+    def primary_method(self, dimension: str) -> str:
         """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
         return primary_method(self.boards.get(dimension, {}))
 
-    def stored(self, method: str, dimension: str) -> Mapping[str, Any]:
+    def stored_board(self, method: str, dimension: str) -> Mapping[str, Any]:
         """Return a leaderboard as ratings.json has it; empty where the run has none."""
         return self.boards.get(dimension, {}).get(method, {})
 
     def board(self, method: str, dimension: str) -> dict[str, Rating]:
         """Return the ratings by model, best first; those without a rating last."""
-        rows = self.stored(method, dimension).get("ratings", ())
+        rows = self.stored_board(method, dimension).get("ratings", ())
         return {row["model"]: Rating.from_dict(row) for row in rows}
 
     def battles(self) -> dict[str, Battles]:
@@ -123,7 +123,7 @@ class FinishedRun:
             return {}
         columns = {name: name for name in battle_files.FIELDS}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
-        battles_by_dimension = battles.by_dimension()
+        battles_by_dimension = battles.split_by_dimension()
         if (
             self.boards
             and OVERALL_DIMENSION in battles_by_dimension

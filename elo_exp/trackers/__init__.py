@@ -90,7 +90,7 @@ class Files:
     def has_texts(self) -> bool:
         return bool(self.texts)
 
-    def without_texts(self) -> Files | None:
+    def drop_texts(self) -> Files | None:
         """Return those that hold no text; None where none is left."""
         paths = {n: path for n, path in self.paths.items() if n not in self.texts}
         return replace(self, paths=paths, texts=frozenset()) if paths else None
@@ -230,7 +230,7 @@ class GuardedRun:
             self._run.log(values, step, is_charted=is_charted)
 
     def log_files(self, files: Files) -> None:
-        files_to_log = files if self._with_texts else files.without_texts()
+        files_to_log = files if self._with_texts else files.drop_texts()
         if files_to_log is not None:
             metadata = current_mask().values(files_to_log.metadata)
             with self._survive_errors():

@@ -124,7 +124,7 @@ def games_of_numbers(a: Index, b: Index, score: Array) -> Games:
         cluster=every,
         prompts=every,
         battle=every,
-        shown=np.zeros(len(a)),
+        position=np.zeros(len(a)),
         is_one_order=False,
     )
 

@@ -177,7 +177,7 @@ def long_file() -> Games:
         score=np.ones(n),
         cluster=np.arange(n),
         prompts=np.arange(n),
-        shown=np.zeros(n),
+        position=np.zeros(n),
         is_one_order=False,
         battle=np.arange(n),
     )

@@ -36,14 +36,14 @@ def plain(of: Any, prompts: Sequence[Prompt]) -> Answers:
     lm, answers = models.load_weights(of.weights), {}
     for start in range(0, len(prompts), of.batch_size):
         some = prompts[start : start + of.batch_size]
-        ids, mask = lm.padded([of.chat_ids(lm, p.sent(None)) for p in some])
+        ids, mask = lm.pad_rows([of.chat_ids(lm, p.sent(None)) for p in some])
         made = lm.model.generate(
             ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
         )
         for prompt, row in zip(some, made[:, ids.shape[1] :].tolist(), strict=True):
             ends = [i + 1 for i, token in enumerate(row) if token in lm.end_ids]
             n = min(ends, default=len(row))
-            answers[prompt.prompt_id] = (lm.text(row[:n]).strip(), n)
+            answers[prompt.prompt_id] = (lm.decode(row[:n]).strip(), n)
     return answers
 
 

@@ -28,8 +28,12 @@ class _Flips(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
         """Judged in one order alone, flips cannot be measured: the result needs care."""
         battles, quality = evidence.battles, evidence.quality
-        masks = battles.is_inconsistent(), battles.both_orders(), battles.one_order()
-        n, n_both, n_one_order = map(battles.total_of, masks)
+        masks = (
+            battles.is_inconsistent(),
+            battles.has_both_orders(),
+            battles.has_single_order(),
+        )
+        n, n_both, n_one_order = map(battles.count_at, masks)
         n_independent = effective_share(battles, masks[0], masks[1])
         if quality:
             n, n_both, n_one_order = (

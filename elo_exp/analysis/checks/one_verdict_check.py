@@ -56,7 +56,7 @@ class _OneVerdict(CheckDefinition):
         n_by_kind = _count_verdicts(evidence.battles)
         n_invalid = evidence.quality["n_invalid"] if evidence.quality else 0
         battles = evidence.battles
-        n_asked = battles.total_of(~battles.equal_answers) + n_invalid
+        n_asked = battles.count_at(~battles.equal_answers) + n_invalid
         if not n_asked:
             return
         # the more telling of equal ones
@@ -105,10 +105,10 @@ class _OneVerdict(CheckDefinition):
 
 def _count_verdicts(battles: Battles) -> dict[str, int]:
     """Count by kind the verdicts of a judge that goes by the place of an answer, or calls ties alone."""
-    counts = battles.total_of
+    counts = battles.count_at
     is_asked = ~battles.equal_answers
     ab, ba = battles.verdict_ab, battles.verdict_ba
-    in_both, in_one = battles.both_orders(), battles.one_order()
+    in_both, in_one = battles.has_both_orders(), battles.has_single_order()
     names_first = np.where(ab >= 0, ab == 0, True) & np.where(ba >= 0, ba == 1, True)
     names_second = np.where(ab >= 0, ab == 1, True) & np.where(ba >= 0, ba == 0, True)
     n_by_kind = {

@@ -73,7 +73,7 @@ def add_conclusions(
             and not checked_standings.is_of_scores
         ):
             reasons += [
-                *unnamed_prompt_reasons(checked_standings.battles[name].total())
+                *unnamed_prompt_reasons(checked_standings.battles[name].n_total())
             ]
         level_ends = checked_standings.level_ends.get(name)
         reasons += [
@@ -225,7 +225,7 @@ def count_prompts_of_pair(
         n_units = board.n_prompts[indices].min()
         n_effective, battles = float(n_units), standings.battles[dimension]
         battles_of_each = (
-            battles.among_any([model]) for model in (leader.model, leader.second)
+            battles.select_with_any([model]) for model in (leader.model, leader.second)
         )
         n_prompts = min(model_battles.n_prompts() for model_battles in battles_of_each)
         if board.n_effective is not None:
@@ -449,7 +449,7 @@ def annotator_reasons(battles: Battles) -> Iterator[Reason]:
     """
     annotators = battles.annotators()
     if annotators is None:
-        yield Reason(name="unnamed_people", value=float(battles.total()))
+        yield Reason(name="unnamed_people", value=float(battles.n_total()))
         return
     names = [
         battles.judges[code] for code in np.unique(annotators[annotators >= 0]).tolist()

@@ -61,12 +61,12 @@ class Answer:
                them may name the cluster of the prompt
     """
 
-    place: str
+    location: str
     text: str | None
     prompt: str | None = None
-    asked: Messages = ()
+    question_messages: Messages = ()
     messages: Messages = ()
-    later: Sequence[str | None] = ()
+    later_turns: Sequence[str | None] = ()
     draw_idx: int = 0
     id: str | None = None
     question: str | None = None
@@ -98,10 +98,10 @@ class Format:
     shapes: Sequence[str] = table_files.TABLE_SHAPES
     answer: Callable[[Row], Mapping[str, Any]] | None = None
     answers: Callable[[Path], Iterator[Answer]] | None = None
-    lacks: Callable[[set[str]], str] | None = None
+    find_lack: Callable[[set[str]], str] | None = None
     in_folder: bool = False
 
-    def missing(self, shape: str, keys: set[str]) -> str:
+    def find_fault(self, shape: str, keys: set[str]) -> str:
         """Return what a file lacks to be of this format, in words; "" where it is of it."""
         missing_keys = [repr(key) for key in self.required if key not in keys]
         if missing_keys:
@@ -109,7 +109,7 @@ class Format:
         is_object = shape == "lines" and "object" in self.shapes  # of one line, perhaps
         if shape not in self.shapes and not is_object:
             return f"is no {' or '.join(self.shapes)}"
-        return self.lacks(keys) if self.lacks else ""
+        return self.find_lack(keys) if self.find_lack else ""
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def recognise(path: Path) -> Format:
     shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
-        if not (fault := file_format.missing(shape, keys)):
+        if not (fault := file_format.find_fault(shape, keys)):
             return file_format
         if file_format.required:
             share = sum(key in keys for key in file_format.required) / len(
@@ -190,7 +190,7 @@ def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
             fields = file_format.answer(row)
         doc = row.get("doc")
         inner = doc if isinstance(doc, Mapping) else {}
-        yield Answer(place=location, columns=short_cells({**inner, **row}), **fields)
+        yield Answer(location=location, columns=short_cells({**inner, **row}), **fields)
 
 
 def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
@@ -244,16 +244,18 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
 def _check_answer(answer: Answer) -> None:
     """Raise UserError for what could not be found again, or not be sent to a judge."""
     if answer.prompt is None and answer.id is None:
-        raise FileError(f"{answer.place}: has neither a prompt nor an id. Add one.")
+        raise FileError(f"{answer.location}: has neither a prompt nor an id. Add one.")
     if answer.prompt is not None and not answer.prompt.strip():
-        raise FileError(f"{answer.place}: the prompt is empty. Expected a text.")
+        raise FileError(f"{answer.location}: the prompt is empty. Expected a text.")
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
-    messages = [message.to_dict() for message in (*answer.asked, *answer.messages)]
+    messages = [
+        message.to_dict() for message in (*answer.question_messages, *answer.messages)
+    ]
     try:
         json.dumps([*texts, answer.entrant, messages], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise FileError(
-            f"{answer.place}: holds a lone surrogate (\\ud...). Write the whole character."
+            f"{answer.location}: holds a lone surrogate (\\ud...). Write the whole character."
         ) from None
 
 

@@ -47,7 +47,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         "prompt": question[0].content
         if is_text
         else conversations.transcript(question),
-        "asked": () if is_text else question,
+        "question_messages": () if is_text else question,
         "text": None if row.get("error") else conversations.final_answer(reply),
         "messages": () if is_words else reply,
         "entrant": parse_name(

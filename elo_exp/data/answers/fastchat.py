@@ -24,7 +24,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         "id": parse_name(row["question_id"], "question_id"),
         "text": read_turn(turn, "the first turn"),
         "entrant": parse_name(row["model_id"], "model_id"),
-        "later": tuple(read_turn(value, "a later turn") for value in later),
+        "later_turns": tuple(read_turn(value, "a later turn") for value in later),
         "notes": ("first choice",) if others else (),
     }
 

@@ -30,7 +30,7 @@ def answers(path: Path) -> Iterator[Answer]:
         raise MalformedError("eval.model is missing. Expected a name.")
     all_fields = []
     for sample in log.samples():
-        with convert_row_errors(sample.place, "inspect_ai's log"):
+        with convert_row_errors(sample.location, "inspect_ai's log"):
             all_fields.append(_read_fields(sample, model))
     is_agent = any(fields["messages"] for fields in all_fields)
     for fields in all_fields:
@@ -43,7 +43,10 @@ def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
     if key is None or not isinstance(epoch, int) or epoch < 1:
         raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
     question = recorded_work.drop_system(sample.question)
-    recorded = {"finish_reason": sample.reason, "diagnostics": sample.effort(model)}
+    recorded = {
+        "finish_reason": sample.finish_reason,
+        "diagnostics": sample.effort(model),
+    }
     messages = () if sample.is_void else sample.answer
     text, notes = None, list[str]()
     if recorded_work.is_words(messages):
@@ -53,14 +56,14 @@ def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
         text = conversations.final_answer(messages)
     is_text = len(question) == 1
     return {
-        "place": sample.place,
+        "location": sample.location,
         "columns": short_cells(sample.row.get("metadata") or {}),
         "id": key,
         "draw_idx": epoch - 1,
         "prompt": question[0].content
         if is_text
         else conversations.transcript(question),
-        "asked": () if is_text else question,
+        "question_messages": () if is_text else question,
         "text": text,
         "messages": messages,
         "reference": parse_reference(sample.row.get("target")),
@@ -80,7 +83,7 @@ def _read_words(sample: Sample, last: str | None) -> tuple[str | None, list[str]
     notes = ["first choice"] if len(choices) > 1 else []
     if not choices or sample.is_void:
         return last, notes
-    content = sample.whole(choices[0]["message"]["content"])
+    content = sample.resolve_attachments(choices[0]["message"]["content"])
     if isinstance(content, list) and sum("text" in part for part in content) > 1:
         notes.append("several parts, joined,")
     return message_text(content, "output"), notes

@@ -46,7 +46,7 @@ def answers(path: Path) -> Iterator[Answer]:
             if not answer_text and row.get("error"):
                 answer_text = None  # a table has an empty cell for it
             yield Answer(
-                place=location,
+                location=location,
                 text=answer_text,
                 prompt=None if prompt is None else _to_text(prompt, "the prompt"),
                 id=parse_name(field_names.first_value(row, field_names.ID), "the id"),
@@ -101,4 +101,4 @@ def _describe_lack(noun: str, names: Sequence[str]) -> str:
     return f"no {noun}: none of {', '.join(names)}."
 
 
-FORMATS = (Format(name="plain rows", answers=answers, lacks=_find_lack),)
+FORMATS = (Format(name="plain rows", answers=answers, find_lack=_find_lack),)

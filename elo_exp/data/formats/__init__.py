@@ -64,15 +64,15 @@ class Format:
     name: str
     required: Sequence[str]
     shapes: Sequence[str] = table_files.TABLE_SHAPES
-    assumes: str = ""
-    instead: str = ""
+    assumption: str = ""
+    remedy: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
     fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
     answers: Callable[[Row], Mapping[str, str]] | None = None
     answer_columns: tuple[str, str] = ("response_a", "response_b")
-    judged: bool = False
-    votes: bool = False
+    is_judged: bool = False
+    is_votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
     has_answers: bool = False
 
@@ -100,7 +100,7 @@ class Format:
     def complete(self, row: Row) -> Row:
         """Add to a row what `fields` gives. Raises MalformedError."""
         assert self.fields is not None
-        source = {"source": "llm-judge"} if self.judged else {}
+        source = {"source": "llm-judge"} if self.is_judged else {}
         try:
             return {**row, "winner": None, **source, **self.fields(row)}
         except (LookupError, TypeError, ValueError) as error:
@@ -169,7 +169,9 @@ def log_facts(
     notes  what else is to be said of it, by name
     """
     row_counts = ", ".join(f"{n} {word}" for word, n in rows.items())
-    assumption = f"; assumed: {file_format.assumes}" if file_format.assumes else ""
+    assumption = (
+        f"; assumed: {file_format.assumption}" if file_format.assumption else ""
+    )
     extras = "".join(f"; {name}: {note}" for name, note in notes.items())
     extras += f"; {hint}" if hint else ""
     logger.info(
@@ -179,7 +181,7 @@ def log_facts(
         "file": str(path),
         "format": file_format.name,
         "rows": dict(rows),
-        "assumed": file_format.assumes,
+        "assumed": file_format.assumption,
         **notes,
     }
 

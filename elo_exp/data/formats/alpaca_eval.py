@@ -47,12 +47,12 @@ FORMATS = (
         fields=fields,
         answers=answers,
         answer_columns=("output_1", "output_2"),
-        judged=True,
-        assumes="generator_1 is the baseline; the order of the outputs is not known",
+        is_judged=True,
+        assumption="generator_1 is the baseline; the order of the outputs is not known",
     ),
     Format(
         name="alpaca_eval's leaderboard",
         required=("win_rate", "standard_error", "n_wins", "n_total"),
-        instead="It holds totals. Give the annotations.json of each model.",
+        remedy="It holds totals. Give the annotations.json of each model.",
     ),
 )

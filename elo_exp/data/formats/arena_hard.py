@@ -66,8 +66,8 @@ _FORMAT = Format(
     required=("model", "judge", "games"),
     columns={"model_b": "model", "judge_model": "judge"},
     fields=fields,
-    judged=True,
-    assumes=f"A>>B counts as A>B; a baseline that is not named is {_DEFAULT_BASELINE}",
+    is_judged=True,
+    assumption=f"A>>B counts as A>B; a baseline that is not named is {_DEFAULT_BASELINE}",
 )
 FORMATS = (
     _FORMAT,
@@ -75,7 +75,7 @@ FORMATS = (
         _FORMAT,
         name="arena_hard_weighted",  # by battles_format alone
         join=repeat_strong_games,
-        judged=False,  # once
-        assumes=f"A>>B counts three times; a baseline that is not named is {_DEFAULT_BASELINE}",
+        is_judged=False,  # once
+        assumption=f"A>>B counts three times; a baseline that is not named is {_DEFAULT_BASELINE}",
     ),
 )

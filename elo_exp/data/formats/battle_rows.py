@@ -16,6 +16,6 @@ FORMATS = (
         name="lmarena",
         required=(*_REQUIRED, "evaluation_session_id"),
         columns={"question_id": "evaluation_session_id"},
-        votes=True,
+        is_votes=True,
     ),
 )

@@ -41,12 +41,12 @@ FORMATS = (
             "dimension": "dimension",
         },
         fields=fields,
-        judged=True,
-        assumes="turns are dimensions, a judge's templates one judge; m1_score is one verdict",
+        is_judged=True,
+        assumption="turns are dimensions, a judge's templates one judge; m1_score is one verdict",
     ),
     Format(
         name="FastChat's single scores",
         required=("question_id", "model", "judgment", "score"),
-        instead="Give the judge's *_pair.jsonl.",
+        remedy="Give the judge's *_pair.jsonl.",
     ),
 )

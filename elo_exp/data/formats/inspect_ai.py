@@ -50,6 +50,6 @@ FORMATS = (
         required=("samples",),
         scores=scores,
         has_answers=True,
-        assumes="epochs of a sample are averaged",
+        assumption="epochs of a sample are averaged",
     ),
 )

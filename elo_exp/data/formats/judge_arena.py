@@ -68,7 +68,7 @@ FORMATS = (
         },
         fields=fields,
         join=join,
-        judged=True,
-        assumes="scores are read as those of JudgeArena's default prompt, temperature 0.3",
+        is_judged=True,
+        assumption="scores are read as those of JudgeArena's default prompt, temperature 0.3",
     ),
 )

@@ -40,12 +40,12 @@ FORMATS = (
         required=("doc_id", "doc", "target", "filtered_resps"),
         scores=scores,
         has_answers=True,
-        assumes="model and task by the path; one doc_id and doc_hash is one item",
+        assumption="model and task by the path; one doc_id and doc_hash is one item",
     ),
     Format(
         name="lm_eval's totals",
         shapes=("object",),
         required=("results", "versions", "n-shot"),
-        instead="Give the samples_*.jsonl that lm_eval writes with --log_samples.",
+        remedy="Give the samples_*.jsonl that lm_eval writes with --log_samples.",
     ),
 )

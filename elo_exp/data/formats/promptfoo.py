@@ -43,12 +43,12 @@ FORMATS = (
         shapes=("object",),
         required=_REQUIRED_KEYS,
         scores=scores,
-        assumes="a score averages a test's assertions; battles_metric=NAME takes one of them",
+        assumption="a score averages a test's assertions; battles_metric=NAME takes one of them",
     ),
     Format(
         name="promptfoo 2",
         shapes=("object",),
         required=(*_REQUIRED_KEYS, "results.table"),
-        instead="Export it with a newer promptfoo: versions 3 and 4 are read.",
+        remedy="Export it with a newer promptfoo: versions 3 and 4 are read.",
     ),
 )

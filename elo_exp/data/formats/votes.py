@@ -55,7 +55,7 @@ FORMATS = (
         required=("model_a", "model_b", *_WINNER_COLUMNS.values()),
         columns={"question_id": "id"},
         fields=lmarena,
-        votes=True,
+        is_votes=True,
     ),
     Format(
         name="comparia",
@@ -66,7 +66,7 @@ FORMATS = (
             "question_id": "id",
         },
         fields=comparia,
-        votes=True,
-        assumes="conversations of several turns count as one battle",
+        is_votes=True,
+        assumption="conversations of several turns count as one battle",
     ),
 )

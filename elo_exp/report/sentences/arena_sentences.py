@@ -64,7 +64,7 @@ def sentence(conclusion: Conclusion, placement: Placement) -> str:
 
 def _describe_uncontrolled(conclusion: Conclusion, placement: Placement) -> str:
     """Say the rating without the control for style."""
-    board = placement.uncontrolled
+    board = placement.uncontrolled_board
     if board is None or board.row(str(conclusion.subject)).rating is None:
         return ""
     return (
@@ -99,7 +99,7 @@ def points(conclusion: Conclusion, placement: Placement) -> str | None:
     """Say whose taste the points are; None where nobody is placed."""
     if placement.refusal:
         return None
-    taste = placement.fit.taste if placement.fit and placement.by_judge else None
+    taste = placement.fit.taste if placement.fit and placement.judge_board else None
     if taste is None:
         return taste_line.describe_scope(conclusion.scope)
     return taste_line.describe_arena_scope(1.96 * taste)
@@ -241,9 +241,9 @@ _REASON_TEXTS: dict[str, Callable[[Reason], str]] = {
 
 def truth(placement: Placement, model: str) -> str | None:
     """Say the rating that simulated voters give; None where it is not known."""
-    if placement.truth is None or model not in placement.truth.models:
+    if placement.true_board is None or model not in placement.true_board.models:
         return None
-    true_rating = placement.truth.row(model).rating
+    true_rating = placement.true_board.row(model).rating
     if true_rating is None:
         return None
     row = placement.board.row(model)
@@ -252,17 +252,17 @@ def truth(placement: Placement, model: str) -> str | None:
         return f"{model}: not placed, {truth_text}."
     location = "inside" if row.ci_low <= true_rating <= row.ci_high else "outside"
     text = f"{model}: placed {_format_short(row)}, {truth_text}: {location}."
-    if placement.by_judge:
-        text += f" The verdicts as they are: {_format_short(placement.by_judge.row(model))}."
+    if placement.judge_board:
+        text += f" The verdicts as they are: {_format_short(placement.judge_board.row(model))}."
     return text
 
 
 def describe_judge_rating(placement: Placement, model: str) -> str | None:
     """Say where a calibrated model stands by the judge's verdicts as they are, unless the line about
     the truth has it."""
-    if placement.by_judge is None or truth(placement, model):
+    if placement.judge_board is None or truth(placement, model):
         return None
-    row = placement.by_judge.row(model)
+    row = placement.judge_board.row(model)
     if row.rating is None:
         return None
     return (
@@ -273,11 +273,11 @@ def describe_judge_rating(placement: Placement, model: str) -> str | None:
 
 def describe_soft_rating(placement: Placement, model: str) -> str | None:
     """Say where a model stands by the judge's scores."""
-    if placement.soft is None or model not in placement.soft.models:
+    if placement.soft_board is None or model not in placement.soft_board.models:
         return None
-    temperature = format_number(placement.soft.parameters["temperature"], 2)
+    temperature = format_number(placement.soft_board.parameters["temperature"], 2)
     return (
-        f"{model}: soft Elo {_format_short(placement.soft.row(model))} on the judge's scale, "
+        f"{model}: soft Elo {_format_short(placement.soft_board.row(model))} on the judge's scale, "
         f"temperature {temperature}."
     )
 
@@ -341,22 +341,22 @@ def describe_human_rating(placement: Placement, model: str) -> str | None:
 def calibration(placement: Placement) -> list[str]:
     """Compare the anchors' ratings, and the judge, with humans on the battles that both judged."""
     lines = []
-    if placement.mae is not None:
+    if placement.anchor_mae is not None:
         lines.append(
-            f"The anchors are {format_number(placement.mae, 1)} points from where {placement.votes} "
+            f"The anchors are {format_number(placement.anchor_mae, 1)} points from where {placement.votes} "
             "votes alone put them, on average."
         )
     agreement, fit = placement.agreement, placement.fit
     if fit is None or agreement is None:
         return lines
-    voters = "simulated voters" if placement.truth else "humans"
+    voters = "simulated voters" if placement.true_board else "humans"
     lines.append(
         f"On {agreement['n_comparisons']} {placement.votes} battles the judge names the {voters}' "
         f"winner in {format_percent(agreement['agreement'])} (kappa {format_number(agreement['kappa'], 2)}, "
         f"temperature {format_number(placement.temperature, 2)})."
     )
     taste = ""
-    if placement.by_judge and fit.taste is not None:
+    if placement.judge_board and fit.taste is not None:
         taste = (
             f", and its taste for a model is worth ± {format_number(1.96 * fit.taste)} points, which "
             "more battles do not narrow"
@@ -379,10 +379,10 @@ def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
         flips = "flips not measured: one order"
     else:
         flips = "orders not compared"
-    n_anchors = len(placement.board.models) - len(placement.placed)
+    n_anchors = len(placement.board.models) - len(placement.placed_models)
     return (
-        f"{placement.arena}: {format_count(len(placement.human))} {placement.votes} battles of "
-        f"{format_count(n_anchors)} anchors, {format_count(len(placement.judged))} battles judged by "
+        f"{placement.arena}: {format_count(len(placement.human_battles))} {placement.votes} battles of "
+        f"{format_count(n_anchors)} anchors, {format_count(len(placement.judged_battles))} battles judged by "
         f"{placement.judge_model}; {flips}, {quality['n_invalid']} invalid."
     )
 
