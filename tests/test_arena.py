@@ -402,7 +402,9 @@ def test_a_draw_needs_no_experiment(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
     """A defect: it was one. So was a pair of scores that was cut to its whole numbers, 7 and 7."""
     judge = TheJudge(spoilt=spoilt, every=3)
-    found = placed(WORLD, folder, "arena.n_battles=90", *ALONE, judge=judge)
+    found = placed(
+        WORLD, folder, "arena.n_battles=90", "judging.canary=0", *ALONE, judge=judge
+    )
     drawn = [int(draw.question_id[1:]) for draw in found.run.drawn["mine"]]
     n_spoilt = sum(question % 3 == 0 for question in drawn)
     assert found.report.facts["judge_quality"][0]["n_invalid"] == n_spoilt > 10
