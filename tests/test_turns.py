@@ -20,6 +20,7 @@ import pytest
 from elo_exp import models, pipeline
 from elo_exp.data import bank as banks
 from elo_exp.data import conversations
+from elo_exp.entrants import Entrant
 from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.records import Message, Prompt, Response, ToolCall
@@ -278,7 +279,7 @@ def test_a_plan_assumes_an_answer_to_each_turn_and_asks_nobody(
 
 
 @dataclass
-class OfTexts:
+class OfTexts(Entrant):
     """An entrant from elsewhere."""
 
     entrant_id: str = "mine"

@@ -1,14 +1,16 @@
 """Entrants respond to the prompts."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
-from elo_exp.api.jobs import ApiSettings, Model
+from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.data.thoughts import OPEN_AT_END, split_thought
+from elo_exp.default_keys import make_default_key
 from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
 from elo_exp.models.checkpoints import CausalLM, ModelSettings, TemplateSettings
@@ -35,106 +37,106 @@ class NoRoomError(SettingError):
         self.prompts = frozenset(prompts)
 
 
-@runtime_checkable
-class Entrant(Protocol):
-    """An OfflineEntrant or a HostedEntrant.
+class Entrant(ABC):
+    """Base class of entrants: a dataclass whose fields are its settings. Only `entrant_id` and `generate` have no default.
 
     Building one reads no file, network or environment: that is for `check` and `cache_key`.
-    One that has `turns` set also takes prompts with messages, one turn at a time; one that has `whole` set gives the
-    answers to all turns of a prompt in one Response. Others are asked texts alone.
+
+    turns       it also takes prompts with messages, one turn at a time
+    whole       one Response has the answers to all turns of a prompt; an entrant with neither is asked texts alone
+    is_instant  answers take no time: many are committed together, no other process waits for them, and a plan makes them
+    is_probe    it is made to a known quality, to audit a judge
     """
 
+    required_attributes = ("entrant_id",)
     entrant_id: str
+    turns = False
+    whole = False
+    is_instant = False
+    is_probe = False
+
+    @abstractmethod
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        """Yield `self.respond(prompt, text)` for each prompt, in any order, as answers are made; leave out those without one.
+
+        Each is stored before the next is asked for, and none is asked for again.
+        """
+
+    def respond(
+        self, prompt: Prompt, text: str, *, finish_reason: str = "stop"
+    ) -> Response:
+        """Return an answer to a prompt.
+
+        finish_reason  stop, or length if the answer was cut off
+        """
+        return Response(
+            entrant_id=self.entrant_id,
+            prompt_id=prompt.prompt_id,
+            draw_idx=prompt.draw_idx,
+            response_text=text,
+            finish_reason=finish_reason,
+            timestamp=utc_now(),
+        )
 
     def cache_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change the answer, as JSON: the store finds answers by it.
 
-        Raises UserError for a model or a file that is absent.
+        By default the file of the class, the settings and what is asked. Raises UserError for a model or a file that is
+        absent.
         """
-
-
-@runtime_checkable
-class OfflineEntrant(Entrant, Protocol):
-    """An entrant that answers by itself.
-
-    One that does so with weights in memory has them as `weights`: entrants with equal weights
-    answer in turn, from one load.
-    """
-
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        """Answer prompts, in any order, as answers are made; skip those it has no answer to."""
-
-
-@runtime_checkable
-class ModelEntrant(Entrant, Protocol):
-    """An entrant whose answers take hours or money: a plan makes none of them."""
+        return {**make_default_key(self), **prompt.content}
 
     @property
-    def max_answer_tokens(self) -> int:
-        """Limit at which an answer is cut off."""
-
-
-@runtime_checkable
-class StochasticEntrant(Entrant, Protocol):
-    """An entrant that answers a prompt in other words when it is asked again, or may.
-
-    One without `varies` has one answer to a prompt, which meets each answer of the others.
-    """
+    def max_answer_tokens(self) -> int | None:
+        """Limit at which an answer is cut off, by which a plan reckons; None: there is none."""
+        return None
 
     @property
-    def varies(self) -> bool: ...
-
-
-@runtime_checkable
-class RecordedDrawsEntrant(StochasticEntrant, Protocol):
-    """An entrant that has answers from elsewhere, and no more of them."""
+    def loaded_weights(self) -> Hashable:
+        """What is loaded before it answers; entrants with equal weights answer in turn, from one load. None: nothing."""
+        return None
 
     @property
-    def n_draws(self) -> int:
-        """How many answers it has to each prompt that it has answered, at least."""
+    def varies(self) -> bool:
+        """Whether it answers a prompt in other words when it is asked again; if not, its one answer meets all of others."""
+        return False
 
-
-@runtime_checkable
-class IncompleteEntrant(Entrant, Protocol):
-    """An entrant whose answers are on file, and that need not have one to each prompt."""
+    @property
+    def n_draws(self) -> int | None:
+        """How many answers it has to each prompt that it has answered, at least; None: it makes them."""
+        return None
 
     def lacks(self, prompt: Prompt) -> bool:
         """Whether it has no answer to a prompt, which is no reason to stop: the answer counts as missing."""
+        return False
+
+    def known_rank(self, dimension: str) -> int | None:
+        """Return the place among entrants of known quality, from 0, best first; None where it has none."""
+        return None
 
 
 def draws_of(entrant: Entrant, draws: int) -> int:
     """Return how many answers to a prompt an entrant gives where so many are wanted."""
-    if draws == 1 or not (isinstance(entrant, StochasticEntrant) and entrant.varies):
+    if draws == 1 or not entrant.varies:
         return 1
-    return (
-        min(draws, entrant.n_draws)
-        if isinstance(entrant, RecordedDrawsEntrant)
-        else draws
-    )
+    return draws if entrant.n_draws is None else min(draws, entrant.n_draws)
 
 
-@runtime_checkable
-class KnownRankEntrant(Entrant, Protocol):
-    """An entrant made to a known quality, to audit a judge."""
-
-    def known_rank(self, dimension: str) -> int | None:
-        """Return its place among such entrants, from 0, best first; None where it has none."""
-
-
-@runtime_checkable
-class Policy(ModelEntrant, Protocol):
-    """A ModelEntrant that can score answers, its own or another policy's."""
+class Policy(Entrant):
+    """Base class of entrants that can score answers, their own or another policy's."""
 
     # Whether answers record, in their diagnostics, `token_ids`, their `total_logprob` in nats as
     # drawn, and the `tokenizer`. Where this is false, the entrant is no policy.
     logprobs: bool
 
+    @abstractmethod
     def logprob_key(self, prompt: Prompt) -> CacheKey:
         """Return everything that can change log-probabilities after this prompt, as JSON.
 
         Policies with equal keys are clones.
         """
 
+    @abstractmethod
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
     ) -> LogprobsById:
@@ -146,21 +148,12 @@ class Policy(ModelEntrant, Protocol):
         """
 
 
-@runtime_checkable
-class HostedEntrant(ModelEntrant, Model, Protocol):
-    """An entrant behind an API: it builds requests and knows prices; pipeline and api send them."""
-
-    @property
-    def may_bill(self) -> bool:
-        """Whether answers may cost money."""
-
-    def preflight(self) -> None:
-        """Raise UserError for what would stop the first request, such as a missing key."""
-
-
 @dataclass(kw_only=True)
-class ApiEntrant(ApiSettings):
-    """Settings that entrants behind an API share."""
+class ApiEntrant(ApiSettings, Entrant):
+    """Base class of entrants behind an API: it builds requests and knows prices; pipeline and api send them.
+
+    A subclass has `prices_of`, `params` and `parse`, and builds its client in `_connect`.
+    """
 
     entrant_id: str
     system_prompt: str | None
@@ -174,8 +167,26 @@ class ApiEntrant(ApiSettings):
         self.server = f"the entrant {self.entrant_id}'s API"
         self.budget = entrant_budget(self.budget_usd, self.prices_of(self.model))
 
+    @abstractmethod
     def prices_of(self, model: str) -> Prices | None:
+        """Return the prices of a model; None: unknown."""
+
+    @abstractmethod
+    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
+        """Return the body of a request."""
+
+    @abstractmethod
+    def parse(self, message: Mapping[str, Any]) -> Completion:
+        """Return what a message of the API says."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        """Refuse: prompts are paid for, and go through pipeline.paying."""
         raise NotImplementedError
+
+    @property
+    def may_bill(self) -> bool:
+        """Whether answers may cost money."""
+        return True
 
     @property
     def max_answer_tokens(self) -> int:
@@ -211,7 +222,7 @@ def read_recorded_ids(response: Response, policy: str, tokenizer: str) -> list[i
 
 
 @dataclass(kw_only=True)
-class WeightsEntrant(TemplateSettings):
+class WeightsEntrant(TemplateSettings, Entrant):
     """Settings that entrants with weights in memory share, and what they do alike.
 
     A subclass has `weights`, answers tokenised prompts in `_generate_answers`, and adds to `model_key` what
@@ -233,6 +244,11 @@ class WeightsEntrant(TemplateSettings):
     @property
     def weights(self) -> Any:
         raise NotImplementedError
+
+    @property
+    def loaded_weights(self) -> Hashable:
+        weights: Hashable = self.weights
+        return weights
 
     def _generate_answers(
         self, lm: Any, ids: TokenIdsByPrompt
@@ -369,7 +385,7 @@ def _fingerprint_tokenizer(lm: CausalLM) -> str:
 
 
 @dataclass(kw_only=True)
-class CheckpointEntrant(ModelSettings, WeightsEntrant):
+class CheckpointEntrant(ModelSettings, WeightsEntrant, Policy):
     """Settings that entrants with a checkpoint of transformers share.
 
     The cache key holds the weights (a hub name at its commit, or the contents of a folder), the

@@ -30,7 +30,6 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     effort: Effort | None
     prices: dict[str, TokenPrices]
 
-    may_bill = True
     varies = True
 
     def prices_of(self, model: str) -> Prices:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from elo_exp.entrants import TokenIdsByPrompt, WeightsEntrant
+from elo_exp.entrants import Policy, TokenIdsByPrompt, WeightsEntrant
 from elo_exp.errors import FileError
 from elo_exp.models import (
     TokenRows,
@@ -114,7 +114,7 @@ class GgufModel:
 
 
 @dataclass(kw_only=True)
-class LlamaCppEntrant(WeightsEntrant):
+class LlamaCppEntrant(WeightsEntrant, Policy):
     """The settings are described in conf/entrant/llama_cpp.yaml.
 
     An answer is drawn token by token, each with its log-probability, and teacher-forced in one

@@ -14,6 +14,7 @@ from elo_exp.entrants import (
     FORCING_VERSION,
     ApiEntrant,
     LogprobsById,
+    Policy,
     check_unit_temperature,
     read_recorded_ids,
 )
@@ -31,7 +32,7 @@ _TOKENIZER_TEST_TEXT = (
 
 
 @dataclass(kw_only=True)
-class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant):
+class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant, Policy):
     """The settings are described in conf/entrant/openai_compatible.yaml.
 
     All that is sent, and where to, enters the key of an answer; concurrency and prices do not. With

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp.data import bank
+from elo_exp.entrants import Entrant
 from elo_exp.errors import SettingError
 from elo_exp.files import utc_now
 from elo_exp.records import Prompt, Response, make_fingerprint
@@ -39,14 +40,16 @@ PROBE_ENTRANT_VERSION = (
 
 
 @dataclass(kw_only=True)
-class ProbeEntrant:
+class ProbeEntrant(Entrant):
     """lapse_rate  share of prompts answered in the lapse style
     bank_path   the bank of whose prompts `swapped` takes another one's answer
     """
 
-    entrant_id: str
     turns = True
+    is_instant = True
+    is_probe = True
 
+    entrant_id: str
     style: Style
     lapse_style: Style
     lapse_rate: Share

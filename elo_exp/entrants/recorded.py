@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import answer_joins, conversations, recorded_work
+from elo_exp.entrants import Entrant
 from elo_exp.errors import FileError
 from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
 from elo_exp.records import Prompt, Response, Slot, canonical_json
@@ -15,7 +16,7 @@ from elo_exp.types import CacheKey
 
 
 @dataclass(kw_only=True)
-class RecordedEntrant:
+class RecordedEntrant(Entrant):
     """Answers with the rows of a file: `prompt_id` and `response_text`, or `messages`, and `draw_idx` where a prompt
     has several answers; unknown keys are ignored.
 
@@ -27,6 +28,7 @@ class RecordedEntrant:
     """
 
     whole = True
+    is_instant = True
 
     entrant_id: str
     path: str
@@ -128,13 +130,14 @@ class RecordedEntrant:
 
 
 @dataclass(kw_only=True)
-class AnswersEntrant:
+class AnswersEntrant(Entrant):
     """Answers of a file in any format of data.answers, found by a prompt's text or else its id.
 
     inside  the file's own name for this entrant, where it has several
     """
 
     whole = True
+    is_instant = True
 
     entrant_id: str
     path: str

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from elo_exp.data import answer_joins, recorded_work
+from elo_exp.entrants import Entrant
 from elo_exp.errors import FileError
 from elo_exp.records import Prompt, Response
 from elo_exp.types import CacheKey
@@ -14,7 +15,7 @@ _TRAJECTORY_FORMATS = ("inspect_ai log", "conversations")
 
 
 @dataclass(kw_only=True)
-class TrajectoriesEntrant:
+class TrajectoriesEntrant(Entrant):
     """Answers with what followed a question until the agent was done: its words, calls, and what tools said.
 
     A sample is found by its id, and an epoch by its draw. A sample that ended in an error is missing.
@@ -22,7 +23,9 @@ class TrajectoriesEntrant:
     path  of a file with several agents, the rows of the one that is called as this entrant are taken
     """
 
-    whole = True  # an answer has all turns
+    # an answer has all turns
+    whole = True
+    is_instant = True
 
     entrant_id: str
     path: str

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp import pipeline
-from elo_exp.entrants import ModelEntrant
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
@@ -37,7 +36,7 @@ class Answer(PairwiseExperiment):
         if self.plan:
             return self._describe_plan(prompts, context.store)
         for entrant in self.entrant.values():
-            if isinstance(entrant, ModelEntrant):
+            if not entrant.is_instant:
                 entrant.cache_key(prompts[0])  # looks for the model
         preflight(prompts, self.entrant, None, context.store, stored_only=False)
         return None

@@ -29,11 +29,8 @@ from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import (
+    ApiEntrant,
     Entrant,
-    HostedEntrant,
-    KnownRankEntrant,
-    ModelEntrant,
-    RecordedDrawsEntrant,
     draws_of,
 )
 from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
@@ -285,7 +282,7 @@ class PairwiseExperiment(JudgedExperiment):
         """Whose verdicts those of this run are. Words counted in answers of unknown quality are a baseline: only probes,
         whose order is known, show what counting words is worth."""
         scope = self.judge.make_scope()
-        is_known = all(isinstance(e, KnownRankEntrant) for e in self.entrant.values())
+        is_known = all(entrant.is_probe for entrant in self.entrant.values())
         return replace(scope, is_baseline=scope.kind == "words" and not is_known)
 
     def kin(self) -> JudgeFamily:
@@ -408,9 +405,7 @@ class PairwiseExperiment(JudgedExperiment):
 
     def _check_share(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for a share of verdicts on answers that models have still to make: each share would make all."""
-        model_entrants = {
-            n: e for n, e in self.entrant.items() if isinstance(e, ModelEntrant)
-        }
+        model_entrants = {n: e for n, e in self.entrant.items() if not e.is_instant}
         incomplete = [
             name
             for name, entrant in model_entrants.items()
@@ -661,7 +656,7 @@ class PairwiseExperiment(JudgedExperiment):
         recorded_counts = [
             draws_of(entrant, self.draws)
             for entrant in self.entrant.values()
-            if isinstance(entrant, RecordedDrawsEntrant)
+            if entrant.n_draws is not None
         ]
         return min([self.draws, *(n for n in recorded_counts if n > 1)])
 
@@ -769,7 +764,7 @@ class PairwiseExperiment(JudgedExperiment):
         """Find the prompts on which each entrant failed on record: a model that was asked, or as its file says."""
         failed_by_entrant: dict[str, Collection[str]] = {}
         for name, entrant in self.entrant.items():
-            if isinstance(entrant, ModelEntrant):
+            if not entrant.is_instant:
                 answered_ids = {prompt_id for prompt_id, _ in responses.get(name, {})}
                 failed_by_entrant[name] = {p.prompt_id for p in prompts} - answered_ids
             elif self._files and name in self._joined_answers.answer_sets:
@@ -993,7 +988,7 @@ def preflight(
     stored_only  refuse an entrant behind an API that lacks stored answers
     """
     for name, entrant in entrants.items():
-        if not isinstance(entrant, HostedEntrant):
+        if not isinstance(entrant, ApiEntrant):
             continue
         if pipeline.has_all_responses(prompts, {name: entrant}, store):
             continue

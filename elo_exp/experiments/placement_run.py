@@ -21,7 +21,7 @@ from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
-from elo_exp.entrants import Entrant, ModelEntrant
+from elo_exp.entrants import Entrant
 from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.experiments.judged import (
     load_stored_audits,
@@ -283,7 +283,7 @@ class PlacementRun:
             name: [] for name in self.drawn
         }
         for name, draws in self.drawn.items():
-            is_asked = isinstance(self.entrants[name], ModelEntrant)
+            is_asked = not self.entrants[name].is_instant
             for draw in self.usable(draws):
                 answer = self.responses[name].get((draw.question_id, 0))
                 lacks = answer is None or is_empty(answer)

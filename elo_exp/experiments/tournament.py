@@ -20,7 +20,7 @@ from elo_exp.data import battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
-from elo_exp.entrants import KnownRankEntrant, draws_of
+from elo_exp.entrants import draws_of
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report, several
 from elo_exp.experiments.judged import (
@@ -410,8 +410,7 @@ class Tournament(PairwiseExperiment):
             dimension: {
                 name: rank
                 for name, entrant in self.entrant.items()
-                if isinstance(entrant, KnownRankEntrant)
-                and (rank := entrant.known_rank(dimension)) is not None
+                if (rank := entrant.known_rank(dimension)) is not None
             }
             for dimension in (rubric.dimension for rubric in self._rubrics)
         }

@@ -24,7 +24,7 @@ def list_first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Pr
         prompt.messages for prompt in prompts
     ):
         return prompts
-    if not getattr(entrant, "turns", False):
+    if not entrant.turns:
         unsupported_prompt = next(prompt for prompt in prompts if prompt.messages)
         raise SettingError(
             f"entrant.{entrant.entrant_id}: prompt {unsupported_prompt.prompt_id!r} has messages, and this entrant is asked "
@@ -80,4 +80,4 @@ def _n_missing_turns(
 
 def _answers_all_turns_at_once(entrant: Entrant) -> bool:
     """Whether one answer of the entrant has all turns."""
-    return bool(getattr(entrant, "whole", False))
+    return entrant.whole

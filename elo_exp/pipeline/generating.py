@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,15 +13,12 @@ from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import Responses
 from elo_exp.data.thoughts import split_thought
 from elo_exp.entrants import (
+    ApiEntrant,
     Entrant,
-    HostedEntrant,
-    IncompleteEntrant,
-    ModelEntrant,
     NoRoomError,
-    OfflineEntrant,
     draws_of,
 )
-from elo_exp.errors import EvidenceError, UserError
+from elo_exp.errors import EvidenceError, SettingError, UserError
 from elo_exp.files import utc_now
 from elo_exp.masking import mask_text
 from elo_exp.pipeline.conversing import converse, list_first_turns
@@ -52,6 +49,8 @@ _ODD_ANSWER_PHRASES = {
 }
 # As in English
 _ASSUMED_CHARS_PER_TOKEN = 4
+# Of an entrant that does not say where its answers are cut off
+_ASSUMED_ANSWER_TOKENS = 500
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -128,9 +127,7 @@ def _list_askable(
     n_draws_wanted = 1 + max((prompt.draw_idx for prompt in prompts), default=0)
     n = draws_of(entrant, n_draws_wanted)
     askable = [prompt for prompt in prompts if prompt.draw_idx < n]
-    if isinstance(entrant, IncompleteEntrant) and not with_absent:
-        return [prompt for prompt in askable if not entrant.lacks(prompt)]
-    return askable
+    return askable if with_absent else [p for p in askable if not entrant.lacks(p)]
 
 
 def _list_required(
@@ -151,7 +148,7 @@ def map_by_weights(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[
     """
     groups: dict[Hashable, list[str]] = {}
     for name, entrant in entrants.items():
-        groups.setdefault(getattr(entrant, "weights", None), []).append(name)
+        groups.setdefault(entrant.loaded_weights, []).append(name)
     results: dict[str, R] = {}
     for names in groups.values():
         try:
@@ -207,7 +204,7 @@ def _answer_prompts(
     # What other processes have made meanwhile counts as stored.
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
-    if isinstance(entrant, HostedEntrant):
+    if isinstance(entrant, ApiEntrant):
         new_responses = [
             responses[p.slot] for p in missing.values() if p.slot in responses
         ]
@@ -293,7 +290,7 @@ def _make_answers(
         "key": lambda r: keys[r.slot],
         "noun": "responses",
     }
-    if isinstance(entrant, HostedEntrant):
+    if isinstance(entrant, ApiEntrant):
         if wanted:
             entrant.preflight()
         jobs = {}
@@ -305,8 +302,7 @@ def _make_answers(
         return pay_for_answers(
             jobs, entrant, store, make=_make_response, watch=first_answers, **options
         )
-    assert isinstance(entrant, OfflineEntrant)
-    if isinstance(entrant, ModelEntrant):
+    if not entrant.is_instant:
 
         def make(prompts: Sequence[Prompt]) -> Iterator[Response]:
             return first_answers.watch_each(
@@ -318,23 +314,46 @@ def _make_answers(
         replace(
             r, diagnostics={k: x for k, x in r.diagnostics.items() if k != "dollars"}
         )
-        for r in entrant.generate(list(wanted.values()))
+        for r in _generate_checked(entrant, list(wanted.values()))
     )
     return store.keep(answers, key=options["key"], chunk=_ANSWERS_PER_TRANSACTION)
 
 
+def _generate_checked(entrant: Entrant, prompts: Prompts) -> Iterator[Response]:
+    """Yield answers to prompts. Raises SettingError for anything else that the entrant yields."""
+    if not prompts:
+        return
+    name = f"{type(entrant).__name__}.generate"
+    hint = (
+        "Expected a generator that yields self.respond(prompt, text) for each prompt."
+    )
+    slots = {prompt.slot for prompt in prompts}
+    responses = entrant.generate(prompts)
+    if not isinstance(responses, Iterable):
+        raise SettingError(f"{name}: returned {responses!r:.80}. {hint}")
+    for response in responses:
+        if not isinstance(response, Response):
+            raise SettingError(f"{name}: yielded {response!r:.80}. {hint}")
+        if response.slot not in slots or response.entrant_id != entrant.entrant_id:
+            raise SettingError(
+                f"{name}: yielded an answer of {response.entrant_id!r:.50} to {response.prompt_id!r:.50}, draw "
+                f"{response.draw_idx}, which it was not asked for. {hint}"
+            )
+        yield response
+
+
 def _generate_fitting(
-    entrant: OfflineEntrant, prompts: Sequence[Prompt], allow_missing: bool
+    entrant: Entrant, prompts: Sequence[Prompt], allow_missing: bool
 ) -> Iterator[Response]:
     """Yield answers to prompts. If answers may be missing, leave out the prompts that leave no room for one."""
     try:
-        yield from entrant.generate(prompts)
+        yield from _generate_checked(entrant, prompts)
     except NoRoomError as error:
         if not allow_missing:
             raise
         logger.warning("warning: %s", error)
         fitting_prompts = [prompt for prompt in prompts if prompt not in error.prompts]
-        yield from entrant.generate(fitting_prompts)
+        yield from _generate_checked(entrant, fitting_prompts)
 
 
 def _make_response(
@@ -390,17 +409,20 @@ def assume_responses(
         try:
             responses |= _read_stored(name, entrant, store, turn, prompts)
         except UserError as error:  # a plan needs no model
-            if not isinstance(entrant, ModelEntrant):
+            if entrant.is_instant:
                 raise
             message_format = (
                 "%s: no answer counts as stored, as its model is not here (%s)"
             )
             logger.info(message_format, name, str(error).partition(". ")[0])
         missing = [prompt for prompt in prompts if prompt.slot not in responses]
-        if isinstance(entrant, ModelEntrant):
+        if not entrant.is_instant:
             lengths += [len(response.response_text) for response in responses.values()]
             n_chars = (
-                1 if at_least else _ASSUMED_CHARS_PER_TOKEN * entrant.max_answer_tokens
+                1
+                if at_least
+                else _ASSUMED_CHARS_PER_TOKEN
+                * (entrant.max_answer_tokens or _ASSUMED_ANSWER_TOKENS)
             )
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
@@ -420,8 +442,7 @@ def assume_responses(
                     draw_idx=prompt.draw_idx,
                 )
         elif missing:
-            assert isinstance(entrant, OfflineEntrant)
-            for response in entrant.generate(missing):
+            for response in _generate_checked(entrant, missing):
                 responses[response.slot] = _round_trip(response)
         return responses
 
@@ -452,11 +473,9 @@ def find_known_responses(
             known_answers = _read_stored(name, entrant, store, turn, prompts)
         except UserError:
             known_answers = {}
-        if isinstance(entrant, OfflineEntrant) and not isinstance(
-            entrant, ModelEntrant
-        ):
+        if entrant.is_instant:
             lacking_prompts = [p for p in prompts if p.slot not in known_answers]
-            free_answers = map(_round_trip, entrant.generate(lacking_prompts))
+            free_answers = map(_round_trip, _generate_checked(entrant, lacking_prompts))
             known_answers |= {response.slot: response for response in free_answers}
         return known_answers
 
@@ -495,7 +514,7 @@ def needs_paid_answers(prompts: Prompts, entrants: Entrants, store: Store) -> bo
     paid_entrants = {
         name: entrant
         for name, entrant in entrants.items()
-        if isinstance(entrant, HostedEntrant) and entrant.may_bill
+        if isinstance(entrant, ApiEntrant) and entrant.may_bill
     }
     return not has_all_responses(prompts, paid_entrants, store)
 

@@ -12,7 +12,7 @@ from elo_exp.api.batches import Batcher
 from elo_exp.api.calls import RequestPool
 from elo_exp.api.jobs import Job, Recorder, summarize_failures
 from elo_exp.api.transport import UnreachableError
-from elo_exp.entrants import HostedEntrant
+from elo_exp.entrants import ApiEntrant
 from elo_exp.errors import ServerError, SettingError, UserError
 from elo_exp.judges import ApiJudge, BatchJudge
 from elo_exp.pipeline.planning import choose_first_ttl, choose_measured_ttl
@@ -52,7 +52,7 @@ class NoWatch:
 
 def pay_for_answers(
     jobs: Mapping[str, Job],
-    model: ApiJudge | HostedEntrant,
+    model: ApiJudge | ApiEntrant,
     store: Store,
     *,
     record: type[R],
@@ -105,7 +105,7 @@ def pay_for_answers(
 
 
 def _refuse_batched(
-    jobs: Mapping[str, Job], model: ApiJudge | HostedEntrant, store: Store
+    jobs: Mapping[str, Job], model: ApiJudge | ApiEntrant, store: Store
 ) -> None:
     """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
     if n := len(Ledger(store).list_pending_keys() & jobs.keys()):
@@ -117,7 +117,7 @@ def _refuse_batched(
 
 def _pay_singly(
     jobs: Sequence[Job],
-    model: ApiJudge | HostedEntrant,
+    model: ApiJudge | ApiEntrant,
     claims: Claims,
     make: Recorder[R],
     failed: dict[str, str],
