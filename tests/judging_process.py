@@ -265,7 +265,12 @@ def no_intent(judge: ClaudeJudge) -> None:
     def names_of(ledger: Ledger, batch: Batch) -> dict[str, Any]:
         return dict(intended.get(batch.nonce, (names(ledger, batch), None))[0])
 
-    _swap(Ledger, intend=intend_later, submitted=submit_now, names=names_of)
+    _swap(
+        Ledger,
+        record_intent=intend_later,
+        mark_submitted=submit_now,
+        read_request_names=names_of,
+    )
 
 
 def short_file(judge: ClaudeJudge) -> None:
@@ -312,7 +317,7 @@ def no_claims(judge: ClaudeJudge) -> None:
         return intend(ledger, about, *given, **facts)
 
     _swap(Claims, take=take_all)
-    _swap(Ledger, intend=intend_anyway)
+    _swap(Ledger, record_intent=intend_anyway)
     _swap(
         ledger_module,
         PENDING_KEYS_SQL="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE",
@@ -342,7 +347,7 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
             ledger.store.usage.add_answer(answer)
         return new, answers
 
-    _swap(Ledger, record=settle_first)
+    _swap(Ledger, record_results=settle_first)
 
 
 _MISTAKES: list[Callable[[ClaudeJudge], None]] = [

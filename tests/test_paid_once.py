@@ -45,6 +45,7 @@ from elo_exp.api.transport import (
     UnreachableError,
 )
 from elo_exp.errors import UserError
+from elo_exp.judges import BatchJudge
 from elo_exp.pipeline import judging
 from elo_exp.pipeline.watching import ReplyGuard
 from elo_exp.store import claims, ledger
@@ -292,11 +293,15 @@ class Wire:
         )
 
 
-class Client:
+class Client(BatchJudge):
     """A process that asks all questions, in a thread that runs when the baton is handed to it."""
 
+    # A process is equal to itself alone
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     model = "law"
-    key_fields = ()
+    part = "judge"
     server = "the judge's API"
     budget_setting = "judging.budget_usd"
     cache = "measured"
@@ -392,7 +397,7 @@ class Client:
         return ReplyGuard(
             {question.key: question for question in QUESTIONS},  # type: ignore[misc]
             {},
-            self,  # type: ignore[arg-type]
+            self,
             reads=lambda question, reply: int(question.key[1:]) % 3 == 0,
             canary=self.canary,
             max_invalid=0.5,
