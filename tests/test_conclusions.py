@@ -170,7 +170,7 @@ def test_more_doubt_never_says_more():
             (*given[:-1], False),
         ):
             assert STATES.index(conclude_once(*worse)[0]) <= rank
-    assert seen == {*STATES} == {*words.CHIPS}
+    assert seen == {*STATES} == {*words.STATE_ROWS}
     assert n > 14_400 and len(said) > 50
 
 
@@ -317,7 +317,7 @@ def test_the_states_are_described_with_what_is_said():
     cells = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]
     rows = [row[1:5] for row in cells[2:]]
     described = [(card, state.strip("`")) for card, state, *_ in rows if state]
-    assert described == [(words.CHIPS[state], state) for state in STATES]
+    assert described == [(words.STATE_ROWS[state].chip, state) for state in STATES]
     said = {sentence: conclusion.state for conclusion, sentence in SAID}
     state = ""
     for _, named, _, sentence in rows:

@@ -46,13 +46,6 @@ _SIMULATED_NOTICE = (
 )
 _FOOTER = "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
 _N_TOP_ROWS, _N_ROWS_AROUND_PLACED = 3, 4
-_CHIP_AND_TONE_BY_STATE = {
-    "refused": ("Not placed", "open"),
-    "unrated": ("No interval", "open"),
-    "no_interval": ("No interval", "open"),
-    "caution": ("Caution", "caution"),
-    "placed": ("Placed", "supported"),
-}
 
 
 def build_document(
@@ -154,7 +147,7 @@ def _explain_refusal(
 
 def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     model, state = str(conclusion.subject), conclusion.state
-    chip, tone = _CHIP_AND_TONE_BY_STATE[state]
+    row = words.STATE_ROWS[state]
     position, blocks = "", list[Block]()
     if state != "refused":
         sentence = _capitalize(words.sentence(conclusion, placement))
@@ -181,7 +174,7 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
             if reason.judges:
                 text += [" ", Link("Judge quality", "#judge")]
             blocks.append(Paragraph(text, "reason"))
-    return Card(title=model, chip=chip, tone=tone, blocks=blocks)
+    return Card(title=model, chip=row.chip, tone=row.tone, blocks=blocks)
 
 
 def _capitalize(text: str) -> str:

@@ -28,12 +28,6 @@ from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.taste_line import describe_run_scope
 from elo_exp.report.viewer import Texts, list_verdict_blocks
 
-_TONE_BY_STATE = {
-    "same answers": "open",
-    "pass": "supported",
-    "fail": "caution",
-    "cannot tell": "open",
-}
 _PROMPTS_NEEDED_NOTE = (
     "Prompts needed: for 80\N{NO-BREAK SPACE}% power to pass an equal candidate."
 )
@@ -139,7 +133,9 @@ def build_document(
     card = Card(
         title=subject,
         chip=state,
-        tone="open" if gate.conclusion.scope.is_baseline else _TONE_BY_STATE[state],
+        tone="open"
+        if gate.conclusion.scope.is_baseline
+        else words.STATE_ROWS[state].tone,
         blocks=[Paragraph(gate.sentence)],
     )
     facts = [f"{subject} against the recorded answers of {baseline}.", *gate.terms]

@@ -150,8 +150,8 @@ def _build_card(opinion: JudgesResult, pages: Mapping[str, str]) -> Card:
     ]
     return Card(
         title=opinion.dimension,
-        chip=words.CHIPS[opinion.conclusion.state],
-        tone=words.tone(opinion.conclusion),
+        chip=words.STATE_ROWS[opinion.conclusion.state].chip,
+        tone=words.STATE_ROWS[opinion.conclusion.state].tone,
         blocks=[
             Heading(f"{sentence}.", "begins" if begins else ""),
             Paragraph(f"{words.describe_spread(opinion)}."),

@@ -14,7 +14,7 @@ from elo_exp.formatting import (
 )
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, WeightDiagnostics
+from elo_exp.oracle.gates import REPORT, WeightDiagnostics
 from elo_exp.report.document import (
     Block,
     Card,
@@ -33,11 +33,6 @@ from elo_exp.report.provenance import format_kicker, list_made_blocks
 from elo_exp.report.sentences import oracle_sentences as words
 from elo_exp.report.sentences import taste_line
 
-_TONE_AND_CHIP_BY_STATUS = {
-    REPORT: ("supported", "Report"),
-    CAUTION: ("caution", "Caution"),
-    REFUSE: ("open", "Refused"),
-}
 _COUNT_FIELDS = (
     "n_responses",
     "n_cut_off",
@@ -229,11 +224,11 @@ def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
 def _build_card(
     analysis: Analysis, row: PolicyEstimate, truth: Mapping[str, Truth], digits: int
 ) -> Card:
-    tone, chip = _TONE_AND_CHIP_BY_STATUS[row.status]
+    state = words.STATE_ROWS[row.status]
     reason = words.sentence(row.reason) if row.reason else ""
     if row.value is None:
         blocks = [Heading("Nothing may be reported."), Paragraph(reason)]
-        return Card(title=row.policy, chip=chip, tone=tone, blocks=blocks)
+        return Card(title=row.policy, chip=state.chip, tone=state.tone, blocks=blocks)
     interval = format_interval(row.ci_low, row.ci_high, digits)
     basis = f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}"
     sentence = f"95\N{NO-BREAK SPACE}% CI {interval}{basis}."
@@ -248,8 +243,8 @@ def _build_card(
         )
     return Card(
         title=row.policy,
-        chip=chip,
-        tone=tone,
+        chip=state.chip,
+        tone=state.tone,
         blocks=[
             Heading(format_number(row.value, digits)),
             Paragraph(f"{sentence} {reason}".rstrip()),

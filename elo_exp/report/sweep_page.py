@@ -348,11 +348,10 @@ def _build_card(dimension: SweptDimension, result: SweepResult) -> Card:
     blocks = [Paragraph(f"{sentence}.") for sentence in sentences]
     if lagging:
         blocks.append(Paragraph(words.not_converged(lagging), "reason"))
-    is_settled = dimension.conclusion.state == "leads"
     return Card(
         title=dimension.name,
         chip=words.chip(dimension.conclusion),
-        tone="supported" if is_settled else "caution",
+        tone=words.STATE_ROWS[dimension.conclusion.state].tone,
         blocks=blocks,
     )
 

@@ -21,6 +21,17 @@ from elo_exp.formatting import (
 from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.sentences import taste_line, tournament_sentences
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
+
+STATE_ROWS = index_by_state(
+    [
+        StateRow(state="refused", chip="Not placed", tone="open"),
+        StateRow(state="unrated", chip="No interval", tone="open"),
+        StateRow(state="no_interval", chip="No interval", tone="open"),
+        StateRow(state="caution", chip="Caution", tone="caution"),
+        StateRow(state="placed", chip="Placed", tone="supported"),
+    ]
+)
 
 
 def format_with_interval(row: Rating) -> str:

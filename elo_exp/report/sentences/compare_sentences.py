@@ -1,6 +1,7 @@
 """How it is said what changed between runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Effect
@@ -12,33 +13,47 @@ from elo_exp.formatting import (
     format_percent,
     join_names,
 )
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 from elo_exp.report.sentences.tournament_sentences import describe_control
 
 Row = Mapping[str, Any]
 
 _SPACE = "\N{NO-BREAK SPACE}"
 _MAX_CHANGES_IN_SENTENCE = 4
-_STATES_BY_DOUBT = ("unmoved", "untested", "nested", "refitted", "same", "none")
-_RATING_TEXTS = {
-    "none": "no entrant is rated in two runs",
-    "untested": "ratings side by side: no shift can be tested",
-    "nested": "same verdicts, other prompts: no shift is tested",
-    "refitted": "same verdicts, rated by another fit: no shift is tested",
-    "same": "same verdicts: no shift",
-    "unmoved": "no entrant moved significantly",
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unmoved:
+    """A state in which nothing has changed: what is said of ratings, and of estimates."""
+
+    of_ratings: str
+    of_estimates: str = "no difference between runs can be tested"
+
+
+# The weightiest first: it is said of several dimensions together
+_UNMOVED_BY_STATE = {
+    "unmoved": _Unmoved(
+        of_ratings="no entrant moved significantly",
+        of_estimates="no difference between runs is significant",
+    ),
+    "untested": _Unmoved(of_ratings="ratings side by side: no shift can be tested"),
+    "nested": _Unmoved(of_ratings="same verdicts, other prompts: no shift is tested"),
+    "refitted": _Unmoved(
+        of_ratings="same verdicts, rated by another fit: no shift is tested"
+    ),
+    "same": _Unmoved(of_ratings="same verdicts: no shift"),
+    "none": _Unmoved(of_ratings="no entrant is rated in two runs"),
 }
-_ESTIMATE_TEXTS = {
-    "none": "no difference between runs can be tested",
-    "untested": "no difference between runs can be tested",
-    "unmoved": "no difference between runs is significant",
-}
-_CHIP_BY_LEADER_STATE = {
-    "none": "Not rated",
-    "differs": "First differs",
-    "some": "Some runs",
-    "ahead": "Same first",
-    "leads": "Same leader",
-}
+# Of who leads in the runs
+LEADER_STATE_ROWS = index_by_state(
+    [
+        StateRow(state="none", chip="Not rated", tone="caution"),
+        StateRow(state="differs", chip="First differs", tone="caution"),
+        StateRow(state="some", chip="Some runs", tone="caution"),
+        StateRow(state="ahead", chip="Same first", tone="caution"),
+        StateRow(state="leads", chip="Same leader", tone="supported"),
+    ]
+)
 PAIRS_NOTE = (
     "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
     "observation; unpaired where no prompt is shared or influences.json is missing."
@@ -78,9 +93,10 @@ def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
             subject = "Entrants"  # not each of them in each
         return f"{subject} moved significantly in {join_names([d or '' for d in dimensions])}"
     states = {conclusion.state for conclusion in conclusions}
-    state = next((state for state in _STATES_BY_DOUBT if state in states), "none")
+    state = next((state for state in _UNMOVED_BY_STATE if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
-    text = (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[state]
+    unmoved = _UNMOVED_BY_STATE[state]
+    text = unmoved.of_estimates if is_of_estimates else unmoved.of_ratings
     return text[0].upper() + text[1:]
 
 
@@ -88,7 +104,8 @@ def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
     """Say what changed from the first run; `numbers` are those of the runs."""
     is_of_estimates = conclusion.scope.dimension is None
     if not conclusion.changes:
-        return (_ESTIMATE_TEXTS if is_of_estimates else _RATING_TEXTS)[conclusion.state]
+        unmoved = _UNMOVED_BY_STATE[conclusion.state]
+        return unmoved.of_estimates if is_of_estimates else unmoved.of_ratings
     verb = "differs" if is_of_estimates else "moved"
     changes = conclusion.changes[:_MAX_CHANGES_IN_SENTENCE]
     parts = [
@@ -129,9 +146,8 @@ def chip(conclusion: CompareConclusion) -> str:
     """Say in two words whether the runs agree."""
     if conclusion.changes:
         return "Moved"
-    return _CHIP_BY_LEADER_STATE[
-        conclusion.firsts.state if conclusion.firsts else "none"
-    ]
+    state = conclusion.firsts.state if conclusion.firsts else "none"
+    return LEADER_STATE_ROWS[state].chip
 
 
 def facts(comparison: Mapping[str, Any]) -> str:

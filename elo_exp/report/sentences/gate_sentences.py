@@ -1,6 +1,7 @@
 """What a gate says, on the console, in gate.md and on its page."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.checks.control_check import MIN_CONTROLS_LOST
@@ -16,39 +17,90 @@ from elo_exp.formatting import (
     format_percent,
     join_names,
 )
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 
 
 def verdict(conclusion: Conclusion) -> str:
     """Say what a gate concluded, and where it cannot tell, why and what would help."""
-    subject, has_several = conclusion.subject, conclusion.scope.dimension is not None
+    return STATE_ROWS[conclusion.state].describe(conclusion)
+
+
+def _begin_sentence(conclusion: Conclusion) -> str:
     prefix = "By shared words " if conclusion.scope.kind == "words" else ""
-    if conclusion.state == "same answers":
-        return (
-            f"{subject} gave the baseline's answer to all {format_count(conclusion.scope.n_prompts)} prompts: nothing to "
-            "compare, and no judge was asked. Was the change applied?"
-        )
-    if conclusion.state == "pass":
-        scope_text = " in any dimension" if has_several else ""
-        return f"{prefix}{subject} is not worse than the baseline by more than the margin{scope_text}."
-    if conclusion.state == "fail":
-        scope_text = f" in {join_names(conclusion.others)}" if has_several else ""
-        if not conclusion.reasons:
-            return f"{prefix}{subject} is worse than the baseline{scope_text}."
-        sentences = _list_reason_sentences(
-            conclusion.reasons, str(subject), has_several=len(conclusion.others) > 1
-        )
-        loss_sentence = (
-            f"{prefix}{subject} loses to the baseline{scope_text}, but another cause than quality could "
-            "explain it."
-        )
-        return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
+    return f"{prefix}{conclusion.subject}"
+
+
+def _describe_same_answers(conclusion: Conclusion) -> str:
+    return (
+        f"{conclusion.subject} gave the baseline's answer to all {format_count(conclusion.scope.n_prompts)} prompts: "
+        "nothing to compare, and no judge was asked. Was the change applied?"
+    )
+
+
+def _describe_pass(conclusion: Conclusion) -> str:
+    has_several = conclusion.scope.dimension is not None
+    scope_text = " in any dimension" if has_several else ""
+    return f"{_begin_sentence(conclusion)} is not worse than the baseline by more than the margin{scope_text}."
+
+
+def _describe_fail(conclusion: Conclusion) -> str:
+    has_several = conclusion.scope.dimension is not None
+    scope_text = f" in {join_names(conclusion.others)}" if has_several else ""
+    if not conclusion.reasons:
+        return f"{_begin_sentence(conclusion)} is worse than the baseline{scope_text}."
     sentences = _list_reason_sentences(
-        conclusion.reasons, str(subject), has_several=has_several
+        conclusion.reasons,
+        str(conclusion.subject),
+        has_several=len(conclusion.others) > 1,
+    )
+    loss_sentence = (
+        f"{_begin_sentence(conclusion)} loses to the baseline{scope_text}, but another cause than quality could "
+        "explain it."
+    )
+    return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _describe_cannot_tell(conclusion: Conclusion) -> str:
+    subject = str(conclusion.subject)
+    has_several = conclusion.scope.dimension is not None
+    sentences = _list_reason_sentences(
+        conclusion.reasons, subject, has_several=has_several
     )
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
     has_opening = conclusion.reasons[0].name not in _REASONS_WITHOUT_OPENING
     text = " ".join([opening, *sentences] if has_opening else sentences)
     return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateStateRow(StateRow):
+    """How a state of a gate is shown and worded."""
+
+    describe: Callable[[Conclusion], str]
+
+
+STATE_ROWS = index_by_state(
+    [
+        GateStateRow(
+            state="same answers",
+            chip="same answers",
+            tone="open",
+            describe=_describe_same_answers,
+        ),
+        GateStateRow(
+            state="pass", chip="pass", tone="supported", describe=_describe_pass
+        ),
+        GateStateRow(
+            state="fail", chip="fail", tone="caution", describe=_describe_fail
+        ),
+        GateStateRow(
+            state="cannot tell",
+            chip="cannot tell",
+            tone="open",
+            describe=_describe_cannot_tell,
+        ),
+    ]
+)
 
 
 def _list_reason_sentences(

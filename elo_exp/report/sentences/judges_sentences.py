@@ -1,6 +1,7 @@
 """What several judges have said, in sentences; and what more of them cannot show."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
@@ -9,22 +10,13 @@ from elo_exp.analysis.judge_panel import judges_needed
 from elo_exp.analysis.verdict_sources import RepeatedComparisons
 from elo_exp.formatting import format_number, join_names
 from elo_exp.report.sentences.check_sentences import word_overlap
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 from elo_exp.report.sentences.tournament_sentences import (
     describe_worst_case_lead,
     format_difference,
     say_failures,
 )
 
-CHIPS = {
-    "none": "No ranking",
-    "few": "Too few prompts",
-    "disagree": "Judges disagree",
-    "undecided": "Undecided",
-    "words": "Shared words only",
-    "caution": "Caution",
-    "agree": "Judges agree",
-    "leads": "Supported",
-}
 _MAX_VOTER_NAMES = 5
 _SHARED_TASTE_CAVEAT = "More judges cannot show a taste that all of them share"
 
@@ -34,10 +26,11 @@ def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
 
     judges  their names
     """
-    joint = conclusion.effect is not None
-    return (_JOINT_SENTENCES if joint else _SEPARATE_SENTENCES)[conclusion.state](
-        conclusion, _count_all_judges(judges)
-    )
+    row = STATE_ROWS[conclusion.state]
+    is_joint = conclusion.effect is not None
+    describe = row.describe_joint if is_joint else row.describe_separate
+    assert describe, f"no sentence of {conclusion.state}"
+    return describe(conclusion, _count_all_judges(judges))
 
 
 def _format_margin(conclusion: Conclusion) -> str:
@@ -89,22 +82,24 @@ def _describe_disagreement(conclusion: Conclusion, _: str) -> str:
     return f"they disagree on {higher} and {lower}: {judge} has {higher} ahead, {other_judge} {lower}{more}"
 
 
-_JOINT_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
-    "few": _describe_few_prompts,
-    "undecided": _describe_undecided,
-    "words": lambda conclusion, _: (
-        f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}"
-    ),
-    "caution": lambda conclusion, _: _describe_with_caution(
+def _describe_joint_caution(conclusion: Conclusion, _: str) -> str:
+    margin = _format_margin(conclusion)
+    return _describe_with_caution(
         conclusion,
-        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {_format_margin(conclusion)}",
-        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {_format_margin(conclusion)}",
-    ),
-    "leads": lambda conclusion, _: (
+        f"the judges prefer {conclusion.subject} to {conclusion.rival} by {margin}",
+        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {margin}",
+    )
+
+
+def _describe_joint_lead(conclusion: Conclusion, _: str) -> str:
+    return (
         f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
         f"by {_format_margin(conclusion)}{describe_worst_case_lead(conclusion)}"
-    ),
-}
+    )
+
+
+def _describe_joint_lead_by_words(conclusion: Conclusion, _: str) -> str:
+    return f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}"
 
 
 def _name_rival(conclusion: Conclusion) -> str:
@@ -147,23 +142,96 @@ _SEPARATE_UNDECIDED_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = 
     "no_leader": _describe_no_leader,
     "failures": _describe_lost_to_failures,
 }
-_SEPARATE_SENTENCES: Mapping[str, Callable[[Conclusion, str], str]] = {
-    "none": _describe_no_ranking,
-    "few": _describe_few_prompts,
-    "disagree": _describe_disagreement,
-    "undecided": lambda conclusion, all_of_them: (
-        f"no clear winner: {_SEPARATE_UNDECIDED_SENTENCES[conclusion.reasons[0].name](conclusion, all_of_them)}"
-    ),
-    "words": lambda conclusion, all_of_them: (
-        f"by shared words {_describe_leader(conclusion, all_of_them)}"
-    ),
-    "caution": lambda conclusion, all_of_them: _describe_with_caution(
+
+
+def _describe_separate_undecided(conclusion: Conclusion, all_of_them: str) -> str:
+    describe = _SEPARATE_UNDECIDED_SENTENCES[conclusion.reasons[0].name]
+    return f"no clear winner: {describe(conclusion, all_of_them)}"
+
+
+def _describe_separate_lead_by_words(conclusion: Conclusion, all_of_them: str) -> str:
+    return f"by shared words {_describe_leader(conclusion, all_of_them)}"
+
+
+def _describe_separate_caution(conclusion: Conclusion, all_of_them: str) -> str:
+    return _describe_with_caution(
         conclusion,
         f"{all_of_them} prefer {conclusion.subject} to {_name_rival(conclusion)}",
         _describe_leader(conclusion, all_of_them),
-    ),
-    "agree": _describe_leader,
-}
+    )
+
+
+_Describe = Callable[[Conclusion, str], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgesStateRow(StateRow):
+    """How a state of several judges is shown and worded; None: there is no such state with, or without, a joint board.
+
+    describe_joint     the sentence of a joint board, from the conclusion and "both" or "all 3"
+    describe_separate  the sentence without a joint board
+    """
+
+    describe_joint: _Describe | None = None
+    describe_separate: _Describe | None = None
+
+
+STATE_ROWS = index_by_state(
+    [
+        JudgesStateRow(
+            state="none",
+            chip="No ranking",
+            tone="open",
+            describe_separate=_describe_no_ranking,
+        ),
+        JudgesStateRow(
+            state="few",
+            chip="Too few prompts",
+            tone="open",
+            describe_joint=_describe_few_prompts,
+            describe_separate=_describe_few_prompts,
+        ),
+        JudgesStateRow(
+            state="disagree",
+            chip="Judges disagree",
+            tone="caution",
+            describe_separate=_describe_disagreement,
+        ),
+        JudgesStateRow(
+            state="undecided",
+            chip="Undecided",
+            tone="open",
+            describe_joint=_describe_undecided,
+            describe_separate=_describe_separate_undecided,
+        ),
+        JudgesStateRow(
+            state="words",
+            chip="Shared words only",
+            tone="open",
+            describe_joint=_describe_joint_lead_by_words,
+            describe_separate=_describe_separate_lead_by_words,
+        ),
+        JudgesStateRow(
+            state="caution",
+            chip="Caution",
+            tone="caution",
+            describe_joint=_describe_joint_caution,
+            describe_separate=_describe_separate_caution,
+        ),
+        JudgesStateRow(
+            state="agree",
+            chip="Judges agree",
+            tone="supported",
+            describe_separate=_describe_leader,
+        ),
+        JudgesStateRow(
+            state="leads",
+            chip="Supported",
+            tone="supported",
+            describe_joint=_describe_joint_lead,
+        ),
+    ]
+)
 
 
 def _count_all_judges(judges: Sequence[str]) -> str:
@@ -178,13 +246,6 @@ def cannot_show(opinion: JudgesResult) -> str:
         )
     suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
     return f"{_SHARED_TASTE_CAVEAT}. People show it{suffix}"
-
-
-def tone(conclusion: Conclusion) -> str:
-    """Return the colour of a card: supported, caution or open."""
-    if conclusion.state in ("leads", "agree"):
-        return "supported"
-    return "caution" if conclusion.state in ("caution", "disagree") else "open"
 
 
 def describe_spread(opinion: JudgesResult) -> str:

@@ -1,6 +1,7 @@
 """What the oracle experiment says of policies, of their calibration and of what was collected."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Effect
@@ -20,9 +21,30 @@ from elo_exp.oracle.gates import (
     TransportAudit,
 )
 from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 from elo_exp.report.sentences.taste_line import describe_oracle_scope
 
-_STATUS_TEXTS = {REPORT: "reported", CAUTION: "with caution", REFUSE: "refused"}
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateStateRow(StateRow):
+    """How the status of an estimate is shown, and counted: "2 with caution"."""
+
+    counted_as: str
+
+
+STATE_ROWS = index_by_state(
+    [
+        EstimateStateRow(
+            state=REPORT, chip="Report", tone="supported", counted_as="reported"
+        ),
+        EstimateStateRow(
+            state=CAUTION, chip="Caution", tone="caution", counted_as="with caution"
+        ),
+        EstimateStateRow(
+            state=REFUSE, chip="Refused", tone="open", counted_as="refused"
+        ),
+    ]
+)
 
 SIMULATED_NOTE = (
     "Simulated policies: known distributions over six answers to each prompt; judge and oracle compare words. It shows "
@@ -195,15 +217,15 @@ def compare_with_truth(
 ) -> str | None:
     """Say how near headlines came to a known truth, by status; None where none is known."""
     parts = []
-    for status, words in _STATUS_TEXTS.items():
+    for state, state_row in STATE_ROWS.items():
         known_rows = [
             (row, truth[row.policy].mean)
             for row in estimates
-            if row.headline and row.policy in truth and row.status == status
+            if row.headline and row.policy in truth and row.status == state
         ]
         if not known_rows:
             continue
-        line = f"{len(known_rows)} {words}"
+        line = f"{len(known_rows)} {state_row.counted_as}"
         if errors := [
             abs(row.value - mean) for row, mean in known_rows if row.value is not None
         ]:

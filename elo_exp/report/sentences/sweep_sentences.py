@@ -10,24 +10,33 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     SweepConclusion,
 )
 from elo_exp.formatting import format_number, join_names
-from elo_exp.report.sentences.tournament_sentences import CHIPS, describe_control
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
+from elo_exp.report.sentences.tournament_sentences import (
+    STATE_ROWS as LEAD_STATE_ROWS,
+)
+from elo_exp.report.sentences.tournament_sentences import (
+    describe_control,
+)
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT
 
 _SPACE = "\N{NO-BREAK SPACE}"
-_CHIP_BY_STATE = {
-    "none": "No ranking",
-    "differs": "First differs",
-    "some": "Some jobs",
-    "ahead": "Same first",
-    "leads": "Same leader",
-}
+STATE_ROWS = index_by_state(
+    [
+        StateRow(state="none", chip="No ranking", tone="caution"),
+        StateRow(state="differs", chip="First differs", tone="caution"),
+        StateRow(state="some", chip="Some jobs", tone="caution"),
+        StateRow(state="ahead", chip="Same first", tone="caution"),
+        StateRow(state="leads", chip="Same leader", tone="supported"),
+    ]
+)
 DECIMALS_BY_UNIT = {"points": 0, "score": 3}
 _SETTINGS_OF_NO_RATING = (*SETTINGS_WITHOUT_EFFECT, "sweep_pair")
 FIRST_DIFFERS = "first differs"
 _MAX_SCOPE_LINES = 4
 _MAX_VALUES_PER_SETTING = 8
-_STATE_TEXTS = {state: chip.lower() for state, chip in CHIPS.items()} | {
-    "": "no conclusion"
+_STATE_TEXTS = {
+    "": "no conclusion",
+    **{state: row.chip.lower() for state, row in LEAD_STATE_ROWS.items()},
 }
 
 
@@ -240,7 +249,8 @@ def _format_count(n: int, noun: str) -> str:
 
 
 def chip(conclusion: SweepConclusion) -> str:
-    return "Same ratings" if conclusion.is_same else _CHIP_BY_STATE[conclusion.state]
+    """Say in two words whether the jobs agree."""
+    return "Same ratings" if conclusion.is_same else STATE_ROWS[conclusion.state].chip
 
 
 def facts(

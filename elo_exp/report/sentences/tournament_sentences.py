@@ -1,6 +1,7 @@
 """The conclusion of a tournament, and of rated battles, in a sentence: who is first, and what stands against it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.checks import find_check_of_reason
@@ -16,23 +17,12 @@ from elo_exp.formatting import (
     format_percent_in_sentence,
     join_names,
 )
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 from elo_exp.report.sentences.taste_line import (
     describe_run_scope,
     describe_scope,
     prompts_worth,
 )
-
-CHIPS = {
-    "none": "No ranking",
-    "same": "Same answers",
-    "no_result": "No result",
-    "few": "Too few prompts",
-    "undecided": "Undecided",
-    "words": "Shared words only",
-    "unchecked": "Judge not checked",
-    "caution": "Caution",
-    "leads": "Supported",
-}
 
 
 def chip(conclusion: Conclusion) -> str:
@@ -40,16 +30,15 @@ def chip(conclusion: Conclusion) -> str:
     if conclusion.state == "few" and conclusion.scope.kind == "scores":
         return "Too few items"
     is_unknown = conclusion.state == "few" and conclusion.scope.n_prompts is None
-    return "Prompts unknown" if is_unknown else CHIPS[conclusion.state]
+    return "Prompts unknown" if is_unknown else STATE_ROWS[conclusion.state].chip
 
 
 def choose_tone(conclusion: Conclusion) -> str:
     """Return the colour of a card: supported, caution or open."""
-    if conclusion.state == "leads":
-        return "supported"
     is_probed = conclusion.state == "words" and not conclusion.scope.is_baseline
-    is_doubtful = is_probed and conclusion.reasons
-    return "caution" if conclusion.state == "caution" or is_doubtful else "open"
+    if is_probed and conclusion.reasons:
+        return "caution"
+    return STATE_ROWS[conclusion.state].tone
 
 
 def begins_with_word(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
@@ -72,10 +61,11 @@ def sentence(conclusion: Conclusion) -> str:
         if conclusion.effect
         else "an unknown margin"
     )
-    if conclusion.adjustment and conclusion.state not in _STATES_WITHOUT_COMPARISON:
+    row = STATE_ROWS[conclusion.state]
+    if conclusion.adjustment and row.compares:
         margin += _describe_raw_lead(conclusion.adjustment)
-    if conclusion.state in _SENTENCES_WITHOUT_LEADER:
-        text = _SENTENCES_WITHOUT_LEADER[conclusion.state](conclusion, margin)
+    if row.describe:
+        text = row.describe(conclusion, margin)
         text = f"by shared words {text}" if _counts_words(conclusion) else text
         return _describe_control(conclusion) + text
     judge_reasons = [reason for reason in conclusion.reasons if reason.judges]
@@ -104,12 +94,9 @@ def describe_worst_case_lead(conclusion: Conclusion) -> str:
     return f". With {describe_missing(case)}, it leads by {format_difference(lead)}"
 
 
-_STATES_WITHOUT_COMPARISON = ("none", "same", "no_result")
-
-
 def _describe_control(conclusion: Conclusion) -> str:
     """Say what an adjusted lead holds equal: "at equal length, "; nothing if it is not adjusted."""
-    if conclusion.adjustment is None or conclusion.state in _STATES_WITHOUT_COMPARISON:
+    if conclusion.adjustment is None or not STATE_ROWS[conclusion.state].compares:
         return ""
     return f"{describe_control(conclusion.adjustment.features)}, "
 
@@ -282,13 +269,64 @@ def _describe_worst_case(case: WorstCase) -> str:
     return "the lead is not significant"
 
 
-_SENTENCES_WITHOUT_LEADER = {
-    "none": _describe_no_ranking,
-    "same": _describe_same_answers,
-    "no_result": _describe_no_result,
-    "few": _describe_few_prompts,
-    "undecided": _describe_undecided,
-}
+@dataclass(frozen=True, kw_only=True)
+class LeadStateRow(StateRow):
+    """How a state of a ranking is shown and worded.
+
+    describe  the sentence, from the conclusion and the margin; None: who leads whom, and what stands against it
+    summary   in a headline of several dimensions; None: who leads whom
+    compares  whether two entrants are compared, so that what the fit holds equal is named
+    """
+
+    describe: Callable[[Conclusion, str], str] | None = None
+    summary: str | None = None
+    compares: bool = True
+
+
+STATE_ROWS = index_by_state(
+    [
+        LeadStateRow(
+            state="none",
+            chip="No ranking",
+            tone="open",
+            describe=_describe_no_ranking,
+            summary="no ranking",
+            compares=False,
+        ),
+        LeadStateRow(
+            state="same",
+            chip="Same answers",
+            tone="open",
+            describe=_describe_same_answers,
+            compares=False,
+        ),
+        LeadStateRow(
+            state="no_result",
+            chip="No result",
+            tone="open",
+            describe=_describe_no_result,
+            summary="no result",
+            compares=False,
+        ),
+        LeadStateRow(
+            state="few",
+            chip="Too few prompts",
+            tone="open",
+            describe=_describe_few_prompts,
+        ),
+        LeadStateRow(
+            state="undecided",
+            chip="Undecided",
+            tone="open",
+            describe=_describe_undecided,
+            summary="no clear winner",
+        ),
+        LeadStateRow(state="words", chip="Shared words only", tone="open"),
+        LeadStateRow(state="unchecked", chip="Judge not checked", tone="open"),
+        LeadStateRow(state="caution", chip="Caution", tone="caution"),
+        LeadStateRow(state="leads", chip="Supported", tone="supported"),
+    ]
+)
 
 
 def format_difference(effect: Effect) -> str:
@@ -509,11 +547,7 @@ def _summarize(conclusion: Conclusion) -> str:
         if conclusion.scope.n_prompts is None and not is_scored:
             return "prompts unknown"
         return "too few items" if is_scored else "too few prompts"
-    fixed_text = {
-        "none": "no ranking",
-        "no_result": "no result",
-        "undecided": "no clear winner",
-    }.get(conclusion.state)
+    fixed_text = STATE_ROWS[conclusion.state].summary
     beginning = _describe_leader(conclusion)
     leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "caution" and beginning == f"{leader} leads {rival}":
