@@ -161,7 +161,7 @@ def test_counts_are_rated_as_the_battles_that_they_stand_for(n: int, n_models: i
     assert_same(without_elo(few), without_elo(every))
     for name in ("truth", "fluency"):
         assert few.n_prompts(name) == every.n_prompts(name)
-        one, other = few.companions, every.companions
+        one, other = few.boards, every.boards
         board, expected = one["bradley_terry"][name], other["bradley_terry"][name]
         np.testing.assert_allclose(board.covariance, expected.covariance, rtol=1e-10)
         np.testing.assert_array_equal(board.ranks(), expected.ranks())
@@ -172,7 +172,7 @@ def test_counts_are_rated_as_the_battles_that_they_stand_for(n: int, n_models: i
         )
         for pair, share in pair_shares(every.battles[name]).items():
             assert_same(asdict(pair_shares(few.battles[name])[pair]), asdict(share))
-        elo, elo_of_every = few.primary(name), every.primary(name)
+        elo, elo_of_every = few.board(name, "elo"), every.board(name, "elo")
         assert elo is not None
         assert elo_of_every is not None
         error = np.hypot(elo.ordering_error, elo_of_every.ordering_error)
@@ -199,7 +199,7 @@ def test_every_method_takes_counts(method: RatingMethod):
     ]
     every, few = rated(rows, method=method), rated(counted(rows), method=method)
     assert_same(without_elo(few), without_elo(every), close=1e-8)
-    assert all(b.parameters for b in few.companions["method"].values()) or isinstance(
+    assert all(b.parameters for b in few.boards["method"].values()) or isinstance(
         method, BradleyTerry
     )
 

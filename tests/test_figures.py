@@ -238,8 +238,9 @@ def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_nam
     }
     found = of_battles(tournament(), ratings=methods)
     plot = plots(found)["ratings"]
-    boards = [by["factuality"] for by in found.companions.values()]
-    for board in [*boards, found.elo["factuality"][16.0]]:
+    elo = found.boards["elo"]["factuality"]
+    assert elo is found.elo_by_k["factuality"][16.0]
+    for board in [by["factuality"] for by in found.boards.values()]:
         rows = of(plot, method=board.label)
         assert [row["model"] for row in rows] == [r.model for r in board.ratings]
         for row, rating in zip(rows, board.ratings, strict=True):
@@ -282,7 +283,7 @@ def test_the_trace_ends_at_the_rating_with_its_monte_carlo_error(
     ends = of(drawn["permutation_traces"], n_perms=20)
     assert len(ends) == 8
     for row in ends:
-        rating = found.elo[row["dimension"]][16.0].row(row["model"])
+        rating = found.elo_by_k[row["dimension"]][16.0].row(row["model"])
         known = (rating.rating, rating.ordering_error)
         assert (row["running_mean"], row["ordering_error"]) == pytest.approx(known)
 
@@ -292,7 +293,7 @@ def test_the_histogram_counts_every_permutation_once(
 ):
     for dimension, model in itertools.product(found.dimensions, "abcd"):
         bars = of(drawn["order_effect"], dimension=dimension, model=model)
-        samples = found.elo[dimension][16.0].samples[:, "abcd".index(model)]  # type: ignore[index]
+        samples = found.elo_by_k[dimension][16.0].samples[:, "abcd".index(model)]  # type: ignore[index]
         assert sum(row["n_perms"] for row in bars) == len(samples) == 20
         assert bars[0]["low"] <= samples.min() <= samples.max() <= bars[-1]["high"]
 

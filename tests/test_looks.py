@@ -159,7 +159,7 @@ def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_fi
         ratings={"bradley_terry": BRADLEY_TERRY},
         models=["e0", "e1", "e2"],
     )
-    board = apply_looks(found, wave).companions["bradley_terry"]["d"]
+    board = apply_looks(found, wave).boards["bradley_terry"]["d"]
     ranks = [(r.model, r.rank, r.rank_low, r.rank_high) for r in board.ratings]
     assert ranks == [("e2", 1, 1, 1), ("e1", 2, 2, 2), ("e0", 3, 3, 3)]
 

@@ -58,9 +58,11 @@ def of(
             models=("ann", "bob", "cat"),
             battles={"d": Battles.from_rows([])},
             k=16.0,
-            elo={"d": {16.0: elo}} if elo else {"d": {}},
             convergence={"d": way},
-            companions={"bradley_terry": {"d": primary}} if primary else {},
+            boards={
+                "elo": {"d": elo} if elo else {},
+                **({"bradley_terry": {"d": primary}} if primary else {}),
+            },
         ),
         "d",
     )
@@ -147,7 +149,7 @@ def rated() -> Standings:
 
 def test_a_result_has_the_lead_of_the_leaderboard(rated: Standings):
     found, pairs = sum_up_dimension(rated, "d"), rated.pairs("d")
-    first, second, *_ = rated.companions["bradley_terry"]["d"].ratings
+    first, second, *_ = rated.boards["bradley_terry"]["d"].ratings
     (lead,) = (p for p in pairs if {p.higher, p.lower} == {first.model, second.model})
     assert first.rating is not None
     assert second.rating is not None
@@ -190,9 +192,10 @@ def test_trackers_and_ratings_json_have_the_same_numbers(rated: Standings):
 
 def test_a_larger_k_is_nearer_to_the_limit_and_noisier(rated: Standings):
     """Two errors that pull apart, so that a sweep over K has something to compare."""
-    by_k = {
-        k: measure_order_effects(dataclasses.replace(rated, k=k), "d")
-        for k in (4.0, 32.0)
-    }
+    by_k = {}
+    for k in (4.0, 32.0):
+        boards = {**rated.boards, "elo": {"d": rated.elo_by_k["d"][k]}}
+        at_k = dataclasses.replace(rated, k=k, boards=boards)
+        by_k[k] = measure_order_effects(at_k, "d")
     assert by_k[4.0]["convergence"] < by_k[32.0]["convergence"]
     assert by_k[4.0]["mc_error"] < by_k[32.0]["mc_error"]

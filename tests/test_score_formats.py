@@ -29,7 +29,7 @@ def boards(
 ) -> dict[str, Leaderboard]:
     files = {path: recognise(path) for path in paths}
     rows, _ = scores.read_scores(files, metric=metric, cluster=cluster)
-    return dict(rate_scores(rows, allow_missing=False).companions["mean_score"])
+    return dict(rate_scores(rows, allow_missing=False).boards["mean_score"])
 
 
 @pytest.fixture

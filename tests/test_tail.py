@@ -219,10 +219,10 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
         assert np.abs(off).max() < 4.0
     ratio = np.array(cut[32.0].std_error) / np.array(whole[32.0].std_error)
     np.testing.assert_allclose(ratio, 1.0, atol=0.4)
-    rated = Standings(models=(), battles=some, elo={"d": cut}, companions={})
+    rated = Standings(models=(), battles=some, elo_by_k={"d": cut}, boards={})
     expected = {str(k): b.parameters["matches_played"] for k, b in cut.items()}
     assert count_matches_played(rated) == {"elo": {"matches_played": {"d": expected}}}
-    assert count_matches_played(dataclasses.replace(rated, elo={"d": whole})) == {}
+    assert count_matches_played(dataclasses.replace(rated, elo_by_k={"d": whole})) == {}
     (line,) = (text for text in caplog.messages if "Elo plays" in text)
     assert line.startswith(
         f"Elo plays {n:,} matches in 200 orders at 2 values of K and in 240 orders of drawn prompts, "

@@ -255,7 +255,7 @@ def test_the_first_state_that_applies_is_that_of_the_dimension(
     """Of a, b and c with these ratings, each ± 10."""
     some = rated(simulated("abc"), "abc", "bradley_terry")
     board = dataclasses.replace(
-        some.companions["bradley_terry"]["d"],
+        some.boards["bradley_terry"]["d"],
         rating=np.array([np.nan if p is None else p for p in points]),
         covariance=np.diag([25.0] * 3),
         flags={i: "disconnected" for i, p in enumerate(points) if p is None},
@@ -263,7 +263,7 @@ def test_the_first_state_that_applies_is_that_of_the_dimension(
     pairs = changes.get("pairs", differences({"d": board}))
     some = dataclasses.replace(
         fair(some),
-        companions={"bradley_terry": {"d": board}},
+        boards={"bradley_terry": {"d": board}},
         differences={"bradley_terry": pairs},
     )
     quality = {**STEADY, **changes.get("quality", {})}
@@ -274,7 +274,7 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     some = fair(rated(simulated("abc", gap=3.0), "abc", "bradley_terry"))
     some = concluded(some, [STEADY])
     lead = some.differences["bradley_terry"][0]
-    first, second, *_ = some.companions["bradley_terry"]["d"].ratings
+    first, second, *_ = some.boards["bradley_terry"]["d"].ratings
     assert lead.difference == first.rating - second.rating
     sentence = said_of(some.conclusions["d"])
     assert sentence.startswith(
@@ -450,9 +450,7 @@ def test_its_numbers_are_those_of_ratings_json(standings: Standings, whole: Read
 
 
 def test_a_matrix_has_the_win_rates_and_its_mirror(standings: Standings, whole: Reader):
-    names = [
-        r.model for r in standings.companions["bradley_terry"]["calibration"].ratings
-    ]
+    names = [r.model for r in standings.boards["bradley_terry"]["calibration"].ratings]
     by_pair = {
         (r.entrant_a, r.entrant_b): (r.a_wins + r.ties / 2)
         / (r.a_wins + r.b_wins + r.ties)
@@ -469,7 +467,7 @@ def test_of_many_entrants_the_best_is_compared_with_the_others():
     models = [f"m{i:02}" for i in range(12)]
     some = rated(simulated(models, n_prompts=20), models, "bradley_terry")
     reader = page(some)
-    best = some.companions["bradley_terry"]["d"].ratings[0].model
+    best = some.boards["bradley_terry"]["d"].ratings[0].model
     assert f"only those between {best} and the others are shown" in reader.said
     shown = [row for row in reader.cells if row[-1].endswith("significant")]
     assert {row[0] for row in shown} == {best}

@@ -56,7 +56,7 @@ def concluded(battles: Battles, kind: str = "people") -> Standings:
     found = Standings(
         models=battles.models,
         battles=by_dimension,
-        companions=boards,
+        boards=boards,
         differences={name: differences(some) for name, some in boards.items()},
     )
     return add_conclusions(found, Scope(kind=kind, source="votes"))

@@ -9,7 +9,7 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.standings import ELO, Standings
 from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
 
@@ -53,7 +53,7 @@ def measure_order_effects(standings: Standings, dimension: str) -> dict[str, flo
     .. [1] M. Boubdir, E. Kim, B. Ermis, S. Hooker and M. Fadaee (2023), "Elo Uncovered: Robustness and Best
        Practices in Language Model Evaluation", GEM workshop.
     """
-    elo, board = standings.primary(dimension), standings.board(dimension)
+    elo, board = standings.board(dimension, ELO), standings.board(dimension)
     if elo is None or board is None:
         return {}
     tiers = _tiers(elo, board)

@@ -57,6 +57,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, compute_running_means
 from elo_exp.records import Comparison, Judgment, MissingBattle, Rows
 
 _STRATUM_COLUMNS = ("model", "rating", "ci_low", "ci_high", "n_battles")
+ELO = "elo"
 _SCORE_METHOD = "mean_score"
 _RANK_SETS_SEED = 20260425
 
@@ -70,12 +71,13 @@ class Standings:
 
     models: tuple[str, ...]  # in the order in which they were chosen
     battles: Mapping[str, Battles]
+    # method -> dimension; Elo is a method, at the K of the run, of the dimensions with a match
+    boards: Mapping[str, Mapping[str, Leaderboard]]
     k: float = 0.0
-    # dimension -> K; empty without a match
-    elo: Mapping[str, Mapping[float, Leaderboard]] = field(default_factory=dict)
+    # of Elo at every K: dimension -> K
+    elo_by_k: Mapping[str, Mapping[float, Leaderboard]] = field(default_factory=dict)
     # of Elo, by dimension
     convergence: Mapping[str, Convergence] = field(default_factory=dict)
-    companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     # by dimension, of the primary method: groups that nothing links to its leaderboard
     groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
     win_rates: Sequence[WinRate] = ()
@@ -118,16 +120,13 @@ class Standings:
 
     @property
     def primary_method(self) -> str | None:
-        return primary_method(self.companions)
+        """The method that leads; None if Elo alone was chosen, which tests no difference."""
+        return primary_method([method for method in self.boards if method != ELO])
 
-    def primary(self, dimension: str) -> Leaderboard | None:
-        return self.elo.get(dimension, {}).get(self.k)
-
-    def board(self, dimension: str) -> Leaderboard | None:
-        """Return the leaderboard of the primary method, or that of Elo where no other is chosen."""
-        method = self.primary_method
-        boards = self.companions[method] if method else {}
-        return boards.get(dimension) if method else self.primary(dimension)
+    def board(self, dimension: str, method: str | None = None) -> Leaderboard | None:
+        """Return the leaderboard of a method, by default that of the method that leads, or of Elo alone."""
+        boards = self.boards.get(method or self.primary_method or ELO, {})
+        return boards.get(dimension)
 
     def pairs(self, dimension: str) -> list[Difference]:
         """Return the differences on that leaderboard."""
@@ -176,8 +175,10 @@ def rate(
         For battles that a method cannot rate.
     """
     matches = matches or battles
-    method = primary_method(ratings)
+    method, k = primary_method(ratings), float(elo.k)
     boards = leaderboards(battles, ratings, one_sided_of=method)
+    elo_by_k = elo.rate_each_k(matches)
+    elo_boards = {name: by_k[k] for name, by_k in elo_by_k.items() if k in by_k}
     fitted = {
         dimension: DimensionFit.of(dimension_battles)
         for dimension, dimension_battles in battles.items()
@@ -188,10 +189,10 @@ def rate(
     return Standings(
         models=tuple(models),
         battles=battles,
-        k=float(elo.k),
-        elo=elo.rate_each_k(matches),
+        boards={ELO: elo_boards, **boards},
+        k=k,
+        elo_by_k=elo_by_k,
         convergence=elo.convergence(matches),
-        companions=boards,
         groups={
             dimension: _rate_unlinked_groups(battles[dimension], board, ratings[method])
             for dimension, board in boards[method].items()
@@ -289,7 +290,7 @@ def rate_scores(
             sorted({model for b in score_boards.values() for model in b.models})
         ),
         battles=dict.fromkeys(score_boards, Battles.from_rows([])),
-        companions=by_method,
+        boards=by_method,
         differences={
             method: differences(boards) for method, boards in by_method.items()
         },
@@ -302,7 +303,7 @@ def _test_with_missing_scores(
 ) -> Standings:
     """Test the leader of each dimension again on all items, with missing scores counted against it."""
     cases = list[_DimensionCase]()
-    for name, board in standings.companions[_SCORE_METHOD].items():
+    for name, board in standings.boards[_SCORE_METHOD].items():
         counts = board.parameters
         if counts["n_common"] == counts["n_items"] and not counts["n_missing"]:
             continue
@@ -523,6 +524,22 @@ def add_checks(standings: Standings, quality: Rows = ()) -> Standings:
     return dataclasses.replace(standings, checks=dimension_checks)
 
 
+def drop_elo(standings: Standings) -> Standings:
+    """Drop Elo, which has no interval of votes.
+
+    Parameters
+    ----------
+    standings : Standings
+        With or without Elo.
+
+    Returns
+    -------
+    Standings
+    """
+    boards = {name: b for name, b in standings.boards.items() if name != ELO}
+    return dataclasses.replace(standings, boards=boards, elo_by_k={}, convergence={})
+
+
 def apply_looks(standings: Standings, wave: Wave) -> Standings:
     """Put what planned looks have resolved in place of tests that know of no looks.
 
@@ -545,7 +562,7 @@ def apply_looks(standings: Standings, wave: Wave) -> Standings:
         wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0)
     )
     boards, looks = {}, {}
-    for dimension, board in standings.companions[method].items():
+    for dimension, board in standings.boards[method].items():
         resolved = [
             r for r in resolved_pairs if r.dimension == dimension and r.significant
         ]
@@ -565,7 +582,7 @@ def apply_looks(standings: Standings, wave: Wave) -> Standings:
     return add_diagnoses(
         standings,
         looks,
-        companions={**standings.companions, method: boards},
+        boards={**standings.boards, method: boards},
         differences={method: resolved_pairs},
     )
 
@@ -844,7 +861,7 @@ def trace_rows(standings: Standings) -> list[dict[str, Any]]:
     """
     trace = []
     for dimension in standings.dimensions:
-        board = standings.primary(dimension)
+        board = standings.board(dimension, ELO)
         if board is not None and board.samples is not None:
             counts, means, errors = compute_running_means(board.samples)
             trace += make_rows(

@@ -524,7 +524,7 @@ def report_placement(
     rated_standings = Standings(
         models=placement.placed_models,
         battles={dimension: placement.judged_battles},
-        companions={key: {dimension: b} for key, b in boards.items() if b},
+        boards={key: {dimension: b} for key, b in boards.items() if b},
         judges_agreement=[placement.agreement] if placement.agreement else [],
         diagnoses=load_stored_audits(experiment.judge, [run.rubric], context.store),
     )

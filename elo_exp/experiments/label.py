@@ -389,16 +389,16 @@ class LabelByPeople(Experiment):
             for dimension in self._votes
         ]
         joint = {name: board for name, (board, _) in boards.items() if board}
-        people_board = dataclasses.replace(labels_only, elo={}, convergence={})
+        people_board = standings.drop_elo(labels_only)
         if len(joint) == len(boards):
             people_board = dataclasses.replace(
                 people_board,
-                companions={_JOINT_BOARD: joint},
+                boards={_JOINT_BOARD: joint},
                 differences={},
                 groups={},
             )
             labels_only = dataclasses.replace(
-                labels_only, companions={**labels_only.companions, _JOINT_BOARD: joint}
+                labels_only, boards={**labels_only.boards, _JOINT_BOARD: joint}
             )
         return labels_only, people_board, certificates
 

@@ -525,7 +525,7 @@ class Rate(Experiment):
         battles: Battles,
         facts: Mapping[str, Any],
     ) -> Report:
-        boards = rated_standings.companions.get("bradley_terry", {})
+        boards = rated_standings.boards.get("bradley_terry", {})
         return report_standings(
             rated_standings,
             context,

@@ -185,7 +185,7 @@ def count_matches_played(standings: Standings) -> dict[str, Any]:
             for k, board in by_k.items()
             if (n := board.parameters.get("matches_played")) is not None
         }
-        for dimension, by_k in standings.elo.items()
+        for dimension, by_k in standings.elo_by_k.items()
     }
     cut_matches = {dimension: by_k for dimension, by_k in matches.items() if by_k}
     return {"elo": {"matches_played": cut_matches}} if cut_matches else {}

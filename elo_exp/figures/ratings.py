@@ -10,7 +10,7 @@ import numpy as np
 from elo_exp import arrays
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.power import detectable_difference
-from elo_exp.analysis.standings import Standings, trace_rows
+from elo_exp.analysis.standings import ELO, Standings, trace_rows
 from elo_exp.analysis.win_rates import clustered_interval, pair_shares
 from elo_exp.figures import figure_kinds, style
 from elo_exp.figures.style import (
@@ -47,7 +47,7 @@ def plots(standings: Standings) -> list[Plot]:
         predicted_and_observed(standings),
         length_effect(standings),
     ]
-    if any(standings.elo.values()):
+    if any(standings.elo_by_k.values()):
         figures.append(k_sensitivity(standings))
     rows = trace_rows(standings)
     if any(row["n_perms"] > 1 for row in rows):
@@ -74,7 +74,7 @@ def rank_models(standings: Standings) -> list[str]:
 
 def elo_boards(standings: Standings) -> dict[str, Leaderboard]:
     """Return the leaderboards of this run's K, of the dimensions with a match."""
-    return {name: by_k[standings.k] for name, by_k in standings.elo.items() if by_k}
+    return dict(standings.boards.get(ELO, {}))
 
 
 # Ratings
@@ -119,7 +119,8 @@ def _list_rating_rows(standings: Standings) -> list[dict[str, Any]]:
     """Return the leaderboards of every method as rows, the primary method first."""
     primary_method = standings.primary_method
     by_method = sorted(
-        standings.companions.items(), key=lambda item: item[0] != primary_method
+        standings.boards.items(),
+        key=lambda item: (item[0] == ELO, item[0] != primary_method),
     )
     boards = [item for _, method_boards in by_method for item in method_boards.items()]
     return [
@@ -129,7 +130,7 @@ def _list_rating_rows(standings: Standings) -> list[dict[str, Any]]:
             "interval": board.interval,
             **rating.to_dict(),
         }
-        for dimension, board in [*boards, *elo_boards(standings).items()]
+        for dimension, board in boards
         for rating in board.ratings
     ]
 
@@ -314,7 +315,7 @@ def k_sensitivity(standings: Standings) -> Plot:
             **rating.to_dict(),
             "elo_limit": standings.convergence[dimension].limit.get(rating.model),
         }
-        for dimension, boards in standings.elo.items()
+        for dimension, boards in standings.elo_by_k.items()
         for k, board in boards.items()
         for rating in board.ratings
     ]

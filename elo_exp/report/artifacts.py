@@ -15,7 +15,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.elo_order_effects import measure_order_effects
 from elo_exp.analysis.judge_quality import RATES
 from elo_exp.analysis.missing_answers import count_by_entrant
-from elo_exp.analysis.standings import Standings, trace_rows
+from elo_exp.analysis.standings import ELO, Standings, trace_rows
 from elo_exp.analysis.tracked_results import (
     AVERAGED_NUMBERS,
     average_dimensions,
@@ -207,14 +207,14 @@ def elo_results(standings: Standings) -> dict[str, Any]:
     return {
         "default_k": standings.k,
         "primary": {
-            dimension: _make_elo_entries(standings.primary(dimension))
+            dimension: _make_elo_entries(standings.board(dimension, ELO))
             for dimension in standings.dimensions
         },
         "k_sensitivity": {
             dimension: {
                 str(float(k)): _make_elo_entries(board) for k, board in by_k.items()
             }
-            for dimension, by_k in standings.elo.items()
+            for dimension, by_k in standings.elo_by_k.items()
         },
         "n_decisive_matches": {
             dimension: battles.count_at(~battles.is_tie())
@@ -243,12 +243,10 @@ def _make_elo_entries(board: Leaderboard | None) -> dict[str, Any]:
 
 def boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
     """Return the leaderboards of a dimension by method, Elo first."""
-    boards_by_method = {"elo": standings.primary(dimension)} | {
-        method: by_dimension.get(dimension)
-        for method, by_dimension in standings.companions.items()
-    }
     return {
-        method: board for method, board in boards_by_method.items() if board is not None
+        method: by_dimension[dimension]
+        for method, by_dimension in standings.boards.items()
+        if dimension in by_dimension
     }
 
 
@@ -334,7 +332,7 @@ def _dimension_to_json(standings: Standings, dimension: str) -> dict[str, Any]:
         convergence = standings.convergence[dimension]
         entry["elo"]["by_k"] = [
             {"k": k, **_progress_to_row(convergence.by_k.get(k))}
-            for k in standings.elo[dimension]
+            for k in standings.elo_by_k[dimension]
         ]
         entry["elo"]["parameters"] |= {
             **_progress_to_row(convergence.by_k.get(standings.k)),
@@ -360,7 +358,7 @@ def _progress_to_row(progress: Progress | None) -> dict[str, Any]:
 def _select_differences(standings: Standings, method: str) -> list[Difference]:
     """Return all differences of few models; of many, those between neighbours in rank."""
     neighbours_by_dimension = {}
-    for dimension, board in standings.companions[method].items():
+    for dimension, board in standings.boards[method].items():
         ranked = [row.model for row in board.ratings if row.rank is not None]
         if len(ranked) > _MAX_MODELS_WITH_ALL_PAIRS:
             neighbours_by_dimension[dimension] = set(itertools.pairwise(ranked))
@@ -386,7 +384,7 @@ def _build_permutation_arrays(standings: Standings) -> dict[str, Any]:
     """Return the final ratings of each permutation: NAME__data (n_perms, n_models), NAME__entrants."""
     arrays: dict[str, Any] = {}
     for dimension in standings.dimensions:
-        board = standings.primary(dimension)
+        board = standings.board(dimension, ELO)
         if board is not None and board.samples is not None:
             arrays[f"{dimension}__data"] = board.samples
             arrays[f"{dimension}__entrants"] = np.array(board.models)

@@ -9,7 +9,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.sequential_tests import Resolution
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.standings import ELO, Standings
 from elo_exp.analysis.variance import Variance
 from elo_exp.data.battles import Battles
 from elo_exp.data.identical_answers import EqualAnswers
@@ -69,11 +69,11 @@ class DimensionView:
 
 def build_dimension_view(standings: Standings, name: str) -> DimensionView:
     board, pairs = standings.board(name), standings.pairs(name)
-    companions = {
-        method: by_dimension.get(name)
-        for method, by_dimension in standings.companions.items()
-    }
-    companions.pop(standings.primary_method or "", None)
+    other_boards = [
+        by_dimension[name]
+        for method, by_dimension in standings.boards.items()
+        if method not in (ELO, standings.primary_method) and name in by_dimension
+    ]
     groups = _list_groups(board, standings.groups.get(name, ())) if board else []
     significant_wins = defaultdict[str, set[str]](set)  # losers by winner
     for difference in pairs:
@@ -101,7 +101,7 @@ def build_dimension_view(standings: Standings, name: str) -> DimensionView:
         n_prompts=standings.n_prompts(name),
         board=board,
         groups=groups,
-        others=[companion for companion in companions.values() if companion],
+        others=other_boards,
         conclusion=standings.conclusions.get(name),
         checks=standings.checks.get(name, ()),
         pairs=pairs,
@@ -110,7 +110,7 @@ def build_dimension_view(standings: Standings, name: str) -> DimensionView:
             model: sum(shares) / len(shares)
             for model, shares in shares_by_model.items()
         },
-        elo=standings.elo.get(name, {}),
+        elo=standings.elo_by_k.get(name, {}),
         variance=standings.variance.get(name),
         diagnosis=standings.diagnoses.get(name, {}),
     )

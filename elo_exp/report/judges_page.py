@@ -60,7 +60,7 @@ def build_joint_standings(
             )
             for name in boards
         },
-        companions={_JOINT_METHOD: boards},
+        boards={_JOINT_METHOD: boards},
         differences={
             _JOINT_METHOD: [d for opinion in opinions for d in opinion.differences]
         },

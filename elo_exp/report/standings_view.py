@@ -67,7 +67,7 @@ def build_view(
 
 def _list_primary_ratings(standings: Standings) -> dict[str, dict[str, float]]:
     """Return the ratings of the primary method by dimension and model."""
-    boards = standings.companions.get(standings.primary_method or "", {})
+    boards = standings.boards.get(standings.primary_method or "", {})
     return {
         name: {r.model: r.rating for r in board.ratings if r.rating is not None}
         for name, board in boards.items()
