@@ -32,6 +32,7 @@ from elo_exp.analysis.conclusions.tournament_conclusion import (
     no_result_reasons,
 )
 from elo_exp.analysis.judge_bias import length_control
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.report.sentences import tournament_sentences as words
@@ -336,11 +337,15 @@ def test_without_the_columns_of_one_order_nobody_can_know_more_than_who_won():
 def test_nearly_all_is_95_percent(n_first: int, n_invalid: int, state: str):
     n = np.arange(60)
     found = battles_of(np.zeros(60), np.where(n < n_first, 1, 0))
-    quality = {
-        **{"n_invalid": n_invalid, "n_judgments": 60 + n_invalid, "n_equal_answers": 0},
-        **{"n_flips": n_first, "n_two_order": 60, "n_one_order": 0, "tie_rate": 0.0},
-        **{"invalid_rate": n_invalid / 90, "n_refused": 0, "n_cut_off": 0},
-    }
+    quality = JudgeQuality(
+        dimension="d",
+        n_judgments=60 + n_invalid,
+        n_invalid=n_invalid,
+        n_two_order=60,
+        n_flips=n_first,
+        tie_rate=0.0,
+        invalid_rate=n_invalid / 90,
+    )
     (check,) = (c for c in check_judge(found, {}, quality) if c.name == "one_verdict")
     assert check.state == state
     assert len(list(no_result_reasons([check]))) == (state == FAILED)

@@ -21,6 +21,7 @@ from elo_exp.analysis.checks import (
 )
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.report import artifacts, tournament_console
 from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
@@ -30,11 +31,18 @@ from elo_exp.report.standings_view import build_view
 from tests.simulation import Tournament
 from tests.standings import standings
 
-QUALITY = {
-    "dimension": "d", "n_judgments": 360, "n_invalid": 6, "n_refused": 6, "n_cut_off": 0,
-    "n_two_order": 354, "n_one_order": 0, "n_flips": 9, "n_equal_answers": 0,
-    "flip_rate": 9 / 354, "first_shown_rate": 0.5, "tie_rate": 0.1, "invalid_rate": 6 / 360,
-}  # fmt: skip
+QUALITY = JudgeQuality(
+    dimension="d",
+    n_judgments=360,
+    n_invalid=6,
+    n_refused=6,
+    n_two_order=354,
+    n_flips=9,
+    flip_rate=9 / 354,
+    first_shown_rate=0.5,
+    tie_rate=0.1,
+    invalid_rate=6 / 360,
+)
 REFUSALS = '''
 """How often the judge refuses to judge."""
 
@@ -52,8 +60,8 @@ MAX_REFUSED_SHARE = 0.01
 class _Refusals(CheckDefinition):
     def measure(self, evidence):
         quality = evidence.quality
-        if quality and quality["n_judgments"]:
-            n, n_all = quality["n_refused"], quality["n_judgments"]
+        if quality and quality.n_judgments:
+            n, n_all = quality.n_refused, quality.n_judgments
             state = PASSED if n / n_all <= MAX_REFUSED_SHARE else FAILED
             yield Check(name=self.name, state=state, value=n / n_all, n=n, of=n_all)
 

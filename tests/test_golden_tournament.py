@@ -12,6 +12,7 @@ import pytest
 from elo_exp.analysis import standings as standing
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.data.scores import Score
@@ -52,7 +53,8 @@ def same(
 ) -> None:
     """Compare the page and the console with their golden files."""
     scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
-    found = add_conclusions(found, scope, quality=quality)
+    rows = [JudgeQuality.from_dict(row) for row in quality]
+    found = add_conclusions(found, scope, quality=rows)
     view = build_view(found, *texts)
     golden.same(f"tournament_{name}.txt", tournament_console.format_console(view))
     document = tournament_page.build_document(view, manifest)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
-from types import SimpleNamespace as Row
 
 import pytest
 
-from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.data.pairing import reconcile
 from elo_exp.records import Comparison, Judgment, Verdict
 from tests.data import COMPARISON
@@ -45,8 +44,8 @@ def judgment(
     return reconcile(of, verdicts)
 
 
-def quality(*judgments: Judgment) -> Row:
-    return Row(**judge_quality(judgments, dimension="factuality"))
+def quality(*judgments: Judgment) -> JudgeQuality:
+    return judge_quality(judgments, dimension="factuality")
 
 
 def test_a_worked_example():

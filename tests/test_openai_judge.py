@@ -116,7 +116,7 @@ def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again():
     assert [judgment.invalid for judgment in judgments] == [True] * (n - 1) + [False]
     found = judge_quality(judgments, dimension="factuality")
     counts = {"n_judgments": n, "n_invalid": n - 1, "n_refused": 2, "n_cut_off": 2}
-    assert counts.items() <= found.items()
+    assert counts.items() <= found.to_dict().items()
 
 
 # What it costs

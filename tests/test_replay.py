@@ -144,7 +144,7 @@ def test_battles_answer_the_orders_that_they_were_shown_in(
     assert letters(judgment) == verdicts
     assert [verdict.mirrored for verdict in judgment.raw] == mirrored
     quality = judge_quality([judgment], dimension="factuality")
-    assert (quality["flip_rate"] is None) == any(mirrored)
+    assert (quality.flip_rate is None) == any(mirrored)
     (again,) = judged(replay(saved(tmp_path / "v.jsonl", judgment)), tmp_path)
     assert [verdict.mirrored for verdict in again.raw] == mirrored
 

@@ -19,6 +19,7 @@ from elo_exp.analysis.checks import check_judge
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses, rate
 from elo_exp.figures import ratings
@@ -131,7 +132,8 @@ def page(
 
 def concluded(standings: Standings, quality: Sequence[Any] = ()) -> Standings:
     """With what a run adds: checks, and conclusions of a judge called opus."""
-    return add_conclusions(standings, Scope(judge="opus"), quality=quality)
+    rows = [JudgeQuality.from_dict(row) for row in quality]
+    return add_conclusions(standings, Scope(judge="opus"), quality=rows)
 
 
 def fair(standings: Standings) -> Standings:
@@ -562,7 +564,7 @@ def test_a_judge_is_checked_at_the_limits(
 ):
     """A check passes if its whole interval is inside the limits, and fails if it is outside; length fails
     if it explains the lead, and cannot be told if it may."""
-    quality = {**QUALITY, **counts} if counts else None
+    quality = JudgeQuality.from_dict({**QUALITY, **counts}) if counts else None
     found = check_judge(NOTHING, diagnosis, quality, ("ann", "bob"))
     assert states.items() <= {check.name: check.state for check in found}.items()
 

@@ -19,6 +19,7 @@ from elo_exp.analysis.checks.audit_check import is_fatal, list_biased_probes
 from elo_exp.analysis.checks.length_check import MIN_SUPPORT
 from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.families import JudgeFamily
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arrays import Array
 
 # Of the baseline's mean length: a smaller mean difference moves no judge by a margin
@@ -31,7 +32,7 @@ _BLOCKING_CHECKS = (
 )
 
 
-def order_checks(quality: Mapping[str, Any]) -> list[Check]:
+def order_checks(quality: JudgeQuality) -> list[Check]:
     """Report flips, position, ties and invalid verdicts, the shares with exact 95 % intervals.
 
     The lower bound of the gate counts flips and invalid verdicts against the candidate. So these checks pass if they
@@ -39,31 +40,31 @@ def order_checks(quality: Mapping[str, Any]) -> list[Check]:
 
     Parameters
     ----------
-    quality : mapping
-        A row of `judge_quality`.
+    quality : JudgeQuality
+        Of the judgments of one dimension.
 
     Returns
     -------
     list of Check
         "flips" cannot tell if each comparison was judged in one order alone.
     """
-    n_one_order = quality["n_one_order"]
-    n_letters = quality["n_decisive_verdicts"], quality["tie_rate"]
-    flips = _check_share("flips", quality["n_flips"], quality["n_two_order"])
-    if not quality["n_two_order"] and n_one_order:
+    n_one_order = quality.n_one_order
+    n_letters = quality.n_decisive_verdicts, quality.tie_rate
+    flips = _check_share("flips", quality.n_flips, quality.n_two_order)
+    if not quality.n_two_order and n_one_order:
         flips = Check(
             name="flips", state=CANNOT_TELL, of=0, about={"n_one_order": n_one_order}
         )
     return [
         flips,
-        _check_share("first_shown", quality["n_first_shown_wins"], n_letters[0]),
+        _check_share("first_shown", quality.n_first_shown_wins, n_letters[0]),
         Check(
             name="ties",
-            state=NOT_DONE if quality["tie_rate"] is None else PASSED,
-            value=quality["tie_rate"],
-            n=quality["n_equal_answers"],
+            state=NOT_DONE if quality.tie_rate is None else PASSED,
+            value=quality.tie_rate,
+            n=quality.n_equal_answers,
         ),
-        _check_share("invalid", quality["n_invalid"], quality["n_judgments"]),
+        _check_share("invalid", quality.n_invalid, quality.n_judgments),
     ]
 
 

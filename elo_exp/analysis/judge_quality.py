@@ -1,6 +1,7 @@
 """How far a judge can be trusted: flips between the two orders, position, invalid replies."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from elo_exp.arrays import make_rows
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import add_style
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, Judgment
+from elo_exp.records import Battle, Comparison, Judgment, Record
 
 _CUT_OFF_REASONS = ("max_tokens", "model_context_window_exceeded")
 
@@ -19,7 +20,42 @@ _CUT_OFF_REASONS = ("max_tokens", "model_context_window_exceeded")
 RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
 
 
-def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeQuality(Record):
+    """What the judgments of one dimension say of their judge: counts, and the shares `RATES`.
+
+    A share is None if nothing was observed.
+
+    Written as a row of `judge_quality` of manifest.json.
+
+    n_two_order          of different answers, whose two orders were both asked; of these, `n_flips` disagree
+    n_decisive_verdicts  single verdicts that name an answer; `n_first_shown_wins` name the one that was shown first
+    n_refused, n_cut_off of the invalid ones
+    tie_rate             of single verdicts, before the two orders are reconciled
+    """
+
+    dimension: str
+    n_judgments: int = 0
+    n_invalid: int = 0
+    n_two_order: int = 0
+    n_flips: int = 0
+    n_one_order: int = 0
+    n_decisive_verdicts: int = 0
+    n_first_shown_wins: int = 0
+    n_refused: int = 0
+    n_cut_off: int = 0
+    n_equal_answers: int = 0
+    flip_rate: float | None = None
+    first_shown_rate: float | None = None
+    tie_rate: float | None = None
+    invalid_rate: float | None = None
+
+    def rates(self) -> dict[str, float | None]:
+        """Return the shares `RATES` by name."""
+        return {name: getattr(self, name) for name in RATES}
+
+
+def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQuality:
     """Count flips, positions, ties and invalid replies over the judgments of one dimension.
 
     A mirrored verdict and one on equal answers say nothing about order, and enter no order
@@ -34,9 +70,7 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str,
 
     Returns
     -------
-    dict
-        A row of `judge_quality` of manifest.json: counts, and the shares `RATES`, each None where
-        nothing was observed.
+    JudgeQuality
     """
     valid = [j for j in judgments if not j.invalid]
     invalid = [{v.stop_reason for v in j.orders} for j in judgments if j.invalid]
@@ -48,27 +82,23 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> dict[str,
     letters = [verdict.verdict for j in compared for verdict in j.orders]
     n_first, n_ties = letters.count("A"), letters.count("TIE")
     n_decisive = len(letters) - n_ties
-    return {
-        "dimension": dimension,
-        "n_judgments": n,
-        "n_invalid": len(invalid),
-        # of different answers, whose two orders were both asked; of these, those that disagree
-        "n_two_order": n_two,
-        "n_flips": n_flips,
-        "n_one_order": len(compared) - n_two,
-        "n_decisive_verdicts": n_decisive,
-        "n_first_shown_wins": n_first,
-        "n_refused": sum("refusal" in reasons for reasons in invalid),
-        "n_cut_off": sum(
-            not reasons.isdisjoint(_CUT_OFF_REASONS) for reasons in invalid
-        ),
-        "n_equal_answers": sum(j.equal_answers for j in judgments),
-        "flip_rate": n_flips / n_two if n_two else None,
-        "first_shown_rate": n_first / n_decisive if n_decisive else None,
-        # of single verdicts, before the two orders are reconciled
-        "tie_rate": n_ties / len(letters) if letters else None,
-        "invalid_rate": len(invalid) / n if n else None,
-    }
+    return JudgeQuality(
+        dimension=dimension,
+        n_judgments=n,
+        n_invalid=len(invalid),
+        n_two_order=n_two,
+        n_flips=n_flips,
+        n_one_order=len(compared) - n_two,
+        n_decisive_verdicts=n_decisive,
+        n_first_shown_wins=n_first,
+        n_refused=sum("refusal" in reasons for reasons in invalid),
+        n_cut_off=sum(not reasons.isdisjoint(_CUT_OFF_REASONS) for reasons in invalid),
+        n_equal_answers=sum(j.equal_answers for j in judgments),
+        flip_rate=n_flips / n_two if n_two else None,
+        first_shown_rate=n_first / n_decisive if n_decisive else None,
+        tie_rate=n_ties / len(letters) if letters else None,
+        invalid_rate=len(invalid) / n if n else None,
+    )
 
 
 # Invalid verdicts: whether they fall on one entrant more than on others, and how far they could move it

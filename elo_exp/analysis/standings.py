@@ -36,7 +36,7 @@ from elo_exp.analysis.goodness_of_fit import (
     transitivity,
 )
 from elo_exp.analysis.judge_bias import length_control, position_effect
-from elo_exp.analysis.judge_quality import bound_rating, invalid_shares
+from elo_exp.analysis.judge_quality import JudgeQuality, bound_rating, invalid_shares
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision, estimate_precision
@@ -494,22 +494,22 @@ def diagnose_texts(
     return diagnoses
 
 
-def add_checks(standings: Standings, quality: Rows = ()) -> Standings:
+def add_checks(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> Standings:
     """Add the checks of the judge.
 
     Parameters
     ----------
     standings : Standings
         With all of its diagnoses.
-    quality : rows, optional
-        Of the judgments, a row for each dimension; empty where they are not known.
+    quality : sequence of JudgeQuality, optional
+        Of the judgments of each dimension; empty where they are not known.
 
     Returns
     -------
     Standings
         With checks by dimension.
     """
-    quality_rows, dimension_checks = {row["dimension"]: row for row in quality}, {}
+    dimension_quality, dimension_checks = {row.dimension: row for row in quality}, {}
     for name, battles in standings.battles.items():
         board = standings.board(name)
         leader = find_leader(board, standings.pairs(name)) if board else None
@@ -517,7 +517,7 @@ def add_checks(standings: Standings, quality: Rows = ()) -> Standings:
         dimension_checks[name] = check_judge(
             battles,
             standings.diagnoses.get(name, {}),
-            quality_rows.get(name),
+            dimension_quality.get(name),
             (leader.model, leader.second) if leader and is_ahead else (),
             standings.responses,
         )

@@ -21,7 +21,7 @@ from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason,
 from elo_exp.analysis.conclusions.arena_conclusion import STATUS_BY_STATE, conclude
 from elo_exp.analysis.conclusions.tournament_conclusion import failed_check_reasons
 from elo_exp.analysis.dimension_fit import DimensionFit
-from elo_exp.analysis.judge_quality import RATES, judge_quality
+from elo_exp.analysis.judge_quality import RATES, JudgeQuality, judge_quality
 from elo_exp.analysis.missing_answers import count_for_model
 from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.arena import joint_fit, sources
@@ -577,7 +577,7 @@ def report_placement(
     if arena_settings.simulated:
         path = run_dir / "arena.jsonl"
         written_paths.append(write_jsonl(path, arena_settings.simulated.votes))
-    facts = {**run.facts(), "judge_quality": [quality]}
+    facts = {**run.facts(), "judge_quality": [quality.to_dict()]}
     texts = (comparisons, judgments) if context.with_texts else ()
     view = build_view(rated_standings, *texts)
     headline = placement.board.row(placement.placed_models[0]).rating
@@ -667,7 +667,7 @@ def _describe_status(conclusion: Mapping[str, Any] | None) -> dict[str, str | No
 
 
 def make_metrics(
-    placement: Placement, ratings: Mapping[str, Any], quality: Mapping[str, Any]
+    placement: Placement, ratings: Mapping[str, Any], quality: JudgeQuality
 ) -> dict[str, float | str]:
     """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ... and arena_mean/error,
     the root mean square over placed models of their distance from a known truth.
@@ -704,6 +704,6 @@ def make_metrics(
     if known_errors := [error for error in errors if error is not None]:
         size = math.hypot(*known_errors) / math.sqrt(len(known_errors))
         values["arena_mean/error"] = size
-    for name in RATES:
-        values[f"judge/{quality['dimension']}/{name}"] = quality[name]
+    for name, rate in quality.rates().items():
+        values[f"judge/{quality.dimension}/{name}"] = rate
     return {name: value for name, value in values.items() if value is not None}

@@ -17,7 +17,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     find_job_lead,
     have_same_ratings,
 )
-from elo_exp.analysis.judge_quality import RATES
+from elo_exp.analysis.judge_quality import RATES, JudgeQuality
 from elo_exp.errors import (
     EvidenceError,
     FileError,
@@ -362,7 +362,7 @@ def _read_numbers(run: FinishedRun) -> dict[str, float]:
         **average_sweep_numbers(
             {d: run.stored_board("elo", d).get("order", {}) for d in run.boards},
             run.results,
-            manifest.get("judge_quality", ()),
+            [JudgeQuality.from_dict(row) for row in manifest.get("judge_quality", ())],
         ),
         "usage/dollars": (manifest.get("usage") or {}).get("dollars"),
     }

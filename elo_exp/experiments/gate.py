@@ -30,7 +30,7 @@ from elo_exp.analysis.gate_checks import (
     length_check,
     order_checks,
 )
-from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.noninferiority import (
     MIN_PROMPTS_FOR_VERDICT,
     PointShare,
@@ -397,7 +397,7 @@ class Gate(PairwiseExperiment):
         counts_looks = not is_same and self._scope.kind != "words"
         earlier = self._read_earlier_gates(evidence, store) if counts_looks else {}
         for row in evidence.quality:
-            name = row["dimension"]
+            name = row.dimension
             points_by_prompt[name], floor = prompt_points(slots[name], margin)
             clusters = self._assign_clusters(points_by_prompt[name])
             looks = earlier.get(name, EarlierGates())
@@ -469,9 +469,8 @@ class Gate(PairwiseExperiment):
                 earlier=earlier,
                 alpha=alpha,
                 is_checked=all(
-                    row[rate] is not None
+                    None not in (row.flip_rate, row.first_shown_rate)
                     for row in evidence.quality
-                    for rate in ("flip_rate", "first_shown_rate")
                 ),
             ),
             shares=shares,
@@ -563,7 +562,7 @@ class Gate(PairwiseExperiment):
 
     def _check_pass_claim(
         self,
-        quality: Mapping[str, Any],
+        quality: JudgeQuality,
         points: Mapping[str, PromptPoints],
         clusters: Sequence[str],
         evidence: "GateEvidence",
@@ -572,7 +571,7 @@ class Gate(PairwiseExperiment):
         alpha: float,
     ) -> list[Check]:
         """Check what stands for and against the claim that the candidate is not worse, on one dimension."""
-        name, candidate = quality["dimension"], next(iter(self.entrant))
+        name, candidate = quality.dimension, next(iter(self.entrant))
         controls = evidence.controls[name]
         control = control_check(controls, evidence.control_judgments.get(name, ()))
         if control.state == NOT_DONE:
@@ -786,7 +785,7 @@ class GateEvidence:
 
     controls           comparisons of degraded copies of the baseline's answers, by dimension
     control_judgments  of these
-    quality            a row of `judge_quality` for each dimension
+    quality            of the judgments of each dimension
     """
 
     responses: Responses
@@ -794,7 +793,7 @@ class GateEvidence:
     judgments: Judgments
     controls: Comparisons
     control_judgments: Judgments
-    quality: Sequence[Mapping[str, Any]]
+    quality: Sequence[JudgeQuality]
 
 
 def _sees_control(checks: Sequence[Check]) -> bool:

@@ -15,6 +15,7 @@ from elo_exp.analysis import audit_decisions, families
 from elo_exp.analysis.answer_effort import average_effort
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.families import JudgeFamily
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.data import (
     answer_joins,
     bank,
@@ -797,7 +798,7 @@ class PairwiseExperiment(JudgedExperiment):
         self,
         responses: Responses,
         judgments: Judgments,
-        quality: Sequence[Mapping[str, Any]],
+        quality: Sequence[JudgeQuality],
     ) -> dict[str, Any]:
         """Collect what the manifest says about prompts, answers and judge."""
         prompt_ids = {
@@ -829,7 +830,7 @@ class PairwiseExperiment(JudgedExperiment):
                 )
                 for name, answers in responses.items()
             },
-            "judge_quality": quality,
+            "judge_quality": [row.to_dict() for row in quality],
             **(
                 {"effort": effort_rows}
                 if (effort_rows := _measure_effort(responses))

@@ -12,7 +12,7 @@ from elo_exp.analysis import elo_order_effects, tracked_results
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.judges_conclusion import sum_up_judges
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
-from elo_exp.analysis.judge_quality import RATES
+from elo_exp.analysis.judge_quality import RATES, JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Context, Report, link_to_judge_page
 from elo_exp.files import write_json
@@ -63,7 +63,7 @@ def report_standings(
     scope: Scope,
     facts: Mapping[str, Any],
     n_seen: int = 0,
-    quality: Sequence[Mapping[str, Any]] = (),
+    quality: Sequence[JudgeQuality] = (),
     written: Sequence[Path] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,

@@ -12,7 +12,7 @@ from elo_exp import pipeline
 from elo_exp.analysis import standings, variance
 from elo_exp.analysis.comparisons import differences, find_leader
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
-from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.standings import Standings
@@ -74,7 +74,7 @@ class _JudgedTournament:
     standings: Standings
     comparisons: Comparisons
     judgments: Judgments
-    quality: Sequence[Mapping[str, Any]]
+    quality: Sequence[JudgeQuality]
     n_seen: int
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arena.placement import Placement
 from elo_exp.console import format_table
 from elo_exp.formatting import (
@@ -203,13 +204,13 @@ def _list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 def format_console(
     placement: Placement,
     conclusions: Mapping[str, Conclusion],
-    quality: Mapping[str, Any],
+    quality: JudgeQuality,
     diagnoses: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Return the headline, the top of the leaderboard and the surroundings of placed models.
 
-    conclusions         by placed model
-    quality, diagnoses  of the judge, as in manifest.json and in Standings
+    conclusions  by placed model
+    diagnoses    of the judge, as in Standings
     """
     lines = [
         f"{words.headline(placement, conclusions, is_short=False)}.",

@@ -13,7 +13,7 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.elo_order_effects import measure_order_effects
-from elo_exp.analysis.judge_quality import RATES
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.missing_answers import count_by_entrant
 from elo_exp.analysis.standings import ELO, Standings, trace_rows
 from elo_exp.analysis.tracked_results import (
@@ -397,7 +397,7 @@ def _build_permutation_arrays(standings: Standings) -> dict[str, Any]:
 def list_final_metrics(
     standings: Standings,
     dimensions: Sequence[DimensionView],
-    quality: Rows = (),
+    quality: Sequence[JudgeQuality] = (),
 ) -> dict[str, Value]:
     """Return final values and charts, under names that every run shares."""
     conclusions = standings.conclusions
@@ -436,7 +436,9 @@ def list_final_metrics(
                 metric_name = f"permutations/{d.name}/{model}"
                 metrics[metric_name] = Histogram(samples.tolist())
     for q in quality:
-        metrics |= {f"judge/{q['dimension']}/{name}": q[name] for name in RATES}
+        metrics |= {
+            f"judge/{q.dimension}/{name}": rate for name, rate in q.rates().items()
+        }
     metrics |= _draw_running_means(standings)
     metrics |= list_sweep_numbers(standings, quality)
     for dimension, conclusion in conclusions.items():
@@ -448,7 +450,9 @@ def list_final_metrics(
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def list_sweep_numbers(standings: Standings, quality: Rows = ()) -> dict[str, float]:
+def list_sweep_numbers(
+    standings: Standings, quality: Sequence[JudgeQuality] = ()
+) -> dict[str, float]:
     """Return the numbers by which jobs of a sweep compare, and their means over the dimensions that have them.
 
     order/<dimension>/<number>, order_mean/<number>, result/<dimension>/<number>, result_mean/<number> and
@@ -472,11 +476,13 @@ def list_sweep_numbers(standings: Standings, quality: Rows = ()) -> dict[str, fl
 def average_sweep_numbers(
     orders: Mapping[str, Mapping[str, float]],
     outcomes: Mapping[str, Mapping[str, float]],
-    quality: Rows = (),
+    quality: Sequence[JudgeQuality] = (),
 ) -> dict[str, float]:
     """Return the means of those numbers; `orders` and `outcomes` by dimension."""
     rates = {
-        q["dimension"]: {name: q[name] for name in RATES if q[name] is not None}
+        q.dimension: {
+            name: rate for name, rate in q.rates().items() if rate is not None
+        }
         for q in quality
     }
     result_means = average_dimensions(outcomes)

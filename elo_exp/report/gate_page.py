@@ -6,6 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
@@ -66,7 +67,7 @@ _GLOSSARY = (
 class GateResult:
     """What a gate found, and what may be said of it.
 
-    quality  rows of judge_quality of manifest.json
+    quality  of the judgments of each dimension
     checks   of the judge and the candidate's answers, by dimension; {}: no judge was asked
     audits   the last audit of the judge, by dimension
     earlier  results that were shown before prompts were added, by dimension; {}: nobody counts them
@@ -76,7 +77,7 @@ class GateResult:
     conclusion: Conclusion
     shares: Sequence[PointShare]
     worst: Sequence[WorstPrompt]
-    quality: Sequence[Mapping[str, Any]]
+    quality: Sequence[JudgeQuality]
     checks: Mapping[str, Sequence[Check]]
     audits: Mapping[str, Mapping[str, Any]]
     orders: str

@@ -17,6 +17,7 @@ import numpy as np
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.exact_shares import effective_number
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arrays import Mask
 from elo_exp.data.battles import Battles
 from elo_exp.formatting import format_count, format_percent, format_percent_interval
@@ -94,14 +95,14 @@ class JudgeEvidence:
     """What is known of a judge in one dimension.
 
     diagnosis  as in Standings
-    quality    a row of `judge_quality`; None if the judgments are not known
+    quality    of the judgments; None if they are not known
     leaders    the two best entrants, if their difference is significant: it is to hold at equal length
     responses  what is odd about the entrants' answers; empty if they are not known
     """
 
     battles: Battles
     diagnosis: Mapping[str, Any]
-    quality: Mapping[str, Any] | None = None
+    quality: JudgeQuality | None = None
     leaders: Sequence[str] = ()
     responses: Rows = ()
 
@@ -234,7 +235,7 @@ def list_reason_names(*, is_about_judge: bool) -> list[str]:
 def check_judge(
     battles: Battles,
     diagnosis: Mapping[str, Any],
-    quality: Mapping[str, Any] | None = None,
+    quality: JudgeQuality | None = None,
     leaders: Sequence[str] = (),
     responses: Rows = (),
 ) -> list[Check]:
@@ -246,8 +247,8 @@ def check_judge(
         Of the dimension.
     diagnosis : mapping
         Of this dimension, as in Standings.
-    quality : mapping, optional
-        A row of `judge_quality`; None where the judgments are not known.
+    quality : JudgeQuality, optional
+        Of the judgments; None where they are not known.
     leaders : sequence of str, optional
         The two best entrants, if their difference is significant: it is to hold at equal length.
     responses : rows, optional

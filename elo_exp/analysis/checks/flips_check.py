@@ -36,9 +36,8 @@ class _Flips(CheckDefinition):
         n, n_both, n_one_order = map(battles.count_at, masks)
         n_independent = effective_share(battles, masks[0], masks[1])
         if quality:
-            n, n_both, n_one_order = (
-                quality[name] for name in ("n_flips", "n_two_order", "n_one_order")
-            )
+            n, n_both = quality.n_flips, quality.n_two_order
+            n_one_order = quality.n_one_order
         if n_both:
             low, high = exact_interval(n / n_both, n_independent * n_both)
             yield Check(

@@ -25,17 +25,16 @@ MAX_INVALID_SHARE = 0.02
 class _Invalid(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
         quality = evidence.quality
-        if not quality or not quality["n_judgments"]:
+        if quality is None or (share := quality.invalid_rate) is None:
             return
-        share = quality["invalid_rate"]
         yield Check(
             name=self.name,
             state=PASSED if share <= MAX_INVALID_SHARE else FAILED,
             # of these comparisons: no interval, for all of them are known
             value=share,
-            n=quality["n_invalid"],
-            of=quality["n_judgments"],
-            about={"refused": quality["n_refused"], "cut off": quality["n_cut_off"]},
+            n=quality.n_invalid,
+            of=quality.n_judgments,
+            about={"refused": quality.n_refused, "cut off": quality.n_cut_off},
         )
 
     def describe_counts(self, check: Check) -> str:

@@ -54,7 +54,7 @@ class _OneVerdict(CheckDefinition):
         then shows only if pairs were asked with each entrant as model_a: one column wins whoever is in it.
         """
         n_by_kind = _count_verdicts(evidence.battles)
-        n_invalid = evidence.quality["n_invalid"] if evidence.quality else 0
+        n_invalid = evidence.quality.n_invalid if evidence.quality else 0
         battles = evidence.battles
         n_asked = battles.count_at(~battles.equal_answers) + n_invalid
         if not n_asked:

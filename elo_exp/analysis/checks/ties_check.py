@@ -15,13 +15,13 @@ from elo_exp.formatting import format_count
 class _Ties(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
         quality = evidence.quality
-        if not quality or not quality["n_judgments"]:
+        if quality is None or not quality.n_judgments:
             return
         yield Check(
             name=self.name,
-            state=NOT_DONE if quality["tie_rate"] is None else PASSED,
-            value=quality["tie_rate"],
-            n=quality["n_equal_answers"],
+            state=NOT_DONE if quality.tie_rate is None else PASSED,
+            value=quality.tie_rate,
+            n=quality.n_equal_answers,
         )
 
     def describe_counts(self, check: Check) -> str:

@@ -19,13 +19,13 @@ from elo_exp.analysis.checks import (
 )
 from elo_exp.analysis.comparisons import Leader, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.analysis.style_support import find_adjustment, style_support_reasons
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import MIN_ANNOTATORS
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Rows
 
 # The first that applies; each says more than those before it.
 STATES = (
@@ -48,12 +48,16 @@ _KINDS_WITHOUT_JUDGE = ("people", "scores")
 
 
 def add_conclusions(
-    standings: Standings, scope: Scope, *, quality: Rows = (), n_seen: int = 0
+    standings: Standings,
+    scope: Scope,
+    *,
+    quality: Sequence[JudgeQuality] = (),
+    n_seen: int = 0,
 ) -> Standings:
     """Add the checks of the judge, and what may be said of the first, by dimension.
 
     scope    of all dimensions: whose verdicts the battles are
-    quality  of the judgments, a row for each dimension; empty where they are not known
+    quality  of the judgments of each dimension; empty where they are not known
     n_seen   verdicts that had been looked at under another design
     """
     checked_standings, conclusions = add_checks(standings, quality), {}

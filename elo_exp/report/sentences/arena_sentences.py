@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.api.costs import format_dollars
 from elo_exp.arena.joint_fit import MIN_PROMPTS_FOR_COVERAGE
 from elo_exp.arena.placement import Placement
@@ -379,14 +380,11 @@ def calibration(placement: Placement) -> list[str]:
     return lines
 
 
-def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
-    """Say what was judged, by whom, and how often the judge flipped.
-
-    quality  of the judge, as in manifest.json
-    """
-    if quality["n_two_order"]:
-        flips = f"{quality['n_flips']} of {quality['n_two_order']} comparisons flipped"
-    elif quality["n_one_order"]:
+def battles(placement: Placement, quality: JudgeQuality) -> str:
+    """Say what was judged, by whom, and how often the judge flipped."""
+    if quality.n_two_order:
+        flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
+    elif quality.n_one_order:
         flips = "flips not measured: one order"
     else:
         flips = "orders not compared"
@@ -394,7 +392,7 @@ def battles(placement: Placement, quality: Mapping[str, Any]) -> str:
     return (
         f"{placement.arena}: {format_count(len(placement.human_battles))} {placement.votes} battles of "
         f"{format_count(n_anchors)} anchors, {format_count(len(placement.judged_battles))} battles judged by "
-        f"{placement.judge_model}; {flips}, {quality['n_invalid']} invalid."
+        f"{placement.judge_model}; {flips}, {quality.n_invalid} invalid."
     )
 
 
