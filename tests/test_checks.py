@@ -23,6 +23,7 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, add_diagnoses
+from elo_exp.paths import HOME
 from elo_exp.report import artifacts, tournament_console
 from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
 from elo_exp.report.judge_section import list_judge_blocks
@@ -43,37 +44,7 @@ QUALITY = JudgeQuality(
     tie_rate=0.1,
     invalid_rate=6 / 360,
 )
-REFUSALS = '''
-"""How often the judge refuses to judge."""
-
-from elo_exp.analysis.checks import (
-    CLAIMS_FROM_FAVOURING_AN_ENTRANT,
-    FAILED,
-    PASSED,
-    Check,
-    CheckDefinition,
-)
-
-MAX_REFUSED_SHARE = 0.01
-
-
-class _Refusals(CheckDefinition):
-    def measure(self, evidence):
-        quality = evidence.quality
-        if quality and quality.n_judgments:
-            n, n_all = quality.n_refused, quality.n_judgments
-            state = PASSED if n / n_all <= MAX_REFUSED_SHARE else FAILED
-            yield Check(name=self.name, state=state, value=n / n_all, n=n, of=n_all)
-
-
-CHECK = _Refusals(
-    name="refusals",
-    title="Comparisons that the judge refuses",
-    accepted=f"at most {MAX_REFUSED_SHARE:.0%}",
-    blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
-    warning=f"the judge refuses (accepted: at most {MAX_REFUSED_SHARE:.0%})",
-)
-'''
+RECIPE = re.compile(r"\*\*A check of a judge\.\*\*.*?```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +57,9 @@ def rated() -> Standings:
 
 @pytest.fixture
 def another_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A file beside those of the package."""
-    (tmp_path / "refusals_check.py").write_text(REFUSALS)
+    """The file of the recipe, beside those of the package."""
+    (recipe,) = RECIPE.findall((HOME / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    (tmp_path / "refusals_check.py").write_text(recipe, encoding="utf-8")
     monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
     check_definitions.cache_clear()
     yield
@@ -106,18 +78,18 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
 
     name = [
         "Comparisons that the judge refuses",
-        Styled("at most 1%", "small"),
+        Styled("at most 1 %", "small"),
     ]
     (row,) = [row for row in table.rows if row[0] == Cell(name)]
     counted, failed = Styled("6 of 360", "small"), Styled("failed", "badge")
     value = Styled("2\N{NO-BREAK SPACE}%", "bold")
     assert row[1] == Cell([value, " ", failed, counted], "caution")
-    failure = "d: Comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%."
+    failure = "d: The judge refuses 2\N{NO-BREAK SPACE}% of comparisons."
     assert strip_styles(verdict.text).startswith(f"Verdict: caution. {failure}")
 
     console = tournament_console.format_console(view)
-    assert "CAUTION: comparisons that the judge refuses: 2 %; flips 3 %" in console
-    assert "the judge refuses (accepted: at most 1%): d 2 %" in console
+    assert "CAUTION: refuses 2 %; flips 3 %" in console
+    assert "the judge refuses (accepted: at most 1 %): d 2 %" in console
 
     tables = artifacts.tables(concluded, view.dimensions)
     assert ("refusals", "failed") in [(r["name"], r["state"]) for r in tables["judge"]]
@@ -126,7 +98,7 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     conclusion = concluded.conclusions["d"]
     assert conclusion.state == "caution"
     assert tournament_sentences.sentence(conclusion).endswith(
-        "; comparisons that the judge refuses: 2\N{NO-BREAK SPACE}%"
+        "; it refuses 1.7 % of comparisons"
     )
 
 
