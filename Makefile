@@ -9,7 +9,7 @@ demo: .venv/demo
 	@echo 'activate      . .venv/bin/activate'
 
 test: .venv/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=15
 
 test-system: .venv/dev  # commands of the pages, notebooks, the site, the wheel, launchers, trackers' SDKs, a browser
 	$(BIN)/python -m pytest -m "system and not slow and not faults"

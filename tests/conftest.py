@@ -24,6 +24,13 @@ PRIVATE = re.compile(
 for name in filter(PRIVATE.match, list(os.environ)):
     del os.environ[name]
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# Which take half a minute and more, so that no worker begins one where the others have finished.
+LONG_FILES = (
+    *("test_faults", "test_sweeps", "test_trackers", "test_end_to_end", "test_command_line"),
+    *("test_gate", "test_arena", "test_key", "test_first_day", "test_grid", "test_postgres"),
+    *("test_docs_commands", "test_launchers", "test_docs", "test_notebooks"),
+)  # fmt: skip
+
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -59,3 +66,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files."""
+    items.sort(key=lambda item: item.path.stem not in LONG_FILES)
