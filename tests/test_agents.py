@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
 from elo_exp.paths import HOME
 from tests.commands import QUICK, SCRIPTS, attempt_program, run
@@ -37,6 +36,8 @@ def grid() -> list[dict[str, Any]]:
 
 
 def test_the_words_of_the_shipped_file_run_and_log_its_metric(tmp_path: Path):
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args  # in seconds
+
     (macro,) = (word for word in sweep()["command"] if "args" in word)
     words = create_sweep_command_args({"args": grid()[0]})[macro.strip("${}")]
     ran = run(*QUICK, *words, folder=tmp_path)
