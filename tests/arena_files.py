@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import expit
 
 from elo_exp.arena.placement import Placement
-from elo_exp.experiments import Context, Report, arena
+from elo_exp.experiments import ONLY_JUDGE, Context, Report, arena
 from elo_exp.experiments.arena import Arena
 from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.files import write_jsonl, write_whole
@@ -158,7 +158,7 @@ def arena_of(
     mine = f"hydra.searchpath=[file://{folder / 'mine'}]"
     with opened(folder, mine, *world.overrides(folder), *overrides) as (job, context):
         assert isinstance(job.experiment, Arena)
-        job.experiment.judge = judge or TheJudge()
+        job.experiment.judges = {ONLY_JUDGE: judge or TheJudge()}
         job.experiment.check()
         yield job.experiment, context
 

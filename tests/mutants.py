@@ -150,26 +150,26 @@ MUTANTS = [
     # Several judges: one cap, and no interval that does not cover
     Mutant(
         name="each of several judges has a cap of its own",
-        where="experiments/several:share_budget",
+        where="experiments/judge_choice:share_budget",
         change=Change("A.budget = B", "A.budget = Budget(B.cap)"),
         seen_by="test_several_judges.py::test_several_judges_pay_from_one_budget",
     ),
     Mutant(
         name="the first of several judges is paid though the sum does not fit",
-        where="experiments/tournament:MultiJudgeTournament._conclude",
+        where="experiments/tournament:Tournament.conclude",
         change=Change("A.check(B)", "A"),
         seen_by="test_several_judges.py::test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid",
     ),
     Mutant(
         name="files call judges with one model alike",
-        where="experiments/several:list_unique_judge_names",
+        where="experiments/judge_choice:list_unique_judge_names",
         change=Change("A[B] == 1", "True"),
         seen_by="test_several_judges.py::test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them",
     ),
     Mutant(
         name="a stored audit that none wrote is met when all is paid",
-        where="experiments/judged:PairwiseExperiment._check_access",
-        change=Change("F(self.A, self.B, C)", "pass"),
+        where="experiments/judging_plan:JudgingPlan._check_access",
+        change=Change("A.check_audits(B)", "pass"),
         seen_by="test_audit.py::test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers",
     ),
     Mutant(
@@ -186,19 +186,19 @@ MUTANTS = [
     ),
     Mutant(
         name="the first of several audited judges is paid though the sum does not fit",
-        where="experiments/audit:MultiJudgeAudit._check",
+        where="experiments/audit:Audit._check_judges",
         change=Change("A.check(B)", "A"),
         seen_by="test_several_audits.py::test_one_cap_holds_for_all_before_any_is_paid",
     ),
     Mutant(
         name="a judge that cannot be audited hides the others",
-        where="experiments/audit:MultiJudgeAudit.run",
+        where="experiments/audit:Audit.run",
         change=Change("A[B] = C\ncontinue", "raise"),
         seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
     ),
     Mutant(
         name="an audit that lacks a judge ends as a whole one",
-        where="experiments/audit:MultiJudgeAudit.run",
+        where="experiments/audit:Audit.run",
         change=Change("2 if A else 0", "0"),
         seen_by="test_several_audits.py::test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone",
     ),
@@ -244,7 +244,7 @@ MUTANTS = [
     ),
     Mutant(
         name="verdicts of several judges on file are pooled unasked",
-        where="experiments/rate:Rate._separate_parties",
+        where="experiments/battle_source:BattleSource.separate_parties",
         change=Change("self.A is None and B", "self.A is not None and B"),
         seen_by="test_judges_on_file.py::test_two_judges_have_a_board_each_and_no_interval_together",
     ),
@@ -926,7 +926,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a judge is paid for equal answers",
-        where="experiments/judged:PairwiseExperiment._pays_for_equal_answers",
+        where="experiments/judge_run:JudgeRun.pays_for_equal_answers",
         change=Change("A > 0", "A < 0"),
         seen_by="test_equal_answers.py::test_equal_answers_are_refused_before_a_judge_is_paid",
     ),
@@ -992,7 +992,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a gate leaves prompts out that its candidate has not answered",
-        where="experiments/gate:Gate._score_slots",
+        where="experiments/gate_measurement:GateMeasurement.score_slots",
         change=Change("A[B] = C if D else None", "pass"),
         seen_by="test_gate.py::test_answers_that_a_candidate_does_not_give_are_not_left_out",
     ),
@@ -1010,7 +1010,7 @@ MUTANTS = [
     ),
     Mutant(
         name="an empty answer of a gate's candidate counts as the judge says",
-        where="experiments/gate:Gate._score_slots",
+        where="experiments/gate_measurement:GateMeasurement.score_slots",
         change=Change("dataclasses.replace(A, is_lost=True)", "A"),
         seen_by="test_gate.py::test_an_empty_answer_is_lost_whatever_the_judge_says",
     ),
@@ -1105,7 +1105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what a gate's candidate did not answer is left out",
-        where="experiments/gate:Gate._load_bank",
+        where="experiments/prompt_source:PromptSource.load_all",
         change=Change("[A for A in B.prompts if C]", "list(B.shared)"),
         seen_by="test_own_answers.py::test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has",
     ),
@@ -1125,7 +1125,7 @@ MUTANTS = [
     # Studies: who judges, and what it would cost
     Mutant(
         name="the prices of a run without a judge are those of single messages",
-        where="experiments/judged:require_judge",
+        where="experiments/judge_choice:require_judge",
         change=Change("A.dollars", "2 * A.dollars"),
         seen_by="test_studies.py::test_without_a_judge_a_run_says_what_each_would_cost_and_stops",
     ),
@@ -1296,13 +1296,13 @@ MUTANTS = [
     ),
     Mutant(
         name="labels that agree by chance make claims",
-        where="experiments/label:LabelByPeople._agreement",
+        where="experiments/label_evidence:LabelEvidence.agreement",
         change=Change("A is None or A <= 0", "A is None"),
         seen_by="test_people.py::test_annotators_who_agree_no_more_than_by_chance_are_refused",
     ),
     Mutant(
         name="any file that a manifest names as a rubric is put on the page",
-        where="experiments/label:LabelByPeople._read_rubric",
+        where="experiments/label_evidence:LabelledRun.read_rubric",
         change=Change("A.is_file() and B", "A.is_file()"),
         seen_by="test_people.py::test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by",
     ),

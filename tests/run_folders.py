@@ -19,7 +19,8 @@ import elo_exp
 from elo_exp.errors import UserError
 from elo_exp.experiments.compare import Compare, compare_runs
 from elo_exp.experiments.export import iterate_verdicts
-from elo_exp.experiments.label import LabelByPeople, LabelJudging, LabelSettings
+from elo_exp.experiments.label import LabelByPeople, LabelJudgingOptions
+from elo_exp.experiments.label_pages import LabelSettings
 from elo_exp.experiments.rate import Rate
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.report import compare_page, page, sweep_report
@@ -135,7 +136,7 @@ def _labelled(folder: Path) -> object:
         folder=str(folder),
         labels=[],
         label=settings,
-        judging=LabelJudging(orders="both"),
+        judging=LabelJudgingOptions(orders="both"),
         elo=shipped("elo", "default", n_perms=2),
         rating={"bradley_terry": BRADLEY_TERRY},
     )

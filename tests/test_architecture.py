@@ -48,8 +48,38 @@ SOCKETS = (
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.fit", "ratings.bootstrap"),
     *("ratings.convergence", "ratings.tail", "ratings.covariates"),
-    *("experiments.judged", "experiments.rated", "experiments.placement_run"),
-    *("experiments.collection", "experiments.several"),
+    "experiments.answer_files",
+    "experiments.audit_questions",
+    "experiments.audit_run",
+    "experiments.battle_source",
+    "experiments.battle_texts",
+    "experiments.certification",
+    "experiments.collection",
+    "experiments.comparison_design",
+    "experiments.comparison_experiment",
+    "experiments.entrant_answers",
+    "experiments.file_rating",
+    "experiments.gate_baseline",
+    "experiments.gate_checks",
+    "experiments.gate_control",
+    "experiments.gate_history",
+    "experiments.gate_measurement",
+    "experiments.gate_plan",
+    "experiments.judge_choice",
+    "experiments.judge_run",
+    "experiments.judging_plan",
+    "experiments.label_evidence",
+    "experiments.label_pages",
+    "experiments.oracle_analysis",
+    "experiments.oracle_checks",
+    "experiments.pilot_variance",
+    "experiments.placement_run",
+    "experiments.prompt_source",
+    "experiments.rated",
+    "experiments.settings",
+    "experiments.shards",
+    "experiments.stored_audits",
+    "experiments.tournament_run",
     "trackers.subprocess_run",
     *("entrants.probe", "judges.lexical"),  # of which simulations are made
 }
@@ -259,3 +289,91 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     early = [i for i in now if i in heavy and i.importer not in late]
     early += [i for i in now if i.ours in late and i.importer not in late]
     assert [str(i) for i in early] == []
+
+
+# Classes that are longer than MAX_CLASS_LINES, with the lines that they may have
+LONG_CLASSES = {
+    "api.batches.Batcher": 960,
+    "api.calls.RequestPool": 320,
+    "api.gemini.GeminiApi": 270,
+    "data.battle_files._BattleFile": 460,
+    "data.battles.Battles": 390,
+    "library.results.Run": 280,
+    "oracle.evidence.PolicyEvidence": 330,
+    "store.answer_store.Store": 420,
+    "store.ledger.Ledger": 300,
+    "store.postgres.Postgres": 480,
+}
+MAX_CLASS_LINES = 250
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """All classes of the package by their module and name."""
+    return {
+        f"{module}.{node.name}": node
+        for module in MODULES
+        for node in ast.walk(
+            ast.parse(
+                (PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+            )
+        )
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def count_lines(node: ast.ClassDef) -> int:
+    """The lines of a class with its decorators."""
+    starts = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+    return (node.end_lineno or 0) - min(starts) + 1
+
+
+def test_no_class_is_longer_than_a_few_screens():
+    long_classes = {
+        name: lines
+        for name, node in classes().items()
+        if (lines := count_lines(node)) > LONG_CLASSES.get(name, MAX_CLASS_LINES)
+    }
+    assert long_classes == {}
+    short_again = [
+        name for name in LONG_CLASSES if count_lines(classes()[name]) <= MAX_CLASS_LINES
+    ]
+    assert short_again == [], "take these from LONG_CLASSES"
+
+
+# Of API clients and loaders, which their subclasses fill in
+PRIVATE_HOOKS = {
+    *("_check_server", "_connect", "_generate_answers", "_hash_name"),
+    "_sampling_key",
+}
+
+
+def private_methods(node: ast.ClassDef) -> set[str]:
+    """The names of a class's methods that are nobody else's business."""
+    return {
+        statement.name
+        for statement in node.body
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+        and statement.name.startswith("_")
+        and not statement.name.startswith("__")
+        and statement.name not in PRIVATE_HOOKS
+    }
+
+
+def test_no_subclass_overrides_a_private_method():
+    """A reader of a method has to see what it calls; what subclasses may replace is public, and documented."""
+    by_name = {name.rpartition(".")[2]: node for name, node in classes().items()}
+    overrides = []
+    for name, node in classes().items():
+        bases, ancestors = [*node.bases], list[ast.ClassDef]()
+        while bases:
+            base = by_name.get(ast.unparse(bases.pop()).rpartition(".")[2])
+            if base is not None and base is not node and base not in ancestors:
+                ancestors.append(base)
+                bases += base.bases
+        for ancestor in ancestors:
+            overrides += [
+                f"{name}.{method} overrides {ancestor.name}'s"
+                for method in sorted(private_methods(node) & private_methods(ancestor))
+            ]
+    assert overrides == []

@@ -220,7 +220,7 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
     chosen = ("arena.n_battles=60", "arena.opponents=adaptive", *ALONE)
     found = placed(WORLD, folder, *chosen)
     assert len(found.run.drawn["mine"]) == 60
-    assert 0 < len(found.run.unusable) < 30
+    assert 0 < len(found.run.texts.unusable) < 30
     met = [
         abs(RATINGS[b.model_b] - 1100) for b in found.placement.judged_battles.rows()
     ]
@@ -640,7 +640,7 @@ def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
 ) -> None:
     with arena_of(TWO, folder, "arena.n_battles=10", *ALONE) as (experiment, context):
         (rubric,) = experiment.rubric.values()
-        key = pipeline.identify(experiment.judge).key
+        key = pipeline.identify(experiment.judge_run.judge).key
         path = audit_decisions.audit_path(context.store.folder, key, rubric.key)
         write_json(path, {"date": 3})
         run = experiment.placement(context.store)

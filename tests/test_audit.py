@@ -12,7 +12,7 @@ from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.analysis.audit_decisions import Measure, decide, detectable_effects
 from elo_exp.analysis.conclusions.audit_conclusion import conclude_judge
-from elo_exp.experiments.judged import load_stored_audits
+from elo_exp.experiments.stored_audits import load_stored_audits
 from elo_exp.files import write_json
 from elo_exp.report.sentences import audit_sentences as words
 from elo_exp.report.sentences.check_sentences import effect_to_points

@@ -42,7 +42,8 @@ from elo_exp.analysis.noninferiority import (
 from elo_exp.data.battles import SCORES
 from elo_exp.data.degraded_copies import control_comparisons
 from elo_exp.data.pairing import reconcile
-from elo_exp.experiments.gate import EXIT_CODE_BY_VERDICT, GateSettings
+from elo_exp.experiments.gate import EXIT_CODE_BY_VERDICT
+from elo_exp.experiments.gate_baseline import GateSettings
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import Comparison, Judgment
 from elo_exp.report.sentences import gate_sentences as words

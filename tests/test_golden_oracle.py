@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.experiments import Report, oracle
+from elo_exp.experiments import Report, oracle_analysis
 from elo_exp.experiments.collection import LoggedData
 from elo_exp.oracle.data import Dataset, Truth
 from elo_exp.pipeline import LogprobCheck
@@ -68,7 +68,9 @@ def alone(data: Dataset) -> Dataset:
 def test_reported_with_caution_refused_and_of_the_other_library(
     tmp_path: Path, name: str, data: Dataset, truth: dict[str, Truth], compat: str
 ):
-    report = oracle.report(analysed(data, NAMES, compat=compat), truth, tmp_path)
+    report = oracle_analysis.report(
+        analysed(data, NAMES, compat=compat), truth, tmp_path
+    )
     agreed(name, report, {"config": {"oracle": {"seed": 42, "covariates": []}}})
 
 
@@ -117,7 +119,7 @@ def test_a_collection(tmp_path: Path):
         models={},
     )  # fmt: skip
     analysis = analysed(drawn(2.0), NAMES)
-    report = oracle.report(analysis, {}, tmp_path, collection=collected.info)
+    report = oracle_analysis.report(analysis, {}, tmp_path, collection=collected.info)
     agreed("oracle_collected", report, {"collection": collected.info})
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from elo_exp.errors import UserError
-from elo_exp.experiments import oracle
+from elo_exp.experiments import oracle_analysis
 from elo_exp.files import read_jsonl, write_json
 from elo_exp.oracle.data import Dataset, Truth, read_truth
 from tests.commands import Ran, attempt, run, table
@@ -150,7 +150,7 @@ def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
 
 
 def page_of(data: Dataset, folder: Path) -> str:
-    report = oracle.report(analysed(data), {}, folder)
+    report = oracle_analysis.report(analysed(data), {}, folder)
     assert report.page is not None
     plots = report.figures()
     assert [plot.name for plot in plots] == list(
@@ -201,7 +201,7 @@ def test_metrics_omit_what_is_refused_and_the_headline_is_the_error_or_its_estim
     """The error where the truth is known, else the standard error, of those not refused."""
     analysis = analysed(several(1, **DRAWN))
     for truth, name in ((TRUE, "error"), ({}, "std_error")):
-        found = oracle.report(analysis, truth, tmp_path)
+        found = oracle_analysis.report(analysis, truth, tmp_path)
         assert found.metrics["refused/unhelpful/direct"] == 1.0
         assert "estimate/unhelpful/direct" not in found.metrics
         near = [found.metrics[f"{name}/{p}/anchored"] for p in ("clone", "near")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.data.rubrics import extract_role
+from elo_exp.experiments.audit import Audit
 from elo_exp.files import write_jsonl
 from elo_exp.judges import role_suffix, roles_by_dimension
 from tests.commands import Ran, attempt
@@ -120,13 +121,15 @@ def test_the_queries_of_the_medical_study_have_the_keys_they_always_had(
     tmp_path: Path, words: tuple[str, ...], expected: str
 ):
     with opened(tmp_path, *words) as (job, context):
-        keys = job.experiment._make_plan(context.store).keys  # type: ignore[attr-defined]
+        keys = job.experiment.plans(context.store)[0].keys
     assert (len(keys), digest(keys)) == (4548, expected)
 
 
 def test_so_have_those_of_an_audit(tmp_path: Path):
     with opened(tmp_path, "experiment=audit", "judge=sonnet") as (job, _):
-        keys = [query.key for query in job.experiment._queries]  # type: ignore[attr-defined]
+        assert isinstance(job.experiment, Audit)
+        (audit,) = job.experiment.audit_runs.values()
+        keys = [query.key for query in audit.questions.queries]
     expected = "5e50a9bc5ea0ba6abbdcd392b928dc95db8467e7e7080a5ff8cd7743eaed8f06"
     assert (len(keys), digest(keys)) == (6272, expected)
 

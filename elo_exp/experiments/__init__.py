@@ -17,6 +17,9 @@ from elo_exp.records import Plot, Rows
 from elo_exp.store.answer_store import Store
 from elo_exp.trackers import Tracker, Value
 
+# How the only judge of an experiment is called
+ONLY_JUDGE = "judge"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
@@ -152,13 +155,18 @@ class Experiment(ABC):
         """Run the experiment, write its artifacts into `context.run_dir`, and report what it concluded."""
 
     def list_parts(self) -> dict[str, Any]:
-        """List the values of the fields by their names in the configuration: `judge`, `entrant.NAME`."""
+        """List the values of the fields by their names in the configuration: `judge`, `entrant.NAME`.
+
+        The only one of `judges` is called `judge`, as the configuration calls it.
+        """
         parts: dict[str, Any] = {}
         for setting in fields(self):
             if not setting.init:
                 continue
             value = getattr(self, setting.name)
-            if isinstance(value, dict):
+            if setting.name == "judges" and value and [*value] == [ONLY_JUDGE]:
+                parts |= value
+            elif isinstance(value, dict):
                 parts |= {f"{setting.name}.{key}": part for key, part in value.items()}
             else:
                 parts[setting.name] = value
@@ -174,9 +182,10 @@ class Experiment(ABC):
         }
 
     def list_judges(self) -> dict[str, Judge]:
-        """List the judges by name; one judge is called `judge`."""
-        judge = self.list_parts().get("judge")
-        return self.list_group("judges") or ({} if judge is None else {"judge": judge})
+        """List the judges by name."""
+        judge = self.list_parts().get(ONLY_JUDGE)
+        only = {} if judge is None else {ONLY_JUDGE: judge}
+        return self.list_group("judges") or only
 
     def list_input_files(self) -> dict[str, Path]:
         """List all files that decide what the experiment concludes, by part and role: "rubric factuality system"."""

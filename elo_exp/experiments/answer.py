@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from elo_exp import pipeline
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import PairwiseExperiment, preflight, select_shard
+from elo_exp.experiments.answer_files import log_lines, warn_of_look_alikes
+from elo_exp.experiments.comparison_experiment import ComparisonExperiment
+from elo_exp.experiments.entrant_answers import preflight
+from elo_exp.experiments.shards import select_shard
 from elo_exp.records import Prompt
 from elo_exp.store.answer_store import Store
 
@@ -16,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class Answer(PairwiseExperiment):
+class Answer(ComparisonExperiment):
     """Judge and rubrics are those of the tournament that will judge the answers, and are not asked."""
 
     @property
@@ -31,7 +34,8 @@ class Answer(PairwiseExperiment):
             raise SettingError(
                 "entrant: none is chosen. Choose those that answer: 'entrant=[mine]'."
             )
-        self._log_answers()
+        warn_of_look_alikes(self.entrant, "entrants")
+        log_lines(self.answer_files.describe_joined())
         prompts = self._select_shard_prompts()
         if self.plan:
             return self._describe_plan(prompts, context.store)
@@ -66,14 +70,14 @@ class Answer(PairwiseExperiment):
         """Return the prompts of this shard, each as often as it is answered. Raises UserError for none."""
         ids = {
             prompt.prompt_id
-            for prompt in select_shard(self._select_prompts(), self.shard)
+            for prompt in select_shard(self.prompt_source.select(), self.shard)
         }
         prompts = [
-            prompt for prompt in self._repeat_prompts() if prompt.prompt_id in ids
+            prompt for prompt in self.prompt_source.repeat() if prompt.prompt_id in ids
         ]
         if not prompts:
             raise SettingError(
-                f"shard: found {self.shard}, which holds none of {len(self._select_prompts())} prompts. "
+                f"shard: found {self.shard}, which holds none of {len(self.prompt_source.select())} prompts. "
                 "Expected fewer shares."
             )
         return prompts

@@ -34,20 +34,21 @@ from elo_exp.arena.placement import (
 )
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.arena.style_distance import count_styles, measure_style_distance
-from elo_exp.data import answer_joins
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
 from elo_exp.errors import EvidenceError, SettingError
-from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import (
-    PairwiseExperiment,
-    answer_shard,
-    load_stored_audits,
-    require_judge,
-    suggest_audit_command,
+from elo_exp.experiments import ONLY_JUDGE, Context, Report
+from elo_exp.experiments.answer_files import log_lines, warn_of_look_alikes
+from elo_exp.experiments.comparison_experiment import ComparisonExperiment
+from elo_exp.experiments.judge_choice import require_judge
+from elo_exp.experiments.placement_run import (
+    PlacementRun,
+    collect_facts,
+    list_missing_battles,
 )
-from elo_exp.experiments.placement_run import PlacementRun
+from elo_exp.experiments.shards import answer_shard
+from elo_exp.experiments.stored_audits import load_stored_audits, suggest_audit_command
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import Plan
@@ -86,7 +87,9 @@ _CONCLUSION_FIELDS = (
 
 
 @dataclass(kw_only=True)
-class Arena(PairwiseExperiment):
+class Arena(ComparisonExperiment):
+    """A placement of models among human battles."""
+
     elo: EloMethod
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
@@ -115,11 +118,13 @@ class Arena(PairwiseExperiment):
 
         The plan of adaptive opponents is that of as many random ones.
         """
-        self._log_answers()
+        warn_of_look_alikes(self.entrant, "entrants")
+        log_lines(self.answer_files.describe_unjoined())
         self.check(context.overrides)
         if not self.shard:
             require_judge(
-                self.judge, partial(self._plan_placements, store=context.store)
+                self.judge_run.judge,
+                partial(self._plan_placements, store=context.store),
             )
         if not self.plan:
             return None
@@ -133,34 +138,37 @@ class Arena(PairwiseExperiment):
                 pipeline.plan_table(plan),
                 *words.describe_calibration_plan(plan, n),
                 *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
-                *self._plan_kin(run.kin),
+                *self.judge_run.describe_kin_plan(run.kin),
                 *describe_equal_answers_plan(run.known_equal(draws)),
             ]
         )
 
     def plans(self, store: Store) -> list[Plan]:
         """Return what the judge would be asked, and cost."""
-        return self._plan_placements([self.judge], store=store)
+        return self._plan_placements([self.judge_run.judge], store=store)
 
     def _plan_placements(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """Plan what each judge would be asked, and what that costs."""
-        runs = [replace(self, judge=judge).placement(store) for judge in judges]
+        runs = [
+            replace(self, judges={ONLY_JUDGE: judge}).placement(store)
+            for judge in judges
+        ]
         return [run.plan(run.random(run.n_battles)) for run in runs]
 
     def run(self, context: Context) -> Report:
         run = self.placement(context.store)
         if self.shard is not None:
             ((prompts, _),) = run.tasks(run.random(run.n_battles))
-            return answer_shard(self, prompts, context.store, self.shard)
+            return answer_shard(
+                prompts,
+                self.entrant,
+                context.store,
+                self.shard,
+                allow_missing=self.allow_missing,
+                canary=self.judging.canary,
+            )
         run.run()
         return report_placement(self, run, place_models(self, run), context)
-
-    def _describe_answers(self) -> list[str]:
-        """Describe only what was read: the prompts come from the arena."""
-        return [
-            entrant.describe()
-            for entrant in answer_joins.read_answer_sets(self._files).values()
-        ]
 
     def check(self, overrides: Sequence[str] = ()) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -181,14 +189,14 @@ class Arena(PairwiseExperiment):
                 "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
             )
         sources.check_source(arena_settings)
-        rubrics = self._rubrics
+        rubrics, judge = self.rubrics, self.judge_run.judge
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
             raise SettingError(
                 f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
                 "and without a reference answer: 'rubric=[preference]'."
             )
-        scores = isinstance(self.judge, ApiJudge) or self.judge.model == "lexical"
+        scores = isinstance(judge, ApiJudge) or judge.model == "lexical"
         scores &= '"score_a"' in rubrics[0].schema
         soft = arena_settings.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
@@ -197,7 +205,7 @@ class Arena(PairwiseExperiment):
             )
         if soft is not None and not scores:
             raise SettingError(
-                f"arena.soft: judge {self.judge.model} gives no scores by rubric "
+                f"arena.soft: judge {judge.model} gives no scores by rubric "
                 f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
                 "API, or judge=lexical."
             )
@@ -236,9 +244,9 @@ class Arena(PairwiseExperiment):
             self.arena,
             store,
             entrants=self.entrant,
-            judge=self.judge,
-            rubric=self._rubrics[0],
-            asking=self.asking,
+            judge=self.judge_run.judge,
+            rubric=self.rubrics[0],
+            asking=self.judging_settings,
             limit_pairs=self.judging.limit_pairs,
             with_style=needs_style(self.rating),
             families=self.judging.families,
@@ -256,12 +264,15 @@ class Arena(PairwiseExperiment):
 def place_models(experiment: Arena, run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
     human, placed = run.human, tuple(run.drawn)
-    arena_settings, judge_model = experiment.arena, experiment.judge.model
+    arena_settings, judge_model = experiment.arena, experiment.judge_run.judge.model
     battles = run.battles()
     judged_battles = Battles.from_rows([b for b in battles if b.model_a in placed])
     recalibration = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in sorted({*placed}.difference(judged_battles.models)):
-        n_drawn, n_answered = len(run.usable(run.drawn[name])), len(run.responses[name])
+        n_drawn, n_answered = (
+            len(run.texts.select_usable(run.drawn[name])),
+            len(run.responses[name]),
+        )
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
         raise EvidenceError(
             f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
@@ -358,13 +369,13 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             experiment,
             placement,
             recalibration,
-            run.missing(),
+            list_missing_battles(run),
             level=level,
             baseline=baseline,
         )
     placement.reasons = {
         model: _list_reasons(
-            placement, model, flag, is_kin_allowed=experiment.allows_kin
+            placement, model, flag, is_kin_allowed=experiment.judge_run.allows_kin
         )
         for model, flag in flags.items()
     }
@@ -526,7 +537,9 @@ def report_placement(
         battles={dimension: placement.judged_battles},
         boards={key: {dimension: b} for key, b in boards.items() if b},
         judges_agreement=[placement.agreement] if placement.agreement else [],
-        diagnoses=load_stored_audits(experiment.judge, [run.rubric], context.store),
+        diagnoses=load_stored_audits(
+            experiment.judge_run.judge, [run.rubric], context.store
+        ),
     )
     if arena_settings.union:
         arena_by_question = {
@@ -536,7 +549,7 @@ def report_placement(
         strata = standings.rate_strata(votes, arena_by_question, method.rate)
         rated_standings = standings.add_diagnoses(rated_standings, strata)
     rated_standings = add_checks(rated_standings, [quality])
-    kind = experiment.judge.make_scope().kind
+    kind = experiment.judge_run.judge.make_scope().kind
     conclusions = _conclude_placements(
         placement, rated_standings.checks[dimension], kind
     )
@@ -577,7 +590,7 @@ def report_placement(
     if arena_settings.simulated:
         path = run_dir / "arena.jsonl"
         written_paths.append(write_jsonl(path, arena_settings.simulated.votes))
-    facts = {**run.facts(), "judge_quality": [quality.to_dict()]}
+    facts = {**collect_facts(run), "judge_quality": [quality.to_dict()]}
     texts = (comparisons, judgments) if context.with_texts else ()
     view = build_view(rated_standings, *texts)
     headline = placement.board.row(placement.placed_models[0]).rating
@@ -593,7 +606,9 @@ def report_placement(
         text=arena_page.format_console(
             placement, conclusions, quality, rated_standings.diagnoses
         ),
-        follow_up=suggest_audit_command(experiment.judge, experiment.rubric, context),
+        follow_up=suggest_audit_command(
+            experiment.judge_run.judge, experiment.rubric, context
+        ),
         facts=facts,
         artifacts=written_paths,
         metrics=make_metrics(placement, ratings, quality),

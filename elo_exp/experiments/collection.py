@@ -22,7 +22,8 @@ from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.errors import EvidenceError, SettingError
-from elo_exp.experiments.judged import Mode, parse_shard
+from elo_exp.experiments.settings import ModeSettings
+from elo_exp.experiments.shards import parse_shard
 from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.oracle.data import MIN_CALIBRATION_LABELS
@@ -137,7 +138,7 @@ def draw_prompts(
     *,
     arena: ArenaSource,
     bank_path: Path,
-    mode: Mode,
+    mode: ModeSettings,
 ) -> list[Prompt]:
     """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
     if settings.prompts == "arena":

@@ -10,24 +10,23 @@ from itertools import pairwise
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis.families import find_judge_family
+from elo_exp.analysis.families import JudgeFamily, find_judge_family
 from elo_exp.analysis.families import list_family_hints as names_of
 from elo_exp.arena import placement, sources
 from elo_exp.arena.joint_fit import MIN_ANCHORS_TO_CALIBRATE
 from elo_exp.arena.placement import DrawnBattle
-from elo_exp.arena.sources import ArenaSettings, RowLocation, Texts
+from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import identical_answers
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
-from elo_exp.errors import EvidenceError, FileError, SettingError
-from elo_exp.experiments.judged import (
-    load_stored_audits,
-    preflight,
-    warn_of_look_alikes,
-)
+from elo_exp.errors import EvidenceError, SettingError
+from elo_exp.experiments.answer_files import warn_of_look_alikes
+from elo_exp.experiments.battle_texts import BattleTexts
+from elo_exp.experiments.entrant_answers import preflight
+from elo_exp.experiments.stored_audits import load_stored_audits
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import JudgingSettings, Plan
 from elo_exp.records import (
@@ -60,7 +59,7 @@ class PlacementRun:
     candidates  battles that may be entered, in the order in which they are drawn
     n_battles   of each placed model
     drawn       by placed model its battles so far, also those that cannot be judged
-    unusable    why battles cannot be judged
+    texts       of the battles that were drawn
     """
 
     def __init__(
@@ -98,13 +97,7 @@ class PlacementRun:
             with_style=self.with_style,
         )
         warn_of_look_alikes([*names, *self.arena.battles.models], "models")
-        for name in names:
-            if name in self.arena.battles.models:
-                raise SettingError(
-                    f"entrant: {name!r} is a model of {self.arena.name} already. Give the entrant "
-                    "another name, or hold the model's human battles out with "
-                    f"'arena.hold_out=[{name}]'."
-                )
+        _refuse_known_names(names, self.arena)
         n_least = MIN_ANCHORS_TO_CALIBRATE if settings.placement == "calibrated" else 2
         self.anchors = placement.find_anchors(
             self.arena, settings.min_battles, n_least=n_least
@@ -124,7 +117,9 @@ class PlacementRun:
             max_per_language=settings.max_per_language,
         )
         if excludes_kin and self.kin.is_unequal:
-            self.candidates = self._select_one_side(names, n_least)
+            self.candidates = _select_one_side(
+                self.candidates, self.anchors, self.kin, names, n_least
+            )
         n_wanted = len(names) * settings.n_battles
         limit = limit_pairs or n_wanted + settings.n_calibration
         self.n_battles = min(settings.n_battles, limit // len(names))
@@ -132,37 +127,7 @@ class PlacementRun:
         self.drawn = {name: list[DrawnBattle]() for name in names}
         self.responses = {name: dict[Slot, Response]() for name in names}
         self.comparisons, self.judgments = list[Comparison](), list[Judgment]()
-        self._texts, self.unusable = (
-            dict[RowLocation, Texts](),
-            dict[RowLocation, str](),
-        )
-        self._prompts = dict[str, Prompt]()
-
-    def _select_one_side(self, names: Sequence[str], n_least: int) -> list[DrawnBattle]:
-        """Return the draws against opponents that are of the judge's family where the placed models are, and not
-        where these are not.
-
-        Raises UserError where they differ, and for fewer than n_least such anchors.
-        """
-        kin_names, family = {*self.kin.models}, self.kin.family
-        placed_kin = [name for name in names if name in kin_names]
-        is_kin = bool(placed_kin)
-        if is_kin and len(placed_kin) < len(names):
-            (outsider, *_) = (name for name in names if name not in kin_names)
-            raise SettingError(
-                f"judging.self_judging: found exclude, and {placed_kin[0]} is of the judge's family, "
-                f"{family}, but {outsider} is not. Place them in runs of their own: their opponents "
-                "differ."
-            )
-        side = [name for name in self.anchors if (name in kin_names) == is_kin]
-        if len(side) < n_least:
-            negation = "" if is_kin else "not "
-            raise SettingError(
-                f"judging.self_judging: found exclude, and of {len(self.anchors)} anchors {len(side)} "
-                f"{negation}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
-                "a judge of another family, or warn."
-            )
-        return [draw for draw in self.candidates if draw.opponent in side]
+        self.texts = BattleTexts(settings, self.arena.name)
 
     def run(self) -> None:
         """Draw battles, have them answered and judged.
@@ -180,7 +145,8 @@ class PlacementRun:
                 name: self._draw_next(name, end - start) for name in self.drawn
             }
             entered = {
-                name: self.usable(draws) for name, draws in draws_by_model.items()
+                name: self.texts.select_usable(draws)
+                for name, draws in draws_by_model.items()
             }
             tasks = self.tasks(entered)
             for task in tasks:
@@ -240,99 +206,16 @@ class PlacementRun:
     def random(self, n_battles: int) -> DrawsByModel:
         """Draw so many battles, which all placed models enter, of those not drawn yet."""
         previous = [draw for draws in self.drawn.values() for draw in draws]
-        draws = self.usable(placement.take_first(self.candidates, n_battles, previous))
-        return dict.fromkeys(self.drawn, draws)
-
-    def usable(self, draws: Sequence[DrawnBattle]) -> list[DrawnBattle]:
-        """Read the texts of battles, and leave out those that cannot be judged."""
-        new_locations = (
-            {draw.location for draw in draws}
-            - self._texts.keys()
-            - self.unusable.keys()
+        draws = self.texts.select_usable(
+            placement.take_first(self.candidates, n_battles, previous)
         )
-        texts, unusable = sources.read_texts(self.settings, new_locations)
-        self._texts |= texts
-        self.unusable |= unusable
-        if unusable:
-            reasons = Counter(unusable.values()).most_common()
-            counts = ", ".join(f"{n} {reason}" for reason, n in reasons)
-            logger.info(
-                "of %d drawn battles some cannot be judged: %s",
-                len(new_locations),
-                counts,
-            )
-        return [draw for draw in draws if draw.location in self._texts]
+        return dict.fromkeys(self.drawn, draws)
 
     def battles(self) -> list[Battle]:
         """Return the battles that were judged, with style where the rating needs it."""
         return battles_from_judgments(
             self.judgments, self.comparisons if self.with_style else ()
         )
-
-    def missing(self) -> dict[str, list[MissingBattle]]:
-        """Return by placed model the battles that it entered without a usable answer or a valid verdict.
-
-        A model that was asked has failed where it gave no answer.
-        """
-        judged_pairs = {
-            (judgment.prompt_id, frozenset((judgment.entrant_a, judgment.entrant_b)))
-            for judgment in self.judgments
-            if not judgment.invalid
-        }
-        missing_by_model: dict[str, list[MissingBattle]] = {
-            name: [] for name in self.drawn
-        }
-        for name, draws in self.drawn.items():
-            is_asked = not self.entrants[name].is_instant
-            for draw in self.usable(draws):
-                answer = self.responses[name].get((draw.question_id, 0))
-                lacks = answer is None or is_empty(answer)
-                is_judged = (
-                    draw.question_id,
-                    frozenset((name, draw.opponent)),
-                ) in judged_pairs
-                if is_judged and not lacks:
-                    continue
-                is_failed = is_asked if answer is None else bool(answer.finish_reason)
-                missing_by_model[name].append(
-                    MissingBattle(
-                        model_a=name,
-                        model_b=draw.opponent,
-                        question_id=draw.question_id,
-                        dimension=self.rubric.dimension,
-                        lacking=(name,) if lacks else (),
-                        failed=(name,) if lacks and is_failed else (),
-                        is_judged=is_judged,
-                    )
-                )
-        return missing_by_model
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the manifest says of the arena and of the battles that were drawn."""
-        arena = self.arena
-        all_draws = [
-            draw for draws in self.drawn.values() for draw in self.usable(draws)
-        ]
-        votes = [
-            [b.question_id, b.model_a, b.model_b, b.winner]
-            for b in arena.battles.rows()
-        ]
-        draw_keys = [[d.question_id, d.opponent, "ab"[d.side]] for d in all_draws]
-        return {
-            "judge_model": self.judge.model,
-            "entrants": list(self.drawn),
-            "rubric_versions": {self.rubric.dimension: self.rubric.version},
-            "selected_prompt_count": len({draw.question_id for draw in all_draws}),
-            "arena": {
-                "name": arena.name,
-                "n_rows": arena.n_rows,
-                "dropped": dict(arena.n_dropped_by_reason),
-                "n_battles": len(arena.battles),
-                "fingerprint": make_fingerprint(votes),
-                "draw_fingerprint": make_fingerprint(draw_keys),
-                "not_judged": dict(Counter(self.unusable.values())),
-            },
-        }
 
     def _draw_next(self, name: str, n: int) -> list[DrawnBattle]:
         """Draw the next n battles of a model."""
@@ -344,25 +227,13 @@ class PlacementRun:
             self.candidates, n, self.drawn[name], battles_so_far, name
         )
 
-    def _make_prompt(self, draw: DrawnBattle) -> Prompt:
-        text, source = self._texts[draw.location].prompt, self.arena.name
-        prompt = Prompt(
-            prompt_id=draw.question_id, text=text, source=source, subject=""
-        )
-        if self._prompts.setdefault(draw.question_id, prompt) != prompt:
-            raise FileError(
-                f"arena.columns.question_id: {draw.question_id!r} names two different prompts. "
-                "Choose a column that tells them apart, or null."
-            )
-        return prompt
-
     def tasks(
         self, entered: DrawsByModel
     ) -> ItemsView[tuple[Prompt, ...], dict[str, Entrant]]:
         """Group models on the same prompts, which answer together: equal weights are loaded once."""
         entrants_by_prompts = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
         for name, draws in entered.items():
-            prompts = {draw.question_id: self._make_prompt(draw) for draw in draws}
+            prompts = {draw.question_id: self.texts.make_prompt(draw) for draw in draws}
             entrants_by_prompts[*prompts.values()][name] = self.entrants[name]
         return entrants_by_prompts.items()
 
@@ -391,15 +262,15 @@ class PlacementRun:
             for name, draws in entered.items()
             for draw in draws
             if (answer := responses[name].get((draw.question_id, 0)))
-            for texts in [self._texts[draw.location]]
+            for texts in [self.texts.get(draw)]
         ]
         pairs += [
-            (draw, *draw.models, *self._texts[draw.location][1:])
+            (draw, *draw.models, *self.texts.get(draw)[1:])
             for draw in self.to_recalibrate(entered)
         ]
         comparisons = [
             self.rubric.compare(
-                self._make_prompt(draw),
+                self.texts.make_prompt(draw),
                 entrant_a=a,
                 entrant_b=b,
                 response_a=response_a,
@@ -428,3 +299,111 @@ class PlacementRun:
                 known_matches.add(match)
                 draws.append(draw)
         return draws
+
+
+def _refuse_known_names(names: Sequence[str], arena: sources.Arena) -> None:
+    """Raise UserError for an entrant with the name of a model of the arena."""
+    for name in names:
+        if name in arena.battles.models:
+            raise SettingError(
+                f"entrant: {name!r} is a model of {arena.name} already. Give the entrant "
+                "another name, or hold the model's human battles out with "
+                f"'arena.hold_out=[{name}]'."
+            )
+
+
+def _select_one_side(
+    candidates: Sequence[DrawnBattle],
+    anchors: Sequence[str],
+    kin: JudgeFamily,
+    names: Sequence[str],
+    n_least: int,
+) -> list[DrawnBattle]:
+    """Return the draws against opponents that are of the judge's family where the placed models are, and not
+    where these are not.
+
+    Raises UserError where they differ, and for fewer than n_least such anchors.
+    """
+    kin_names, family = {*kin.models}, kin.family
+    placed_kin = [name for name in names if name in kin_names]
+    is_kin = bool(placed_kin)
+    if is_kin and len(placed_kin) < len(names):
+        (outsider, *_) = (name for name in names if name not in kin_names)
+        raise SettingError(
+            f"judging.self_judging: found exclude, and {placed_kin[0]} is of the judge's family, "
+            f"{family}, but {outsider} is not. Place them in runs of their own: their opponents "
+            "differ."
+        )
+    side = [name for name in anchors if (name in kin_names) == is_kin]
+    if len(side) < n_least:
+        negation = "" if is_kin else "not "
+        raise SettingError(
+            f"judging.self_judging: found exclude, and of {len(anchors)} anchors {len(side)} "
+            f"{negation}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
+            "a judge of another family, or warn."
+        )
+    return [draw for draw in candidates if draw.opponent in side]
+
+
+def list_missing_battles(run: PlacementRun) -> dict[str, list[MissingBattle]]:
+    """Return by placed model the battles that it entered without a usable answer or a valid verdict.
+
+    A model that was asked has failed where it gave no answer.
+    """
+    judged_pairs = {
+        (judgment.prompt_id, frozenset((judgment.entrant_a, judgment.entrant_b)))
+        for judgment in run.judgments
+        if not judgment.invalid
+    }
+    missing_by_model: dict[str, list[MissingBattle]] = {name: [] for name in run.drawn}
+    for name, draws in run.drawn.items():
+        is_asked = not run.entrants[name].is_instant
+        for draw in run.texts.select_usable(draws):
+            answer = run.responses[name].get((draw.question_id, 0))
+            lacks = answer is None or is_empty(answer)
+            is_judged = (
+                draw.question_id,
+                frozenset((name, draw.opponent)),
+            ) in judged_pairs
+            if is_judged and not lacks:
+                continue
+            is_failed = is_asked if answer is None else bool(answer.finish_reason)
+            missing_by_model[name].append(
+                MissingBattle(
+                    model_a=name,
+                    model_b=draw.opponent,
+                    question_id=draw.question_id,
+                    dimension=run.rubric.dimension,
+                    lacking=(name,) if lacks else (),
+                    failed=(name,) if lacks and is_failed else (),
+                    is_judged=is_judged,
+                )
+            )
+    return missing_by_model
+
+
+def collect_facts(run: PlacementRun) -> dict[str, Any]:
+    """Return what the manifest says of the arena and of the battles that were drawn."""
+    arena = run.arena
+    all_draws = [
+        draw for draws in run.drawn.values() for draw in run.texts.select_usable(draws)
+    ]
+    votes = [
+        [b.question_id, b.model_a, b.model_b, b.winner] for b in arena.battles.rows()
+    ]
+    draw_keys = [[d.question_id, d.opponent, "ab"[d.side]] for d in all_draws]
+    return {
+        "judge_model": run.judge.model,
+        "entrants": list(run.drawn),
+        "rubric_versions": {run.rubric.dimension: run.rubric.version},
+        "selected_prompt_count": len({draw.question_id for draw in all_draws}),
+        "arena": {
+            "name": arena.name,
+            "n_rows": arena.n_rows,
+            "dropped": dict(arena.n_dropped_by_reason),
+            "n_battles": len(arena.battles),
+            "fingerprint": make_fingerprint(votes),
+            "draw_fingerprint": make_fingerprint(draw_keys),
+            "not_judged": dict(Counter(run.texts.unusable.values())),
+        },
+    }

@@ -587,11 +587,11 @@ def _prefix_errors(where: str, cls: type) -> Iterator[None]:
 
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
-    """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
+    """Raise UserError for a key that is no parameter of the dataclass, nor of the dataclasses in it."""
     hints = {
         _setting_name(name): hint for name, hint in typing.get_type_hints(cls).items()
     }
-    names = {_setting_name(field.name) for field in dataclasses.fields(cls)}
+    names = {_setting_name(name) for name in inspect.signature(cls).parameters}
     for key, value in values.items():
         setting = f"{where}.{key}".lstrip(".")
         if key not in names:

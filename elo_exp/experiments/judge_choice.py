@@ -1,17 +1,17 @@
-"""What experiments with several judges share: one budget, one plan, and a folder each."""
+"""Which judges are chosen: what each would cost, one budget for several, and what the console calls them."""
 
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from itertools import combinations
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from elo_exp.api.costs import Budget
 from elo_exp.data.rubrics import Rubric
 from elo_exp.errors import SettingError, UserError
-from elo_exp.experiments.judged import Study
+from elo_exp.experiments import ONLY_JUDGE
+from elo_exp.experiments.settings import Study
 from elo_exp.judges import (
     ApiJudge,
     Judge,
@@ -20,14 +20,25 @@ from elo_exp.judges import (
     roles_by_dimension,
 )
 from elo_exp.pipeline import Plan
-from elo_exp.report.sentences import opening_line as words
+from elo_exp.report.sentences import opening_line
+from elo_exp.report.sentences.check_sentences import list_judge_choices
 
 
-class _HasJudge(Protocol):
-    judge: Judge
+def collect_judges(
+    judge: Judge | None, judges: Mapping[str, Judge], cap: float
+) -> dict[str, Judge]:
+    """Return the judges of an experiment by name; several pay from one budget, of cap dollars.
 
-
-T = TypeVar("T", bound=_HasJudge)
+    judge   the word judge=NAME has chosen one; None: it has not
+    judges  the word judge=[NAME,NAME] has chosen several
+    """
+    if judge is not None:
+        return {ONLY_JUDGE: judge}
+    if not judges:
+        raise SettingError("judge: is not set, and its class has no default.")
+    if [*judges] != [ONLY_JUDGE]:
+        share_budget(judges, cap)
+    return dict(judges)
 
 
 def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
@@ -40,11 +51,6 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
             )
         if not isinstance(judge, ApiJudge):
             continue
-        if not isinstance(judge, ApiJudge):
-            raise SettingError(
-                f"judges.{name}: {type(judge).__name__} has a cap of its own. Expected a subclass of ApiJudge: "
-                "several judges share one cap."
-            )
         if judge.budget_usd != cap:
             raise SettingError(
                 f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
@@ -79,22 +85,6 @@ def list_unique_judge_names(judges: Mapping[str, Judge]) -> dict[str, str]:
     }
 
 
-def make_single_judge_experiment(
-    kind: type[T], experiment: Any, judge: Judge, **extra: Any
-) -> T:
-    """Return the experiment of one judge: of this kind, with the settings and parts of `experiment`.
-
-    extra  fields that `experiment` does not have
-    """
-    make: Callable[..., T] = kind
-    values = {
-        setting.name: getattr(experiment, setting.name)
-        for setting in fields(kind)  # type: ignore[arg-type]
-        if setting.name not in ("judge", *extra)
-    }
-    return make(**values, judge=judge, **extra)
-
-
 def require_distinct_judges(
     judges: Mapping[str, Judge], plans: Sequence[Plan]
 ) -> list[Plan]:
@@ -119,21 +109,63 @@ def _is_known(judge: Judge) -> bool:
     return True
 
 
+def require_judge(
+    judge: Judge, plans: Callable[[Sequence[Judge]], Sequence[Plan]]
+) -> None:
+    """Raise UserError where no judge is chosen, with what each that is offered would cost.
+
+    plans  of the judges that are offered
+    """
+    if not isinstance(judge, NoJudge):
+        return
+    priced = dict(zip(judge.offers, plans([*judge.offers.values()]), strict=True))
+    rows = next((plan.rows for plan in priced.values()), ())
+    raise SettingError(
+        *list_judge_choices(
+            sum(row.queries for row in rows),
+            list(dict.fromkeys(row.dimension for row in rows)),
+            {name: plan.dollars for name, plan in priced.items()},
+            {
+                name: str(getattr(offered_judge, "key_variable", None) or "")
+                for name, offered_judge in judge.offers.items()
+            },
+        )
+    )
+
+
 def describe_opening(
     judges: Mapping[str, Judge],
     rubrics: Sequence[Rubric],
     study: Study | None,
     cap: float,
 ) -> str:
-    """Say what is judged, by whom, as what, and what it may cost."""
-    is_paid = any(isinstance(judge, ApiJudge) for judge in judges.values())
+    """Say what is judged, by whom, as what, and what it may cost.
+
+    cap  in dollars, of several judges; one judge has its own
+    """
     judge_roles = [
         roles_by_dimension(judge, rubrics).values() for judge in judges.values()
     ]
-    return words.describe_judging(
+    if len(judges) > 1:
+        names = f"each of {', '.join(judges)}"
+        is_paid = any(isinstance(judge, ApiJudge) for judge in judges.values())
+        shown_cap = cap if is_paid else None
+    else:
+        (judge,) = judges.values()
+        names, shown_cap = judge.model, _find_cap(judge)
+    return opening_line.describe_judging(
         [rubric.dimension for rubric in rubrics],
-        f"each of {', '.join(judges)}",
-        [role for group in judge_roles for role in group],
+        names,
+        [role for roles in judge_roles for role in roles],
         study=study.name if study else None,
-        cap=cap if is_paid else None,
+        cap=shown_cap,
     )
+
+
+def _find_cap(judge: Judge) -> float | None:
+    """Return the cap of a judge in dollars; None for one that costs nothing."""
+    if not isinstance(judge, ApiJudge):
+        return None
+    prices = judge.prices_of(judge.model)
+    is_free = prices is not None and not (prices.input or prices.output)
+    return None if is_free else judge.budget.cap

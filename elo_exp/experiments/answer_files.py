@@ -1,0 +1,129 @@
+"""Files of answers that a command gives in place of entrants, and the entrants that read from them."""
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from elo_exp.data import answer_joins, field_names
+from elo_exp.errors import SettingError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerFiles:
+    """The files of answers that are joined to the prompts of a bank.
+
+    files      in the order of the command, with their names
+    bank_path  None: the prompts are those that the files hold
+    n_draws    answers of each entrant to each prompt
+    keeps_all  whether no prompt is left out that only some of them answer, as the log has it
+    """
+
+    files: Sequence[answer_joins.NamedFile]
+    bank_path: str | None
+    n_draws: int
+    keeps_all: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.files)
+
+    @cached_property
+    def joined(self) -> answer_joins.JoinedAnswers:
+        """The answers by prompt. Raises UserError if they cannot be compared."""
+        bank_path = None if self.bank_path is None else Path(self.bank_path)
+        return answer_joins.join(self._answer_sets, bank_path, draws=self.n_draws)
+
+    def describe_joined(self) -> list[str]:
+        """Describe what was read and how it was joined; nothing without files."""
+        return self.joined.describe(keeps_all=self.keeps_all) if self.files else []
+
+    def describe_unjoined(self) -> list[str]:
+        """Describe only what was read."""
+        return [answers.describe() for answers in self._answer_sets.values()]
+
+    def list_facts(self) -> list[dict[str, Any]]:
+        """List what the manifest says of each file."""
+        return [answers.facts() for answers in self._answer_sets.values()]
+
+    @property
+    def _answer_sets(self) -> dict[str, answer_joins.AnswerSet]:
+        return answer_joins.read_answer_sets([*self.files])
+
+
+def log_lines(lines: Iterable[str]) -> None:
+    """Log what was read from files of answers."""
+    for line in lines:
+        is_warning = line.startswith("warning: ")
+        logger.log(logging.WARNING if is_warning else logging.INFO, "%s", line)
+
+
+def warn_of_look_alikes(names: Iterable[str], noun: str) -> None:
+    """Warn of different names that look alike."""
+    for line in field_names.describe_alike(names, noun):
+        logger.warning("warning: %s", line)
+
+
+def configure_entrants(
+    config: Mapping[str, Any], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Return the settings of the entrants by name.
+
+    With answers, entrants that read them from these files, in place of those that no word names. With recorded_dir,
+    entrants that read their answers from it in place of those chosen.
+    """
+    folder, entrants = config.get("recorded_dir"), config["entrant"]
+    files = answer_joins.parse_answers_setting(config.get("answers"))
+    for name, node in entrants.items():
+        if "base_url" in node and node["base_url"] is None:
+            raise SettingError(
+                f"api.base_url: names no server for entrant {name}. Set api.base_url=URL, such as "
+                "http://localhost:8000/v1, and api.key_variable=NAME where it asks for a key."
+            )
+    if files and folder is not None:
+        raise SettingError(
+            f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
+        )
+    if files:
+        chosen_entrants = entrants if _chooses_entrants(overrides) else {}
+        answers_by_name = answer_joins.read_answer_sets(files)
+        if duplicates := answers_by_name.keys() & chosen_entrants.keys():
+            name = min(duplicates)
+            raise SettingError(
+                f"answers: {answers_by_name[name].path} is of {name!r}, and so is entrant={name}. Call it "
+                "otherwise: 'answers={NAME:FILE,...}'."
+            )
+        nodes = {
+            name: describe_recorded_entrant(name, answers)
+            for name, answers in answers_by_name.items()
+        }
+        return {**nodes, **chosen_entrants}
+    if folder is not None:
+        target = "elo_exp.entrants.recorded.RecordedEntrant"
+        return {
+            name: {"_target_": target, "entrant_id": name, "path": folder}
+            for name in entrants
+        }
+    return dict(entrants)
+
+
+def _chooses_entrants(overrides: Sequence[str]) -> bool:
+    """Whether words of the command choose entrants."""
+    return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
+
+
+def describe_recorded_entrant(
+    name: str, answers: answer_joins.AnswerSet
+) -> dict[str, Any]:
+    """Describe an entrant that answers from a file."""
+    return {
+        "_target_": "elo_exp.entrants.recorded.AnswersEntrant",
+        "entrant_id": name,
+        "path": str(answers.path),
+        "inside": answers.inner_name,
+    }

@@ -1,0 +1,336 @@
+"""Where the battles or scores of a rating come from: files of any format, by whose verdicts, and what else they hold."""
+
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from elo_exp.analysis import verdict_sources
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.verdict_sources import VerdictSource
+from elo_exp.arena import placement
+from elo_exp.arena import sources as arenas
+from elo_exp.arena.sources import ArenaSettings
+from elo_exp.data import battle_files, field_names, scores, table_files
+from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
+from elo_exp.data.battles import OVERALL_DIMENSION, Battles
+from elo_exp.data.formats import Format
+from elo_exp.data.scores import Score
+from elo_exp.errors import FileError, SettingError
+from elo_exp.files import escape_name
+from elo_exp.formatting import join_names as joined
+from elo_exp.judges import guess_judge_kind
+from elo_exp.records import MissingBattle, Response
+from elo_exp.report.sentences import judges_sentences as words
+from elo_exp.runs.reading import manifest_if_any
+
+logger = logging.getLogger(__name__)
+
+_MAX_FOLDER_NAME_BYTES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class BattleSource:
+    """Files of battles, or of scores of items, as a command describes them.
+
+    paths       of files and folders
+    columns     the file's column of each field; None: not to be read
+    values      what the file's words mean
+    judges      None: verdicts of several judges are rated apart
+    arena       whose human battles are rated with those of the files; None: no arena
+    with_style  whether the rating needs the style of answers
+    """
+
+    paths: str | Sequence[str]
+    format_name: str | None
+    metric: str | None
+    columns: dict[str, str | None]
+    values: dict[str, str | None]
+    filters: dict[str, str | None]
+    on_error: Literal["stop", "drop"]
+    judges: Literal["pooled"] | None
+    arena: ArenaSettings | None
+    with_style: bool
+
+    @functools.cached_property
+    def files(self) -> dict[Path, Format]:
+        """The files to read, with their formats; in a folder all files that have rows."""
+        formats, unread = dict[Path, Format](), list[str]()
+        for name in self._given_paths:
+            for path in _list_data_files(name) or [name]:
+                if path.is_dir():
+                    raise FileError(f"battles: {_describe_missing_table(path)}")
+                if not path.is_file():
+                    raise FileError(f"battles: found no file {path}. Check the path.")
+                columns, format_name = self.columns, self.format_name
+                file_format = battle_files.recognise(path, columns, format_name)
+                if file_format.remedy:
+                    unread.append(
+                        f"{path}: is {file_format.name}. {file_format.remedy}"
+                    )
+                else:
+                    formats[path] = file_format
+        if unread and not formats:
+            raise FileError(unread[0])
+        for line in unread:
+            logger.warning("%s It is left out.", line)
+        if len({file_format.scores is None for file_format in formats.values()}) > 1:
+            kinds = ", ".join(
+                f"{path} ({file_format.name})" for path, file_format in formats.items()
+            )
+            raise SettingError(
+                f"battles: found battles and scores: {kinds}. Give one kind."
+            )
+        return formats
+
+    @property
+    def _given_paths(self) -> list[Path]:
+        names = [self.paths] if isinstance(self.paths, str) else self.paths
+        return [Path(name) for name in names]
+
+    @property
+    def shards_by_table(self) -> dict[Path, list[Path]]:
+        """The files of each table that is read as one: tables of battles in a folder are shards."""
+        shards_by_table, remaining = dict[Path, list[Path]](), dict(self.files)
+        for name in self._given_paths:
+            forms_by_path = {
+                path: remaining.pop(path)
+                for path in [*remaining]
+                if path.is_relative_to(name)
+            }
+            is_plain, *other_kinds = {
+                form.name: form.is_plain for form in forms_by_path.values()
+            }.values() or [False]
+            if is_plain and not other_kinds and len(forms_by_path) > 1:
+                shards_by_table[name] = [*forms_by_path]
+            else:
+                shards_by_table |= {path: [] for path in forms_by_path}
+        return shards_by_table
+
+    @property
+    def label(self) -> str:
+        """The names of the tables."""
+        return format_files([*self.shards_by_table])
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the files hold scores of items."""
+        return any(file_format.scores for file_format in self.files.values())
+
+    @functools.cached_property
+    def scores(self) -> tuple[list[Score], list[dict[str, Any]]]:
+        """Scores of items, and the manifest's row of each file."""
+        metric, cluster = self.metric, self.columns["cluster"]
+        return scores.read_scores(self.files, metric=metric, cluster=cluster)
+
+    @functools.cached_property
+    def battles_by_file(
+        self,
+    ) -> list[tuple[Battles, dict[str, Any], list[MissingBattle]]]:
+        """For each file its battles, the manifest's row and the comparisons without a winner."""
+        return [
+            battle_files.read_with_missing(
+                path,
+                columns=self.columns,
+                filters=self.filters,
+                values=self.values,
+                on_error=self.on_error,
+                chosen=self.files[shards[0] if shards else path],
+                shards=shards,
+            )
+            for path, shards in self.shards_by_table.items()
+        ]
+
+    @functools.cached_property
+    def all_battles(self) -> tuple[Battles, list[dict[str, Any]]]:
+        """Battles of all files, with those of the arena, and the manifest's row of each file."""
+        first_battles, *other_battles = (
+            battles for battles, _, _ in self.battles_by_file
+        )
+        all_battles = first_battles.concatenate(*other_battles)
+        if self.arena is not None:
+            arena = arenas.read_arena(self.arena, with_style=self.with_style)
+            anchors = placement.find_anchors(arena, self.arena.min_battles)
+            all_battles = all_battles.concatenate(arena.battles.select_between(anchors))
+        return all_battles, [row for _, row, _ in self.battles_by_file]
+
+    @functools.cached_property
+    def separate_parties(self) -> dict[str, VerdictSource]:
+        """The parties whose verdicts are rated separately, by name; empty if all are rated together."""
+        all_battles, _ = self.all_battles
+        path, column = next(iter(self.files)), self.columns["judge_model"]
+        column = self.files[path].columns.get("judge_model") or column
+        if repeats := verdict_sources.find_repeats(all_battles):
+            message = words.warn_repeated_judging(repeats, column=column)
+            logger.warning("%s: %s", self.label, message)
+        parties = verdict_sources.split_by_source(
+            all_battles, says_votes=self._says_votes(all_battles)
+        )
+        if self.judges is None and verdict_sources.must_rate_separately(parties):
+            _refuse_names([*parties])
+            for party in parties.values():
+                _refuse_pooled(party.battles)
+            return parties
+        _refuse_pooled(all_battles)
+        names = [name for party in parties.values() for name in party.names]
+        if len(names) > 1 and verdict_sources.share_a_dimension(all_battles):
+            is_asked = self.judges is not None
+            message = words.warn_pooled_judges(names, column=column, is_asked=is_asked)
+            logger.warning("%s: %s", self.label, message)
+        return {}
+
+    def _says_votes(self, battles: Battles) -> bool:
+        """Whether votes are said to be: by the format, the column `source` or a judge called human."""
+        judge_names = {
+            battles.judges[i] for i in np.unique(battles.judge).tolist() if i >= 0
+        }
+        return "human" in judge_names or all(
+            file_format.is_votes or self._has_source(path)
+            for path, file_format in self.files.items()
+        )
+
+    def _has_source(self, path: Path) -> bool:
+        return self.columns["source"] in table_files.read_keys(path)
+
+    @functools.cached_property
+    def is_one_order_design(self) -> bool:
+        """Whether all files are of runs that asked each comparison in one order: no second order is missing then."""
+        settings = [manifest_if_any(path.parent).get("config") for path in self.files]
+        return all(
+            ((config or {}).get("judging") or {}).get("orders") == "one"
+            for config in settings
+        )
+
+    @functools.cached_property
+    def answers(self) -> dict[str, dict[str, Response]]:
+        """The answers that the files hold beside their battles, by model and prompt.
+
+        An answer to a prompt without a name is left out: a model's answer may stand in many battles, and would be taken
+        for many equal answers.
+        """
+        answers = dict[str, dict[str, Response]]()
+        for path, file_format in self.files.items():
+            if not file_format.holds_answers(table_files.read_keys(path)):
+                continue
+            for _, row in table_files.read_rows(path):
+                names = (
+                    file_format.columns.get("question_id", "question_id"),
+                    *QUESTION_TEXT_COLUMNS,
+                )
+                full_row = file_format.complete(row) if file_format.fields else row
+                ids = (full_row.get(name) for name in ("question_id", *names))
+                prompt = next((str(name) for name in ids if name), None)
+                if prompt is None:
+                    continue
+                for model, text in file_format.answers_in(row).items():
+                    answers.setdefault(model, {})[prompt] = Response(
+                        entrant_id=model, prompt_id=prompt, response_text=text
+                    )
+        return answers
+
+    def find_missing_battles(self, battles: Battles) -> dict[str, list[MissingBattle]]:
+        """Find the comparisons without a winner, by dimension, from the judges of these battles or without a judge."""
+        judges = {battles.judges[i] for i in np.unique(battles.judge) if i >= 0}
+        missing_by_dimension: dict[str, list[MissingBattle]] = {
+            name: [] for name in battles.split_by_dimension()
+        }
+        all_missing = [
+            battle for _, _, missing in self.battles_by_file for battle in missing
+        ]
+        for battle in all_missing:
+            dimension_missing = missing_by_dimension.get(
+                battle.dimension or OVERALL_DIMENSION
+            )
+            if dimension_missing is not None and battle.judge_model in (None, *judges):
+                dimension_missing.append(battle)
+        return missing_by_dimension
+
+    def find_scope(self, battles: Battles) -> Scope:
+        """Find whose verdicts the battles are: people's votes, or verdicts of judges, which need not be named."""
+        is_verdict = np.array([source != "human" for source in battles.sources])
+        verdicts = battles.select(is_verdict[battles.source])
+        names = [
+            verdicts.judges[i] for i in np.unique(verdicts.judge).tolist() if i >= 0
+        ]
+        source = self.label
+        if self._says_votes(battles) and not len(verdicts):
+            return Scope(kind="people", source=source)
+        kind = guess_judge_kind(names)
+        return Scope(judge=joined(names) or None, kind=kind, source=source)
+
+
+def _refuse_names(judges: Sequence[str]) -> None:
+    """Raise UserError for names of judges that look alike, and for one that no folder can have."""
+    for group in field_names.group_alike(judges):
+        raise FileError(
+            f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
+            "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
+        )
+    for name in judges:
+        folder = escape_name(name)
+        if (
+            folder.strip(". ") == ""
+            or len(folder.encode(errors="replace")) > _MAX_FOLDER_NAME_BYTES
+        ):
+            raise FileError(
+                f"battles: the judge {name!r:.80} has a name that its folder cannot have. Expected one of fewer "
+                f"than {_MAX_FOLDER_NAME_BYTES} bytes, and not of dots alone; "
+                "battles_filter.judge_model=NAME rates one judge."
+            )
+
+
+def _refuse_pooled(all_battles: Battles) -> None:
+    """Raise UserError where some verdicts on a dimension are shares, and others labels."""
+    for dimension, battles in all_battles.split_by_dimension().items():
+        n_shares, n_labels = battles.n_shares()
+        if n_shares and n_labels:
+            raise FileError(
+                f"battles: {n_shares:,} verdicts on {dimension} are shares (score, judge.verdict=probabilities) and "
+                f"{n_labels:,} labels, and their scales differ. Rate one kind: battles_columns.score=null reads labels "
+                "alone."
+            )
+
+
+def _describe_missing_table(folder: Path) -> str:
+    """Write the error message for a folder without files to rate."""
+    if battles_path := _find_run_battles(folder):
+        return f"{folder} is a run folder. Write battles={battles_path}."
+    return (
+        f"found no file in {folder}. Expected tables with rows; names that begin with . or _ are left "
+        "aside."
+    )
+
+
+def _find_run_battles(folder: Path) -> Path | None:
+    """Return the battles file of a run folder, or None."""
+    if not (folder / "manifest.json").is_file():
+        return None
+    candidates = (folder / f"battles.{kind}" for kind in ("parquet", "jsonl"))
+    return next(filter(Path.is_file, candidates), None)
+
+
+def _list_data_files(folder: Path) -> list[Path]:
+    """List the files in a folder that have rows, without hidden files and markers of engines such as _SUCCESS."""
+    paths = (
+        []
+        if _find_run_battles(folder)
+        else sorted(filter(Path.is_file, folder.rglob("*")))
+    )
+    visible = [
+        path
+        for path in paths
+        if not any(
+            folder_part.startswith((".", "_"))
+            for folder_part in path.relative_to(folder).parts
+        )
+    ]
+    return [path for path in visible if table_files.read_keys(path)] or visible
+
+
+def format_files(files: Sequence[Path]) -> str:
+    """Name files in a sentence."""
+    return joined([str(path) for path in files])

@@ -1,0 +1,163 @@
+"""One judge of an experiment: what its verdicts are, what it costs, and what stands against it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elo_exp import pipeline
+from elo_exp.analysis import families
+from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.families import JudgeFamily
+from elo_exp.data.identical_answers import EqualAnswers
+from elo_exp.data.rubrics import Rubric
+from elo_exp.entrants import Entrant
+from elo_exp.errors import SettingError
+from elo_exp.experiments.settings import JudgingOptions
+from elo_exp.experiments.stored_audits import load_stored_audits
+from elo_exp.judges import ApiJudge, Judge, NoJudge
+from elo_exp.pipeline import JudgingSettings, Plan
+from elo_exp.records import Judgment
+from elo_exp.report.sentences.check_sentences import describe_same_family_plan
+from elo_exp.report.viewer import Comparisons
+from elo_exp.store.answer_store import Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRun:
+    """A judge with everything that it is asked by.
+
+    called         its name in verdicts and battles
+    family_hints   further names of the models of entrants, by entrant
+    compares_equal whether it may be paid for entrants whose answers are all equal
+    """
+
+    judge: Judge
+    called: str
+    rubrics: Sequence[Rubric]
+    options: JudgingOptions
+    settings: JudgingSettings
+    entrants: Mapping[str, Entrant]
+    family_hints: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    compares_equal: bool
+
+    @property
+    def scope(self) -> Scope:
+        """Whose verdicts these are.
+
+        Words counted in answers of unknown quality are a baseline: only probes, whose order is known, show what
+        counting words is worth.
+        """
+        scope = self.judge.make_scope()
+        is_known = all(entrant.is_probe for entrant in self.entrants.values())
+        return replace(scope, is_baseline=scope.kind == "words" and not is_known)
+
+    @property
+    def kin(self) -> JudgeFamily:
+        """Which entrants are of the judge's family."""
+        names_by_entrant = {
+            name: families.list_family_hints(entrant)
+            for name, entrant in self.entrants.items()
+        }
+        for name, hints in self.family_hints.items():
+            names_by_entrant[name] = [*hints, *names_by_entrant.get(name, ())]
+        return families.find_judge_family(
+            self.options.families, self.judge.model, names_by_entrant
+        )
+
+    @property
+    def allows_kin(self) -> bool:
+        """Whether a judge of the family of an entrant is no reason against what it says."""
+        return self.options.self_judging == "allow"
+
+    @property
+    def paid_judge(self) -> ApiJudge | None:
+        """The judge, if the run would pay it for what the store does not have."""
+        if self.settings.stored_only or not isinstance(self.judge, ApiJudge):
+            return None
+        return self.judge
+
+    def describe_kin_plan(self, kin: JudgeFamily) -> list[str]:
+        """Describe, before money is spent, that the judge is of the family of some entrants."""
+        warns = self.options.self_judging == "warn" and kin.is_unequal
+        kin_entrants = [name for name in kin.models if name in self.entrants]
+        return (
+            [describe_same_family_plan(kin_entrants, kin.family)]
+            if warns and kin_entrants and kin.family
+            else []
+        )
+
+    def diagnose_kin(self) -> dict[str, dict[str, Any]]:
+        """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
+        if not (kin := self.kin).models:
+            return {}
+        diagnosis = {"kin": kin.to_dict() | {"is_allowed": self.allows_kin}}
+        return {rubric.dimension: diagnosis for rubric in self.rubrics}
+
+    def refuse_excluded(self) -> None:
+        """Raise UserError where no verdict could link the judge's kin and the others."""
+        kin = self.kin
+        if self.options.self_judging == "exclude" and kin.is_unequal:
+            raise SettingError(
+                f"judging.self_judging: found exclude, which leaves out all pairs of {kin.family}, "
+                f"the judge's family ({_format_names(kin.models)}), and others ({_format_names(kin.others)}): "
+                "nothing would link them. Choose a judge of another family, or warn."
+            )
+
+    def load_audits(self, store: Store) -> dict[str, dict[str, Any]]:
+        """Return the diagnosis `audit` of each dimension. Raises UserError for a file that no audit wrote."""
+        return load_stored_audits(self.judge, self.rubrics, store)
+
+    def check_audits(self, store: Store) -> None:
+        """Raise UserError for a file that no audit wrote, before anything is paid."""
+        if not isinstance(self.judge, NoJudge):  # by whose key it looks for the models
+            self.load_audits(store)
+
+    def make_plan(self, comparisons: Comparisons, store: Store) -> Plan:
+        """Plan what the judge would be asked, and what that costs."""
+        return pipeline.plan_pairs(
+            comparisons, self.rubrics, self.judge, store, self.settings
+        )
+
+    def judge_pairs(
+        self, comparisons: Comparisons, store: Store
+    ) -> dict[str, list[Judgment]]:
+        """Have comparisons judged as the settings say."""
+        return pipeline.judge_pairs(
+            comparisons,
+            self.rubrics,
+            self.judge,
+            store,
+            self.settings,
+            name=self.called,
+        )
+
+    def preflight(self, comparisons: Comparisons, store: Store) -> None:
+        """Look for the judge's key, before the run has a folder, if known answers still lack a verdict."""
+        judge = self.paid_judge
+        if judge and not pipeline.has_all_replies(
+            comparisons, self.rubrics, self.judge, store, self.settings
+        ):
+            judge.preflight()
+
+    def pays_for_equal_answers(
+        self, pair: EqualAnswers, comparisons: Comparisons, store: Store
+    ) -> bool:
+        """Return whether the judge would be paid for two entrants that gave the same answers."""
+        if self.compares_equal or not (pair.is_all and self.paid_judge):
+            return False
+        pair_names = {pair.first, pair.second}
+        pair_comparisons = {
+            dimension: [c for c in pairs if {*c.entrants} == pair_names]
+            for dimension, pairs in comparisons.items()
+        }
+        n_new = pipeline.count_new_queries(
+            pair_comparisons, self.rubrics, self.judge, store, self.settings
+        )
+        return n_new > 0
+
+
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")

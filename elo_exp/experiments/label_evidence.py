@@ -1,0 +1,236 @@
+"""A finished run whose comparisons people label, and the labels that they gave."""
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elo_exp.analysis import human_agreement
+from elo_exp.analysis.agreement import label_errors
+from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
+from elo_exp.data import labels
+from elo_exp.data.battles import Battles
+from elo_exp.data.labels import Key, Label
+from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
+from elo_exp.files import read_text, sha256
+from elo_exp.formatting import join_names as listed
+from elo_exp.records import Battle, Comparison, MissingBattle
+from elo_exp.report.sentences import label_sentences as words
+from elo_exp.runs.reading import FinishedRun, read_runs
+
+logger = logging.getLogger(__name__)
+
+_UNNAMED_JUDGE = "an unnamed judge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledRun:
+    """A finished run of a judge.
+
+    folder  of the run, or of one of several judges in it
+    """
+
+    folder: str
+
+    @functools.cached_property
+    def finished_run(self) -> FinishedRun:
+        try:
+            runs, _ = read_runs([self.folder])
+        except UserError as error:
+            raise error.reword(f"run: {str(error).removeprefix('runs: ')}") from None
+        if len(runs) != 1:
+            raise SettingError(
+                f"run: found {len(runs)} runs in {self.folder}. Name the folder of one."
+            )
+        return runs[0]
+
+    @functools.cached_property
+    def comparisons(self) -> Mapping[str, Sequence[Comparison]]:
+        """What the run has compared, by dimension, where it has rated it."""
+        comparisons: dict[str, list[Comparison]] = {}
+        for comparison in self.finished_run.comparisons():
+            if comparison.dimension in self.finished_run.boards:
+                comparisons.setdefault(comparison.dimension, []).append(comparison)
+        if not comparisons:
+            raise FileError(
+                f"run: {self.folder} has no texts of comparisons (matches/matches.jsonl). Name a tournament's "
+                "run, whose judge compared answers."
+            )
+        return comparisons
+
+    @property
+    def labels_folder(self) -> Path:
+        """Folder of the label pages and their key, shared by all judges of a run because they compared the same pairs."""
+        return (self.several_judges_folder or Path(self.folder)) / "labels"
+
+    @property
+    def several_judges_folder(self) -> Path | None:
+        """The folder of the run of several judges, if `folder` is the folder of one of them; else None."""
+        above = Path(self.folder).resolve().parent
+        return above.parent if above.name == "judges" else None
+
+    @functools.cached_property
+    def battles_by_judge(self) -> Mapping[str, Mapping[str, Battles]]:
+        """The battles of all judges of the run that this judge's folder belongs to, by name and dimension."""
+        if self.several_judges_folder is None:
+            return {}
+        runs, _ = read_runs([str(self.several_judges_folder / "judges" / "*")])
+        return {run.folder.name: run.battles() for run in runs}
+
+    @property
+    def judge_name(self) -> str:
+        return str(self.finished_run.manifest.get("judge_model") or _UNNAMED_JUDGE)
+
+    def read_rubric(self, dimension: str) -> str | None:
+        """Read the rubric that the judge was given; None if its file is not the one that the run has read.
+
+        A manifest may name any file: its text is shown where whoever wrote the manifest knew it.
+        """
+        manifest = self.finished_run.manifest
+        rubrics = manifest["config"].get("rubric")
+        for name, settings in rubrics.items() if isinstance(rubrics, dict) else ():
+            if isinstance(settings, dict) and settings.get("dimension") == dimension:
+                path = Path(manifest.get("input_paths", {}).get(f"rubric {name}", ""))
+                expected_hash = manifest["input_hashes"].get(f"rubric {name}")
+                if path.is_file() and sha256(path) == expected_hash:
+                    lines = read_text(path).strip().splitlines()
+                    return "\n".join(lines[1:]).strip()  # the first is its version
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelEvidence:
+    """The labels of people, by dimension, beside the verdicts of the judge.
+
+    labels  files of labels
+    """
+
+    run: LabelledRun
+    labels: Sequence[str]
+
+    @functools.cached_property
+    def labels_and_key(self) -> tuple[list[tuple[str, Label, Comparison]], Key]:
+        path = self.run.labels_folder / "key.json"
+        if not path.is_file():
+            raise FileError(
+                f"labels: {path} is not there, without which nobody knows what was labelled. Give the run whose page "
+                "it was: run=DIR."
+            )
+        key = Key.read(path)
+        all_comparisons = [
+            comparison
+            for group in self.run.comparisons.values()
+            for comparison in group
+        ]
+        return labels.read_labels(
+            [*map(Path, self.labels)], key, key.comparisons_by_id(all_comparisons)
+        ), key
+
+    @functools.cached_property
+    def votes(self) -> dict[str, dict[str, list[Battle]]]:
+        """A battle for each label, by dimension and annotator. Raises UserError where they say too little."""
+        rows, _ = self.labels_and_key
+        votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
+        run_clusters = dict[str, str]()
+        for battles in self.run.finished_run.battles().values():
+            run_clusters |= battles.clusters_by_question()
+        for vote in labels.votes_from_labels(
+            rows, labels.merge_clusters(rows, run_clusters)
+        ):
+            by_annotator = votes_by_dimension.setdefault(str(vote.dimension), {})
+            by_annotator.setdefault(str(vote.judge_model), []).append(vote)
+        if not votes_by_dimension:
+            raise EvidenceError("labels: all comparisons were skipped.")
+        for dimension, by_annotator in votes_by_dimension.items():
+            votes = [
+                vote
+                for annotator_votes in by_annotator.values()
+                for vote in annotator_votes
+            ]
+            n, n_prompts = len(votes), len(np.unique(Battles.from_rows(votes).units()))
+            if (
+                n < human_agreement.MIN_LABELS
+                or n_prompts < human_agreement.MIN_PROMPTS
+            ):
+                dimension_note = (
+                    f" of {dimension}" if len(votes_by_dimension) > 1 else ""
+                )
+                raise EvidenceError(
+                    f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. "
+                    f"Expected {human_agreement.MIN_LABELS} on {human_agreement.MIN_PROMPTS} or more: "
+                    "the page goes on where it was left."
+                )
+        return votes_by_dimension
+
+    @functools.cached_property
+    def skipped_battles(self) -> dict[str, list[MissingBattle]]:
+        """The comparisons that an annotator skipped, by dimension."""
+        rows, _ = self.labels_and_key
+        skipped: dict[str, list[MissingBattle]] = {name: [] for name in self.votes}
+        for battle in labels.skipped_comparisons(rows):
+            if (dimension_skips := skipped.get(str(battle.dimension))) is not None:
+                dimension_skips.append(battle)
+        return skipped
+
+    @functools.cached_property
+    def agreement(self) -> dict[str, list[dict[str, Any]]]:
+        """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
+        agreement = {}
+        for dimension, votes in self.votes.items():
+            rows = human_agreement.compare_with_people(
+                votes,
+                self.judge_battles[dimension],
+                name=self.run.judge_name,
+                dimension=dimension,
+            )
+            low, n = rows[1]["ci_low"], rows[1]["n_comparisons"]
+            annotators = listed([*votes])
+            if len(votes) > 1 and not n:
+                raise EvidenceError(
+                    f"labels: {annotators} share no comparison, so that nobody knows how far they agree. Label on: second "
+                    "opinions come last on a page; or give the file of one."
+                )
+            if len(votes) > 1 and (low is None or low <= 0):
+                raise EvidenceError(
+                    f"labels: {annotators} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
+                    f"{n} comparisons.{words.more_of_both(rows[1])} Agree on what to go by, and label on, or give "
+                    "the file of one."
+                )
+            agreement[dimension] = rows
+        return agreement
+
+    @functools.cached_property
+    def judge_battles(self) -> Mapping[str, Battles]:
+        """The judge's battles by dimension."""
+        battles = self.run.finished_run.battles()
+        if absent_dimensions := [name for name in self.votes if name not in battles]:
+            raise FileError(
+                f"run: {self.run.folder} has no battles of {listed(absent_dimensions)} (battles.jsonl), with which labels "
+                "are compared."
+            )
+        return battles
+
+    def estimate_votes(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
+        """Estimate how many independent judges these are worth, by people's labels; None for one judge."""
+        battles_by_judge = {
+            name: battles[dimension]
+            for name, battles in self.run.battles_by_judge.items()
+            if dimension in battles
+        }
+        if len(battles_by_judge) < 2:
+            return None
+        judge_errors, prompts = label_errors(votes, battles_by_judge)
+        return effective_votes(
+            judge_errors, [str(prompt) for prompt in prompts.tolist()]
+        )
+
+    def make_label_battles(self, dimension: str) -> Battles:
+        """Make one battle of each labelled comparison, however many people have labelled it."""
+        by_annotator = self.votes[dimension].values()
+        return Battles.from_rows(
+            labels.average_votes(vote for votes in by_annotator for vote in votes)
+        )

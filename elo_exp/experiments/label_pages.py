@@ -1,0 +1,94 @@
+"""The pages on which people label comparisons, blind."""
+
+import logging
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from elo_exp.analysis import human_agreement
+from elo_exp.data import labels
+from elo_exp.data.labels import Key
+from elo_exp.errors import SettingError
+from elo_exp.experiments.label_evidence import LabelledRun
+from elo_exp.files import write_whole
+from elo_exp.report.label_page import label_page
+from elo_exp.report.sentences import label_sentences as words
+from elo_exp.types import Count, Natural, Share
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class LabelSettings:
+    """How many labels are wanted, and of whom."""
+
+    dimension: str | None
+    half_width: Annotated[float, Field(strict=True, gt=0, le=1000)]
+    n: Count | None
+    annotators: Annotated[int, Field(strict=True, ge=1, le=100)]
+    overlap: Share
+    seed: Natural
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelPages:
+    """The pages of a run, one for each annotator."""
+
+    run: LabelledRun
+    settings: LabelSettings
+
+    @property
+    def dimension(self) -> str:
+        """The dimension whose comparisons are labelled. Raises UserError if it is not clear."""
+        dimension, dimensions = self.settings.dimension, [*self.run.comparisons]
+        if dimension is None and len(dimensions) == 1:
+            return dimensions[0]
+        if dimension not in dimensions:
+            value_text = "none" if dimension is None else repr(dimension)
+            raise SettingError(
+                f"label.dimension: found {value_text}. Expected one of {', '.join(dimensions)}, in which "
+                f"{self.run.folder} has comparisons."
+            )
+        return dimension
+
+    def write(self) -> str:
+        """Write a page for each annotator and the key; say how many labels they take, and how long."""
+        label, dimension = self.settings, self.dimension
+        comparisons = self.run.comparisons[dimension]
+        n_entrants = len(
+            {entrant for comparison in comparisons for entrant in comparison.entrants}
+        )
+        n_wanted = label.n or human_agreement.labels_needed(
+            n_entrants, label.half_width
+        )
+        sample = labels.draw_comparisons(comparisons, n_wanted, seed=label.seed)
+        key = Key.read_or_create(self.run.labels_folder / "key.json")
+        rubric = self.run.read_rubric(dimension)
+        if rubric is None:
+            logger.warning(
+                "warning: the rubric of %s is not there as the judge was told it, and its name alone is on the page.",
+                dimension,
+            )
+        paths, shares = (
+            [],
+            labels.assign_to_annotators(sample, label.annotators, label.overlap),
+        )
+        for number, share in enumerate(shares, start=1):
+            annotator = number if label.annotators > 1 else None
+            name = "label.html" if annotator is None else f"label_{number}.html"
+            text = label_page(
+                share, key, dimension=dimension, rubric=rubric, annotator=annotator
+            )
+            paths.append(write_whole(self.run.labels_folder / name, text))
+        return words.describe_pages(
+            [len(share) for share in shares],
+            n_shown=len(sample),
+            n_there=len(comparisons),
+            n_prompts=len({comparison.prompt_id for comparison in sample}),
+            dimension=dimension,
+            half_width=None if label.n else label.half_width,
+            is_short=label.n is None and n_wanted > len(comparisons),
+            pages=paths,
+            folder=self.run.folder,
+        )

@@ -1,0 +1,108 @@
+"""The prompts of an experiment: which there are, which of them are asked, and which belong together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from elo_exp import pipeline
+from elo_exp.data import bank
+from elo_exp.data.field_names import CLUSTER_FIELD
+from elo_exp.errors import FileError, SettingError
+from elo_exp.experiments.answer_files import AnswerFiles
+from elo_exp.experiments.settings import ModeSettings, PromptSettings
+from elo_exp.records import Prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSource:
+    """The prompts of a bank, or those that files of answers are to.
+
+    n_draws   answers of each entrant to each prompt
+    baseline  the file of answers whose rows decide which prompts there are; None: all files do
+    """
+
+    settings: PromptSettings
+    mode: ModeSettings
+    answer_files: AnswerFiles
+    n_draws: int
+    baseline: str | None = None
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        """The bank, if there is one."""
+        path = self.settings.bank_path
+        return {} if path is None else {"bank": Path(path)}
+
+    def load_all(self) -> list[Prompt]:
+        """Load all prompts: those of the bank, or those to which some file of answers has a row, answered or not."""
+        if not self.answer_files:
+            return bank.load_bank(self.settings.path, history=self.settings.history)
+        joined = self.answer_files.joined
+        if self.baseline is None:
+            return list(joined.planned_prompts)
+        baseline = joined.answer_sets[self.baseline]
+        return [prompt for prompt in joined.prompts if baseline.rows_for_prompt(prompt)]
+
+    @property
+    def n_known(self) -> int:
+        """The number of prompts in the bank, or in all files of answers."""
+        return len(
+            self.answer_files.joined.prompts if self.answer_files else self.load_all()
+        )
+
+    def select(self) -> list[Prompt]:
+        """Select the prompts that this mode uses."""
+        prompts = bank.sample_strata(
+            self.load_all(), self.mode.strata, seed=self.mode.pilot_seed
+        )
+        return bank.sample_prompts(prompts, self.settings.n)
+
+    def repeat(self) -> list[Prompt]:
+        """Repeat each selected prompt as often as entrants that vary answer it."""
+        return pipeline.repeat_prompts(self.select(), self.n_draws)
+
+    def read_strata(self, column: str) -> dict[str, str]:
+        """Read each prompt's value in a column of the bank. Raises UserError for a column that is not there."""
+        if column == "source":  # which a bank may leave out
+            return {prompt.prompt_id: prompt.source for prompt in self.load_all()}
+        if self.settings.bank_path is not None:
+            return bank.read_column(self.settings.path, column)
+        raise SettingError(
+            f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
+            "stratum=source, or stratum=null."
+        )
+
+    @cached_property
+    def clusters(self) -> dict[str, str]:
+        """The cluster of each prompt that belongs with others, as the bank or files of answers say.
+
+        Raises UserError for a column that is not there, and for a prompt in two clusters.
+        """
+        column, has_bank = self.settings.cluster, self.settings.bank_path is not None
+        if column is None:
+            return bank.merge_clusters(self.load_all(), {})
+        files = self.answer_files
+        in_files = files.joined.clusters(column) if files else None
+        cluster_by_prompt = in_files or {}
+        if has_bank and (
+            in_files is None or bank.has_column(self.settings.path, column)
+        ):
+            bank_clusters = bank.read_column(
+                self.settings.path, column, setting="prompts.cluster"
+            )
+            for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
+                if bank_clusters[name] != cluster_by_prompt[name]:
+                    raise FileError(
+                        f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.settings.path}, and in "
+                        f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
+                    )
+            cluster_by_prompt = cluster_by_prompt | bank_clusters
+        elif in_files is None and column != CLUSTER_FIELD:
+            columns = ", ".join(files.joined.columns) if files else ""
+            columns_note = f" Files of answers have {columns}." if columns else ""
+            raise SettingError(
+                f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
+                f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
+            )
+        return bank.merge_clusters(self.load_all(), cluster_by_prompt)

@@ -1,0 +1,83 @@
+"""The audits of a judge that the store's folder holds, and the command that makes a missing one."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elo_exp import pipeline
+from elo_exp.analysis import audit_decisions
+from elo_exp.data.rubrics import Rubric
+from elo_exp.errors import FileError, UserError
+from elo_exp.experiments import Context
+from elo_exp.judges import ApiJudge, Judge
+from elo_exp.paths import CONF
+from elo_exp.runs import documents
+from elo_exp.store.answer_store import Store
+
+
+def load_stored_audits(
+    judge: Judge, rubrics: Sequence[Rubric], store: Store
+) -> dict[str, dict[str, Any]]:
+    """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
+
+    Raises UserError for a file that no audit wrote.
+    """
+    key, diagnoses = pipeline.identify(judge).key, {}
+    for rubric in rubrics:
+        path = audit_decisions.audit_path(store.folder, key, rubric.key)
+        diagnoses[rubric.dimension] = {
+            "audit": _read_audit(path) if path.exists() else {}
+        }
+    return diagnoses
+
+
+def _read_audit(path: Path) -> dict[str, Any]:
+    try:
+        audit: dict[str, Any] = documents.read_document(documents.StoredAudit, path)
+    except UserError as error:
+        raise FileError(
+            f"{error} Audit the judge again, or remove the file: then it counts as not audited."
+        ) from None
+    return audit
+
+
+def suggest_audit_command(
+    judge: Judge, rubrics: Mapping[str, Rubric], context: Context
+) -> str | None:
+    """Return the command that plans the audit of a paid judge on the rubrics that it has not been audited on.
+
+    rubrics  by the name in the group rubric. None where nothing is left to audit, or words of the command
+             do not say which judge it is
+    """
+    stored_audits = load_stored_audits(judge, [*rubrics.values()], context.store)
+    names = [
+        name
+        for name, rubric in rubrics.items()
+        if not stored_audits[rubric.dimension]["audit"]
+    ]
+    judge_words = [word for word in context.overrides if re.match(r"judge[=.]", word)]
+    judge_words = [
+        word for word in judge_words if not word.startswith("judge.budget_usd=")
+    ]
+    if not any(word.startswith("judge=") for word in judge_words):  # a mode's
+        models = (
+            f"judge={path.stem}"
+            for path in sorted((CONF / "judge").glob("*.yaml"))
+            if f"\nmodel: {judge.model}\n" in path.read_text(encoding="utf-8")
+        )
+        judge_words = [*filter(None, [next(models, None)]), *judge_words]
+    if not (isinstance(judge, ApiJudge) and names and judge_words):
+        return None
+    rubric_words = [word for word in context.overrides if word.startswith("rubric.")]
+    words = [
+        "experiment=audit",
+        *judge_words,
+        f"rubric=[{','.join(names)}]",
+        *rubric_words,
+    ]
+    return (
+        f"elo-exp {shlex.join([*words, 'plan=true'])}     how far this judge can be trusted: what asking it "
+        "costs; free, needs no key"
+    )
