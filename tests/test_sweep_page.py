@@ -98,10 +98,10 @@ def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS) -> Reader:
 
 
 def rendered(shown: sweep_page.SweepResult, jobs: Sequence[Any]) -> str:
-    bill = provenance.bill(
+    cost = provenance.list_bill_blocks(
         *(sum_usages(job[name] for job in jobs) for name in ("usage", "paid_before"))
     )
-    return page.render_document("multirun", sweep_page.build_document(shown, bill))
+    return page.render_document("multirun", sweep_page.build_document(shown, cost))
 
 
 def test_jobs_stand_side_by_side_and_link_to_their_reports():

@@ -15,7 +15,7 @@ from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import provenance
-from elo_exp.report.document import Cell, Styled, Table
+from elo_exp.report.document import Cell, Facts, Paragraph, Styled, Table
 from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
 from elo_exp.report.sentences import (
@@ -265,12 +265,13 @@ def test_a_figure_is_shown_once_and_a_section_listed_when_it_is_filled():
 
 def test_a_bill_has_what_was_paid_before_in_its_total():
     usage = dataclasses.asdict(Usage(verdicts_wanted=9, judge_calls=4, dollars=1.5))
-    bill = provenance.bill(usage, {"dollars": 1.0})
-    assert bill
-    assert bill.total == "$2.50"
-    assert {fact.term: fact.text for fact in bill.facts} == {
-        "Before": "$1.00 of it, by earlier attempts in the same folder",
-        "Verdicts": "4 new, 0 cached",
-    }
-    assert provenance.bill(dataclasses.asdict(Usage()), None) is None
-    assert provenance.bill(None, None) is None
+    total, facts = provenance.list_bill_blocks(usage, {"dollars": 1.0})
+    assert total == Paragraph("$2.50", "lede")
+    assert facts == Facts(
+        [
+            ("Before", "$1.00 of it, by earlier attempts in the same folder"),
+            ("Verdicts", "4 new, 0 cached"),
+        ]
+    )
+    assert provenance.list_bill_blocks(dataclasses.asdict(Usage()), None) == []
+    assert provenance.list_bill_blocks(None, None) == []

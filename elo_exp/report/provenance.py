@@ -2,8 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from elo_exp.formatting import format_count, format_percent, format_time
 from elo_exp.judges import role_suffix
@@ -19,25 +18,10 @@ from elo_exp.report.sentences.check_sentences import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_FIELDS, Usage, sum_usages, total_dollars
 
 Manifest = Mapping[str, Any]
+# A term, and what there is to say of it
+Fact: TypeAlias = tuple[str, Text]
 _EMPTY_USAGE = dataclasses.asdict(Usage())
 _MAX_ANSWER_FILES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A line of a list; `codes` are what a user typed, or may type."""
-
-    term: str
-    text: str = ""
-    codes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """What was paid, by what it was paid for."""
-
-    total: str
-    facts: Sequence[Fact]
 
 
 def format_kicker(name: str, manifest: Manifest) -> str:
@@ -56,15 +40,8 @@ def build_cost_section(manifest: Manifest) -> Section:
     return Section(
         "cost",
         "Cost",
-        list_bill_blocks(bill(manifest.get("usage"), manifest.get("paid_before"))),
+        list_bill_blocks(manifest.get("usage"), manifest.get("paid_before")),
     )
-
-
-def list_bill_blocks(bill: Bill | None) -> list[Block]:
-    if bill is None:
-        return []
-    facts = [(fact.term, _format_fact(fact)) for fact in bill.facts]
-    return [Paragraph(bill.total, "lede"), Facts(facts)]
 
 
 def list_made_blocks(
@@ -78,33 +55,26 @@ def list_made_blocks(
     more     terms and texts that only this page has
     has_elo  whether battles were replayed through Elo
     """
-    facts = [
-        (fact.term, _format_fact(fact))
-        for fact in list_facts(manifest, has_elo=has_elo)
-    ]
+    facts = [*_list_facts(manifest, has_elo=has_elo), *more]
     return [
-        Facts([*facts, *((term, text) for term, text in more if text)]),
+        Facts([fact for fact in facts if fact[1]]),
         Paragraph(
             "The whole configuration is in manifest.json beside this page.", "small"
         ),
     ]
 
 
-def _format_fact(fact: Fact) -> Text:
-    return [fact.text, *join_codes(fact.codes)]
-
-
-def bill(
+def list_bill_blocks(
     usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
-) -> Bill | None:
-    """Return what a run cost; None where it asked for nothing.
+) -> list[Block]:
+    """Return what a run cost, and for what; empty where it asked for nothing.
 
     usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
     """
     total_usage = _EMPTY_USAGE | sum_usages([usage, before])
     usage = _EMPTY_USAGE | dict(usage or {})
     if not usage["verdicts_wanted"] and not usage["responses_wanted"]:
-        return None
+        return []
     dollars, dollars_before = total_dollars(total_usage), total_dollars(before or {})
     tokens = [
         f"{format_count(usage[name])} {name.removesuffix('_tokens').replace('_', ' ')}"
@@ -113,43 +83,38 @@ def bill(
     ]
     earlier = f"{_format_dollars(dollars_before)} of it, by earlier attempts in the same folder"
     missing = usage["verdicts_missing"]
-    return Bill(
-        total=_format_dollars(dollars) if dollars else "Nothing was paid.",
-        facts=_drop_empty(
-            Fact(term="Before", text=earlier if dollars_before else ""),
-            Fact(
-                term="By dimension",
-                text=_join_dollars(total_usage["dollars_by_dimension"]),
-            ),
-            Fact(
-                term="By entrant", text=_join_dollars(total_usage["dollars_by_entrant"])
-            ),
-            Fact(
-                term="Answers",
-                text=_format_new_and_cached(
-                    usage["responses_generated"],
-                    "generated",
-                    usage["responses_stored"],
-                ),
-            ),
-            Fact(
-                term="Verdicts",
-                text=_format_new_and_cached(
-                    usage["judge_calls"], "new", usage["verdicts_stored"]
-                ),
-            ),
-            Fact(
-                term="Missing",
-                text=f"{format_count(missing)} verdicts" if missing else "",
-            ),
-            Fact(term="Tokens", text=", ".join(tokens)),
-            Fact(term="Prompt cache", text=usage["cache"] or ""),
+    facts: list[Fact] = [
+        ("Before", earlier if dollars_before else ""),
+        (
+            "By dimension",
+            _join_dollars(total_usage["dollars_by_dimension"]),
         ),
-    )
-
-
-def _drop_empty(*facts: Fact) -> list[Fact]:
-    return [fact for fact in facts if fact.text or fact.codes]
+        ("By entrant", _join_dollars(total_usage["dollars_by_entrant"])),
+        (
+            "Answers",
+            _format_new_and_cached(
+                usage["responses_generated"],
+                "generated",
+                usage["responses_stored"],
+            ),
+        ),
+        (
+            "Verdicts",
+            _format_new_and_cached(
+                usage["judge_calls"], "new", usage["verdicts_stored"]
+            ),
+        ),
+        (
+            "Missing",
+            f"{format_count(missing)} verdicts" if missing else "",
+        ),
+        ("Tokens", ", ".join(tokens)),
+        ("Prompt cache", usage["cache"] or ""),
+    ]
+    return [
+        Paragraph(_format_dollars(dollars) if dollars else "Nothing was paid.", "lede"),
+        Facts([fact for fact in facts if fact[1]]),
+    ]
 
 
 def _format_dollars(amount: float) -> str:
@@ -170,69 +135,63 @@ def _format_new_and_cached(n: int, verb: str, n_stored: int) -> str:
     )
 
 
-def list_facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
-    """Return how a run was made, from its manifest.
-
-    has_elo  whether battles were replayed through Elo
-    """
-    return _drop_empty(
+def _list_facts(manifest: Manifest, *, has_elo: bool) -> list[Fact]:
+    return [
         *_list_command_facts(manifest),
         *_list_judging_facts(manifest),
         *(_list_elo_facts(manifest) if has_elo else ()),
         *_list_origin_facts(manifest),
-    )
+    ]
 
 
 def _list_command_facts(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
-    yield Fact(term="Started", text=format_time(started) if started else "")
-    yield Fact(term="Experiment", text=manifest.get("experiment") or "")
+    yield "Started", format_time(started) if started else ""
+    yield "Experiment", manifest.get("experiment") or ""
     no_overrides = "none: all settings as they ship"
-    yield Fact(
-        term="Overrides", text="" if overrides else no_overrides, codes=overrides or ()
-    )
+    yield "Overrides", join_codes(overrides) if overrides else no_overrides
 
 
 def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
     judging = _get_config_group(manifest, "judging")
-    yield Fact(term="Study", text=manifest.get("study") or "")
+    yield "Study", manifest.get("study") or ""
     if judge := manifest.get("judge_model"):
         judge += role_suffix((manifest.get("judge_roles") or {}).values())
         if orders := judging.get("orders"):
             judge += f"; orders used: {orders}"
         if share := judging.get("flip_share"):
             judge += f", and both for {format_percent(share)}"
-        yield Fact(term="Judge", text=judge)
+        yield "Judge", judge
     if opponents := judging.get("opponents"):
-        yield Fact(term="Opponents", text=f"{opponents} on each prompt")
+        yield "Opponents", f"{opponents} on each prompt"
     repeats = judging.get("repeats") or 1
     if judge and repeats > 1:
-        yield Fact(term="Repeats", text=f"each query asked {repeats} times")
+        yield "Repeats", f"each query asked {repeats} times"
     n, bank_size = manifest.get("selected_prompt_count"), manifest.get("bank_size")
     if n and bank_size:
-        yield Fact(
-            term="Prompts",
-            text=f"{format_count(n)} of the {format_count(bank_size)} in the bank",
+        yield (
+            "Prompts",
+            f"{format_count(n)} of the {format_count(bank_size)} in the bank",
         )
-    yield Fact(term="Rubrics", text=join_pairs(manifest.get("rubric_versions")))
+    yield "Rubrics", join_pairs(manifest.get("rubric_versions"))
     files = [
         _describe_battles_file(file) for file in manifest.get("battles_files") or ()
     ]
-    yield Fact(term="Battles", text=" ".join(files))
+    yield "Battles", " ".join(files)
     answers = manifest.get("answers") or ()
     answer_texts = [
         _describe_answers_file(file) for file in answers[:_MAX_ANSWER_FILES]
     ]
     if n := len(answers) - len(answer_texts):
         answer_texts.append(f"And {n} more, in manifest.json.")
-    yield Fact(term="Answers", text=" ".join(answer_texts))
+    yield "Answers", " ".join(answer_texts)
     if extent := manifest.get("conversations"):
         caution = cut_answers(extent)
         parts = [conversations(extent), caution and f"caution: {caution}"]
-        yield Fact(term="Conversations", text="; ".join(filter(None, parts)))
+        yield "Conversations", "; ".join(filter(None, parts))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
         text = f"{format_count(n_cut_off)} at the limit of tokens"
-        yield Fact(term="Answers cut off", text=text)
+        yield "Answers cut off", text
 
 
 def _get_config_group(manifest: Manifest, group: str) -> Mapping[str, Any]:
@@ -270,22 +229,22 @@ def _list_elo_facts(manifest: Manifest) -> Iterator[Fact]:
     elo, seed = _get_config_group(manifest, "elo"), manifest.get("shuffle_seed")
     if k := elo.get("k"):
         text = f"K = {k:g}, {manifest.get('n_perms')} permutations"
-        yield Fact(term="Elo", text=text)
-    yield Fact(term="Also at K", text=", ".join(map(str, elo.get("k_sweep") or ())))
+        yield "Elo", text
+    yield "Also at K", ", ".join(map(str, elo.get("k_sweep") or ()))
     if seed is not None:
         prompts = ""
         if manifest.get("selected_prompt_count"):
             prompts = f", prompts {manifest.get('pilot_seed')}"
-        yield Fact(term="Seeds", text=f"permutations {seed}{prompts}")
+        yield "Seeds", f"permutations {seed}{prompts}"
 
 
 def _list_origin_facts(manifest: Manifest) -> Iterator[Fact]:
     if commit := manifest.get("git_commit"):
-        yield Fact(term="Commit", codes=[commit])
-    yield Fact(term="Versions", text=join_pairs(manifest.get("versions")))
+        yield "Commit", join_codes([commit])
+    yield "Versions", join_pairs(manifest.get("versions"))
     hashes = manifest.get("input_hashes") or {}
     codes = [f"{name} sha256:{digest[:12]}" for name, digest in hashes.items()]
-    yield Fact(term="Inputs", codes=codes)
+    yield "Inputs", join_codes(codes)
 
 
 def join_pairs(values: Mapping[str, Any] | None) -> str:

@@ -44,7 +44,6 @@ from elo_exp.report.document import (
     Text,
     join_codes,
 )
-from elo_exp.report.provenance import Bill, list_bill_blocks
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
 
@@ -278,10 +277,10 @@ def _build_dimension(
 # The page
 
 
-def build_document(result: SweepResult, bill: Bill | None) -> Document:
+def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
     """Return the page of a sweep.
 
-    bill  what all jobs cost
+    cost  what all jobs cost
     """
     facts = words.facts(
         result.n_finished,
@@ -313,7 +312,7 @@ def build_document(result: SweepResult, bill: Bill | None) -> Document:
                 "Agreement between judges",
                 [_build_judges_table(result.judges)],
             ),
-            Section("cost", "Cost", list_bill_blocks(bill)),
+            Section("cost", "Cost", cost),
             Section(
                 "made",
                 "How this was made",

@@ -95,13 +95,11 @@ def write_sweep_report(
     }
     if conclusion_rows:
         write_json(folder / "sweep_conclusions.json", conclusion_rows)
-    total_bill = provenance.bill(
+    cost = provenance.list_bill_blocks(
         sum_usages(job["usage"] for job in jobs),
         sum_usages(job["paid_before"] for job in jobs),
     )
-    page = render_document(
-        folder.name, sweep_page.build_document(result, total_bill), plots
-    )
+    page = render_document(folder.name, sweep_page.build_document(result, cost), plots)
     write_whole(folder / "report.html", page)
     metrics: dict[str, Value] = {
         "sweep/jobs": len(jobs),
