@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api import batches
+from elo_exp.api import batch_results
 from elo_exp.judges import BatchJudge
 from elo_exp.store.answer_store import Store
 from tests.anthropic_verdicts import longer
@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for provider in SERVERS:
         monkeypatch.setenv(f"{provider.upper()}_API_KEY", "test-key")
     monkeypatch.setattr(
-        batches, "_ROWS_PER_TRANSACTION", 7
+        batch_results, "_ROWS_PER_TRANSACTION", 7
     )  # results in one transaction
 
 

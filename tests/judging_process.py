@@ -37,10 +37,12 @@ import scipy.special  # noqa: F401
 
 from elo_exp import pipeline
 from elo_exp.api import anthropic as anthropic_api
-from elo_exp.api import batches, calls
+from elo_exp.api import batch_results, calls
 from elo_exp.api.anthropic import AnthropicApi, batch_in, read_raw_json
-from elo_exp.api.batches import Batcher
+from elo_exp.api.batch_protocol import RemoteBatch, ResultRow
+from elo_exp.api.batch_results import BatchResults
 from elo_exp.api.costs import Budget
+from elo_exp.api.submission_search import SubmissionSearch
 from elo_exp.api.transport import Clock, RefusedError, UnknownOutcomeError
 from elo_exp.data import pairing
 from elo_exp.errors import UserError
@@ -276,24 +278,23 @@ def no_intent(judge: ClaudeJudge) -> None:
 def short_file(judge: ClaudeJudge) -> None:
     """A results file is taken for whole when it ends; what is missing in it is submitted again."""
 
-    def collect(self: Batcher[Any], opened: Any) -> Iterator[Any]:
-        remote = self._check_batch(opened)
-        if remote is None:
-            return
+    def collect(
+        self: BatchResults[Any], opened: Any, remote: RemoteBatch
+    ) -> Iterator[Any]:
         seen = set[str]()
         yield from self._read_results(opened, remote, seen, [])
-        self._close(opened)
+        self._open.close(opened)
         self._ledger.give_up(opened.batch, "that was all")
         for key in opened.names:
             if key not in seen:
-                yield key, batches.ResultRow(custom_id=key, outcome=None)
+                yield key, ResultRow(custom_id=key, outcome=None)
 
-    _swap(Batcher, _collect=collect)
+    _swap(BatchResults, collect=collect)
 
 
 def any_of_that_size(judge: ClaudeJudge) -> None:
     """The size of a batch is taken for the proof that it is ours."""
-    _swap(Batcher, _is_ours=lambda self, batch, remote: True)
+    _swap(SubmissionSearch, _is_ours=lambda self, batch, remote: True)
 
 
 def no_claims(judge: ClaudeJudge) -> None:
@@ -492,7 +493,7 @@ def main(arguments: Sequence[str]) -> int:
     # Back-offs as short as the waits between polls: they are repetitions all the same.
     calls._FIRST_BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
-    batches._ROWS_PER_TRANSACTION = 2  # results in one transaction
+    batch_results._ROWS_PER_TRANSACTION = 2  # results in one transaction
     claims.CLAIM_POLL_SECONDS = 0.02
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)

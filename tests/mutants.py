@@ -350,7 +350,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the count of lost submissions is never reset",
-        where="api/batches:Batcher._mark_submitted",
+        where="api/open_batches:OpenBatches.mark_submitted",
         change=Change("self.A = 0", "pass"),
         seen_by="test_claude.py::test_submissions_that_are_lost_but_not_in_a_row_do_not_stop_a_run",
     ),
@@ -368,25 +368,25 @@ MUTANTS = [
     ),
     Mutant(
         name="a spoilt row of an expired batch was not run",
-        where="api/batches:Batcher._collect",
+        where="api/batch_results:BatchResults.collect",
         change=Change('"; ".join(filter(None, [A, B]))', "A"),
         seen_by="test_result_lines.py::test_a_spoilt_row_of_an_expired_batch_is_not_taken_for_one_that_was_not_run",
     ),
     Mutant(
         name="rows before a cut are dropped",
-        where="api/batches:Batcher._read_results",
+        where="api/batch_results:BatchResults._read_results",
         change=Change("except A as B:\n    C = B", "except A as B:\n    raise"),
         seen_by="test_result_lines.py::test_what_came_before_a_cut_is_stored",
     ),
     Mutant(
         name="any key's list denies a submission",
-        where="api/batches:Batcher._account_problem",
+        where="api/submission_search:SubmissionSearch.explain_account_problem",
         change=Change("A == B or C", "A"),
         seen_by="test_accounts.py::test_a_rotated_key_finds_what_arrived_and_denies_nothing",
     ),
     Mutant(
         name="a list that does not reach back denies a submission",
-        where="api/batches:Batcher._recover",
+        where="api/submission_search:SubmissionSearch.recover",
         change=Change("not A", "A is None", given="B, A = self.F(C)"),
         seen_by="test_accounts.py::test_a_list_that_does_not_reach_back_denies_nothing",
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.api import batches
+from elo_exp.api import batch_results
 from elo_exp.errors import UserError
 from elo_exp.pipeline import JudgingSettings, judge_pairs
 from elo_exp.store.answer_store import Store
@@ -207,7 +207,7 @@ def test_batches_of_a_judge_that_has_judged_wait_for_no_canary():
 
 def test_every_row_of_a_batch_is_stored_before_it_stops_a_run(caplog, monkeypatch):
     """What decides stands in the middle of a batch. One that is still under way is named."""
-    monkeypatch.setattr(batches, "_ROWS_PER_TRANSACTION", 50)
+    monkeypatch.setattr(batch_results, "_ROWS_PER_TRANSACTION", 50)
     with AnthropicServer(polls_to_end=0) as server:
         _in_batches(server, 20)
         server.verdicts = lambda shown: "neither"

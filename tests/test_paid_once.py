@@ -35,9 +35,15 @@ from hypothesis.stateful import (
 from elo_exp import interrupts
 from elo_exp.api import batches, calls
 from elo_exp.api.anthropic import parse_message
-from elo_exp.api.batches import BatchSettings, Login, RemoteBatch, ResultRow
+from elo_exp.api.batch_protocol import (
+    BatchSettings,
+    Login,
+    RemoteBatch,
+    ResultRow,
+)
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
+from elo_exp.api.submission_search import SubmissionSearch
 from elo_exp.api.transport import (
     NO_CONNECTION_STATUS,
     RefusedError,
@@ -663,7 +669,7 @@ def go_on(steps: int, which: int = 0) -> tuple[str, dict[str, Any]]:
 LOST_REQUEST = ("something_goes_wrong", {"kinds": ["lost"]})
 MISTAKES = {
     "no quarantine": Mistake(
-        (batches.Batcher, "_search", lambda self, batch: (False, True)),
+        (SubmissionSearch, "_search", lambda self, batch: (False, True)),
         [LOST_REQUEST, start(), go_on(1)],
     ),
     "no losses": Mistake(

@@ -15,7 +15,7 @@ from signal import SIGKILL
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api import batches
+from elo_exp.api import batches, lost_batches
 from elo_exp.api.transport import Clock
 from elo_exp.store.answer_store import Store
 from elo_exp.store.ledger import Ledger
@@ -167,7 +167,7 @@ def test_batches_of_others_are_read_to_their_first_row_and_not_all_of_them():
             run("anthropic", server, Path(f"others{n}.sqlite"), n=n)
         n_batches, before = len(server.batches), server.meter.count("GET", "/results$")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batches, "_MAX_UNKNOWN_BATCHES_READ", 2)
+            patch.setattr(lost_batches, "_MAX_UNKNOWN_BATCHES_READ", 2)
             run("anthropic", server, HERE, n=1)
         assert server.meter.count("GET", "/results$") - before == 2 + 1 < n_batches
 

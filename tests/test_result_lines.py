@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api import batches
+from elo_exp.api import batch_results
 from elo_exp.api.gemini import parse_document
 from elo_exp.api.result_lines import parse_lines, split_rows
 from elo_exp.errors import UserError
@@ -152,7 +152,7 @@ def test_law_n_minus_k_are_stored_and_repay_pays_k(provider, seed, place):
 def test_what_came_before_a_cut_is_stored(provider, how, place, monkeypatch):
     """And the same command reads the whole file, once it comes whole."""
     # one transaction takes the whole file, and a cut ends it
-    monkeypatch.setattr(batches, "_ROWS_PER_TRANSACTION", 2 * N_PAIRS + 1)
+    monkeypatch.setattr(batch_results, "_ROWS_PER_TRANSACTION", 2 * N_PAIRS + 1)
     with serving(provider) as server:
         cut = Truncate(at_byte=9_000, how=how)
         server.fault("GET", RESULTS[provider], cut, nth=None)

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.batch_protocol import Login, RemoteBatch, ResultRow, UnreadablePart
 from elo_exp.api.costs import read_token_count
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_lines

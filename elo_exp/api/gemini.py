@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.batch_protocol import Login, RemoteBatch, ResultRow, UnreadablePart
 from elo_exp.api.costs import read_token_count
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download, parse_row, split_rows

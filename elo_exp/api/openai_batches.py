@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from elo_exp.api.batches import Login, RemoteBatch, ResultRow, UnreadablePart
+from elo_exp.api.batch_protocol import Login, RemoteBatch, ResultRow, UnreadablePart
 from elo_exp.api.openai import OpenAiApi, import_openai, parse_completion_answer
 from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from elo_exp.api.batches import ResultRow, UnreadablePart
+from elo_exp.api.batch_protocol import ResultRow, UnreadablePart
 from elo_exp.api.transport import call_with_deadline
 
 _PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

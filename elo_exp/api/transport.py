@@ -32,7 +32,8 @@ HINT_BY_STATUS = {
     404: "Check {part}.model and {part}.base_url",
 }
 # The server refuses all requests for now
-BUSY_STATUSES = frozenset({429, 529})
+RATE_LIMIT_STATUS = 429
+BUSY_STATUSES = frozenset({RATE_LIMIT_STATUS, 529})
 # How providers say that an account is exhausted: types or codes of errors, and words of messages. Others speak as OpenAI
 # does, or have words of their own.
 OUT_OF_CREDIT_SIGNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.api import first_token
-from elo_exp.api.batches import BatchSettings, check_quarantine
+from elo_exp.api.batch_protocol import BatchSettings, check_quarantine
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.openai import OpenAiSettings
