@@ -50,7 +50,6 @@ NOT_RUN = re.compile(
     r"|jupyter "  # test_notebooks.py
     r"|python -m build"  # test_wheel.py
     r"|python -m venv|pip |python -m tests\.(\w+_server|benchmarks.bench_gpu)|trackio show|export "
-    r"|.*experiment=coin"  # test_socket.py
     r"|.*experiment=dashboard"  # test_trackers.py
     r"|.*runs=\[wandb:"  # test_tracked_identity.py
     r"|.*experiment=label .*labels="  # test_people.py

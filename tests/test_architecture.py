@@ -38,7 +38,7 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
     {"report"},
     {"experiments"},
     {"launching"},
-    {"library", "__main__"},
+    {"library", "extending", "__main__"},
 )
 SOCKETS = (
     *("entrants", "judges", "probes", "ratings", "estimators", "trackers"),

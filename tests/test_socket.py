@@ -1,11 +1,9 @@
 """An experiment of your own: one class and one yaml outside this repository, and no edit inside it."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from elo_exp.paths import HOME
 from tests.commands import Ran, attempt
 
 CLASS = """\
@@ -114,27 +112,3 @@ def test_it_is_listed_with_the_others(folder: Path):
     assert "coin" in next(
         line for line in ran.out.splitlines() if line.startswith("experiment:")
     )
-
-
-def test_the_recipe_runs_as_it_is_written(tmp_path: Path):
-    """The files of CONTRIBUTING.md, at the places that it names, by its command."""
-    text = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    recipe = text.partition("**An experiment.**")[2].partition("| part of")[0]
-    blocks = re.findall(r"`(plugins/[\w/.]+)`[^`]*?```\w+\n(.*?)```", recipe, re.DOTALL)
-    assert [name for name, _ in blocks] == [
-        "plugins/word_counts.py",
-        "plugins/experiment/word_counts.yaml",
-    ]
-    for name, content in blocks:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    found = re.search("PYTHONPATH=plugins python -m elo_exp ([^`]+)`", recipe)
-    assert found is not None
-    words = [*found[1].split(), "tracker=local"]
-    ran = attempt(*words, folder=tmp_path, PYTHONPATH=str(tmp_path / "plugins"))
-    assert ran.code == 0, ran.err
-    assert re.match(
-        r"probe_\w+ answers with \d+\.\d words on average", ran.out.splitlines()[0]
-    )
-    assert [*ran.read("words.json")] == ["probe_reference", "probe_hedged"]

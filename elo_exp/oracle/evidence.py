@@ -20,6 +20,7 @@ rows that the calibration is fitted to, g prompts.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -289,6 +290,7 @@ class Estimator(Protocol):
         `estimate` is called only with evidence that has them.
         """
 
+    @abstractmethod
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
         """Raises NotEstimableError where the evidence is not enough."""
 

@@ -3,6 +3,7 @@
 A probe knows nothing of judges or statistics.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -68,4 +69,5 @@ class Probe(Protocol):
     bound: float | None
     not_for: Mapping[str, str]
 
+    @abstractmethod
     def questions(self, case: Case) -> Iterable[Question]: ...

@@ -1,5 +1,6 @@
 """Rating methods: battles in, leaderboards out."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +13,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 class RatingMethod(Protocol):
     """All dimensions are rated at once: prompts are resampled jointly, permutations share work."""
 
+    @abstractmethod
     def rate(self, battles: Mapping[str, Battles]) -> Mapping[str, Leaderboard]: ...
 
 

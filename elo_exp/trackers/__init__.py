@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -131,6 +132,7 @@ class TrackedRun(Protocol):
 class Tracker(Protocol):
     """May also have `texts`: whether prompts, answers and reasons are logged; without it they are."""
 
+    @abstractmethod
     def open(self, info: RunInfo) -> TrackedRun:
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""
 
