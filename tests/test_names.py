@@ -19,9 +19,9 @@ from elo_exp.paths import HOME
 from tests.test_architecture import PACKAGE
 
 LIMITS = {
-    "a local name that is a pronoun": 64,
-    "a function named by a participle": 41,
-    "a function named by a preposition": 37,
+    "a local name that is a pronoun": 62,
+    "a function named by a participle": 20,
+    "a function named by a preposition": 18,
     "a constant that a trailing comment explains": 2,
 }
 PRONOUNS = {
