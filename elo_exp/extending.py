@@ -7,6 +7,7 @@ from elo_exp.api.costs import Prices
 from elo_exp.api.jobs import Completion
 from elo_exp.data.bank import load_bank, sample_prompts
 from elo_exp.data.battles import Battles
+from elo_exp.data.pairing import Responses
 from elo_exp.entrants import ApiEntrant, CheckpointEntrant, Entrant, Policy
 from elo_exp.errors import (
     BudgetError,
@@ -18,6 +19,7 @@ from elo_exp.errors import (
 )
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Experiment, Report
+from elo_exp.experiments.comparison_experiment import PairwiseExperiment
 from elo_exp.experiments.settings import BankSettings
 from elo_exp.files import write_json
 from elo_exp.judges import ApiJudge, BatchJudge, Judge
@@ -43,6 +45,7 @@ from elo_exp.records import (
     Prompt,
     Response,
 )
+from elo_exp.report.viewer import Comparisons
 from elo_exp.trackers import (
     Files,
     Histogram,
@@ -79,6 +82,7 @@ __all__ = [
     "Case",
     "CheckpointEntrant",
     "Comparison",
+    "Comparisons",
     "Completion",
     "Context",
     "Count",
@@ -104,6 +108,7 @@ __all__ = [
     "NonNegative",
     "NotEstimableError",
     "Number",
+    "PairwiseExperiment",
     "Plot",
     "Policy",
     "PolicyEvidence",
@@ -115,6 +120,7 @@ __all__ = [
     "RatingMethod",
     "Report",
     "Response",
+    "Responses",
     "RunInfo",
     "ServerError",
     "SettingError",

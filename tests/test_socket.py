@@ -112,3 +112,50 @@ def test_it_is_listed_with_the_others(folder: Path):
     assert "coin" in next(
         line for line in ran.out.splitlines() if line.startswith("experiment:")
     )
+
+
+FIRST_WINS = """\
+from dataclasses import dataclass
+
+from elo_exp.extending import Comparisons, Context, PairwiseExperiment, Report, Responses
+
+
+@dataclass(kw_only=True)
+class FirstWins(PairwiseExperiment):
+    def conclude(self, context: Context, responses: Responses, comparisons: Comparisons) -> Report:
+        (run,) = self.judge_runs.values()
+        judgments = run.judge_pairs(comparisons, context.store)["factuality"]
+        wins = sum(judgment.winner == judgment.entrant_a for judgment in judgments)
+        return Report(headline=wins / len(judgments), text=f"{wins} of {len(judgments)}")
+"""
+FIRST_WINS_YAML = """\
+# @package _global_
+# How often the entrant that is named first wins.
+defaults:
+  - /judged
+  - /entrant: [probe_reference, probe_swapped]
+  - /judge: lexical
+  - /rubric: [factuality]
+  - /study: medical
+  - /mode: demo
+  - _self_
+_target_: first_wins.FirstWins
+name: first_wins
+rubric: {}
+"""
+
+
+def test_one_that_judges_writes_only_what_it_concludes(folder: Path):
+    """Prompts, answers, plans, budgets and the store are those of the base class."""
+    (folder / "first_wins.py").write_text(FIRST_WINS, encoding="utf-8")
+    path = folder / "conf/experiment/first_wins.yaml"
+    path.write_text(FIRST_WINS_YAML, encoding="utf-8")
+    words = ("--config-dir=conf", "experiment=first_wins", "tracker=local")
+    small = ("judging.limit_pairs=30", "rubric=[factuality]")
+    planned = attempt(*words, *small, "plan=true", folder=folder)
+    assert "factuality" in planned.out and planned.code == 0, planned.err
+    ran = attempt(*words, *small, folder=folder)
+    assert ran.code == 0, ran.err
+    wins, n = map(int, ran.out.splitlines()[0].split(" of "))
+    assert (n, wins > n / 2) == (30, True)
+    assert ran.read("manifest.json")["headline"] == wins / n
