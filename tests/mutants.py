@@ -956,6 +956,18 @@ MUTANTS = [
         seen_by="test_conclusions.py::test_a_judge_is_checked_where_flips_and_first_shown_have_a_value",
     ),
     Mutant(
+        name="a check that failed stands against no lead",
+        where="analysis/conclusions/tournament_conclusion:failed_check_reasons",
+        change=Change("A.blocks(LEADS)", "False"),
+        seen_by="test_checks.py::test_a_check_that_is_added_in_one_file_is_shown_everywhere",
+    ),
+    Mutant(
+        name="a judge that compares nothing has a result",
+        where="analysis/conclusions/tournament_conclusion:no_result_reasons",
+        change=Change("A.definition.B and A.state == FAILED", "False"),
+        seen_by="test_check_worlds.py::test_a_judge_with_one_verdict_has_no_result",
+    ),
+    Mutant(
         name="a reason goes before a test that does not decide",
         where="analysis/conclusions/tournament_conclusion:conclude",
         change=Change(

@@ -21,6 +21,7 @@ from elo_exp.analysis.checks import (
 )
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_bias import PositionEffect
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.paths import HOME
@@ -49,7 +50,9 @@ RECIPE = re.compile(r"\*\*A check of a judge\.\*\*.*?```python\n(.*?)```", re.DO
 
 @pytest.fixture(scope="module")
 def rated() -> Standings:
-    position = {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 60}
+    position = PositionEffect(
+        dimension="d", p_first=0.5, ci_low=0.46, ci_high=0.54, n_decisive=60
+    )
     drawn = Tournament(ratings=(200.0, 0.0)).battles(120, np.random.default_rng(5))
     found = standings({"d": drawn}, n_perms=2)
     return add_diagnoses(found, {"d": {"position": position}})

@@ -27,6 +27,7 @@ from elo_exp.analysis.conclusions.tournament_conclusion import (
     list_other_reasons,
     stratum_reversal_reasons,
 )
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.sentences import tournament_sentences as words
 from tests.documented import read
@@ -396,7 +397,7 @@ def test_entrants_with_the_answers_of_the_first_are_never_level_with_it(
     names = ("first", "second", "n_equal", "n_prompts")
     level = {"level": ("B", "C"), "rivals": ("B", "C"), "below": ()}
     first = dataclasses.replace(lead(difference=0.0, significant=None), **level)
-    rows = [dict(zip(names, pair, strict=True)) for pair in pairs]
+    rows = [EqualAnswers(**dict(zip(names, pair, strict=True))) for pair in pairs]
     reasons = list(equal_answer_reasons(first, rows))
     told = [model for one in reasons for model in one.about["models"]]
     assert told == same

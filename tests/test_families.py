@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from elo_exp.analysis.checks import check_judge
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.families import (
     JudgeFamily,
+    KinDiagnosis,
     find_family,
     find_judge_family,
     list_family_hints,
@@ -284,11 +286,8 @@ def test_labelled_pairs_may_show_that_the_judge_has_no_preference_for_its_own(
     leaders: list[str], verdicts: list[str], state: str
 ):
     results = [{"probe": f"self: {n}", "verdict": v} for n, v in enumerate(verdicts)]
-    of_kin = {"family": "Anthropic", "models": ["claude"], "others": ["ann"]}
-    diagnosis = {
-        "kin": {**of_kin, "is_allowed": False},
-        "audit": {"results": results},
-    }
+    kin = KinDiagnosis(family="Anthropic", models=("claude",), others=("ann",))
+    diagnosis: Diagnosis = {"kin": kin, "audit": {"results": results}}
     found = check_judge(Battles.from_rows([]), diagnosis, leaders=leaders)
     (check,) = (check for check in found if check.name == "kin")
     assert (check.state, check.value) == (state, 0.5)

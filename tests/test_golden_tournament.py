@@ -12,6 +12,7 @@ import pytest
 from elo_exp.analysis import standings as standing
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_bias import PositionEffect
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses
@@ -237,9 +238,12 @@ def test_a_judge_that_fails_its_checks():
                 "audit": {**AUDIT, "results": [biased, unsure, {**biased, "verdict": "ok"}]},
                 "invalid": [invalid],
                 "repeats": repeats,
-                "position": {"p_first": 0.6, "ci_low": 0.56, "ci_high": 0.64, "n_decisive": 900},
+                "position": PositionEffect(dimension="d", p_first=0.6, ci_low=0.56, ci_high=0.64, n_decisive=900),
             },
-            "e": {"audit": {}, "position": {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 900}},
+            "e": {
+                "audit": {},
+                "position": PositionEffect(dimension="e", p_first=0.5, ci_low=0.46, ci_high=0.54, n_decisive=900),
+            },
         },
         standing.rate_strata(found.fitted, strata, rate),
         standing.count_recovered_pairs(

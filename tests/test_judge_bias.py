@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp.analysis.dimension_fit import DimensionFit
-from elo_exp.analysis.judge_bias import length_control, position_effect
+from elo_exp.analysis.judge_bias import PositionEffect, length_control, position_effect
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import with_columns
@@ -40,12 +40,12 @@ def two_orders(ab: str, ba: str, prompt: str = "q0") -> Battle:
     return battle("ann", "bob", winner, question_id=prompt, **orders)
 
 
-def position(some: str | list[Battle] | Battles) -> Row:
+def position(some: str | list[Battle] | Battles) -> PositionEffect:
     """Of battles; or of the letters of one prompt after the other, such as "AA AB"."""
     if isinstance(some, str):
         some = [two_orders(*letters, f"q{q}") for q, letters in enumerate(some.split())]
     columns = some if isinstance(some, Battles) else Battles.from_rows(some)
-    return Row(**position_effect(DimensionFit.of(columns), dimension="d"))
+    return position_effect(DimensionFit.of(columns), dimension="d")
 
 
 def simulated(n: int, seed: int = 1, **changes: float) -> Battles:
@@ -332,4 +332,4 @@ def test_law_whatever_the_verdicts_no_number_is_nan(
     """A few battles among a few models on a few prompts, most of which tell little."""
     some = Battles.from_rows(rows)
     controlled(some, lengths)  # writes JSON, too
-    json.dumps(vars(position(some)), allow_nan=False)
+    json.dumps(position(some).to_dict(), allow_nan=False)

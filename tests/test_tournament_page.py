@@ -19,6 +19,7 @@ from elo_exp.analysis.checks import check_judge
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.judge_bias import PositionEffect
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses, rate
@@ -138,7 +139,9 @@ def concluded(standings: Standings, quality: Sequence[Any] = ()) -> Standings:
 
 def fair(standings: Standings) -> Standings:
     """With the diagnosis of a judge that was measured, and does not prefer what is shown first."""
-    position = {"p_first": 0.5, "ci_low": 0.46, "ci_high": 0.54, "n_decisive": 60}
+    position = PositionEffect(
+        dimension="d", p_first=0.5, ci_low=0.46, ci_high=0.54, n_decisive=60
+    )
     return add_diagnoses(
         standings, {name: {"position": position} for name in standings.dimensions}
     )
@@ -504,7 +507,9 @@ NOTHING = by_dimension({"d": []})["d"]
 
 
 def position(low: float | None, high: float | None) -> dict[str, Any]:
-    found = {"p_first": 0.58, "ci_low": low, "ci_high": high, "n_decisive": 9}
+    found = PositionEffect(
+        dimension="d", p_first=0.58, ci_low=low, ci_high=high, n_decisive=9
+    )
     return {"position": found}
 
 

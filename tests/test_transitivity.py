@@ -41,7 +41,7 @@ def ring(n: int) -> list[Battle]:
 
 
 def outcome(battles: Battles) -> dict[str, Any]:
-    return transitivity(DimensionFit.of(battles), dimension="d")[0]
+    return transitivity(DimensionFit.of(battles), dimension="d")[0].to_dict()
 
 
 def residuals(battles: Battles) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ def test_cycles_by_hand():
         for pair, letter in zip(RING, letters, strict=False)
     ]
     rows += [battle(("bob", "ann"), letter, "q4") for letter in "ab"]
-    assert count_cycles(Battles.from_rows(rows), dimension="d") == {
+    assert count_cycles(Battles.from_rows(rows), dimension="d").to_dict() == {
         "dimension": "d",
         "models": ("ann", "bob", "cat"),
         "n_prompts": 4,
@@ -182,7 +182,7 @@ def test_cycles_by_hand():
         "n_cyclic": 2,
         "share": 1 / 2,
     }
-    assert count_cycles(Battles.from_rows([]), dimension="d")["share"] is None
+    assert count_cycles(Battles.from_rows([]), dimension="d").share is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -205,8 +205,8 @@ def test_law_cycles_are_those_of_all_triples(seed: int, data: st.DataObject):
             ):
                 cyclic.append(q)
     found = count_cycles(some, dimension="d")
-    assert (found["n_triples"], found["n_cyclic"]) == (n_triples, len(cyclic))
-    assert found["n_cyclic_prompts"] == len(set(cyclic))
+    assert (found.n_triples, found.n_cyclic) == (n_triples, len(cyclic))
+    assert found.n_cyclic_prompts == len(set(cyclic))
 
 
 @settings(max_examples=40, deadline=None)
@@ -218,5 +218,6 @@ def test_law_whatever_the_battles_no_number_is_nan(data: st.DataObject):
         st.lists(st.builds(battle, pair, st.sampled_from("abt"), prompt), max_size=20)
     )
     some = Battles.from_rows(rows)
-    found = [residuals(some), outcome(some), count_cycles(some, dimension="d")]
+    cycles = count_cycles(some, dimension="d").to_dict()
+    found = [residuals(some), outcome(some), cycles]
     json.dumps(found, allow_nan=False)

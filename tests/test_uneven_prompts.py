@@ -94,7 +94,9 @@ def covers_position(q: Index, rng: np.random.Generator) -> bool:
     ab, ba = (rng.random(len(q)) >= expit(x) for x in (bias, -bias))
     found = battles(np.zeros(len(q)), np.ones(len(q)), ab, ba, q)
     row = position_effect(DimensionFit.of(found), dimension="d")
-    return bool(row["ci_low"] <= 0.5 <= row["ci_high"])
+    assert row.ci_low is not None
+    assert row.ci_high is not None
+    return row.ci_low <= 0.5 <= row.ci_high
 
 
 def covers_length(q: Index, rng: np.random.Generator) -> bool:

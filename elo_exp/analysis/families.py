@@ -32,6 +32,32 @@ class JudgeFamily(Record):
         """Whether the judge is kin of some and not of others."""
         return bool(self.models and self.others)
 
+    def to_diagnosis(self, *, is_allowed: bool) -> "KinDiagnosis":
+        """Return it as a diagnosis of the judge.
+
+        Parameters
+        ----------
+        is_allowed : bool
+            Whether the user takes the judge in spite of it.
+
+        Returns
+        -------
+        KinDiagnosis
+        """
+        return KinDiagnosis(
+            family=self.family,
+            models=self.models,
+            others=self.others,
+            is_allowed=is_allowed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KinDiagnosis(JudgeFamily):
+    """Which entrants are of the judge's family, and whether the user takes the judge in spite of it."""
+
+    is_allowed: bool = False
+
 
 def find_judge_family(
     families: Mapping[str, str], judge: str, models: Mapping[str, Sequence[str]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.ratings.games import difference_matrix
 from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import Record
 
 # The pairs of 63 models take seconds
 _MAX_TESTED_PAIRS = 2_000
@@ -36,9 +38,42 @@ _PAIRS_PER_BLOCK = 100_000
 _MAX_MODELS_TIMES_STRATA = 2_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitivityTest(Record):
+    """The test whether one rating for each model explains all pairs: `transitivity` of ratings.json.
+
+    `chi_square` and `p_value` are None of more than 2,000 pairs, and where `score_test` has none.
+    """
+
+    dimension: str
+    n_models: int
+    n_pairs: int
+    n_prompts: int
+    df: int
+    chi_square: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleCounts(Record):
+    """How often three models beat each other in a circle: `cycles` of ratings.json.
+
+    n_prompts         on which a triple met; on `n_cyclic_prompts` one is a cycle, which is the `share`, None without any
+    n_triples         that met on a prompt; of these, `n_cyclic` are cycles
+    """
+
+    dimension: str
+    models: tuple[str, ...]
+    n_prompts: int
+    n_cyclic_prompts: int
+    n_triples: int
+    n_cyclic: int
+    share: float | None
+
+
 def transitivity(
     fitted: DimensionFit, *, dimension: str
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[TransitivityTest, list[dict[str, Any]]]:
     """Test whether one rating for each model explains all pairs, and compare each pair with it.
 
     The residual wins of a pair are those that Bradley-Terry does not explain. A prompt's part in
@@ -58,9 +93,7 @@ def transitivity(
 
     Returns
     -------
-    test : dict
-        `transitivity` of ratings.json: `n_models`, `n_pairs`, `n_prompts`, `df`, `chi_square`,
-        `p_value`; the last two are None of more than 2,000 pairs, and where `score_test` has none.
+    test : TransitivityTest
     residuals : list of dict
         `pair_residuals` of ratings.json, of every pair of rated models that met: shares of points
         `observed` and `expected`, and `z`, their difference in standard errors; None where all prompts
@@ -112,15 +145,15 @@ def transitivity(
         )
         covariance += sensitivity @ covariance_of_abilities @ sensitivity.T
         chi_square, p_value = score_test(residual, covariance, df=df, n_prompts=n)
-    test = {
-        "dimension": dimension,
-        "n_models": m,
-        "n_pairs": p,
-        "n_prompts": n,
-        "df": df,
-        "chi_square": chi_square,
-        "p_value": p_value,
-    }
+    test = TransitivityTest(
+        dimension=dimension,
+        n_models=m,
+        n_pairs=p,
+        n_prompts=n,
+        df=df,
+        chi_square=chi_square,
+        p_value=p_value,
+    )
     # No error where all prompts are alike.
     has_error = (variance > _MIN_PART_OF_LARGEST * n_games) & (n > 1)
     has_error &= residual**2 < n * variance * (1.0 - _MIN_PART_OF_LARGEST)
@@ -184,7 +217,7 @@ def score_test(
 # Cycles
 
 
-def count_cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
+def count_cycles(battles: Battles, *, dimension: str) -> CycleCounts:
     """Count the cycles among all models.
 
     A pair of several battles on a prompt goes to who won more of them; a tie breaks a cycle. A
@@ -199,9 +232,7 @@ def count_cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        `cycles` of ratings.json: `n_prompts` on which a triple met, `n_cyclic_prompts` on which one is
-        a cycle, and the `share` of these, None where no triple met; `n_triples`, `n_cyclic`.
+    CycleCounts
 
     References
     ----------
@@ -226,15 +257,15 @@ def count_cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
     ]
     triples, circles = np.concatenate(blocks or [np.zeros((2, 0))], axis=1)
     n_prompts, n_cyclic = int((triples > 0.5).sum()), int((circles > 0.5).sum())
-    return {
-        "dimension": dimension,
-        "models": battles.models,
-        "n_prompts": n_prompts,  # on which a triple met
-        "n_cyclic_prompts": n_cyclic,  # on which a triple is a cycle
-        "n_triples": round(triples.sum()),
-        "n_cyclic": round(circles.sum()),
-        "share": n_cyclic / n_prompts if n_prompts else None,
-    }
+    return CycleCounts(
+        dimension=dimension,
+        models=tuple(battles.models),
+        n_prompts=n_prompts,
+        n_cyclic_prompts=n_cyclic,
+        n_triples=round(triples.sum()),
+        n_cyclic=round(circles.sum()),
+        share=n_cyclic / n_prompts if n_prompts else None,
+    )
 
 
 def _count_triples(

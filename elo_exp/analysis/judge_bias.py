@@ -4,6 +4,7 @@ Both are a column x in Bradley-Terry: logit P(i beats j) = theta_i - theta_j + e
 clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,35 @@ from elo_exp.ratings.covariates import make_contrast, with_columns
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, Fit
 from elo_exp.ratings.games import Games, make_games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+from elo_exp.records import Record
 
 # Position
 
 
-def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionEffect(Record):
+    """How much a judge prefers what is shown first: `judge.DIMENSION.position` of ratings.json.
+
+    n_decisive      of the verdicts, those that name a winner
+    effect          in log-odds, above zero if the first shown wins more often; with its prompt-clustered `std_error`
+    p_first         of the verdicts between equals that name a winner, the share that names the first shown
+    ci_low, ci_high the ends of the 95 % interval of that share
+    is_raw          whether there is no finite effect, and the share is that of all decisive verdicts
+    """
+
+    dimension: str
+    n_prompts: int = 0
+    n_verdicts: int = 0
+    n_decisive: int = 0
+    effect: float | None = None
+    std_error: float | None = None
+    p_first: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    is_raw: bool = False
+
+
+def position_effect(fitted: DimensionFit, *, dimension: str) -> PositionEffect:
     """Estimate the position effect from the single verdicts of battles judged in both orders.
 
     Without any, from those judged in one, which is not the same in all. A battle of one order that
@@ -39,14 +64,12 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        `judge.DIMENSION.position` of ratings.json: `n_prompts`, `n_verdicts`, `n_decisive`; `effect` in
-        log-odds, above zero where the first shown wins more often, with its prompt-clustered
-        `std_error`, None where the fit has no finite one; `p_first`, a share, with the ends of its 95 %
-        interval by Student's t, `ci_low` and `ci_high`. If there is no finite effect, as of a judge that
-        always names the first, `is_raw` is true and these are the raw share of decisive verdicts with a
-        bounded-mean interval over prompts, that of Clopper and Pearson if each prompt says one thing. An
-        effect without an error has that interval, too.
+    PositionEffect
+        `effect` and its error are None where the fit has no finite ones; the interval of `p_first` is by
+        Student's t. If there is no finite effect, as of a judge that always names the first, `is_raw` is
+        true and these are the raw share of decisive verdicts with a bounded-mean interval over prompts,
+        that of Clopper and Pearson if each prompt says one thing. An effect without an error has that
+        interval, too.
 
     References
     ----------
@@ -78,18 +101,19 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> dict[str, Any]:
         )
         low = min(share, lower_bound(mean, alpha=0.025))
         high = max(share, upper_bound(mean, alpha=0.025))
-    return make_row(
+    row = make_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=verdicts.n_games,
         n_decisive=played.n_games,
-        effect=effect,  # log-odds; above zero the first shown wins more often
+        effect=effect,
         std_error=error,
         p_first=share,
         ci_low=low,
         ci_high=high,
         is_raw=is_raw,
     )
+    return PositionEffect(**row)
 
 
 def _games_per_row(played: Games) -> Array:

@@ -285,7 +285,7 @@ class _DimensionState:
         self.n_prompts_of_pair |= dict.fromkeys(pairs, n_prompts)
         if not self.keeps_all_pairs and not self.list_wanted():
             fitted = DimensionFit.of(self.battles())
-            p = transitivity(fitted, dimension="")[0]["p_value"]
+            p = transitivity(fitted, dimension="")[0].p_value
             if p is not None and p < MIN_P_VALUE_OF_FIT:
                 self.keeps_all_pairs = True
                 self.advance(n_prompts)

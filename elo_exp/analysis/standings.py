@@ -27,6 +27,7 @@ from elo_exp.analysis.comparisons import (
 )
 from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import (
     count_cycles,
@@ -91,7 +92,7 @@ class Standings:
     # by dimension, what the diagnoses of the judge read
     fitted: Mapping[str, DimensionFit] = field(default_factory=dict)
     # by dimension, JSON
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
     # by dimension, of those with several draws
     variance: Mapping[str, Variance] = field(default_factory=dict)
     agreement: Rows = ()  # of dimensions with each other
@@ -398,7 +399,7 @@ def leaderboards(
     return boards
 
 
-def _diagnose_judge(fitted: DimensionFit, dimension: str) -> dict[str, Any]:
+def _diagnose_judge(fitted: DimensionFit, dimension: str) -> Diagnosis:
     """Diagnose the judge by its battles; both orders count, whatever the ratings use."""
     test, residuals = transitivity(fitted, dimension=dimension)
     return {
@@ -406,15 +407,12 @@ def _diagnose_judge(fitted: DimensionFit, dimension: str) -> dict[str, Any]:
         "transitivity": test,
         "pair_residuals": residuals,
         "cycles": count_cycles(fitted.battles, dimension=dimension),
-        "equal_answers": [
-            pair.to_dict()
-            for pair in identical_answers.count_equal_in_battles(fitted.battles)
-        ],
+        "equal_answers": identical_answers.count_equal_in_battles(fitted.battles),
     }
 
 
 def add_diagnoses(
-    standings: Standings, *additions: Mapping[str, Mapping[str, Any]], **changes: Any
+    standings: Standings, *additions: Mapping[str, Diagnosis], **changes: Any
 ) -> Standings:
     """Add diagnoses to those of a dimension.
 
@@ -445,7 +443,7 @@ def diagnose_texts(
     rate: Rate,
     *,
     initial_rating: float,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Diagnosis]:
     """Diagnose the effect of length, invalid verdicts, repeated queries and equal answers.
 
     Parameters
@@ -463,10 +461,10 @@ def diagnose_texts(
 
     Returns
     -------
-    dict of str to dict
+    dict of str to Diagnosis
         `length`, `repeats`, `invalid` and `equal_answers` by dimension.
     """
-    diagnoses = {}
+    diagnoses = dict[str, Diagnosis]()
     for dimension, battles in standings.battles.items():
         rows, own_judgments = battles.rows(), judgments[dimension]
         invalid = invalid_shares(own_judgments, dimension=dimension)
@@ -484,12 +482,9 @@ def diagnose_texts(
             ),
             "repeats": repeat_agreement(own_judgments, dimension=dimension),
             "invalid": invalid,
-            "equal_answers": [
-                pair.to_dict()
-                for pair in identical_answers.count_equal_in_comparisons(
-                    comparisons[dimension]
-                )
-            ],
+            "equal_answers": identical_answers.count_equal_in_comparisons(
+                comparisons[dimension]
+            ),
         }
     return diagnoses
 
@@ -561,7 +556,7 @@ def apply_looks(standings: Standings, wave: Wave) -> Standings:
     resolved_pairs = sorted(
         wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0)
     )
-    boards, looks = {}, {}
+    boards, looks = {}, dict[str, Diagnosis]()
     for dimension, board in standings.boards[method].items():
         resolved = [
             r for r in resolved_pairs if r.dimension == dimension and r.significant
@@ -711,7 +706,7 @@ def rate_strata(
     strata: Mapping[str, str],
     rate: Rate,
     leaders: Mapping[str, str] | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Diagnosis]:
     """Rate each stratum of the prompts, and test whether they differ.
 
     Parameters
@@ -727,11 +722,11 @@ def rate_strata(
 
     Returns
     -------
-    dict of str to dict
+    dict of str to Diagnosis
         `strata` by dimension: the test of `heterogeneity`, `ratings` of each stratum where there are
         several, the `most_varied_gap`, the `leader`, and who is `ahead` of it on which stratum.
     """
-    diagnoses = {}
+    diagnoses = dict[str, Diagnosis]()
     for dimension, fit in fitted.items():
         battles_by_stratum = split_by_stratum(fit.battles, strata)
         boards = rate(battles_by_stratum) if len(battles_by_stratum) > 1 else {}
@@ -768,7 +763,7 @@ def _highest_rated_model(fitted: DimensionFit) -> str | None:
 
 def count_recovered_pairs(
     tested: Sequence[Difference], ranks: Mapping[str, Mapping[str, float]]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Diagnosis]:
     """Count how often ratings recover the order of entrants of known quality.
 
     Parameters
@@ -780,11 +775,11 @@ def count_recovered_pairs(
 
     Returns
     -------
-    dict of str to dict
+    dict of str to Diagnosis
         `known_order` by dimension: `n_pairs`, of which `n_recovered` have the right sign, and of these
         `n_significant`; dimensions without a pair are left out.
     """
-    diagnoses = {}
+    diagnoses = dict[str, Diagnosis]()
     for dimension, rank in ranks.items():
         models = sorted(rank, key=rank.__getitem__)
         pairs = set(combinations(models, 2))

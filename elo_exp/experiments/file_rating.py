@@ -7,6 +7,7 @@ from typing import Any
 from elo_exp.analysis import families, repeated_files, standings
 from elo_exp.analysis.comparisons import find_leader
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_bias import length_control
 from elo_exp.analysis.missing_answers import plans_both_orders
 from elo_exp.analysis.odd_answers import check_responses
@@ -53,7 +54,7 @@ class FileRating:
         """Store that results are shown, by dimension, and add the results that were shown before rows were added."""
         if scope.kind == "words":  # which never claims more than shared words
             return rated_standings
-        earlier = dict[str, dict[str, Any]]()
+        earlier = dict[str, Diagnosis]()
         for dimension, hashes_by_model in hashes.items():
             subject = f"rated {make_fingerprint([scope.kind, scope.judge, dimension, self.source.filters])}"
             evidence = repeated_files.to_evidence(hashes_by_model)
@@ -96,7 +97,7 @@ class FileRating:
                 method = replace(method, orders="one")
             rated_standings = standings.add_missing(rated_standings, missing, method)
         kin = self._diagnose_kin(self.source.find_scope(battles), battles)
-        length = {
+        length: dict[str, Diagnosis] = {
             name: {
                 "length": length_control(
                     dimension_battles,
@@ -116,9 +117,7 @@ class FileRating:
             rated_standings, kin, length, responses=response_checks
         )
 
-    def _diagnose_kin(
-        self, scope: Scope, battles: Battles
-    ) -> dict[str, dict[str, Any]]:
+    def _diagnose_kin(self, scope: Scope, battles: Battles) -> dict[str, Diagnosis]:
         """Return the diagnosis `kin` of each dimension, if one judge is of a family with some models."""
         if scope.judge is None:
             return {}
@@ -126,5 +125,5 @@ class FileRating:
         kin = families.find_judge_family(self.families, scope.judge, models)
         if not kin.models:
             return {}
-        diagnosis = {"kin": kin.to_dict() | {"is_allowed": False}}
+        diagnosis: Diagnosis = {"kin": kin.to_diagnosis(is_allowed=False)}
         return dict.fromkeys(battles.split_by_dimension(), diagnosis)

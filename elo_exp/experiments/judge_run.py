@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elo_exp import pipeline
 from elo_exp.analysis import families
 from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.rubrics import Rubric
@@ -89,11 +89,11 @@ class JudgeRun:
             else []
         )
 
-    def diagnose_kin(self) -> dict[str, dict[str, Any]]:
+    def diagnose_kin(self) -> dict[str, Diagnosis]:
         """Return the diagnosis `kin` of each dimension: which entrants are of the judge's family."""
         if not (kin := self.kin).models:
             return {}
-        diagnosis = {"kin": kin.to_dict() | {"is_allowed": self.allows_kin}}
+        diagnosis: Diagnosis = {"kin": kin.to_diagnosis(is_allowed=self.allows_kin)}
         return {rubric.dimension: diagnosis for rubric in self.rubrics}
 
     def refuse_excluded(self) -> None:
@@ -106,7 +106,7 @@ class JudgeRun:
                 "nothing would link them. Choose a judge of another family, or warn."
             )
 
-    def load_audits(self, store: Store) -> dict[str, dict[str, Any]]:
+    def load_audits(self, store: Store) -> dict[str, Diagnosis]:
         """Return the diagnosis `audit` of each dimension. Raises UserError for a file that no audit wrote."""
         return load_stored_audits(self.judge, self.rubrics, store)
 

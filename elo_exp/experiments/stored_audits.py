@@ -8,6 +8,7 @@ from typing import Any
 
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.data.rubrics import Rubric
 from elo_exp.errors import FileError, UserError
 from elo_exp.experiments import Context
@@ -19,12 +20,12 @@ from elo_exp.store.answer_store import Store
 
 def load_stored_audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Diagnosis]:
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
 
     Raises UserError for a file that no audit wrote.
     """
-    key, diagnoses = pipeline.identify(judge).key, {}
+    key, diagnoses = pipeline.identify(judge).key, dict[str, Diagnosis]()
     for rubric in rubrics:
         path = audit_decisions.audit_path(store.folder, key, rubric.key)
         diagnoses[rubric.dimension] = {

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
@@ -195,7 +196,7 @@ class TournamentRun:
         responses: Responses,
         comparisons: Comparisons,
         judgments: Judgments,
-        earlier_looks: Mapping[str, Mapping[str, Any]],
+        earlier_looks: Mapping[str, Diagnosis],
         store: Store,
     ) -> Standings:
         """Add what speaks for and against the ratings: strata, texts, earlier looks, audits, the judge's family."""
@@ -305,7 +306,7 @@ def _record_shown_pairs(
     store: Store,
     rated_standings: Standings,
     judgments: Mapping[str, Sequence[Judgment]],
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Diagnosis]:
     """Store that the results of all pairs are shown; return, by dimension, results shown before verdicts were added."""
     verdicts: dict[tuple[str, frozenset[str]], list[str]] = {}
     for dimension, dimension_judgments in judgments.items():

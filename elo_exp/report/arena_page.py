@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arena.placement import Placement
 from elo_exp.console import format_table
@@ -205,7 +206,7 @@ def format_console(
     placement: Placement,
     conclusions: Mapping[str, Conclusion],
     quality: JudgeQuality,
-    diagnoses: Mapping[str, Mapping[str, Any]],
+    diagnoses: Mapping[str, Diagnosis],
 ) -> str:
     """Return the headline, the top of the leaderboard and the surroundings of placed models.
 

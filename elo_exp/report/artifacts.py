@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.diagnosis import diagnosis_to_json
 from elo_exp.analysis.elo_order_effects import measure_order_effects
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.missing_answers import count_by_entrant
@@ -271,7 +272,10 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for dimension in standings.dimensions
         },
         "judge": {
-            name: {**diagnosis, "pair_residuals": _select_residuals(standings, name)}
+            name: {
+                **diagnosis_to_json(diagnosis),
+                "pair_residuals": _select_residuals(standings, name),
+            }
             for name, diagnosis in standings.diagnoses.items()
         },
         "responses": standings.responses,
@@ -370,11 +374,9 @@ def _select_differences(standings: Standings, method: str) -> list[Difference]:
     ]
 
 
-def _select_residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
+def _select_residuals(standings: Standings, dimension: str) -> list[Mapping[str, Any]]:
     """Return all pair residuals of few models; of many, the large ones."""
-    rows: list[dict[str, Any]] = standings.diagnoses[dimension].get(
-        "pair_residuals", []
-    )
+    rows = [*standings.diagnoses[dimension].get("pair_residuals", ())]
     if len(standings.battles[dimension].models) <= _MAX_MODELS_WITH_ALL_PAIRS:
         return rows
     return [row for row in rows if abs(row["z"] or 0.0) > _MIN_RESIDUAL_Z]

@@ -8,6 +8,7 @@ from typing import Any
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.sequential_tests import Resolution
 from elo_exp.analysis.standings import ELO, Standings
 from elo_exp.analysis.variance import Variance
@@ -36,7 +37,7 @@ class DimensionView:
     win_rate: Mapping[str, float]  # mean over opponents
     elo: Mapping[float, Leaderboard]  # by K
     variance: Variance | None  # None without several draws
-    diagnosis: Mapping[str, Any]
+    diagnosis: Diagnosis
 
     @property
     def looks(self) -> Sequence[Mapping[str, Any]]:
@@ -57,8 +58,7 @@ class DimensionView:
     @property
     def equal_answers(self) -> list[EqualAnswers]:
         """The pairs that gave the same answers to half of the prompts or more."""
-        rows = self.diagnosis.get("equal_answers") or ()
-        return [EqualAnswers.from_dict(row) for row in rows]
+        return [*self.diagnosis.get("equal_answers", ())]
 
     @property
     def prompts_of_pairs(self) -> tuple[int, int]:

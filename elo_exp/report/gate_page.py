@@ -6,6 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
@@ -79,7 +80,7 @@ class GateResult:
     worst: Sequence[WorstPrompt]
     quality: Sequence[JudgeQuality]
     checks: Mapping[str, Sequence[Check]]
-    audits: Mapping[str, Mapping[str, Any]]
+    audits: Mapping[str, Diagnosis]
     orders: str
     margin: float
     margin_elo: float | None

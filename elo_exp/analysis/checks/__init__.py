@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.exact_shares import effective_number
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arrays import Mask
@@ -101,7 +102,7 @@ class JudgeEvidence:
     """
 
     battles: Battles
-    diagnosis: Mapping[str, Any]
+    diagnosis: Diagnosis
     quality: JudgeQuality | None = None
     leaders: Sequence[str] = ()
     responses: Rows = ()
@@ -234,7 +235,7 @@ def list_reason_names(*, is_about_judge: bool) -> list[str]:
 
 def check_judge(
     battles: Battles,
-    diagnosis: Mapping[str, Any],
+    diagnosis: Diagnosis,
     quality: JudgeQuality | None = None,
     leaders: Sequence[str] = (),
     responses: Rows = (),
@@ -245,8 +246,8 @@ def check_judge(
     ----------
     battles : Battles
         Of the dimension.
-    diagnosis : mapping
-        Of this dimension, as in Standings.
+    diagnosis : Diagnosis
+        Of this dimension.
     quality : JudgeQuality, optional
         Of the judgments; None where they are not known.
     leaders : sequence of str, optional

@@ -14,9 +14,9 @@ from elo_exp.analysis.checks import (
 class _Cycles(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
         cycles = evidence.diagnosis.get("cycles")
-        if not cycles or not cycles["n_triples"]:
+        if cycles is None or not cycles.n_triples:
             return
-        n, n_prompts = cycles["n_cyclic_prompts"], cycles["n_prompts"]
+        n, n_prompts = cycles.n_cyclic_prompts, cycles.n_prompts
         yield Check(
             name=self.name,
             state=PASSED,

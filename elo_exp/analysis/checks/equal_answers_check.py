@@ -20,9 +20,9 @@ class _EqualAnswers(CheckDefinition):
                 name=self.name,
                 state=PASSED,
                 is_notable=True,
-                value=top_pair["n_equal"] / top_pair["n_prompts"],
-                n=top_pair["n_equal"],
-                of=top_pair["n_prompts"],
+                value=top_pair.n_equal / top_pair.n_prompts,
+                n=top_pair.n_equal,
+                of=top_pair.n_prompts,
                 about={"pairs": pairs},
             )
 
@@ -32,7 +32,7 @@ class _EqualAnswers(CheckDefinition):
             f"; {format_count(len(other_pairs))} more pairs" if other_pairs[1:] else ""
         )
         more_text = "; one more pair" if len(other_pairs) == 1 else more_text
-        models = f"{top_pair['first']} and {top_pair['second']}"
+        models = f"{top_pair.first} and {top_pair.second}"
         return f"{models}, {format_counts(check)} prompts{more_text}"
 
 

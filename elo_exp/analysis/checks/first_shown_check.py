@@ -30,10 +30,10 @@ _LIMITS = (
 
 class _FirstShown(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
-        effect = evidence.diagnosis.get("position") or {}
-        if (value := effect.get("p_first")) is None:
+        effect = evidence.diagnosis.get("position")
+        if effect is None or effect.p_first is None:
             return
-        low, high = effect["ci_low"], effect["ci_high"]
+        low, high = effect.ci_low, effect.ci_high
         state = CANNOT_TELL
         if low is not None and high is not None:
             state = state_of_share(
@@ -42,10 +42,10 @@ class _FirstShown(CheckDefinition):
         yield Check(
             name=self.name,
             state=state,
-            value=value,
+            value=effect.p_first,
             low=low,
             high=high,
-            n=effect["n_decisive"],
+            n=effect.n_decisive,
         )
 
     def format_value(self, check: Check) -> str:

@@ -28,16 +28,16 @@ class _Kin(CheckDefinition):
             r["verdict"] for r in results if r["probe"].partition(":")[0] == "self"
         ]
         is_unbiased = bool(kin_verdicts) and set(kin_verdicts) == {"ok"}
-        is_favoured = bool(kin["others"] and {*kin["models"]} & {*leaders[:1]})
-        is_blocking = is_favoured and not kin["is_allowed"] and not is_unbiased
+        is_favoured = bool(kin.others and {*kin.models} & {*leaders[:1]})
+        is_blocking = is_favoured and not kin.is_allowed and not is_unbiased
         yield Check(
             name=self.name,
             state=FAILED if is_blocking else PASSED,
             is_notable=not is_blocking and not is_unbiased,
-            value=len(kin["models"]) / (len(kin["models"]) + len(kin["others"])),
+            value=len(kin.models) / (len(kin.models) + len(kin.others)),
             about={
-                "family": kin["family"],
-                "models": kin["models"],
+                "family": kin.family,
+                "models": kin.models,
                 "first": leaders[0] if leaders else None,
             },
         )

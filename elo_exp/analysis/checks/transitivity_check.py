@@ -21,14 +21,14 @@ ALPHA_OF_TRANSITIVITY = 0.05
 class _Transitivity(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
         test = evidence.diagnosis.get("transitivity")
-        if not test or test["df"] <= 0:
+        if test is None or test.df <= 0:
             return
-        p = test["p_value"]
+        p = test.p_value
         yield Check(
             name=self.name,
             state=NOT_DONE if p is None else PASSED,
             value=p,
-            about=test,
+            about=test.to_dict(),
             is_notable=p is not None and p <= ALPHA_OF_TRANSITIVITY,
         )
 

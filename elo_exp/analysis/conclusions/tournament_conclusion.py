@@ -24,6 +24,7 @@ from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.analysis.style_support import find_adjustment, style_support_reasons
 from elo_exp.data.battles import Battles
+from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.ratings.games import MIN_ANNOTATORS
 from elo_exp.ratings.leaderboard import Leaderboard
 
@@ -269,20 +270,16 @@ def _make_effect(leader: Leader, unit: str) -> Effect | None:
 
 
 def equal_answer_reasons(
-    leader: Leader | None, pairs: Sequence[Mapping[str, Any]]
+    leader: Leader | None, pairs: Sequence[EqualAnswers]
 ) -> Iterator[Reason]:
-    """Yield a reason if other entrants gave exactly the leader's answers to every prompt.
-
-    pairs  rows of `EqualAnswers`
-    """
+    """Yield a reason if other entrants gave exactly the leader's answers to every prompt."""
     if leader is None:
         return
     n_prompts = {
-        model: pair["n_prompts"]
+        model: pair.n_prompts
         for pair in pairs
-        for model in {pair["first"], pair["second"]} - {leader.model}
-        if leader.model in (pair["first"], pair["second"])
-        and pair["n_equal"] == pair["n_prompts"]
+        for model in {pair.first, pair.second} - {leader.model}
+        if leader.model in (pair.first, pair.second) and pair.n_equal == pair.n_prompts
     }
     if n_prompts:
         other_models = {leader.second, *leader.below, *leader.rivals, *leader.not_met}

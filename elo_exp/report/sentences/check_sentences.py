@@ -10,6 +10,7 @@ from elo_exp.analysis.checks import (
     Check,
     list_definitions_by_row,
 )
+from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.formatting import (
     NO_VALUE,
@@ -312,7 +313,7 @@ def _format_prompt_count(n: int) -> str:
     return f"{n:,} prompt{'' if n == 1 else 's'}"
 
 
-def describe_audits(diagnoses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def describe_audits(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
     """Return a sentence for each dimension that the judge was audited for, and one for all others.
 
     diagnoses  by dimension, as in Standings; those without the key audit had no judge
