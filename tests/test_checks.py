@@ -45,7 +45,9 @@ QUALITY = JudgeQuality(
     tie_rate=0.1,
     invalid_rate=6 / 360,
 )
-RECIPE = re.compile(r"\*\*A check of a judge\.\*\*.*?```python\n(.*?)```", re.DOTALL)
+RECIPE = re.compile(
+    r"^### A check of a judge$.*?```python\n(.*?)```", re.DOTALL | re.MULTILINE
+)
 
 
 @pytest.fixture(scope="module")
