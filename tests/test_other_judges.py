@@ -72,11 +72,11 @@ def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
 ):
     by_lexical = judged(store, LEXICAL)
     assert others(store, LEXICAL) == {}
-    before = store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)
+    before = store.query("SELECT * FROM answers"), dataclasses.asdict(store.usage)
     replay = contrary(tmp_path, prompts=2)
     assert others(store, replay) == {LEXICAL.model: by_lexical}
     assert (
-        store.read("SELECT * FROM answers"),
+        store.query("SELECT * FROM answers"),
         dataclasses.asdict(store.usage),
     ) == before
     judged(store, replay)
