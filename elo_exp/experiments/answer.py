@@ -1,6 +1,5 @@
 """Have entrants answer, and judge nothing: any number of them, and of the prompts a share where many machines answer."""
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from elo_exp.experiments.entrant_answers import preflight
 from elo_exp.experiments.shards import select_shard
 from elo_exp.records import Prompt
 from elo_exp.store.answer_store import Store
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)

@@ -24,7 +24,8 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.people_page import Certificate
 from elo_exp.report.sentences import arena_sentences as arena_words
 
-_LABELS_ONLY_METHOD = "bradley_terry"
+# The rating by which people's differences are tested
+LABELS_ONLY_METHOD = "bradley_terry"
 _JOINT_BOARD = "joint"
 
 
@@ -59,7 +60,7 @@ class Certification:
             ratings=self.rating,
             models=all_votes.models,
         )
-        method = self.rating[_LABELS_ONLY_METHOD]
+        method = self.rating[LABELS_ONLY_METHOD]
         labels_only = add_conclusions(
             standings.add_missing(
                 rated_standings, self.evidence.skipped_battles, method
@@ -133,7 +134,7 @@ class Certification:
             skipped,
             self.evidence.judge_battles[dimension],
             [lead for lead, _ in leads if lead.higher == row.get("first")],
-            self.rating[_LABELS_ONLY_METHOD],
+            self.rating[LABELS_ONLY_METHOD],
         )
         return Certificate(
             dimension=dimension,
@@ -166,8 +167,8 @@ class Certification:
     def _conclude_leads(
         self, dimension: str, labels_only: Standings, scope: Scope
     ) -> Iterator[tuple[Difference, Conclusion]]:
-        method = self.rating[_LABELS_ONLY_METHOD]
-        differences = labels_only.differences[_LABELS_ONLY_METHOD]
+        method = self.rating[LABELS_ONLY_METHOD]
+        differences = labels_only.differences[LABELS_ONLY_METHOD]
         cautious_differences = human_agreement.count_skipped(
             differences, labels_only.battles, self.evidence.skipped_battles, method
         )

@@ -1,6 +1,5 @@
 """One judge of an experiment: what its verdicts are, what it costs, and what stands against it."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,8 +20,6 @@ from elo_exp.records import Judgment
 from elo_exp.report.sentences.check_sentences import describe_same_family_plan
 from elo_exp.report.viewer import Comparisons
 from elo_exp.store.answer_store import Store
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ python -m elo_exp experiment=label run=outputs/pilot_... 'labels=[anna.jsonl,ben
 """
 
 import functools
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from elo_exp.analysis import human_agreement
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Experiment, Report
-from elo_exp.experiments.certification import Certification
+from elo_exp.experiments.certification import LABELS_ONLY_METHOD, Certification
 from elo_exp.experiments.label_evidence import LabelEvidence, LabelledRun
 from elo_exp.experiments.label_pages import LabelPages, LabelSettings
 from elo_exp.files import write_json
@@ -23,10 +22,6 @@ from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.report import artifacts, page, people_page
 from elo_exp.runs.reading import manifest_path
 from elo_exp.types import Orders
-
-logger = logging.getLogger(__name__)
-
-_LABELS_ONLY_METHOD = "bradley_terry"
 
 
 @dataclass(kw_only=True)
@@ -59,9 +54,9 @@ class LabelByPeople(Experiment):
                 "run: has no value yet. Set it to the folder of the run whose comparisons people are to label: "
                 "run=DIR."
             )
-        if _LABELS_ONLY_METHOD not in config["rating"]:
+        if LABELS_ONLY_METHOD not in config["rating"]:
             raise SettingError(
-                f"rating: found {listed([*config['rating']]) or 'none'}. Expected {_LABELS_ONLY_METHOD} among them, "
+                f"rating: found {listed([*config['rating']]) or 'none'}. Expected {LABELS_ONLY_METHOD} among them, "
                 "by which people's differences are tested."
             )
         return {**settings, "folder": config["run"]}

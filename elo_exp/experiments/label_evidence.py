@@ -1,7 +1,6 @@
 """A finished run whose comparisons people label, and the labels that they gave."""
 
 import functools
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,6 @@ from elo_exp.formatting import join_names as listed
 from elo_exp.records import Battle, Comparison, MissingBattle
 from elo_exp.report.sentences import label_sentences as words
 from elo_exp.runs.reading import FinishedRun, read_runs
-
-logger = logging.getLogger(__name__)
 
 _UNNAMED_JUDGE = "an unnamed judge"
 

@@ -6,7 +6,6 @@ python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    #
 """
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +59,6 @@ from elo_exp.oracle.grid import GridSettings
 from elo_exp.pipeline import Plan
 from elo_exp.report import oracle_files
 from elo_exp.store.answer_store import Store
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)

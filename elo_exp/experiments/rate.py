@@ -1,7 +1,6 @@
 """Ratings of any battles file, with no judge: what a tournament concludes, from battles made anywhere."""
 
 import functools
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +35,6 @@ from elo_exp.report import artifacts, judges_page
 from elo_exp.report.sentences import opening_line
 from elo_exp.runs.reading import read_settings
 from elo_exp.types import Count, Families, Orders
-
-logger = logging.getLogger(__name__)
 
 
 def _parse_pairs(value: Any) -> Any:
