@@ -461,7 +461,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in worlds:
         alone = {
             kind: {"x": getattr(data, kind)[name]}
-            for kind in ("target_logprob", "fresh", "probe")
+            for kind in ("target_logprob", "fresh_draws", "probe_draws")
         }
         write(dataclasses.replace(data, policies=("x",), **alone), folder / name)
     for name in ("both", *worlds):
