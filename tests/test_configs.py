@@ -374,7 +374,7 @@ class Battles:
 def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The recipes of CONTRIBUTING.md, word for word; this judge prefers whatever is shown first."""
+    """This judge prefers whatever is shown first, and this Elo plays every tie."""
     written = {
         "my_judge.py": JUDGE,
         "my_rating.py": RATING,

@@ -79,6 +79,8 @@ def test_its_files_run_as_they_stand_and_print_what_is_shown(
     recipe = RECIPES[title]
     write_files(tmp_path, recipe)
     monkeypatch.syspath_prepend(tmp_path)
+    for name in recipe.files:  # modules of these names that other tests have imported
+        monkeypatch.delitem(sys.modules, Path(name).stem, raising=False)
     (command,) = recipe.commands
     program, words = command.partition(" --")[::2]
     assert program == "python -m elo_exp"
