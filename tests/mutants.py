@@ -982,7 +982,7 @@ MUTANTS = [
         change=Change(
             'A.kind == "words"', 'A.kind == "words" and B', given='"same" in B'
         ),
-        seen_by="test_acceptance.py::test_a_judge_that_counts_words_announces_nothing_on_own_prompts",
+        seen_by="test_conclusions.py::test_a_state_has_one_sentence",
     ),
     Mutant(
         name="few prompts rank",
