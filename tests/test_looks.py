@@ -250,6 +250,39 @@ def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
     assert "Pairs judged on" in page
 
 
+UNREADABLE_LATER = '''
+from dataclasses import dataclass
+from elo_exp.extending import Judge, JudgeReply
+
+@dataclass(kw_only=True)
+class Tiring(Judge):
+    """Is asked for the comparisons of a wave at a time, and is of use in the first."""
+
+    model: str
+    n_waves: int = 0
+
+    def answer(self, requests):
+        self.n_waves += 1
+        for request in requests:
+            if self.n_waves == 1:
+                yield request.reply("TIE")
+            else:
+                yield JudgeReply(key=request.key, text="No more.")
+'''
+
+
+def test_a_wave_without_a_verdict_does_not_stop_a_run(tmp_path, monkeypatch):
+    (tmp_path / "tiring.py").write_text(UNREADABLE_LATER)
+    (tmp_path / "conf/judge").mkdir(parents=True)
+    judge = "_target_: tiring.Tiring\nmodel: tiring\n"
+    (tmp_path / "conf/judge/tiring.yaml").write_text(judge)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("--config-dir=conf", *RUN, "judge=tiring", "judging.max_invalid=1")
+    ran = run(*words, folder=tmp_path)
+    (quality,) = ran.read("manifest.json")["judge_quality"]
+    assert 0 < quality["n_invalid"] < quality["n_judgments"]
+
+
 def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
     again = run(*RUN, folder=ran.folder)
     assert "0 new from lexical" in again.err + again.out

@@ -119,15 +119,18 @@ class JudgeRun:
         )
 
     def judge_pairs(
-        self, comparisons: Comparisons, store: Store
+        self, comparisons: Comparisons, store: Store, *, is_part: bool = False
     ) -> dict[str, list[Judgment]]:
-        """Have comparisons judged as the settings say."""
+        """Have comparisons judged as the settings say.
+
+        is_part  they are some of the comparisons of a run, none of whose replies need hold a verdict
+        """
         return pipeline.judge_pairs(
             comparisons,
             self.rubrics,
             self.judge,
             store,
-            self.settings,
+            replace(self.settings, is_part=is_part),
             name=self.called,
         )
 

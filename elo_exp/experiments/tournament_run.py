@@ -168,7 +168,7 @@ class TournamentRun:
         n_seen = store.count_queries_seen_before(plan.keys, make_fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
-            lambda pairs: judge_run.judge_pairs(pairs, store),
+            lambda pairs: judge_run.judge_pairs(pairs, store, is_part=True),
             method=self.primary_method,
             looks=options.looks,
             drop=options.drops_resolved,
