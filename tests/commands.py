@@ -237,7 +237,9 @@ def _load_yaml(stream: Any, Loader: Any) -> Any:  # noqa: N803, as it is called
         return _PARSE_YAML(stream, Loader)
     text = stream if isinstance(stream, str) else stream.read()
     if text not in _PARSED_YAML:
-        _PARSED_YAML[text] = _PARSE_YAML(text, Loader)
+        copy = io.StringIO(text)
+        copy.name = getattr(stream, "name", "<unicode string>")  # errors name it
+        _PARSED_YAML[text] = _PARSE_YAML(copy, Loader)
     return _PARSED_YAML[text]
 
 

@@ -51,7 +51,7 @@ def test_the_prediction_is_what_is_played(design: str):
     limit = predicted.limit
     last, *_, first = sorted(limit, key=limit.__getitem__)
     for k in ks:
-        mean = {r.model: r.rating for r in elo.sweep(battles)["d"][k].ratings}
+        mean = {r.model: r.rating for r in elo.rate_each_k(battles)["d"][k].ratings}
         at = predicted.by_k[k]
         gap = (mean[first] - mean[last]) / (limit[first] - limit[last])
         assert at.convergence == pytest.approx(gap, abs=0.05)
