@@ -79,6 +79,8 @@ MISTAKES = {
     "mine/entrant/parrot.yaml of the three lines '# @package entrant.parrot', 'defaults: [recorded@_here_, _self_]' "
     "and 'entrant_id: parrot', and give --config-dir mine (docs/entrants.md).",
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
+    "judge=lexical judge._target_=nowhere.Judge": "There is no module 'nowhere', which Python seeks in the current folder",
+    "judge=elsewhere": "One of your own needs --config-dir=FOLDER, which has judge/elsewhere.yaml.",
     # what is not on this machine
     "mode=headline": "entrant.security_only.security_dir: has no value. Expected the folder of the heads' adapters",
     "judge=local judge.model=./absent": "./absent (revision main): is no folder here, and no name on the hub.",
@@ -199,7 +201,8 @@ def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     assert f"files         {tmp_path / 'results' / 'first'}\n" in small.out
     assert (small.run_dir / "elo_results.json").is_file()
     assert (tmp_path / "answers" / "store.sqlite").is_file()
-    assert {path.name for path in tmp_path.iterdir()} == {"answers", "results"}
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept - {"home"} == {"answers", "results"}  # compiled templates
     rows = [line.split() for line in small.out.splitlines() if "●" in line]
     assert [row[1] for row in rows].count("probe_reference") == 1
     assert "verdicts: 80 queries" in small.err

@@ -181,3 +181,10 @@ def test_what_is_left_out_of_a_class_is_named(monkeypatch: pytest.MonkeyPatch):
         built(
             monkeypatch, "own_entrant_3", CLASS.replace("def generate", "def answers")
         )
+
+
+def test_a_generator_that_yields_nothing_is_named():
+    with pytest.raises(EvidenceError) as error:
+        answered(OwnEntrant(answers=lambda entrant, prompts: iter(())))
+    assert "3 of 3 responses are missing" in error.value.line
+    assert "OwnEntrant.generate yielded no answer" in error.value.line

@@ -97,8 +97,8 @@ def test_the_first_turn_alone_has_the_bytes_and_the_key_of_a_prompt_of_one_turn(
 
 
 def test_a_rubric_may_show_otherwise_than_the_settings_say():
-    assert shipped("rubric", "mt_bench_turn_2").showing(WHOLE) == replace(WHOLE, turns=2)  # fmt: skip
-    assert shipped("rubric", "preference").showing(WHOLE) == WHOLE
+    assert shipped("rubric", "mt_bench_turn_2").merge_settings(WHOLE) == replace(WHOLE, turns=2)  # fmt: skip
+    assert shipped("rubric", "preference").merge_settings(WHOLE) == WHOLE
 
 
 def test_a_turn_without_a_reference_is_left_out_where_the_rubric_shows_it():

@@ -131,7 +131,7 @@ def test_a_model_on_this_machine_reads_the_history_in_its_template(tmp_path: Pat
     )
     one = prompt(messages=messages)
     lm = models.load_weights(made.weights)
-    read = lm.text(made.chat_ids(lm, one.sent("Be brief.")), special=True)
+    read = lm.decode(made.chat_ids(lm, one.sent("Be brief.")), special=True)
     places = [read.index(text) for text in ("Be brief.", "q1", "a1", "q2", "q3")]
     assert places == sorted(places)
     (said,) = made.generate([one])

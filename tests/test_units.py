@@ -511,12 +511,12 @@ def test_a_cluster_of_answers_that_no_file_has_is_refused(tmp_path: Path):
     files = f"answers=[{tmp_path}/old.jsonl,{tmp_path}/new.jsonl]"
     given = (files, "prompts.bank_path=null", "judge=lexical", "rubric=[preference]")
     found = built(*given, "prompts.cluster=Cluster").experiment
-    assert found._cluster_of == {"q0": "a", "q1": "b"}
+    assert found.prompt_source.clusters == {"q0": "a", "q1": "b"}
     wrong = built(*given, "prompts.cluster=family").experiment
     with pytest.raises(
         UserError, match=r"'family', which is no column .* answers have"
     ):
-        _ = wrong._cluster_of
+        _ = wrong.prompt_source.clusters
 
 
 def test_labelled_pairs_of_one_cluster_are_one_observation(tmp_path: Path):

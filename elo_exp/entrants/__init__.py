@@ -106,6 +106,14 @@ class Entrant(ABC):
         """How many answers it has to each prompt that it has answered, at least; None: it makes them."""
         return None
 
+    @property
+    def missing_answers_hint(self) -> str:
+        """What to do if it has answered nothing."""
+        if self.n_draws is not None or self.max_answer_tokens is not None:
+            return "Supply them"
+        name = type(self).__name__
+        return f"{name}.generate yielded no answer: yield self.respond(prompt, text) for each prompt"
+
     def lacks(self, prompt: Prompt) -> bool:
         """Whether it has no answer to a prompt, which is no reason to stop: the answer counts as missing."""
         return False

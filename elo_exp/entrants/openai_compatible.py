@@ -128,7 +128,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant, Policy):
 
     def _tokenize(self, **text: Any) -> tuple[list[int], int]:
         """Return token ids, and the length of the model's context."""
-        return self.api.post(  # type: ignore[no-any-return]
+        return self.api.post_for_free(  # type: ignore[no-any-return]
             f"{self.api.endpoint.removesuffix('/v1')}/tokenize",
             {"model": self.model, **text},
             lambda reply: (reply["tokens"], reply["max_model_len"]),
@@ -146,7 +146,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant, Policy):
             body = {"model": self.model, "max_tokens": 1, "prompt_logprobs": 0}
             total = None
             if len(start) + len(ids) < context:  # with the token that is drawn
-                entries = self.api.post(
+                entries = self.api.post_for_free(
                     f"{self.api.endpoint}/completions",
                     {**body, "prompt": start + ids},
                     lambda reply: reply["choices"][0]["prompt_logprobs"][len(start) :],

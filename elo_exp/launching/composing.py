@@ -636,8 +636,13 @@ def _import_class(target: str, where: str) -> type:
             raise UserError(
                 f"{where}: needs the package {missing!r}, which is not installed: pip install it."
             ) from None
+        location = (
+            f" There is no module {missing!r}, which Python seeks in the current folder, too."
+            if missing
+            else ""
+        )
         raise SettingError(
-            f"{setting}: found no {target!r}. Expected the path of a class."
+            f"{setting}: found no {target!r}. Expected the path of a class.{location}"
         ) from None
     if not (isinstance(resolved, type) and dataclasses.is_dataclass(resolved)):
         raise SettingError(

@@ -203,6 +203,8 @@ def _explain_missing_option(name: str, words: Sequence[str]) -> str:
         where = ", ".join(map(str, (CONF, *folders)))
         return f"{name}: no such configuration file in {where}."
     line = f"{group}={option}: no such {group}.{suggest(option, options)}"
+    if not folders:
+        line += f" One of your own needs --config-dir=FOLDER, which has {group}/{option}.yaml."
     if group == "entrant" and "recorded_dir" in map(override_key, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")

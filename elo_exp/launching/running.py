@@ -13,6 +13,7 @@ from typing import Any
 
 from elo_exp.api.jobs import describe_spending
 from elo_exp.arrays import none_if_nan
+from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report, judge_folder
 from elo_exp.files import utc_now, write_json, write_whole
 from elo_exp.launching import composing
@@ -100,6 +101,10 @@ class PreparedRun:
                 manifest.update(experiment.describe_judge())
                 with listen(log_progress):
                     report = experiment.run(context)
+                if not isinstance(report, Report):
+                    raise SettingError(
+                        f"{type(experiment).__name__}.run: returned {report!r:.60}. Expected a Report."
+                    )
                 results = {**report.metrics, **_measure_spend(usage, started)}
                 name, value = choose_objective(
                     report,

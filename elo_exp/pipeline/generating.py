@@ -108,7 +108,15 @@ def generate(
         usage.responses_stored,
     )
     required_prompts = _list_required(prompts, entrants, counts_absent)
-    return _order_responses(responses, required_prompts, allow_missing)
+    hint = next(
+        (
+            entrant.missing_answers_hint
+            for name, entrant in entrants.items()
+            if required_prompts[name] and not responses[name]
+        ),
+        "Supply them",
+    )
+    return _order_responses(responses, required_prompts, allow_missing, hint=hint)
 
 
 def repeat_prompts(prompts: Prompts, n: int) -> list[Prompt]:
@@ -159,11 +167,16 @@ def map_by_weights(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[
 
 
 def _order_responses(
-    responses: Responses, prompts_by_entrant: Mapping[str, Prompts], allow_missing: bool
+    responses: Responses,
+    prompts_by_entrant: Mapping[str, Prompts],
+    allow_missing: bool,
+    *,
+    hint: str = "Supply them",
 ) -> Responses:
     """Return the responses in the order of the prompts. Raises UserError if some are missing.
 
     prompts_by_entrant  to which an answer has to be there
+    hint                what to do about missing ones
     """
     slots = {
         name: [prompt.slot for prompt in entrant_prompts]
@@ -176,7 +189,7 @@ def _order_responses(
         if (i, draw) not in answers
     ]
     n_asked = sum(map(len, slots.values()))
-    report_missing("responses", missing, n_asked, allow_missing)
+    report_missing("responses", missing, n_asked, allow_missing, hint=hint)
     return {
         name: {slot: answers[slot] for slot in slots[name] if slot in answers}
         for name, answers in responses.items()

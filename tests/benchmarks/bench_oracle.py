@@ -124,7 +124,7 @@ def show_peer(python: str) -> bool:
         their_time, numbers = theirs[peer]
         off = max(
             max(abs(e.value - numbers[p][0]), abs(e.std_error - numbers[p][1]))
-            for (p, _), e in analysis.unfiltered.items()
+            for (p, _), e in analysis.estimates_by_policy.items()
         )
         largest = max(largest, off)
         taken += reading
