@@ -544,7 +544,7 @@ def main(arguments: Sequence[str]) -> int:
                     looks=chosen.looks,
                     drop=True,
                 )
-                resolved = [one.to_dict() for one in wave.resolved]
+                resolved = [one.to_dict() for one in wave.resolutions]
             usage = dataclasses.asdict(store.usage)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

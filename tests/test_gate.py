@@ -270,7 +270,7 @@ def slots_of(*orders: str) -> dict[tuple[str, int], SlotPoints]:
 def test_orders_that_disagree_count_as_much_as_the_margin_leaves():
     points, floor = prompt_points(slots_of("AB", "AA", "AT", "BA"), margin=0.1)
     assert [one.known for one in points.values()] == [1.0, 0.5, 0.75, 0.0]
-    assert [one.counted for one in points.values()] == pytest.approx(
+    assert [one.penalized for one in points.values()] == pytest.approx(
         [1.0, 0.4, 0.7, 0.0]
     )
     assert floor == 0.0
@@ -279,11 +279,11 @@ def test_orders_that_disagree_count_as_much_as_the_margin_leaves():
 def test_of_comparisons_in_both_orders_the_share_stands_for_all():
     """One of four is judged in both, and disagrees: four disagreements."""
     points, floor = prompt_points(slots_of("A", "AA", "B", "A"), margin=0.1)
-    assert points["q1"].counted == pytest.approx(0.5 - 4 * 0.1)
-    assert [points[q].counted for q in ("q0", "q2", "q3")] == [1.0, 0.0, 1.0]
+    assert points["q1"].penalized == pytest.approx(0.5 - 4 * 0.1)
+    assert [points[q].penalized for q in ("q0", "q2", "q3")] == [1.0, 0.0, 1.0]
     assert floor == 0.0
     points, _ = prompt_points(slots_of("A", "B"), margin=0.1)
-    assert [one.counted for one in points.values()] == [None, None]
+    assert [one.penalized for one in points.values()] == [None, None]
 
 
 def test_an_unknown_verdict_counts_no_more_than_any_verdict_would():
@@ -295,9 +295,9 @@ def test_an_unknown_verdict_counts_no_more_than_any_verdict_would():
             for b in "ABT"
         ]
         assert point.known is None
-        assert point.least == min(one.least for one in ends)
-        assert point.counted == min(one.counted for one in ends)
-        assert point.most == max(one.most for one in ends)
+        assert point.lowest == min(one.lowest for one in ends)
+        assert point.penalized == min(one.penalized for one in ends)
+        assert point.highest == max(one.highest for one in ends)
 
 
 def test_prompts_needed_never_fall_when_more_replies_are_forced_to_the_first_answer():

@@ -108,7 +108,7 @@ def counted_points() -> dict[tuple[int, int], tuple[float, float]]:
     }
     points, _ = prompt_points(slots, MARGIN)
     return {
-        tuple(map(int, name.split(","))): (one.known, one.counted)  # type: ignore[misc]
+        tuple(map(int, name.split(","))): (one.known, one.penalized)  # type: ignore[misc]
         for name, one in points.items()
     }
 

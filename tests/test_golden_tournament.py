@@ -53,7 +53,7 @@ def same(
     plots: Sequence[Plot] = (),
 ) -> None:
     """Compare the page and the console with their golden files."""
-    scope = Scope(kind="scores") if found.is_of_scores else Scope(judge="opus")
+    scope = Scope(kind="scores") if found.is_scored else Scope(judge="opus")
     rows = [JudgeQuality.from_dict(row) for row in quality]
     found = add_conclusions(found, scope, quality=rows)
     view = build_view(found, *texts)
@@ -245,7 +245,7 @@ def test_a_judge_that_fails_its_checks():
                 "position": PositionEffect(dimension="e", p_first=0.5, ci_low=0.46, ci_high=0.54, n_decisive=900),
             },
         },
-        standing.rate_strata(found.fitted, strata, rate),
+        standing.rate_strata(found.fits, strata, rate),
         standing.count_recovered_pairs(
             found.differences["bradley_terry"], {"d": {"ann": 1, "bob": 2, "cid": 3}}
         ),

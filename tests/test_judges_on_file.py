@@ -80,7 +80,7 @@ def test_a_file_has_the_joint_board_of_its_verdicts(n_judges, tmp_path):
     """Whose intervals cover: tests/test_several_judges.py."""
     battles = drawn(n_judges)
     ran = rate(write_table(tmp_path / "battles.jsonl", rows(battles)))
-    panel = JudgePanelFit.of(battles, orders="both")
+    panel = JudgePanelFit.fit(battles, orders="both")
     assert isinstance(panel, JudgePanelFit)
     board = joint_leaderboard(panel, initial_rating=1400.0)
     found = ran.read("judges.json")["overall"]

@@ -40,7 +40,7 @@ def known(seed: int):
 
 def asked(wave):
     return {
-        name: [comparison_key(c) for c in some] for name, some in wave.asked.items()
+        name: [comparison_key(c) for c in some] for name, some in wave.judged.items()
     }
 
 
@@ -87,11 +87,11 @@ def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, rando
         None  # invalid: closed, and no tie
     )
     at_once = wave_of(every)
-    assert not any(at_once.wanted.values())
+    assert not any(at_once.to_judge.values())
     so_far = {name: {} for name in every}
-    while any((wave := wave_of(so_far)).wanted.values()):
+    while any((wave := wave_of(so_far)).to_judge.values()):
         wanted = [
-            (d, comparison_key(c)) for d, some in wave.wanted.items() for c in some
+            (d, comparison_key(c)) for d, some in wave.to_judge.items() for c in some
         ]
         assert not [key for d, key in wanted if key in so_far[d]]
         random.shuffle(wanted)
@@ -101,7 +101,7 @@ def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, rando
     assert {d: set(some) for d, some in so_far.items()} == {
         d: set(some) for d, some in asked(wave).items()
     }
-    assert (wave.resolved, wave.looks) == (at_once.resolved, at_once.looks)
+    assert (wave.resolutions, wave.looks) == (at_once.resolutions, at_once.looks)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_looks_written_a_second_time_ask_and_resolve_the_same(world, orders):
             drop=True,
         )
         claims = np.zeros_like(expected.claims[one])
-        for r in wave.resolved:
+        for r in wave.resolutions:
             pair = int(r.higher[1]), int(r.lower[1])
             q = world.pairs.index(tuple(sorted(pair)))
             claims[r.dimension, q] = np.sign(pair[1] - pair[0]) * r.significant
             assert r.look == 1 + expected.look[one * world.dims + r.dimension, q]
         assert (claims == expected.claims[one]).all()
-        assert sum(map(len, wave.asked.values())) == expected.asked[one]
+        assert sum(map(len, wave.judged.values())) == expected.asked[one]
 
 
 def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_first():
@@ -142,7 +142,7 @@ def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_fi
     known = {"d": world.known(world.draw(1, np.random.default_rng(3), "both"))[0]}
     comparisons = {"d": world.comparisons}
     wave = plan_next_wave(comparisons, known, BRADLEY_TERRY, n_looks=4, drop=True)
-    swept = [r for r in wave.resolved if r.one_sided]
+    swept = [r for r in wave.resolutions if r.one_sided]
     assert {(r.higher, r.lower) for r in swept} == {("e2", "e0"), ("e2", "e1")}
     for r in swept:
         assert (r.look, r.n_prompts, r.significant) == (1, 25, True)
@@ -152,7 +152,7 @@ def test_an_entrant_that_takes_every_point_is_resolved_at_the_look_and_ranked_fi
             == pytest.approx(unbeaten_lower_bound(25))
             == pytest.approx(319, abs=0.5)
         )
-    battles = [known["d"][comparison_key(c)] for c in wave.asked["d"]]
+    battles = [known["d"][comparison_key(c)] for c in wave.judged["d"]]
     found = rate(
         {"d": Battles.from_rows(battles)},
         elo=shipped("elo", "default", n_perms=2),
@@ -173,7 +173,7 @@ def test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_
     wave = plan_next_wave(
         {"d": world.comparisons}, known, BRADLEY_TERRY, n_looks=7, drop=True
     )
-    (found,) = wave.resolved
+    (found,) = wave.resolutions
     assert (found.higher, found.look, found.one_sided) == ("e1", 2, False)
     seen = Battles.from_rows([*known["d"].values()][:40])
     (alone,) = differences(BRADLEY_TERRY.rate({"d": seen}))
@@ -185,8 +185,8 @@ def test_a_pair_that_was_one_sided_at_first_has_the_interval_of_the_looks_after_
 
 def test_without_dropping_all_pairs_of_a_dimension_go_on_together():
     wave = wave_of(known(0), drop=False)
-    for dimension, some in wave.asked.items():
-        reached = {r.n_prompts for r in wave.resolved if r.dimension == dimension}
+    for dimension, some in wave.judged.items():
+        reached = {r.n_prompts for r in wave.resolutions if r.dimension == dimension}
         assert len(some) == 3 * max(reached) and len(reached) == 1
 
 

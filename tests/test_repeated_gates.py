@@ -64,11 +64,11 @@ def test_a_candidate_with_some_other_answers_is_another_candidate():
 
 def test_all_results_together_use_alpha_once():
     first = sum_up_earlier_gates([shown(20)], verdicts(60), margin=MARGIN)
-    assert (first.n_looks, first.level("pass", ALPHA)) == (1, 0.0)
-    assert first.level("pass", 0.08) == pytest.approx(0.03)
+    assert (first.n_looks, first.claim_alpha("pass", ALPHA)) == (1, 0.0)
+    assert first.claim_alpha("pass", 0.08) == pytest.approx(0.03)
     half = [shown(20, alpha=0.02), shown(40, alpha=0.01), shown(40, alpha=0.02)]
     later = sum_up_earlier_gates(half, verdicts(60), margin=MARGIN)
-    assert (later.n_looks, later.level("fail", ALPHA)) == (2, pytest.approx(0.01))
+    assert (later.n_looks, later.claim_alpha("fail", ALPHA)) == (2, pytest.approx(0.01))
     assert sum_up_earlier_gates(
         [shown(60)], verdicts(60), margin=MARGIN
     ) == EarlierGates(spent=dict.fromkeys(CLAIMS, 0.0))
@@ -76,11 +76,11 @@ def test_all_results_together_use_alpha_once():
 
 def test_a_claim_that_was_shown_may_be_shown_again():
     looks = sum_up_earlier_gates([shown(20, claim="pass")], verdicts(60), margin=MARGIN)
-    assert [looks.level(claim, ALPHA) for claim in CLAIMS] == [ALPHA, 0.0]
+    assert [looks.claim_alpha(claim, ALPHA) for claim in CLAIMS] == [ALPHA, 0.0]
     narrower = sum_up_earlier_gates(
         [shown(20, claim="pass")], verdicts(60), margin=0.05
     )
-    assert narrower.level("pass", ALPHA) == 0.0
+    assert narrower.claim_alpha("pass", ALPHA) == 0.0
 
 
 def concluded(share: PointShare, looks: EarlierGates) -> Conclusion:
@@ -191,10 +191,10 @@ def claims_of_looks(
         for n, alpha in zip(looks, alphas, strict=True):
             is_uncounted |= claimed(points[:n], claim, ALPHA)
             earlier = sum_up_earlier_gates(past, verdicts(n), margin=MARGIN)
-            level = earlier.level(claim, alpha)
+            level = earlier.claim_alpha(claim, alpha)
             is_new = bool(level) and claimed(points[:n], claim, level)
             is_claimed |= is_new
-            used = {name: earlier.left(name, alpha) for name in CLAIMS}
+            used = {name: earlier.alpha_left(name, alpha) for name in CLAIMS}
             past.append(replace(shown(n, claim=claim if is_new else None), alpha=used))
         found += is_uncounted, is_claimed
     uncounted, by_rule = (found / runs).tolist()

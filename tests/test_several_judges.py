@@ -382,7 +382,7 @@ def drawn(n_judges: int, n_entrants: int = 4, **changes: float) -> dict[str, Bat
 
 
 def panel(battles: Mapping[str, Battles]) -> JudgePanelFit:
-    found = JudgePanelFit.of(battles, orders="both")
+    found = JudgePanelFit.fit(battles, orders="both")
     assert isinstance(found, JudgePanelFit)
     return found
 
@@ -420,14 +420,14 @@ def test_tau_is_the_spread_of_tastes_whatever_the_scales():
         judges=("a", "b", "c"),
         models=("x", "y", "z"),
         abilities=scales[:, None] * theta,
-        shared=np.zeros((3, 3)),
-        own=np.zeros((3, 3)),
+        prompt_covariance=np.zeros((3, 3)),
+        judge_covariance=np.zeros((3, 3)),
         n_prompts=10,
     )
     assert by_scale.tau == pytest.approx(0.0, abs=1e-6)
     taste = np.array([[0.3, -0.3, 0.0], [-0.3, 0.3, 0.0], [0.0, 0.0, 0.0]])
     found = dataclasses.replace(by_scale, abilities=theta + taste)
-    left = found.tastes
+    left = found.judge_preferences
     np.testing.assert_allclose(left @ found.board, 0.0, atol=1e-12)
     assert found.tau == pytest.approx(
         POINTS_PER_LOG_ODDS * math.sqrt((left**2).sum() / 2)
@@ -459,11 +459,11 @@ def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int
 def test_why_there_is_no_joint_board():
     battles = drawn(3)
     two = {name: some.select_between(["m00", "m01"]) for name, some in battles.items()}
-    assert JudgePanelFit.of(two, orders="both") == Reason(
+    assert JudgePanelFit.fit(two, orders="both") == Reason(
         name="few_entrants", about={"n": 2}
     )
     none = battles | {"judge1": battles["judge1"].select(np.zeros(600, dtype=bool))}
-    assert JudgePanelFit.of(none, orders="both") == Reason(
+    assert JudgePanelFit.fit(none, orders="both") == Reason(
         name="no_verdicts", about={"judge": "judge1"}
     )
     some = battles["judge2"]
@@ -477,16 +477,16 @@ def test_why_there_is_no_joint_board():
             np.int8
         ),
     )
-    found = JudgePanelFit.of(battles | {"judge2": always}, orders="both")
+    found = JudgePanelFit.fit(battles | {"judge2": always}, orders="both")
     assert found == Reason(name="unrated", about={"judge": "judge2", "models": ["m00"]})
     assert "judge2 has no rating of m00" in words.explain_no_joint_board(found)
     one, other = battles["judge0"], battles["judge1"]
     nameless = dataclasses.replace(one, question=one.question + (one.question == 0) * 100)  # fmt: skip
-    found = JudgePanelFit.of(battles | {"judge0": nameless}, orders="both")
+    found = JudgePanelFit.fit(battles | {"judge0": nameless}, orders="both")
     assert found == Reason(name="no_prompts", about={"judge": "judge0"})
     own = tuple(f"of judge1, {name}" for name in other.questions)
     elsewhere = dataclasses.replace(other, questions=own)
-    found = JudgePanelFit.of(battles | {"judge1": elsewhere}, orders="both")
+    found = JudgePanelFit.fit(battles | {"judge1": elsewhere}, orders="both")
     assert found == Reason(name="apart", about={"judge": "judge0", "other": "judge1"})
     assert "judge0 and judge1 have no prompt in common" in words.explain_no_joint_board(
         found

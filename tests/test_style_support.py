@@ -109,8 +109,8 @@ def test_without_a_control_nothing_is_said_of_support():
     some = battles(np.full(60, 1.0), rng.random(60) < 0.8)
     found = standings(some, BRADLEY_TERRY)
     first = find_leader(found.board("d"), found.pairs("d"))
-    assert found.controlled == () and not [
-        *style_support_reasons(some, first, found.controlled)
+    assert found.controlled_features == () and not [
+        *style_support_reasons(some, first, found.controlled_features)
     ]
 
 

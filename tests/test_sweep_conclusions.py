@@ -273,9 +273,9 @@ def test_whose_taste_the_ratings_are_is_said_once_and_of_some_jobs_with_their_nu
 
 
 def test_the_share_of_jobs_that_have_the_first_of_most():
-    assert of(lead("0"), lead("1", "bob"), lead("2")).share_same == 2 / 3
-    assert of(lead("0"), None).share_same == 0.5
-    assert of(None).share_same is None
+    assert of(lead("0"), lead("1", "bob"), lead("2")).share_with_same_leader == 2 / 3
+    assert of(lead("0"), None).share_with_same_leader == 0.5
+    assert of(None).share_with_same_leader is None
 
 
 def test_seeds_are_held_against_the_monte_carlo_error():

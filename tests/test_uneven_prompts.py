@@ -130,7 +130,7 @@ def covers_panel(q: Index, rng: np.random.Generator) -> float:
         chance = expit(seen[prompt, a] - seen[prompt, b])
         ab, ba = (rng.random(len(prompt)) >= chance for _ in range(2))
         by_judge[f"j{judge}"] = battles(a, b, ab, ba, prompt)
-    panel = JudgePanelFit.of(by_judge, orders="both")
+    panel = JudgePanelFit.fit(by_judge, orders="both")
     assert isinstance(panel, JudgePanelFit)
     value, std_error, df = panel.estimates()
     return float((np.abs(value) <= t_quantile(df) * std_error).mean())
@@ -193,7 +193,7 @@ def test_degrees_of_freedom_of_joint_boards_and_effects_count_effective_prompts(
     assert worth == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     assert factor[0] == pytest.approx((1 - 1 / 25) / (1 - sizes[0] / sizes.sum()))
     panels = [
-        JudgePanelFit.of(
+        JudgePanelFit.fit(
             {
                 f"j{judge}": battles(
                     *(np.tile(side, len(q)) for side in np.triu_indices(3, 1)),
@@ -208,5 +208,5 @@ def test_degrees_of_freedom_of_joint_boards_and_effects_count_effective_prompts(
     ]
     assert all(isinstance(one, JudgePanelFit) for one in panels)
     first, second = (one for one in panels if isinstance(one, JudgePanelFit))
-    assert (first.n_effective, first.worth) == (None, 25)
-    assert second.n_prompts == 25 and second.worth == pytest.approx(worth)
+    assert (first.n_effective, first.n_counted_prompts) == (None, 25)
+    assert second.n_prompts == 25 and second.n_counted_prompts == pytest.approx(worth)

@@ -77,7 +77,7 @@ class Measure:
     n_unanswered: int = 0
     reach: float = 1.0
 
-    def with_unanswered(self, contrast: float) -> "Measure":
+    def fill_unanswered(self, contrast: float) -> "Measure":
         """Return the same measure as if each unanswered prompt had this contrast."""
         filled = np.append(self.values, np.full(self.n_unanswered, contrast))
         return replace(self, values=filled, n_unanswered=0)
@@ -92,7 +92,7 @@ class Measure:
             best, worst = -sign * self.reach, sign * self.reach
         else:
             best, worst = (1.0, 0.0) if self.kind == "floor" else (0.0, 1.0)
-        return self.with_unanswered(best), self.with_unanswered(worst)
+        return self.fill_unanswered(best), self.fill_unanswered(worst)
 
     def excess(self, mean: float) -> float:
         """How far a mean is beyond the bound; below zero within it."""

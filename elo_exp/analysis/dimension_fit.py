@@ -32,6 +32,6 @@ class DimensionFit:
             battles=sorted_battles, games=all_games, fit=Fit.from_games(all_games)
         )
 
-    def games_of(self, chosen: Mask) -> Games:
+    def select_games(self, chosen: Mask) -> Games:
         """Return the games of the battles at a mask (n,), clusters numbered anew."""
         return self.games.select(chosen[self.games.battle])

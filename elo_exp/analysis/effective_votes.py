@@ -45,7 +45,7 @@ class EffectiveVotes:
     refusal: Reason | None = None
 
     @property
-    def claimed(self) -> dict[str, float]:
+    def claimed_numbers(self) -> dict[str, float]:
         """Return rho and votes where they are claimed, by name; {} else."""
         return {} if self.refusal else {"rho": self.rho, "votes": self.votes}
 

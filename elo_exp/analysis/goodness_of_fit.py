@@ -375,7 +375,7 @@ def heterogeneity(
     battles, fit = fitted.battles, fitted.fit
     names, code = _number_strata(battles, strata)
     if (code < 0).any():
-        fit = Fit.from_games(fitted.games_of(code >= 0))
+        fit = Fit.from_games(fitted.select_games(code >= 0))
     played, m, n = fit.games, len(fit.theta), fit.games.n_clusters
     stratum_of_prompt = dict(zip(battles.units().tolist(), code.tolist(), strict=True))
     stratum = np.array(

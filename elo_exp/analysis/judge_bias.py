@@ -77,7 +77,7 @@ def position_effect(fitted: DimensionFit, *, dimension: str) -> PositionEffect:
        comparison experiments", Journal of the American Statistical Association 65, 317-328.
     """
     in_both = fitted.battles.has_both_orders()
-    verdicts = fitted.games_of(
+    verdicts = fitted.select_games(
         in_both if in_both.any() else fitted.battles.has_single_order()
     )
     played = verdicts.select(verdicts.score != 0.5)

@@ -55,13 +55,13 @@ class JudgePanelFit:
     judges: tuple[str, ...]
     models: tuple[str, ...]
     abilities: Array
-    shared: Array
-    own: Array
+    prompt_covariance: Array
+    judge_covariance: Array
     n_prompts: int
     n_effective: float | None = None
 
     @classmethod
-    def of(
+    def fit(
         cls, battles: Mapping[str, Battles], *, orders: str
     ) -> JudgePanelFit | Reason:
         """Fit Bradley-Terry to the verdicts of each judge.
@@ -110,14 +110,14 @@ class JudgePanelFit:
             judges=tuple(fits),
             models=tuple(models),
             abilities=np.array([fit.theta for fit in fits.values()]),
-            shared=shared_covariance,
-            own=own_covariance,
+            prompt_covariance=shared_covariance,
+            judge_covariance=own_covariance,
             n_prompts=n_prompts,
             n_effective=n_effective,
         )
 
     @property
-    def worth(self) -> float:
+    def n_counted_prompts(self) -> float:
         """Return the prompts that degrees of freedom count: effective ones."""
         return self.n_prompts if self.n_effective is None else self.n_effective
 
@@ -127,7 +127,7 @@ class JudgePanelFit:
         return np.asarray(self.abilities.mean(axis=0))
 
     @property
-    def tastes(self) -> Array:
+    def judge_preferences(self) -> Array:
         """Return what is left of each judge's abilities (J, M) beside the board on its scale, noise included."""
         theta, scale = self.board, np.ones(len(self.judges))
         if (total := theta @ theta) > _MIN_SUM_OF_SQUARES:
@@ -140,19 +140,19 @@ class JudgePanelFit:
         return (len(self.judges) - 1) * (len(self.models) - 2)
 
     @property
-    def has_joint(self) -> bool:
+    def has_joint_board(self) -> bool:
         """Whether judges and entrants are enough for an interval that covers: three judges, and 4 degrees of freedom."""
         return len(self.judges) >= MIN_JUDGES_FOR_JOINT_FIT and self.df >= _MIN_DF
 
     @property
     def mean_square(self) -> float:
         """Return the mean square of tastes, which is tau^2 and what prompts add to it."""
-        return float((self.tastes**2).sum()) / self.df
+        return float((self.judge_preferences**2).sum()) / self.df
 
     @property
     def tau(self) -> float:
         """Estimate the standard deviation of tastes in rating points; 0 where prompts explain all of it."""
-        own_variance = _compute_quadratic_forms(self.own, None)
+        own_variance = _compute_quadratic_forms(self.judge_covariance, None)
         return POINTS_PER_LOG_ODDS * math.sqrt(
             max(self.mean_square - own_variance.mean() / 2.0, 0.0)
         )
@@ -196,7 +196,7 @@ class JudgePanelFit:
         value = _compute_contrasts(self.board, contrasts)
         variance_of_mean, own_variance = (
             _compute_quadratic_forms(matrix, contrasts)
-            for matrix in (self.shared, self.own)
+            for matrix in (self.prompt_covariance, self.judge_covariance)
         )
         n_judges_after = n_judges + more_judges
         squares = _compute_quadratic_forms(np.eye(m), contrasts)
@@ -215,7 +215,7 @@ class JudgePanelFit:
         variance = tastes + prompts
         df = variance**2 / (
             tastes**2 / ((n_judges_after - 1) * (m - 2))
-            + prompts**2 / max(self.worth * times_prompts - 1.0, 1.0)
+            + prompts**2 / max(self.n_counted_prompts * times_prompts - 1.0, 1.0)
             + np.finfo(np.float64).tiny
         )
         return value, np.sqrt(variance), df
@@ -233,12 +233,12 @@ class JudgePanelFit:
         df = np.maximum(df, current_df)
         return POINTS_PER_LOG_ODDS * float(np.median(t_quantile(df) * std_error))
 
-    def widest_taste(self) -> tuple[str, str, float]:
+    def largest_preference(self) -> tuple[str, str, float]:
         """Return the judge and the entrant that it rates most unlike the others, and by how many rating points.
 
         Positive: higher than the mean of the others has it, on this judge's scale. Noise is in it.
         """
-        tastes, n = self.tastes, len(self.judges)
+        tastes, n = self.judge_preferences, len(self.judges)
         j, m = np.unravel_index(np.abs(tastes).argmax(), tastes.shape)
         points = POINTS_PER_LOG_ODDS * float(tastes[j, m]) * n / (n - 1)
         return self.judges[j], self.models[m], points
@@ -444,7 +444,7 @@ def compute_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Diffe
 
 
 def _refuse_few_judges(panel: JudgePanelFit) -> None:
-    if not panel.has_joint:
+    if not panel.has_joint_board:
         n, m = len(panel.judges), len(panel.models)
         raise ValueError(
             f"found {n} judges of {m} entrants, expected {judges_needed(m)} judges"

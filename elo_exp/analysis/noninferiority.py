@@ -68,11 +68,11 @@ class PointShare(Record):
         """How many independent observations there are."""
         return self.n_prompts if self.n_clusters is None else self.n_clusters
 
-    def of_valid(self) -> "PointShare":
+    def without_invalid(self) -> "PointShare":
         """The same with the bounds that it would have if invalid verdicts said nothing."""
         return replace(self, low=self.low_of_valid, high=self.high_of_valid)
 
-    def of_points(self) -> "PointShare":
+    def without_penalty(self) -> "PointShare":
         """The same with the bound that it would have if the judge's disagreement hid nothing."""
         return replace(self, low=self.low_of_points)
 
@@ -112,20 +112,20 @@ class PromptPoints:
     """
 
     known: float | None
-    least: float
-    most: float
-    counted: float | None
+    lowest: float
+    highest: float
+    penalized: float | None
     cost: float = 0.0
     is_lost: bool = False
 
     @classmethod
-    def of_ends(cls, least: float, most: float) -> "PromptPoints":
+    def from_ends(cls, least: float, most: float) -> "PromptPoints":
         """Return the points of a prompt by their ends, if the judge's disagreement hides nothing."""
         return cls(
             known=least if least == most else None,
-            least=least,
-            most=most,
-            counted=least,
+            lowest=least,
+            highest=most,
+            penalized=least,
             cost=(most - least) / 2.0,
         )
 
@@ -216,9 +216,9 @@ def prompt_points(
     points = {
         prompt_id: PromptPoints(
             known=_mean_of_all([answer.known for answer in answers]),
-            least=fmean(answer.least for answer in answers),
-            most=fmean(answer.most for answer in answers),
-            counted=_mean_of_all([answer.counted for answer in answers])
+            lowest=fmean(answer.lowest for answer in answers),
+            highest=fmean(answer.highest for answer in answers),
+            penalized=_mean_of_all([answer.penalized for answer in answers])
             if is_measured
             else None,
             cost=fmean(answer.cost for answer in answers),
@@ -235,14 +235,16 @@ def _score_slot(slot: SlotPoints | None, penalty: float) -> PromptPoints:
     counted = _count_least_points(orders, penalty)
     points = PromptPoints(
         known=_mean_of_all(orders),
-        least=least,
-        most=most,
-        counted=counted,
+        lowest=least,
+        highest=most,
+        penalized=counted,
         cost=(most - least) / 2.0 + least - counted,
     )
     if not (slot and slot.is_lost):
         return points
-    return replace(points, least=0.0, counted=min(counted, 0.0), cost=0.5, is_lost=True)
+    return replace(
+        points, lowest=0.0, penalized=min(counted, 0.0), cost=0.5, is_lost=True
+    )
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:
@@ -312,7 +314,7 @@ def share_of_points(
        missing covariate and outcome data", Journal of the American Statistical Association 95, 77-84.
     """
     rows = (
-        [PromptPoints.of_ends(*ends) for ends in points.reshape(-1, 2).tolist()]
+        [PromptPoints.from_ends(*ends) for ends in points.reshape(-1, 2).tolist()]
         if isinstance(points, np.ndarray)
         else points
     )
@@ -342,13 +344,13 @@ def share_of_points(
         return lower_bound(values, alpha=alpha, least=floor) if is_known else None
 
     alpha_of_high = (alpha if alpha_of_high is None else alpha_of_high) / n_dimensions
-    counted, most = [row.counted for row in rows], [row.most for row in rows]
+    counted, most = [row.penalized for row in rows], [row.highest for row in rows]
     values = means(counted)
     share = replace(
         share,
         low=bound_below(values),
         high=upper_bound(means(most), alpha=alpha_of_high),
-        low_of_points=lower_bound(means([row.least for row in rows]), alpha=alpha),
+        low_of_points=lower_bound(means([row.lowest for row in rows]), alpha=alpha),
     )
     if share.low is not None:
         cost = float(means([row.cost for row in rows]).mean())

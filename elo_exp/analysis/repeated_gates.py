@@ -44,19 +44,19 @@ class EarlierGates:
     spent: Mapping[str, float] = field(default_factory=dict)
     claims: Set[str] = frozenset()
 
-    def level(self, claim: str, alpha: float) -> float:
+    def claim_alpha(self, claim: str, alpha: float) -> float:
         """Return at which level a claim is tested, of alpha for all looks together; 0 if nothing is left.
 
         Examples
         --------
-        >>> EarlierGates(n_looks=1, spent={"pass": 0.02}).level("pass", 0.05)
+        >>> EarlierGates(n_looks=1, spent={"pass": 0.02}).claim_alpha("pass", 0.05)
         0.03
-        >>> EarlierGates(n_looks=1, spent={"pass": 0.05}, claims={"pass"}).level("pass", 0.05)
+        >>> EarlierGates(n_looks=1, spent={"pass": 0.05}, claims={"pass"}).claim_alpha("pass", 0.05)
         0.05
         """
-        return alpha if claim in self.claims else self.left(claim, alpha)
+        return alpha if claim in self.claims else self.alpha_left(claim, alpha)
 
-    def left(self, claim: str, alpha: float) -> float:
+    def alpha_left(self, claim: str, alpha: float) -> float:
         """Return what the tests of a claim have left of alpha."""
         left = round(alpha - self.spent.get(claim, 0.0), 9)
         return left if left > _MIN_ALPHA else 0.0

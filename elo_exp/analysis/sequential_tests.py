@@ -145,9 +145,9 @@ class Wave:
     looks     a row for each look and dimension
     """
 
-    wanted: Comparisons
-    asked: Comparisons
-    resolved: Sequence[Resolution]
+    to_judge: Comparisons
+    judged: Comparisons
+    resolutions: Sequence[Resolution]
     looks: Sequence[Mapping[str, Any]]
 
 
@@ -224,9 +224,9 @@ def plan_next_wave(
         for name, state in due.items():
             state.close_look(name)
     return Wave(
-        wanted={name: state.list_wanted() for name, state in states.items()},
-        asked={name: state.list_asked() for name, state in states.items()},
-        resolved=[
+        to_judge={name: state.list_wanted() for name, state in states.items()},
+        judged={name: state.list_asked() for name, state in states.items()},
+        resolutions=[
             resolution
             for state in states.values()
             for resolution in state.list_resolved()

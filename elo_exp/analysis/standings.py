@@ -80,17 +80,17 @@ class Standings:
     # of Elo, by dimension
     convergence: Mapping[str, Convergence] = field(default_factory=dict)
     # by dimension, of the primary method: groups that nothing links to its leaderboard
-    groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
+    unlinked_groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
     win_rates: Sequence[WinRate] = ()
     # by dimension, if the primary method controls for style: its ratings without the control, and the features
-    raw: Mapping[str, Leaderboard] = field(default_factory=dict)
-    controlled: tuple[Feature, ...] = ()
+    uncontrolled_boards: Mapping[str, Leaderboard] = field(default_factory=dict)
+    controlled_features: tuple[Feature, ...] = ()
     # by method
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
     # by method
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)
     # by dimension, what the diagnoses of the judge read
-    fitted: Mapping[str, DimensionFit] = field(default_factory=dict)
+    fits: Mapping[str, DimensionFit] = field(default_factory=dict)
     # by dimension, JSON
     diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
     # by dimension, of those with several draws
@@ -115,7 +115,7 @@ class Standings:
         return tuple(self.battles)
 
     @property
-    def is_of_scores(self) -> bool:
+    def is_scored(self) -> bool:
         """Whether items were scored, and nothing was compared: no battles, and no Elo."""
         return self.primary_method == _SCORE_METHOD
 
@@ -137,7 +137,7 @@ class Standings:
     def n_prompts(self, dimension: str) -> int | None:
         """Count the prompts, or the independent items that were scored; None where none is named."""
         battles, board = self.battles[dimension], self.board(dimension)
-        if self.is_of_scores and board:
+        if self.is_scored and board:
             return board.n_clusters
         return battles.n_prompts() if battles.names_prompts() else None
 
@@ -194,7 +194,7 @@ def rate(
         k=k,
         elo_by_k=elo_by_k,
         convergence=elo.convergence(matches),
-        groups={
+        unlinked_groups={
             dimension: _rate_unlinked_groups(battles[dimension], board, ratings[method])
             for dimension, board in boards[method].items()
         }
@@ -205,8 +205,8 @@ def rate(
             for dimension, dimension_battles in battles.items()
             for row in win_rates(dimension_battles, dimension=dimension)
         ],
-        raw=raw,
-        controlled=controlled,
+        uncontrolled_boards=raw,
+        controlled_features=controlled,
         differences={
             name: differences(method_boards) for name, method_boards in boards.items()
         },
@@ -214,7 +214,7 @@ def rate(
             name: estimate_precision(method_boards)
             for name, method_boards in boards.items()
         },
-        fitted=fitted,
+        fits=fitted,
         diagnoses={name: _diagnose_judge(fit, name) for name, fit in fitted.items()},
         variance={
             name: components
@@ -554,7 +554,7 @@ def apply_looks(standings: Standings, wave: Wave) -> Standings:
     """
     method = standings.primary_method or ""
     resolved_pairs = sorted(
-        wave.resolved, key=lambda d: -(d.difference or d.ci_low or 0.0)
+        wave.resolutions, key=lambda d: -(d.difference or d.ci_low or 0.0)
     )
     boards, looks = {}, dict[str, Diagnosis]()
     for dimension, board in standings.boards[method].items():

@@ -85,7 +85,7 @@ class Certification:
                 people_board,
                 boards={_JOINT_BOARD: joint},
                 differences={},
-                groups={},
+                unlinked_groups={},
             )
             labels_only = dataclasses.replace(
                 labels_only, boards={**labels_only.boards, _JOINT_BOARD: joint}

@@ -145,10 +145,10 @@ class GateChecks:
         valid = [
             q
             for q, outcome in points.items()
-            if outcome.least == outcome.most and q in differences_by_prompt
+            if outcome.lowest == outcome.highest and q in differences_by_prompt
         ]
         return length_check(
-            np.array([points[q].least for q in valid]),
+            np.array([points[q].lowest for q in valid]),
             np.array([fmean(differences_by_prompt[q]) for q in valid]),
             np.array([cluster_by_prompt[q] for q in valid], dtype=object),
             margin=self.settings.margin,

@@ -64,15 +64,19 @@ class GateHistory:
         """Store that the result of a dimension is shown, and what its bounds claim at the remaining alpha."""
         alpha, margin = self.settings.alpha, self.settings.margin
         bounds = decide_gate([share], margin)
-        is_claimed = bounds != "cannot tell" and earlier.level(bounds, alpha) > 0.0
+        is_claimed = (
+            bounds != "cannot tell" and earlier.claim_alpha(bounds, alpha) > 0.0
+        )
         verdicts = _group_verdicts_by_prompt(judgments)
         result = StoredResult(
             name=self._name_result(judgments),
             evidence={
                 "verdicts": {name: sorted(keys) for name, keys in verdicts.items()},
                 "alpha": {
-                    "pass": 0.0 if share.low is None else earlier.left("pass", alpha),
-                    "fail": earlier.left("fail", alpha),
+                    "pass": 0.0
+                    if share.low is None
+                    else earlier.alpha_left("pass", alpha),
+                    "fail": earlier.alpha_left("fail", alpha),
                 },
                 "margin": margin,
             },

@@ -115,7 +115,8 @@ class GateMeasurement:
             looks = earlier.get(name, EarlierGates())
             # A claim without alpha of its own is not made: its bound is shown at gate.alpha
             levels = {
-                claim: looks.level(claim, alpha) or alpha for claim in ("pass", "fail")
+                claim: looks.claim_alpha(claim, alpha) or alpha
+                for claim in ("pass", "fail")
             }
             share = share_of_points(
                 [*points_by_prompt[name].values()],
@@ -154,7 +155,7 @@ class GateMeasurement:
         }
         ends = {
             name: {
-                q: (points.least, points.most)
+                q: (points.lowest, points.highest)
                 if points.known is None
                 else (points.known,) * 2
                 for q, points in points_by_id.items()

@@ -112,7 +112,7 @@ class TournamentRun:
         else:
             wave, judgments, n_seen = self._judge_in_waves(comparisons, store)
             matches = self._select_complete_matches(judgments, comparisons)
-            comparisons = wave.asked
+            comparisons = wave.judged
         if n_seen:
             logger.warning(
                 "warning: exploratory: %d queries had been looked at under another design, so "
@@ -203,7 +203,7 @@ class TournamentRun:
         method, strata = self.primary_method, {}
         if self.stratum is not None:
             strata = standings.rate_strata(
-                rated_standings.fitted,
+                rated_standings.fits,
                 self.design.prompt_source.read_strata(self.stratum),
                 method.rate,
                 standings.leaders(rated_standings),

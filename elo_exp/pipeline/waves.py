@@ -35,12 +35,12 @@ def judge_in_waves(
         wave = plan_next_wave(
             comparisons, battles_by_key, method, n_looks=looks, drop=drop
         )
-        if not any(wave.wanted.values()):
+        if not any(wave.to_judge.values()):
             return wave, judgments
-        for dimension, wave_judgments in judge(wave.wanted).items():
+        for dimension, wave_judgments in judge(wave.to_judge).items():
             judgments[dimension] += wave_judgments
             battles_by_key[dimension] |= dict.fromkeys(
-                map(comparison_key, wave.wanted[dimension])
+                map(comparison_key, wave.to_judge[dimension])
             )
             for judgment in wave_judgments:
                 for battle in battles_from_judgments([judgment]):

@@ -64,7 +64,7 @@ _MIN_RESIDUAL_Z = 3.0
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     """Write the files that every experiment leaves that rates battles."""
     ratings = write_json(run_dir / "ratings.json", ratings_json(standings))
-    if standings.is_of_scores:
+    if standings.is_scored:
         return [ratings]
     permutations = io.BytesIO()
     np.savez_compressed(permutations, **_build_permutation_arrays(standings))
@@ -330,7 +330,7 @@ def _dimension_to_json(standings: Standings, dimension: str) -> dict[str, Any]:
     if (method := standings.primary_method or "elo") in entry:
         entry[method]["groups"] = [
             _list_dicts([row for row in board.ratings if row.rating is not None])
-            for board in standings.groups.get(dimension, ())
+            for board in standings.unlinked_groups.get(dimension, ())
         ]
     if "elo" in entry:
         convergence = standings.convergence[dimension]

@@ -293,7 +293,7 @@ def list_metrics(audit_sets: Sequence[JudgeAudits]) -> dict[str, Any]:
         metrics_by_name |= {
             f"audit/{audit_set.dimension}/{name}": value
             for name, value in (
-                audit_set.votes.claimed if audit_set.votes else {}
+                audit_set.votes.claimed_numbers if audit_set.votes else {}
             ).items()
         }
     return metrics_by_name

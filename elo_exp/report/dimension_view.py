@@ -74,7 +74,9 @@ def build_dimension_view(standings: Standings, name: str) -> DimensionView:
         for method, by_dimension in standings.boards.items()
         if method not in (ELO, standings.primary_method) and name in by_dimension
     ]
-    groups = _list_groups(board, standings.groups.get(name, ())) if board else []
+    groups = (
+        _list_groups(board, standings.unlinked_groups.get(name, ())) if board else []
+    )
     significant_wins = defaultdict[str, set[str]](set)  # losers by winner
     for difference in pairs:
         if difference.significant:

@@ -341,7 +341,7 @@ def metrics(
             "kappa": with_people["kappa"],
             "kappa_of_people": mutual["kappa"],
             **{f"leads_{state}": states.count(state) for state in STATES},
-            **(certificate.votes.claimed if certificate.votes else {}),
+            **(certificate.votes.claimed_numbers if certificate.votes else {}),
         }
         metrics_by_name |= {
             f"people/{certificate.dimension}/{name}": value

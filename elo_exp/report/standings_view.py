@@ -29,7 +29,7 @@ class StandingsView:
     @property
     def is_of_scores(self) -> bool:
         """Whether items were scored, and nothing was compared."""
-        return self.standings.is_of_scores
+        return self.standings.is_scored
 
     @property
     def conclusions(self) -> list[Conclusion]:

@@ -110,7 +110,7 @@ def write_sweep_report(
         **{
             f"sweep/{conclusion.scope.dimension}/same_first": share
             for conclusion in result.conclusions
-            if (share := conclusion.share_same) is not None
+            if (share := conclusion.share_with_same_leader) is not None
         },
         **(
             {}

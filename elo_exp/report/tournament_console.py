@@ -42,7 +42,7 @@ def format_console(view: StandingsView) -> str:
     """Return all lines, 100 columns wide."""
     standings, dimensions = view.standings, view.dimensions
     lines = [
-        *format_leaderboards(dimensions, scored=standings.is_of_scores),
+        *format_leaderboards(dimensions, scored=standings.is_scored),
         "",
         *_list_labelled_lines(view),
         *_list_other_methods(dimensions),
@@ -210,7 +210,7 @@ def _list_labelled_lines(view: StandingsView) -> Iterator[str]:
     judge_kind = conclusions[0].scope.kind if conclusions else "model"
     judge_line = check_sentences.describe_checks(standings.checks, judge_kind)
     judge_entry = "judge", [judge_line]
-    if standings.is_of_scores:
+    if standings.is_scored:
         text = "items were scored: Elo and other ratings of battles are not computed"
         judge_entry = "no battles", [text]
     for label, lines in (

@@ -351,7 +351,7 @@ def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
     if n_prompts:
         parts.append(f"{format_count(n_prompts)} prompts")
     parts.append(f"{n} dimension{'s' if n != 1 else ''}")
-    if not standings.is_of_scores:
+    if not standings.is_scored:
         n_battles = sum(battles.n_total() for battles in standings.battles.values())
         parts.append(f"{format_count(n_battles)} battles")
     return " · ".join(parts)

@@ -141,13 +141,13 @@ def games_of_strings(
 
 def fit(games: Games) -> Array:
     """With a sandwich."""
-    found = Fit.of(games)
+    found = Fit.from_games(games)
     assert np.isfinite(found.covariance).all()
     return POINTS_PER_LOG_ODDS * found.theta
 
 
 def bootstrapped(work: Workload) -> None:
-    found = Fit.of(games_of_strings(*work.strings))
+    found = Fit.from_games(games_of_strings(*work.strings))
     bootstrap_abilities({"d": found}, n_bootstraps=N_BOOTSTRAPS, seed=SEED)
 
 

@@ -151,10 +151,10 @@ def show_grid() -> bool:
     grid = Grid(
         data=hidden,
         truth=truth,
-        estimators=axes.estimators(estimators(NAMES)),
+        estimators=axes.expand_estimators(estimators(NAMES)),
         calibrations=axes.calibrations,
         options=OPTIONS,
-        cells=axes.cells(len(hidden.prompts)),
+        cells=axes.make_cells(len(hidden.prompts)),
         folder=Path(),
     )
     start = time.process_time()

@@ -128,7 +128,7 @@ class Scope(Record):
     is_baseline: bool = False
 
     @property
-    def worth(self) -> float | None:
+    def n_counted_prompts(self) -> float | None:
         """Return the prompts that guards count: effective ones; None where the battles name none."""
         return self.n_prompts if self.n_effective is None else self.n_effective
 

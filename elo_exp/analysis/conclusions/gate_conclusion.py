@@ -193,7 +193,7 @@ def _explain_bounds(
     shares: Sequence[PointShare], margin: float, other_reasons: Sequence[Reason]
 ) -> Iterator[Reason]:
     """Yield why the bounds do not pass."""
-    state_if_valid = decide_gate([share.of_valid() for share in shares], margin)
+    state_if_valid = decide_gate([share.without_invalid() for share in shares], margin)
     invalid_shares = [share for share in shares if share.n_invalid]
     hopeless_shares = [share for share in invalid_shares if share.n_needed is None]
     flips = [reason for reason in other_reasons if reason.name == "flips"]
@@ -233,7 +233,7 @@ def _list_used_looks(
 ) -> Iterator[Reason]:
     """Yield a reason for each dimension whose earlier results have used all of alpha."""
     for name, looks in earlier.items():
-        if looks.n_looks and not looks.level(would, alpha):
+        if looks.n_looks and not looks.claim_alpha(would, alpha):
             about = {
                 "dimension": name if has_several else None,
                 "of": name,
@@ -266,7 +266,7 @@ def _explain_power(shares: Sequence[PointShare], margin: float) -> Reason:
     """Return what more prompts would change, or that the judge's disagreement alone prevents a pass."""
     n_needed = [share.n_needed for share in shares]
     max_needed = max((n for n in n_needed if n is not None), default=None)
-    if decide_gate([share.of_points() for share in shares], margin) == "pass":
+    if decide_gate([share.without_penalty() for share in shares], margin) == "pass":
         deciding_share = _find_lowest(shares, bound="low")
         about = {
             "dimension": deciding_share.dimension,

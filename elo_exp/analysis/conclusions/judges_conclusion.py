@@ -101,7 +101,7 @@ def sum_up_judges(
     joint_panels = {
         name: panel
         for name, panel in panels.items()
-        if isinstance(panel, JudgePanelFit) and panel.has_joint
+        if isinstance(panel, JudgePanelFit) and panel.has_joint_board
     }
     all_differences = judge_panel.compute_joint_differences(joint_panels)
     cases = _test_worst_cases(
@@ -184,7 +184,7 @@ def _fit_panel(
     """Fit the judges of a dimension; one alone has no spread."""
     if len(battles) < 2:
         return Reason(name="one_judge", about={"judge": next(iter(battles))})
-    return JudgePanelFit.of(battles, orders=orders)
+    return JudgePanelFit.fit(battles, orders=orders)
 
 
 def _test_worst_cases(
@@ -235,9 +235,9 @@ def _test_worst_cases(
                 )
                 for judge, judge_battles in battles.items()
             }
-            worst_panel = JudgePanelFit.of(counted_battles, orders=orders)
+            worst_panel = JudgePanelFit.fit(counted_battles, orders=orders)
             pair = None
-            if isinstance(worst_panel, JudgePanelFit) and worst_panel.has_joint:
+            if isinstance(worst_panel, JudgePanelFit) and worst_panel.has_joint_board:
                 pair = next(
                     difference
                     for difference in judge_panel.compute_joint_differences(

@@ -100,7 +100,7 @@ class SweepConclusion(Conclusion):
         return dict(counts)
 
     @property
-    def share_same(self) -> float | None:
+    def share_with_same_leader(self) -> float | None:
         """The share of the jobs whose first is that of most; None where no job ranks two entrants."""
         return len(self.leads[0].jobs) / self.n_jobs if self.leads else None
 

@@ -75,7 +75,7 @@ def add_conclusions(
         if (
             leader
             and checked_standings.n_prompts(name) is None
-            and not checked_standings.is_of_scores
+            and not checked_standings.is_scored
         ):
             reasons += [
                 *unnamed_prompt_reasons(checked_standings.battles[name].n_total())
@@ -89,7 +89,7 @@ def add_conclusions(
             reasons += [*no_result_reasons(checks)]
         cases = checked_standings.worst_cases.get(name, ())
         reasons += [*missing_result_reasons(leader, cases)]
-        if board and checked_standings.is_of_scores:
+        if board and checked_standings.is_scored:
             reasons += [*unknown_scale_reasons(board)]
         if leader and scope.kind == "people":
             reasons += [*annotator_reasons(checked_standings.battles[name])]
@@ -102,15 +102,15 @@ def add_conclusions(
                 *style_support_reasons(
                     checked_standings.battles[name],
                     leader,
-                    checked_standings.controlled,
+                    checked_standings.controlled_features,
                 )
             ]
         leader_adjustment = None
-        if leader and board and name in checked_standings.raw:
+        if leader and board and name in checked_standings.uncontrolled_boards:
             leader_adjustment = find_adjustment(
-                checked_standings.raw[name],
+                checked_standings.uncontrolled_boards[name],
                 leader,
-                checked_standings.controlled,
+                checked_standings.controlled_features,
                 board.unit,
             )
         conclusion = conclude(
@@ -179,7 +179,10 @@ def conclude(
         state = "same"
     elif names & {*NO_RESULT_REASONS}:
         state = "no_result"
-    elif scope.worth is None or scope.worth < MIN_PROMPTS_FOR_LEAD:
+    elif (
+        scope.n_counted_prompts is None
+        or scope.n_counted_prompts < MIN_PROMPTS_FOR_LEAD
+    ):
         state = "few"
     elif names & {*UNDECIDED_REASONS}:
         state = "undecided"
@@ -223,7 +226,7 @@ def count_prompts_of_pair(
         return leader.lead.n_prompts, None
     indices = [board.models.index(model) for model in (leader.model, leader.second)]
     n_effective = board.n_effective_clusters
-    if standings.is_of_scores:  # items, of which several may be one cluster
+    if standings.is_scored:  # items, of which several may be one cluster
         n_effective = n_effective or n_prompts
         n_prompts = int(board.parameters["n_common"] or n_prompts)
     if board.n_prompts is not None and np.isfinite(board.n_prompts[indices]).all():

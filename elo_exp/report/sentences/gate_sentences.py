@@ -334,7 +334,10 @@ def looks(earlier: Mapping[str, EarlierGates], alpha: float) -> list[str]:
     name = max(spent_alpha, key=spent_alpha.__getitem__, default="")
     if not spent_alpha or not spent_alpha[name]:
         return []
-    remaining_alpha, n_looks = earlier[name].left("pass", alpha), earlier[name].n_looks
+    remaining_alpha, n_looks = (
+        earlier[name].alpha_left("pass", alpha),
+        earlier[name].n_looks,
+    )
     return [
         f"Results shown before prompts were added: {format_count(n_looks)}, which used {spent_alpha[name]:g} of alpha "
         f"({remaining_alpha:g} is left)."

@@ -254,13 +254,13 @@ def describe_spread(opinion: JudgesResult) -> str:
     judge_count = f"{n} judge{'s' if n != 1 else ''}{_name_populations(opinion)}"
     if panel is None:
         return f"{judge_count}; {explain_no_joint_board(opinion.refusal)}"
-    judge, model, points = panel.widest_taste()
+    judge, model, points = panel.largest_preference()
     direction = "higher" if points > 0 else "lower"
     text = f"{judge_count}, tau {format_number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
     if abs(points) >= 1.0:
         other_judges = "the others do" if n > 2 else "the other does"
         text += f"; {judge} rates {model} {format_number(abs(points))} {direction} than {other_judges}"
-    if not panel.has_joint:
+    if not panel.has_joint_board:
         text += (
             f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
             "there is no joint one"
@@ -361,7 +361,7 @@ def suggest_next_step(opinion: JudgesResult) -> str:
     n, panel = len(opinion.judges), opinion.panel
     if panel is None:
         return ""
-    if not panel.has_joint:
+    if not panel.has_joint_board:
         text = f"{judges_needed(len(panel.models))} judges make a joint board"
         if opinion.conclusion.scope.source:  # on file, where no other judge is asked
             return text
