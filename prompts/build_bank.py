@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from elo_exp.data import bank, table_files
-from elo_exp.files import open_text, write_jsonl
 from elo_exp.errors import UserError
+from elo_exp.files import open_text, write_jsonl
 
 Row = Mapping[str, Any]
 ENDINGS = (".jsonl", ".json", ".parquet")
