@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Self
 from elo_exp.errors import SettingError
 
 VERDICTS = ("A", "B", "TIE", "INVALID")
+# Seeds draws that no setting seeds, so that the same input gives the same run
+FIXED_SEED = 20260425
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
 ROLES = ("system", "user", "assistant", "tool")
 # Nats: rounding may leave a certain answer slightly above zero

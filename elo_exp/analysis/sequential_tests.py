@@ -20,7 +20,7 @@ from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import transitivity
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
-from elo_exp.records import Battle, Comparison, Judgment, make_fingerprint
+from elo_exp.records import FIXED_SEED, Battle, Comparison, Judgment, make_fingerprint
 
 # A look with fewer prompts joins the next look
 MIN_PROMPTS_PER_LOOK = 20
@@ -29,7 +29,6 @@ MIN_P_VALUE_OF_FIT = (
 )
 # For a misfit that the test of fit does not see
 _RESERVED_SHARE_OF_ALPHA = 0.2
-_PROMPT_ORDER_SEED = 20260425
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _MAX_BOUNDARY_Z = 9.0
 
@@ -112,9 +111,7 @@ def prompt_order(strata: Mapping[str, str]) -> list[str]:
     list of str
         Ids; they do not depend on the order in which they are given.
     """
-    order = sorted(
-        strata, key=lambda prompt: make_fingerprint([_PROMPT_ORDER_SEED, prompt])
-    )
+    order = sorted(strata, key=lambda prompt: make_fingerprint([FIXED_SEED, prompt]))
     share: dict[str, float] = {}
     for stratum in set(strata.values()):
         members = [prompt for prompt in order if strata[prompt] == stratum]

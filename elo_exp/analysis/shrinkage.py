@@ -17,6 +17,7 @@ import scipy
 from elo_exp.analysis.comparisons import RatedModels, rank_rated_models
 from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import FIXED_SEED
 
 PRIOR_SCALE_IN_POINTS = (
     50.0  # rating points: of the half-Cauchy prior on the models' spread
@@ -24,7 +25,6 @@ PRIOR_SCALE_IN_POINTS = (
 _SPREADS_IN_POINTS = np.geomspace(1.0, 1000.0, 60)
 _N_DRAWS = 20_000
 _N_DRAWS_WITH_MANY_MODELS = 5_000
-_DRAWS_SEED = 20260425
 # The difference of closer ratings needs no error
 _MIN_DISTANCE_IN_POINTS = 1e-3
 
@@ -81,7 +81,7 @@ def _estimate_chances(models: RatedModels) -> Array | None:
     variance = np.maximum(variance, 0.0)
     to_ratings = contrasts @ axes
     estimate = to_ratings.T @ models.rating
-    rng = np.random.default_rng(_DRAWS_SEED)
+    rng = np.random.default_rng(FIXED_SEED)
     total = variance + _SPREADS_IN_POINTS[:, None] ** 2
     log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
     # on a logarithmic grid

@@ -55,12 +55,11 @@ from elo_exp.errors import UserError
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, compute_running_means
-from elo_exp.records import Comparison, Judgment, MissingBattle, Rows
+from elo_exp.records import FIXED_SEED, Comparison, Judgment, MissingBattle, Rows
 
 _STRATUM_COLUMNS = ("model", "rating", "ci_low", "ci_high", "n_battles")
 ELO = "elo"
 _SCORE_METHOD = "mean_score"
-_RANK_SETS_SEED = 20260425
 
 _DimensionCase = tuple[str, WorstCase]
 Rate = Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]]
@@ -283,7 +282,7 @@ def rate_scores(
         }
         boards |= pass_rates(name, dimension_rows, allow_missing, at=at, hat=hat)
         for method, board in boards.items():
-            ranked = add_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
+            ranked = add_ranks(board, np.random.default_rng(FIXED_SEED))
             by_method.setdefault(method, {})[name] = ranked
     score_boards = by_method[_SCORE_METHOD]
     standings = Standings(
@@ -391,9 +390,7 @@ def leaderboards(
             rate_with_unbeaten(method, battles) if is_primary else method.rate(battles)
         )
         boards[name] = {
-            dimension: add_p_best(
-                add_ranks(board, np.random.default_rng(_RANK_SETS_SEED))
-            )
+            dimension: add_p_best(add_ranks(board, np.random.default_rng(FIXED_SEED)))
             for dimension, board in rated.items()
         }
     return boards

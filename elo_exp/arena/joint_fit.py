@@ -29,6 +29,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_logistic
 from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Z95, Leaderboard, add_intervals, t_quantile
+from elo_exp.records import FIXED_SEED
 
 _PLACED_PRIOR_SD_LOG_ODDS = 10.0
 # Keeps the separate fits finite if a model won or lost everything
@@ -39,7 +40,6 @@ _START_Z = (1.0, math.log(0.4), math.log(0.5))
 _MIN_Z = (-6.0, math.log(0.03), math.log(0.05))
 _MAX_Z = (10.0, math.log(4.0), math.log(4.0))
 _DERIVATIVE_STEPS = np.array([0.05, 0.1, 0.1])
-_RANK_DRAWS_SEED = 20260425
 MIN_ANCHORS_TO_CALIBRATE = 4
 MIN_PROMPTS_FOR_COVERAGE = (
     20  # from here on intervals cover the truth as often as they should
@@ -288,7 +288,7 @@ def make_leaderboard(
         covariance * (joint_fit.t_quantile / Z95) ** 2
     )  # draws are as wide as the intervals
     rating[list(unrated)] = -np.inf
-    rng = np.random.default_rng(_RANK_DRAWS_SEED)
+    rng = np.random.default_rng(FIXED_SEED)
     values, vectors = np.linalg.eigh(scaled)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T  # has no sign
     draws = rating + rng.standard_normal((N_RANK_DRAWS, m)) @ root

@@ -8,6 +8,7 @@ from elo_exp.data import conversations
 from elo_exp.data.conversations import ViewSettings
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import (
+    FIXED_SEED,
     Comparison,
     Judgment,
     MissingBattle,
@@ -17,8 +18,6 @@ from elo_exp.records import (
     Verdict,
     make_fingerprint,
 )
-
-_PAIRING_SEED = 20260425
 
 # By entrant, in the order given; then by prompt and draw.
 Responses = Mapping[str, Mapping[Slot, Response]]
@@ -238,7 +237,7 @@ def choose_pairs(
     m, (prompt_id, draw) = len(names), slot
     hashed_parts = [prompt_id] + [str(draw)] * (draw > 0)
     ring = sorted(
-        names, key=lambda name: make_fingerprint([_PAIRING_SEED, *hashed_parts, name])
+        names, key=lambda name: make_fingerprint([FIXED_SEED, *hashed_parts, name])
     )
     for a, b in combinations(names, 2):
         steps = abs(ring.index(a) - ring.index(b))
@@ -289,7 +288,7 @@ def choose_orders(comparison: Comparison, both_orders: float) -> tuple[bool, ...
     both_orders  the share of comparisons that is judged in both
     """
     pair = sorted(comparison.entrants)
-    digest = make_fingerprint([_PAIRING_SEED, comparison.prompt_id, pair])
+    digest = make_fingerprint([FIXED_SEED, comparison.prompt_id, pair])
     is_both = int(digest[8:16], 16) < both_orders * 16**8
     is_equal = comparison.response_a == comparison.response_b
     if is_both or is_equal or comparison.is_control:

@@ -14,7 +14,7 @@ from elo_exp.console import escape_unprintable
 from elo_exp.data import pairing
 from elo_exp.formatting import format_count, format_number
 from elo_exp.masking import current_mask
-from elo_exp.records import Comparison, Judgment
+from elo_exp.records import FIXED_SEED, Comparison, Judgment
 from elo_exp.report import provenance
 from elo_exp.report.document import (
     Answer,
@@ -32,7 +32,6 @@ _NOTABLE_KINDS = ("upset", "flipped", "invalid")
 # All texts of a page together: about 20 MB
 MAX_PAGE_CHARACTERS = 40_000_000
 _MAX_NOTABLE = 6
-_SAMPLE_SEED = 20260425
 _DEFAULT_COLOR = 9
 _SAMPLE_NOTICE = (
     "All verdicts are in this page, but the texts of only {n_kept} comparisons: those flipped, invalid or won by the "
@@ -186,7 +185,7 @@ def _select_fitting(
 ) -> set[int]:
     """Return the indices of the comparisons whose texts fit; notable comparisons come first."""
     numbers = list(range(len(judged_comparisons)))
-    random.Random(_SAMPLE_SEED).shuffle(numbers)
+    random.Random(FIXED_SEED).shuffle(numbers)
     counters: dict[tuple[str, ...], Iterator[int]] = defaultdict(itertools.count)
     rank = {}
     for i in numbers:
