@@ -406,7 +406,7 @@ MUTANTS = [
         name="a short output file is taken for whole",
         where="api/openai_batches:OpenAiBatches.results",
         change=Change('A or B < C["completed"]', "A"),
-        seen_by="test_openai_batches.py::test_a_file_that_is_cut_short_is_read_again",
+        seen_by="test_result_lines.py::test_a_spoilt_row_of_an_expired_batch_is_not_taken_for_one_that_was_not_run",
     ),
     Mutant(
         name="what a server writes to its cache by itself is not reckoned with",
@@ -475,7 +475,7 @@ MUTANTS = [
         name="what the leader lacks counts for it",
         where="analysis/missing_answers:_assume_points",
         change=Change("(A, B) if C > 0 else (B, A)", "(A, B) if C < 0 else (B, A)"),
-        seen_by="test_missing_answers.py::test_failures_of_the_leader_are_losses",
+        seen_by="test_missing_answers.py::test_a_recorded_failure_of_the_rival_is_its_loss_and_nobody_knows_of_a_blank_cell",
     ),
     Mutant(
         name="what is missing counts for a shift",
