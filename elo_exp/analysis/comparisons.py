@@ -173,9 +173,9 @@ def add_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
 
     The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
     better for certain. Of two rated models one is so by more than the quantile of the largest
-    pairwise |t| [1]_, of a one-sided pair by its exact test. Of P pairs S are one-sided: each of these
-    is tested at .05 / P, and all the others together at .05 (P - S) / P. All hold at once, so that
-    whoever is better than a better one is better, too. Equal ratings share a set.
+    pairwise |t| [1]_, of a one-sided pair by its exact test. If S of P pairs are one-sided, each of
+    these is tested at .05 / P, and all others together at .05 (P - S) / P. All tests hold at once: if A
+    is better than B, and B better than C, A is better than C. Equal ratings share a set.
 
     Parameters
     ----------

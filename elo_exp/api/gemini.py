@@ -482,7 +482,7 @@ def parse_document(batch_id: str, data: bytes) -> Any:
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
-    """Some batches; and by which token the next page is asked for, None where there is none."""
+    """Return the batches of a page, and the token of the next page; None if this is the last."""
     match answer:
         case {"operations": list(rows)}:
             return [batch_in(row) for row in rows], answer.get("nextPageToken")

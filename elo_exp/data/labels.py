@@ -1,8 +1,7 @@
 """Labels by people: which comparisons they see, under which names, and what they said of them.
 
 A page of comparisons names no entrant. The id of a comparison is a keyed hash of what is compared and of which answer is
-shown first; the key stays here, in labels/key.json of the run, and with it every page that was ever made of the run can be
-read back.
+shown first. The key stays in labels/key.json of the run. It reads back every page that was made of the run.
 """
 
 import hashlib

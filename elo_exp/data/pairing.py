@@ -281,8 +281,8 @@ def _pair_key(pair: Comparison | Judgment) -> tuple[str, str, str, int, int]:
 def choose_orders(comparison: Comparison, both_orders: float) -> tuple[bool, ...]:
     """List the orders in which a comparison is judged: whether entrant_b is shown first.
 
-    Who is shown first, and whether both are, is drawn by a hash of the prompt and the two names,
-    whatever else is judged; from draw to draw it alternates, so that draws in one order are balanced.
+    A hash of the prompt and the two names draws which answer is shown first, and whether the pair is
+    judged in both orders. From draw to draw the first answer alternates: draws in one order are balanced.
     One query on equal answers serves both orders. A control is judged in both.
 
     both_orders  the share of comparisons that is judged in both

@@ -146,8 +146,8 @@ class ReplayJudge(Judge):
     judge_model  the judge to replay from a file with several; None takes every row
 
     A battle with one verdict answers both orders, the second marked as mirrored, unless the file
-    has a battle with the sides exchanged. Of several verdicts on one order the first is taken (of
-    the original's rows the last, as it did itself) and the others are counted. The original wrote
+    has a battle with the sides exchanged. If an order has several verdicts, the first is taken and the
+    others are counted; of the original program's rows it is the last, as that program did. The original wrote
     TIE for a reply that it could not read: its verdicts are invalid where the reply, kept beside
     them, disagrees.
 

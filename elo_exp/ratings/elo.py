@@ -68,9 +68,9 @@ class PermutationElo:
     Of long orders the end alone is played that decides where Elo ends, to 1e-6 points (`tail`).
 
     The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts
-    with replacement, the same draws for every dimension, each averaged over `perms_per_bootstrap`
-    orders; what these few orders add to the scatter is taken off, and what the `n_perms` of the
-    mean add is put on. There is none where no prompt differs from another, nor with `n_bootstraps`
+    with replacement, each averaged over `perms_per_bootstrap` orders. All dimensions share the draws.
+    The scatter is reduced by what these few orders add to it, and increased by what the `n_perms`
+    orders of the mean add. There is none where no prompt differs from another, nor with `n_bootstraps`
     0, nor of a model whose matches were all on one prompt or all ended alike: draws of them cannot
     show how far off it is.
     """

@@ -59,7 +59,7 @@ class Games:
     score: Array  # (g,) in [0, 1]
     cluster: Index  # (g,) 0 .. n_clusters - 1, none of them empty
     prompts: Index  # (n_clusters,) the code of each cluster's unit, the same in every dimension
-    # (g,) 1 where `first` was shown first, -1 where second, 0 where nobody knows or it is no matter
+    # (g,) 1 if `first` was shown first, -1 if second, 0 if it is unknown or does not matter
     position: Array
     # of some battles one order alone was judged, not the same in all
     is_one_order: bool
