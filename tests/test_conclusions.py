@@ -231,6 +231,10 @@ SAID = [
         "order",
     ),
     (
+        concluded("invalid"),
+        "the judge prefers A to B by 275 [204, 346], p < .001; 23 % of its verdicts are invalid",
+    ),
+    (
         concluded("kin"),
         "the judge prefers A to B by 275 [204, 346], p < .001; A and the judge are of one family, "
         "Anthropic",
