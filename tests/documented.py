@@ -104,6 +104,7 @@ def tutorial(page: str) -> list[Block]:
 
 TUTORIALS = [
     "README.md",
+    "docs/quickstart.md",
     *(
         f"docs/tutorials/{name}.md"
         for name in ("tournament", "rate", "arena", "oracle")

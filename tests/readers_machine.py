@@ -140,6 +140,10 @@ BEFORE = {
         "cp -r outputs/k64 outputs/multirun_1/1",
     ],
     "docs/judging.md": ["python -m elo_exp cache_dir=other"],
+    "docs/quickstart.md": [
+        "cp old.csv before.csv",
+        "sed 's/ it for / them for /' old.csv > after.csv",
+    ],
     "docs/oracle.md": [
         "python -m elo_exp experiment=oracle hydra.run.dir=outputs/oracle",
         "cp -r outputs/oracle/logged.jsonl outputs/oracle/fresh .",
