@@ -191,6 +191,7 @@ WRITES = {
     "battles=[": ["ratings.json", "report.html"],
     "battles_metric": ["ratings.json", "report.html"],
     "battles_filter.judge_model": ["ratings.json", "report.html"],
+    "judge=[": ["judges.json", "report.html"],
     "judges=pooled": ["ratings.json", "report.html"],
     "elo_exp battles.jsonl": ["judges.json", "report.html"],
     "battles=FILE": ["judges.json", "report.html"],
