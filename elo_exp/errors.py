@@ -1,6 +1,7 @@
 """Errors that a user can correct, by what went wrong."""
 
 import copy
+import traceback
 from typing import Self
 
 from elo_exp.masking import mask_text
@@ -49,6 +50,21 @@ class EvidenceError(UserError):
 
 class StoppedError(UserError):
     """A run has ended early, since its caller has set `stop`."""
+
+
+def describe_mistake(error: BaseException, path: str) -> str:
+    """Return a mistake in a file of Python code in one line: where in the file it arose, and what Python says of it."""
+    numbers = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == path
+    ]
+    if isinstance(error, SyntaxError) and error.filename == path:
+        numbers.append(error.lineno)
+    line = f", line {numbers[-1]}" if numbers else ""
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    text = error.msg if isinstance(error, SyntaxError) else error
+    return f"{path}{line}: {kind}{text}"
 
 
 def name_error(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elo_exp.entrants import Entrant, draws_of
-from elo_exp.errors import EvidenceError, SettingError, UserError
+from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
 from elo_exp.launching.composing import build
 from elo_exp.pipeline import assume_responses, generate
 from elo_exp.records import Prompt, Response, make_fingerprint
@@ -181,6 +181,30 @@ def test_what_is_left_out_of_a_class_is_named(monkeypatch: pytest.MonkeyPatch):
         built(
             monkeypatch, "own_entrant_3", CLASS.replace("def generate", "def answers")
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong_text", "message"),
+    [
+        ("own_entrant_4", "def generate", "def generate(", "line 11: SyntaxError: "),
+        ("own_entrant_5", "import Entrant", "import Entrants", "line 3: ImportError: "),
+        ("own_entrant_6", "kw_only=True", "kw_ony=True", "line 6: TypeError: "),
+        ("own_entrant_7", "(Entrant)", "(Entrant.Mine)", "line 7: AttributeError: "),
+        ("own_entrant_8", "ending: str", "ending: list = []", "line 6: ValueError: "),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    text: str,
+    wrong_text: str,
+    message: str,
+):
+    with pytest.raises(FileError) as error:
+        built(monkeypatch, name, CLASS.replace(text, wrong_text))
+    setting = f"entrant.mine._target_: found '{name}.Mine', which cannot be imported. "
+    path = Path(f"{name}.py").resolve()
+    assert error.value.line.startswith(f"{setting}{path}, {message}")
 
 
 def test_a_generator_that_yields_nothing_is_named():

@@ -17,6 +17,7 @@ import pkgutil
 import re
 import secrets
 import threading
+import traceback
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -37,7 +38,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp.console import URL_PASSWORD_PATTERN
-from elo_exp.errors import FileError, SettingError, UserError
+from elo_exp.errors import FileError, SettingError, UserError, describe_mistake
 from elo_exp.experiments import Experiment
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
@@ -630,7 +631,15 @@ def _import_class(target: str, where: str) -> type:
     setting = f"{where}._target_".lstrip(".")
     try:
         resolved = pkgutil.resolve_name(target)
-    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:
+        if path := _find_imported_file(error):
+            raise FileError(
+                f"{setting}: found {target!r}, which cannot be imported. {describe_mistake(error, path)}"
+            ) from error
+        if not isinstance(error, ModuleNotFoundError | AttributeError | ValueError):
+            raise
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and not target.startswith(missing):
             raise UserError(
@@ -654,6 +663,17 @@ def _import_class(target: str, where: str) -> type:
             f"{setting}: found {target!r}, which has no {' and no '.join(methods)}. Write what its base class asks for."
         )
     return resolved
+
+
+def _find_imported_file(error: Exception) -> str | None:
+    """Return the file with whose code an import has failed; None if Python did not find or did not import a file."""
+    if isinstance(error, SyntaxError):
+        return error.filename
+    paths = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    imports = [
+        i for i, path in enumerate(paths) if path.startswith("<frozen importlib")
+    ]
+    return next(iter(paths[imports[-1] + 1 :]), None) if imports else None
 
 
 def _import_experiment(target: str) -> type[Experiment]:
