@@ -1,12 +1,42 @@
-"""A candidate whose answers break the judge's replies, before a judge on this machine's protocol server."""
+"""Candidates of a gate: verdicts alone; answers that break the replies of a judge on this machine's protocol server."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from elo_exp.analysis.families import JudgeFamily
+from elo_exp.analysis.gate_checks import CandidateEvidence
+from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.files import read_jsonl, write_jsonl
+from elo_exp.records import Judgment
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Shown
+
+
+def candidate_evidence(judgments: Sequence[Judgment]) -> CandidateEvidence:
+    """Of a candidate of which verdicts alone are known."""
+    return CandidateEvidence(
+        candidate="new",
+        baseline="baseline",
+        comparisons=[],
+        judgments=judgments,
+        quality=judge_quality(judgments, dimension="d"),
+        controls=[],
+        control_judgments=[],
+        wants_control=True,
+        responses={"new": {}, "baseline": {}},
+        points={},
+        clusters=[],
+        margin=0.1,
+        pass_alpha=0.05,
+        fail_alpha=0.05,
+        kin=JudgeFamily(),
+        is_family_known=False,
+        allows_kin=False,
+        audit={},
+    )
+
 
 NONSENSE = "}{ VERDICT VERDICT }{"
 

@@ -1010,7 +1010,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a gate passes without a control",
-        where="analysis/checks/control_check:CHECK",
+        where="analysis/checks/control_check:GATE_CHECK",
         change=Change("(A, B, NOT_DONE)", "(A, B)"),
         seen_by="test_gate.py::test_a_pass_takes_a_control_that_the_judge_passed",
     ),

@@ -19,19 +19,29 @@ from elo_exp.analysis.checks import (
     CheckDefinition,
     check_definitions,
 )
-from elo_exp.analysis.conclusions import Scope
+from elo_exp.analysis.conclusions import Scope, gate_conclusion
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
+from elo_exp.analysis.gate_checks import (
+    GateCheckDefinition,
+    check_pass_claim,
+    gate_check_definitions,
+)
 from elo_exp.analysis.judge_bias import PositionEffect
 from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.noninferiority import share_of_points
 from elo_exp.analysis.standings import Standings, add_diagnoses
+from elo_exp.errors import FileError
 from elo_exp.paths import HOME
 from elo_exp.report import artifacts, tournament_console
 from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
 from elo_exp.report.judge_section import list_judge_blocks
-from elo_exp.report.sentences import tournament_sentences
+from elo_exp.report.sentences import gate_sentences, tournament_sentences
 from elo_exp.report.standings_view import build_view
+from tests.commands import attempt
+from tests.gates import candidate_evidence
 from tests.simulation import Tournament
 from tests.standings import standings
+from tests.test_pairs import judged
 
 QUALITY = JudgeQuality(
     dimension="d",
@@ -61,15 +71,32 @@ def rated() -> Standings:
 
 
 @pytest.fixture
-def another_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The file of the recipe, beside those of the package."""
-    (recipe,) = RECIPE.findall((HOME / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    (tmp_path / "refusals_check.py").write_text(recipe, encoding="utf-8")
-    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+def folder_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules are checks, beside those of the package."""
+    folder = tmp_path / "checks"
+    folder.mkdir()
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(folder)])
+    _forget_checks()
+    yield folder
+    _forget_checks()
+
+
+def _forget_checks() -> None:
     check_definitions.cache_clear()
-    yield
-    check_definitions.cache_clear()
+    gate_check_definitions.cache_clear()
     sys.modules.pop("elo_exp.analysis.checks.refusals_check", None)
+
+
+def read_recipe() -> str:
+    (recipe,) = RECIPE.findall((HOME / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    return str(recipe)
+
+
+@pytest.fixture
+def another_check(folder_of_checks: Path) -> None:
+    """The file of the recipe."""
+    path = folder_of_checks / "refusals_check.py"
+    path.write_text(read_recipe(), encoding="utf-8")
 
 
 def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
@@ -107,6 +134,55 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     )
 
 
+GATE_FILE = """
+from elo_exp.analysis.checks import FAILED, Check
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+
+
+class _Refusals(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        quality = evidence.quality
+        n, n_all = quality.n_refused, quality.n_judgments
+        return Check(name=self.name, state=FAILED, value=n / n_all, n=n, of=n_all)
+
+    def explain_reason(self, reason, subject):
+        return f"The judge refuses to compare {subject}."
+
+
+GATE_CHECK = _Refusals(
+    name="refusals", title="Comparisons that the judge refuses", accepted="none"
+)
+"""
+
+
+def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
+    folder_of_checks: Path,
+):
+    (folder_of_checks / "refusals_check.py").write_text(GATE_FILE, encoding="utf-8")
+    drawn = np.random.default_rng(3).choice(["A", "B"], size=(60, 2))
+    evidence = candidate_evidence([judged(ab, ba) for ab, ba in drawn.tolist()])
+    checks_by_name = {check.name: check for check in check_pass_claim(evidence)}
+    assert [*checks_by_name][-1] == "refusals"
+    row = ("Comparisons that the judge refuses", "failed", "0 of 60", "none")
+    assert gate_sentences.check_row(checks_by_name["refusals"]) == row
+
+    sees = Check(name="control", state="passed", value=1.0, n=10, of=10)
+    share = share_of_points(
+        np.full((93, 2), 0.5), margin=0.1, alpha=0.05, dimension="d", n_dimensions=1
+    )
+    conclusion = gate_conclusion.conclude(
+        [share],
+        margin=0.1,
+        candidate="new",
+        baseline="main",
+        scope=Scope(),
+        checks={"d": [sees, checks_by_name["refusals"]]},
+    )
+    assert conclusion.state == "cannot tell"
+    sentence = gate_sentences.verdict(conclusion)
+    assert sentence.endswith("the margin. The judge refuses to compare new.")
+
+
 def test_without_that_file_nothing_stands_against_the_lead(rated: Standings):
     assert "refusals" not in check_definitions()
     concluded = add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
@@ -122,12 +198,119 @@ def test_the_row_of_a_check_is_complete(check: CheckDefinition):
     if check.is_about_judge and LEADS in check.blocked_claims:
         named = check.console_label or type(check).summarize_failure
         assert named is not CheckDefinition.summarize_failure
-    if {*check.blocked_claims} - {"not worse"}:
+    if check.blocked_claims:
         for method in ("explain_failure", "explain_reason"):
             assert getattr(type(check), method) is not getattr(CheckDefinition, method)
     not_done = Check(name=check.name, state="not done")
     assert check.format_value(not_done) == check.not_done
     assert not_done.definition is check
+
+
+MISTAKES = {
+    "is not complete": (
+        'title="Comparisons that the judge refuses",',
+        "",
+        "line N: TypeError: CheckDefinition.__init__() missing 1 required keyword-only argument: 'title'",
+    ),
+    "has no function": (
+        "def measure(",
+        "def mesure(",
+        "line N: TypeError: Can't instantiate abstract class _Refusals",
+    ),
+    "cannot be read": (
+        "share = quality.n_refused /",
+        "share = /",
+        "line N: SyntaxError: invalid syntax",
+    ),
+    "imports what is not there": (
+        "format_percent_of_limit,\n)",
+        "format_limit,\n)",
+        "line N: ImportError: cannot import name 'format_limit' from 'elo_exp.formatting'",
+    ),
+    "has an unknown claim": (
+        "blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT",
+        "blocked_claims=('lead',)",
+        "line N: blocked_claims: found ('lead',). Expected a tuple of some of 'leads', 'level'.",
+    ),
+    "has the name of another": (
+        'name="refusals"',
+        'name="flips"',
+        "the name 'flips' is that of ",
+    ),
+    "has no definition": ("CHECK = ", "A_CHECK = ", "has no CHECK. Expected CHECK = "),
+    "has a class in place of a row": (
+        "CHECK = _Refusals(",
+        "CHECK = _Refusals\n_ = dict(",
+        "Expected an instance of a subclass of CheckDefinition.",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_file_that_is_refused_says_where_its_mistake_is(
+    mistake: str, folder_of_checks: Path
+):
+    text, wrong_text, message = MISTAKES[mistake]
+    path = folder_of_checks / "refusals_check.py"
+    recipe = read_recipe()
+    assert recipe.count(text) == 1
+    path.write_text(recipe.replace(text, wrong_text), encoding="utf-8")
+    with pytest.raises(FileError) as error:
+        check_definitions()
+    assert "refusals_check.py" in error.value.line
+    assert message in re.sub(r"line \d+", "line N", error.value.line)
+
+
+def test_a_command_with_a_broken_check_ends_before_the_judge_is_asked(
+    folder_of_checks: Path, tmp_path: Path
+):
+    path = folder_of_checks / "refusals_check.py"
+    path.write_text("CHECK = 1 / 0", encoding="utf-8")
+    ran = attempt("judge=lexical", "rubric=[factuality]", folder=tmp_path)
+    assert ran.code == 2
+    expected = f"elo_exp: {path}, line 1: ZeroDivisionError: division by zero\n"
+    assert ran.err.endswith(expected)
+    assert "verdicts:" not in ran.err
+
+
+RESULTS = {
+    "raises": (
+        "quality.n_refused / quality.n_judgments",
+        "1 / 0",
+        "line N: ZeroDivisionError: division by zero",
+    ),
+    "has no such state": (
+        "PASSED if share <= MAX_REFUSED_SHARE else FAILED",
+        "'bad'",
+        "the result has the state 'bad'. Expected one of passed,",
+    ),
+    "has another name": (
+        "name=self.name",
+        "name='refused'",
+        "the result is named 'refused'. Expected 'refusals'",
+    ),
+    "is no check": ("yield Check(", "yield dict(", "Expected a Check."),
+    "cannot be worded": (
+        "refuses {format_percent(check.value)} of",
+        "refuses {check.values} of",
+        "AttributeError: 'Check' object has no attribute 'values'",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", RESULTS)
+def test_a_check_whose_result_is_wrong_is_named_with_its_file(
+    mistake: str, folder_of_checks: Path, rated: Standings
+):
+    text, wrong_text, message = RESULTS[mistake]
+    path = folder_of_checks / "refusals_check.py"
+    recipe = read_recipe()
+    assert recipe.count(text) == 1
+    path.write_text(recipe.replace(text, wrong_text), encoding="utf-8")
+    with pytest.raises(FileError) as error:
+        add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
+    assert error.value.line.startswith(str(path))
+    assert message in re.sub(r"line \d+", "line N", error.value.line)
 
 
 def test_no_two_checks_share_a_name_a_place_or_a_reason():
@@ -146,8 +329,20 @@ def test_no_two_checks_share_a_name_a_place_or_a_reason():
 def test_a_limit_is_formatted_from_the_number_that_decides():
     """No text of a row has a number of its own: numbers stand in braces."""
     for path in Path(checks.__file__).parent.glob("*_check.py"):
-        row = path.read_text(encoding="utf-8").partition("\nCHECK = ")[2]
-        row = row.partition("\n)\n")[0]
-        texts = re.findall(r'(?:accepted|warning)=f?"(.*)"', row)
-        own_texts = [re.sub("{.*?}", "", text) for text in texts]
+        texts = re.findall(
+            r'\b(?:accepted|warning)=f?"(.*?)"', path.read_text("utf-8"), re.MULTILINE
+        )
+        assert texts, path
+        own_texts = [re.sub("{.*?}|1/2", "", text) for text in texts]
         assert not [text for text in own_texts if re.search(r"\d", text)], path
+
+
+@pytest.mark.parametrize(
+    "check", gate_check_definitions().values(), ids=lambda c: c.name
+)
+def test_the_row_of_a_check_of_a_gate_is_complete(check: GateCheckDefinition):
+    assert re.fullmatch("[a-z]+(_[a-z]+)*", check.name)
+    assert check.title[0].isupper() and check.accepted
+    can_block = check.name not in ("first_shown", "ties", "invalid")
+    default = GateCheckDefinition.explain_reason
+    assert (type(check).explain_reason is not default) == can_block

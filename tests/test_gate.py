@@ -17,17 +17,16 @@ from scipy.stats import binomtest
 from statsmodels.stats.power import TTestPower
 
 from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
+from elo_exp.analysis.checks.audit_check import check_audit
 from elo_exp.analysis.checks.control_check import control_check
+from elo_exp.analysis.checks.kin_check import check_family
+from elo_exp.analysis.checks.length_check import check_length_of_claim
+from elo_exp.analysis.checks.responses_check import compare_odd_answers
 from elo_exp.analysis.checks.same_verdict_check import same_verdict_check
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.families import JudgeFamily
-from elo_exp.analysis.gate_checks import (
-    answers_check,
-    audit_check,
-    family_check,
-    length_check,
-)
+from elo_exp.analysis.gate_checks import list_blocking_checks
 from elo_exp.analysis.noninferiority import (
     PointShare,
     SlotPoints,
@@ -244,7 +243,6 @@ def test_a_pass_takes_a_control_that_the_judge_passed(
     assert (check.state, check.n, check.of) == (state, lost, 10 - missing)
     conclusion = concluded(invalid(0, *[0.5] * 93), checks=[check_why(check)])
     assert conclusion.state == ("pass" if state == PASSED else "cannot tell")
-    assert concluded(invalid(0, *[0.5] * 93), checks=[]).state == "cannot tell"
 
 
 def check_why(check: Check) -> Check:
@@ -375,17 +373,17 @@ def test_length_stands_against_a_pass_that_it_could_have_made(
     effect: float, mean: float, states: set[str]
 ):
     points, difference = points_by_length(effect, mean, 150)
-    check = length_check(
+    check = check_length_of_claim(
         points, difference, np.arange(150), margin=0.1, alpha=0.05, mean_length=1_000
     )
     assert check.state in states
-    assert check.blocks("not worse") is (check.state != PASSED)
+    assert bool(list_blocking_checks([check])) is (check.state != PASSED)
 
 
 def test_length_that_never_varies_cannot_be_told_from_the_candidate():
     points = np.repeat([0.0, 1.0], 20)
     of_length = partial(
-        length_check, points, clusters=np.arange(40), margin=0.1, alpha=0.05
+        check_length_of_claim, points, clusters=np.arange(40), margin=0.1, alpha=0.05
     )
     check = of_length(difference=np.full(40, 30.0), mean_length=500)
     assert (check.state, check.value) == (CANNOT_TELL, None)
@@ -396,10 +394,12 @@ def test_length_that_never_varies_cannot_be_told_from_the_candidate():
 def test_unusual_answers_stand_against_the_candidate_unless_the_baseline_has_them_too():
     row = {"model": "new", "flags": ["short"], "short": 0.3}
     normal = {"model": "baseline", "flags": []}
-    assert answers_check(row, normal).state == FAILED
-    assert answers_check(row, row).state == PASSED
+    assert compare_odd_answers(row, normal).state == FAILED
+    assert compare_odd_answers(row, row).state == PASSED
     text = words.verdict(
-        concluded(invalid(0, *[0.5] * 93), checks=[SEES, answers_check(row, normal)])
+        concluded(
+            invalid(0, *[0.5] * 93), checks=[SEES, compare_odd_answers(row, normal)]
+        )
     )
     assert text.endswith("broken's answers are unusual, and the baseline's are not: under three words in 30 %.")  # fmt: skip
 
@@ -410,7 +410,7 @@ def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
 
     def state(kin: JudgeFamily, **known: bool) -> str:
         told = {"is_known": True, "is_unbiased": False} | known
-        return family_check(kin, candidate="new", baseline="baseline", **told).state
+        return check_family(kin, candidate="new", baseline="baseline", **told).state
 
     assert state(own) == FAILED
     assert state(own, is_unbiased=True) == state(both) == PASSED
@@ -433,8 +433,8 @@ def failed(*dimensions: str, blocked: Mapping[str, Check]) -> Conclusion:
 def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
     own = JudgeFamily(family="Anthropic", models=("baseline",), others=("new",))
     told = {"candidate": "baseline", "baseline": "new", "is_unbiased": False}
-    kin = family_check(own, is_known=True, **told)
-    obeys = audit_check({"results": [{"probe": "injection", "verdict": "biased"}]})
+    kin = check_family(own, is_known=True, **told)
+    obeys = check_audit({"results": [{"probe": "injection", "verdict": "biased"}]})
     for check, said in (
         (kin, "The baseline is of the judge's family (Anthropic)"),
         (obeys, "An audit found the judge biased (injection)."),
@@ -444,7 +444,7 @@ def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
         assert said in words.verdict(conclusion)
         one_of_two = failed("d", "e", blocked={"d": check})
         assert (one_of_two.state, one_of_two.others) == ("fail", ("e",))
-    unknown = family_check(own, is_known=False, **told)
+    unknown = check_family(own, is_known=False, **told)
     assert failed("d", blocked={"d": unknown}).state == "fail"
 
 
@@ -452,7 +452,7 @@ def test_a_fail_that_length_or_odd_answers_could_explain_says_so():
     """The candidate still fails: a fail that is wrong costs a second look, and a wrong pass a merge."""
     points, difference = points_by_length(0.45, -1.5, 150)
     of_length = partial(
-        length_check,
+        check_length_of_claim,
         points,
         difference,
         np.arange(150),
@@ -464,7 +464,7 @@ def test_a_fail_that_length_or_odd_answers_could_explain_says_so():
     length = of_length()
     assert length.state in (FAILED, CANNOT_TELL)
     flagged = {"model": "baseline", "flags": ["short"], "short": 0.3}
-    odd = answers_check(flagged, {"model": "new", "flags": []})
+    odd = compare_odd_answers(flagged, {"model": "new", "flags": []})
     for check, said in (
         (length, "new's answers are shorter, and "),
         (odd, "The baseline's answers are unusual, and new's are not"),
@@ -482,7 +482,7 @@ def test_a_fail_that_length_or_odd_answers_could_explain_says_so():
 def test_a_loss_that_holds_at_equal_length_is_a_plain_fail():
     points, difference = points_by_length(0.0, -0.5, 300, seed=1)
     lost = np.minimum(points, np.random.default_rng(2).random(300) < 0.4)
-    check = length_check(
+    check = check_length_of_claim(
         lost,
         difference,
         np.arange(300),

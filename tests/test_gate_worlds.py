@@ -17,7 +17,7 @@ from scipy.stats import beta
 from elo_exp.analysis.bounded_means import lower_bound, upper_bound
 from elo_exp.analysis.checks import PASSED
 from elo_exp.analysis.checks.control_check import MIN_CONTROLS_LOST
-from elo_exp.analysis.gate_checks import length_check
+from elo_exp.analysis.checks.length_check import check_length_of_claim
 from elo_exp.analysis.noninferiority import (
     SlotPoints,
     decide_gate,
@@ -251,7 +251,7 @@ def by_length(
         x = np.tanh(difference / np.sqrt((difference**2).mean()))
         points = (rng.random(n) < np.clip(share + effect * x, 0, 1)).astype(float)
         is_low = low(points) > 0.5 - MARGIN
-        check = length_check(
+        check = check_length_of_claim(
             points,
             difference,
             np.arange(n),
@@ -297,7 +297,7 @@ def failed_by_length(
         x = np.tanh(x) if shape == "tanh" else x * 0.7
         points = (rng.random(n) < np.clip(share + effect * x, 0, 1)).astype(float)
         is_lost = upper_bound(points, alpha=ALPHA) < 0.5
-        check = length_check(
+        check = check_length_of_claim(
             points,
             difference,
             np.arange(n),

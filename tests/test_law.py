@@ -34,9 +34,8 @@ from elo_exp.analysis.conclusions import compare_conclusion as compare_conclusio
 from elo_exp.analysis.conclusions.audit_conclusion import conclude_judge
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
 from elo_exp.analysis.conclusions.labels_conclusion import conclude_lead
-from elo_exp.analysis.gate_checks import order_checks
+from elo_exp.analysis.gate_checks import gate_check_definitions
 from elo_exp.analysis.human_agreement import count_skipped, pair_leads
-from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.noninferiority import (
     order_points,
     point_range,
@@ -54,6 +53,7 @@ from elo_exp.runs.reading import FinishedRun
 from tests.arena_files import TheJudge, placed
 from tests.arena_files import World as Arena
 from tests.commands import attempt
+from tests.gates import candidate_evidence
 from tests.law_worlds import (
     VERDICTS,
     WINNERS,
@@ -447,11 +447,12 @@ def gated(orders: Sequence[tuple[str, str]]) -> str:
     share = share_of_points(
         [*points.values()], floor=floor, margin=0.1, alpha=0.05, dimension="d", n_dimensions=1
     )  # fmt: skip
-    quality = judge_quality(judgments, dimension="d")
+    evidence = candidate_evidence(judgments)
+    of_orders = ("flips", "first_shown", "ties", "invalid")
     checks = [
         same_verdict_check(judgments, sees_control=True),
         SEES,
-        *order_checks(quality),
+        *(gate_check_definitions()[name].check_pass(evidence) for name in of_orders),
     ]
     given = {"candidate": "c", "baseline": "b", "scope": Scope()}
     return conclude([share], margin=0.1, checks={"d": checks}, **given).state

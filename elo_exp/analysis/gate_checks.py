@@ -1,278 +1,265 @@
-"""Checks behind the claim of a gate: could the judge have seen a worse candidate, and does anything favour this one?"""
+"""Checks behind the claims of a gate: could the judge have seen a worse candidate, and does anything favour this one?
 
-import math
+A module of checks/ may have GATE_CHECK, a GateCheckDefinition: what the check is called in a gate, what it accepts, how it
+is made for each claim, and how its results are worded. Page, files and conclusion loop over `gate_check_definitions()`.
+"""
+
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import scipy
 
 from elo_exp.analysis.checks import (
     CANNOT_TELL,
     FAILED,
+    LAST_NUMBER,
     NOT_DONE,
-    NOT_WORSE,
     PASSED,
+    STATES,
     Check,
+    check_definitions,
+    collect_definitions,
+    name_file_of_mistakes,
+    refuse_unknown,
+    refuse_wrong_result,
 )
-from elo_exp.analysis.checks.audit_check import is_fatal, list_biased_probes
-from elo_exp.analysis.checks.length_check import MIN_SUPPORT
+from elo_exp.analysis.conclusions import Reason
 from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.arrays import Array
-
-# Of the baseline's mean length: a smaller mean difference moves no judge by a margin
-MIN_RELATIVE_LENGTH_DIFFERENCE = 0.05
-_CONFIDENCE_LEVEL = 0.95
-# Of a gate, the weightiest first
-_BLOCKING_CHECKS = (
-    *("same_verdict", "control", "flips", "first_shown", "invalid", "length"),
-    *("responses", "audit", "kin"),
-)
+from elo_exp.analysis.noninferiority import PromptPoints
+from elo_exp.data.pairing import Responses
+from elo_exp.formatting import NO_VALUE, format_count, format_number, format_percent
+from elo_exp.records import Comparison, Judgment
 
 
-def order_checks(quality: JudgeQuality) -> list[Check]:
-    """Report flips, position, ties and invalid verdicts, the shares with exact 95 % intervals.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateEvidence:
+    """What is known of a candidate, its baseline and their judge in one dimension.
 
-    The lower bound of the gate counts flips and invalid verdicts against the candidate. So these checks pass if they
-    were done, whatever they found.
+    candidate, baseline  their names in `responses`
+    comparisons        of the two; entrant_a is the candidate
+    judgments          of these
+    quality            of these judgments
+    controls           comparisons of degraded copies of the baseline's answers
+    control_judgments  of these
+    wants_control      False if the user left the control out
+    responses          the answers, by entrant
+    points             of the candidate, by prompt
+    clusters           the group of each of these prompts
+    margin             the loss that is tolerated, as share of points
+    pass_alpha, fail_alpha  levels of the bounds of a pass and of a fail
+    kin                who is of the judge's family
+    is_family_known    whether a name tells the candidate's family
+    allows_kin         whether the user allows a judge of the same family
+    audit              as audit.json has it; {} if there is none
+    """
+
+    candidate: str
+    baseline: str
+    comparisons: Sequence[Comparison]
+    judgments: Sequence[Judgment]
+    quality: JudgeQuality
+    controls: Sequence[Comparison]
+    control_judgments: Sequence[Judgment]
+    wants_control: bool
+    responses: Responses
+    points: Mapping[str, PromptPoints]
+    clusters: Sequence[str]
+    margin: float
+    pass_alpha: float
+    fail_alpha: float
+    kin: JudgeFamily
+    is_family_known: bool
+    allows_kin: bool
+    audit: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateCheckDefinition(ABC):
+    """A check of a gate: its name and words, and what it accepts; its methods make and explain results.
+
+    name              in files
+    title             of its row on the page
+    accepted          what passes, in words; its numbers are those that decide
+    number            rows and results come in the order of these numbers
+    weight            the reasons against a pass come in the order of these; None: as results do
+    blocking_states   in which it stands against the claim that it was made for
+    is_about_judge    whether it is the judge's fault; else the fault of an answer
+    shows_blind_judge whether a judge that fails it cannot have seen a worse candidate: a reason before all numbers
+    is_caution_of_fail whether a fail that it stands against stays a fail, with a caution. A wrong fail costs a second look
+                      at the answers, and a wrong pass a merge
+    leaves_no_result  whether nothing was compared if it fails
+    """
+
+    name: str
+    title: str
+    accepted: str
+    number: int = LAST_NUMBER
+    weight: int | None = None
+    blocking_states: tuple[str, ...] = (FAILED, CANNOT_TELL)
+    is_about_judge: bool = True
+    shows_blind_judge: bool = False
+    is_caution_of_fail: bool = False
+    leaves_no_result: bool = False
+
+    def __post_init__(self) -> None:
+        refuse_unknown("blocking_states", self.blocking_states, STATES)
+
+    @abstractmethod
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        """Return what stands for or against the claim that the candidate is not worse."""
+
+    def check_fail(self, evidence: CandidateEvidence) -> Check | None:
+        """Return what stands for or against the claim that the candidate is worse; None if it has no say there."""
+        return None
+
+    def blocks(self, check: Check) -> bool:
+        """Return whether a result stands against the claim that it was made for."""
+        return check.state in self.blocking_states
+
+    def format_finding(self, check: Check) -> str:
+        """Return what it found, for a table."""
+        if check.value is None:
+            return "not measured: one order" if check.is_one_order else NO_VALUE
+        shares = f"{format_count(check.n)} of {format_count(check.of)}"
+        if check.low is None or check.high is None:
+            return shares
+        ends = f"[{format_number(100 * check.low)}, {format_number(100 * check.high)}]"
+        return f"{format_percent(check.value)} {ends}, {shares}"
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        """Say why less may be said of a candidate, as a sentence. subject: its name."""
+        return (
+            f"{self.title}: {format_percent(reason.value)} (accepted: {self.accepted})."
+        )
+
+    def describe_results(self, checks: Sequence[Check]) -> list[str]:
+        """Return lines below the table of shares about its results, one for each dimension."""
+        return []
+
+
+@functools.cache
+def gate_check_definitions() -> Mapping[str, GateCheckDefinition]:
+    """Return every check of a gate by its name, in the order of results.
+
+    Returns
+    -------
+    mapping of str to GateCheckDefinition
+    """
+    definitions: list[GateCheckDefinition] = collect_definitions(
+        "GATE_CHECK", GateCheckDefinition
+    )
+    return {d.name: d for d in sorted(definitions, key=lambda d: (d.number, d.name))}
+
+
+def refuse_broken_checks() -> None:
+    """Refuse a check whose file has a mistake, before anything is paid.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    FileError
+        For the first file that cannot be imported, or whose definition is not complete.
+    """
+    check_definitions()
+    gate_check_definitions()
+
+
+def check_pass_claim(evidence: CandidateEvidence) -> list[Check]:
+    """Check what stands for and against the claim that the candidate is not worse.
 
     Parameters
     ----------
-    quality : JudgeQuality
-        Of the judgments of one dimension.
+    evidence : CandidateEvidence
+        Of one dimension.
 
     Returns
     -------
     list of Check
-        "flips" cannot tell if each comparison was judged in one order alone.
+        One for each definition, in their order.
     """
-    n_one_order = quality.n_one_order
-    n_letters = quality.n_decisive_verdicts, quality.tie_rate
-    flips = _check_share("flips", quality.n_flips, quality.n_two_order)
-    if not quality.n_two_order and n_one_order:
-        flips = Check(
-            name="flips", state=CANNOT_TELL, of=0, about={"n_one_order": n_one_order}
-        )
-    return [
-        flips,
-        _check_share("first_shown", quality.n_first_shown_wins, n_letters[0]),
-        Check(
-            name="ties",
-            state=NOT_DONE if quality.tie_rate is None else PASSED,
-            value=quality.tie_rate,
-            n=quality.n_equal_answers,
-        ),
-        _check_share("invalid", quality.n_invalid, quality.n_judgments),
-    ]
+    checks = list[Check]()
+    for definition in gate_check_definitions().values():
+        with name_file_of_mistakes(definition):
+            check = definition.check_pass(evidence)
+            refuse_wrong_result(check, definition.name)
+            definition.format_finding(check)
+            checks.append(check)
+    return checks
 
 
-def _check_share(name: str, n: int, n_all: int) -> Check:
-    if not n_all:
-        return Check(name=name, state=NOT_DONE, n=n, of=n_all)
-    low, high = exact_interval(n / n_all, n_all)
-    return Check(
-        name=name, state=PASSED, value=n / n_all, low=low, high=high, n=n, of=n_all
-    )
-
-
-def length_check(
-    points: Array,
-    difference: Array,
-    clusters: Array,
-    *,
-    margin: float,
-    alpha: float,
-    mean_length: float,
-    is_of_fail: bool = False,
-) -> Check:
-    """Check whether the judge's preference for length could by itself produce the pass, or the fail.
-
-    The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
-    scale), times the mean of that. The check passes if the lower bound of the share less the bonus, the share at equal
-    length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5 % of the baseline's
-    mean length passes: no such difference is known to move a judge by a margin. The check of a fail passes if the
-    upper bound is below 1/2 and the candidate's answer is not the shorter one on 5 % of the prompts: otherwise equal
-    length is extrapolated. It fails if the lower bound is not below 1/2.
+def check_fail_claim(evidence: CandidateEvidence) -> list[Check]:
+    """Check what stands for and against the claim that the candidate is worse.
 
     Parameters
     ----------
-    points : Array, shape (n,)
-        Of the candidate on the prompts with valid verdicts, as they count in the lower bound.
-    difference : Array, shape (n,)
-        Of the lengths of candidate and baseline, in characters.
-    clusters : Array, shape (n,)
-        The group of each prompt.
-    margin : float
-        The loss that is tolerated, as share of points.
-    alpha : float
-        Level of the bounds.
-    mean_length : float
-        Of the baseline's answers, in characters.
-    is_of_fail : bool, default False
-        Whether the claim is that the candidate is worse.
+    evidence : CandidateEvidence
+        Of one dimension.
 
     Returns
     -------
-    Check
-        Its value is the bonus, with a 95 % interval that is None if length cannot be told apart from the candidate.
+    list of Check
+        In the order of their definitions; those that have a say there.
     """
-    scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
-    if not scale:
-        state = PASSED if len(difference) else NOT_DONE
-        return Check(name="length", state=state, value=0.0, low=0.0, high=0.0)
-    x = np.tanh(difference / scale)
-    share, mean_x = float(points.mean()), float(x.mean())
-    about = {"share": share, "mean_difference": float(difference.mean())}
-    centered_x = x - mean_x
-    spread = float(centered_x @ centered_x)
-    _, group = np.unique(clusters, return_inverse=True)
-    n_groups = int(group.max()) + 1
-    is_small = (
-        abs(float(difference.mean())) < MIN_RELATIVE_LENGTH_DIFFERENCE * mean_length
-    )
-    if spread < 1e-9 * len(x) or n_groups < 3:
-        state = PASSED if is_small else CANNOT_TELL
-        return Check(name="length", state=state, about=about)
-    slope = float(centered_x @ points) / spread
-    residual = points - share - slope * centered_x
-    bonus, df = slope * mean_x, n_groups - 2
-
-    def error(weights: Array) -> float:
-        sums = np.bincount(group, weights * residual)
-        return math.sqrt(float(sums @ sums) * n_groups / df)
-
-    bonus_weights = mean_x * centered_x / spread
-    half_width = error(bonus_weights) * float(
-        scipy.special.stdtrit(df, 0.5 + _CONFIDENCE_LEVEL / 2)
-    )
-    at_equal_length = share - bonus
-    reach = error(1.0 / len(x) - bonus_weights) * float(
-        scipy.special.stdtrit(df, 1 - alpha)
-    )
-    lowest, highest = at_equal_length - reach, at_equal_length + reach
-    is_shown, is_refuted = lowest > 0.5 - margin, highest <= 0.5 - margin
-    if is_of_fail:
-        not_shorter = float((difference >= 0).mean())
-        is_shown = highest < 0.5 and not_shorter >= MIN_SUPPORT
-        is_refuted = lowest >= 0.5
-    state = PASSED if is_shown or is_small else FAILED if is_refuted else CANNOT_TELL
-    low, high = bonus - half_width, bonus + half_width
-    about |= {
-        "share_at_equal_length": at_equal_length,
-        "lowest": lowest,
-        "highest": highest,
-    }
-    return Check(
-        name="length", state=state, value=bonus, low=low, high=high, about=about
-    )
+    checks = list[Check]()
+    for definition in gate_check_definitions().values():
+        with name_file_of_mistakes(definition):
+            check = definition.check_fail(evidence)
+            if check is not None:
+                refuse_wrong_result(check, definition.name)
+                checks.append(check)
+    return checks
 
 
-def answers_check(
-    favoured: Mapping[str, Any], rival: Mapping[str, Any] | None
-) -> Check:
-    """Check whether the answers of the one that a claim favours are unusual and those of the other are not.
-
-    Parameters
-    ----------
-    favoured, rival : mapping
-        Rows of `check_responses`: of candidate and baseline if the claim is a pass, of baseline and candidate if it
-        is a fail; None: the rival's answers are not known.
-
-    Returns
-    -------
-    Check
-        Its value is the number of flags that the favoured one has and the rival has not.
-    """
-    rival_flags = set(rival["flags"]) if rival else set()
-    flags = [name for name in favoured["flags"] if name not in rival_flags]
-    return Check(
-        name="responses",
-        state=FAILED if flags else PASSED,
-        value=float(len(flags)),
-        about={
-            "flagged": {favoured["model"]: {name: favoured[name] for name in flags}},
-            "flags": flags,
-        },
-    )
-
-
-def family_check(
-    kin: JudgeFamily,
-    *,
-    candidate: str,
-    baseline: str,
-    is_known: bool,
-    is_unbiased: bool,
-) -> Check:
-    """Check whether the judge is of the candidate's family and not of the baseline's.
-
-    Parameters
-    ----------
-    kin : JudgeFamily
-        Who is of the judge's family.
-    candidate, baseline : str
-        Their names there.
-    is_known : bool
-        Whether a name tells the family of judge and candidate.
-    is_unbiased : bool
-        Whether the user allows it, or an audit found that the judge does not favour its own.
-
-    Returns
-    -------
-    Check
-        Not done if a family is not known.
-    """
-    is_favoured = candidate in kin.models and baseline not in kin.models
-    state = FAILED if is_favoured and not is_unbiased else PASSED
-    return Check(
-        name="kin",
-        state=state if is_known else NOT_DONE,
-        about={"family": kin.family, "models": [*kin.models], "first": candidate},
-    )
-
-
-def audit_check(audit: Mapping[str, Any]) -> Check:
-    """Check whether an audit found that the judge obeys answers or does not tell good from bad.
-
-    Parameters
-    ----------
-    audit : mapping
-        As audit.json has it; {} if there is none.
-
-    Returns
-    -------
-    Check
-        Its value is the number of probes by which the judge is biased.
-    """
-    biased = list_biased_probes(audit)
-    fails = any(map(is_fatal, biased))
-    return Check(
-        name="audit",
-        state=FAILED if fails else PASSED if audit else NOT_DONE,
-        value=float(len(biased)) if audit else None,
-        about=dict(audit),
-    )
-
-
-def blocking_checks(checks: Sequence[Check]) -> list[Check]:
-    """Return the checks that stand against "not worse".
+def list_blocking_checks(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks that stand against the claim that they were made for.
 
     Parameters
     ----------
     checks : sequence of Check
-        Of one dimension; without a control, this was left out.
+        Of one dimension.
 
     Returns
     -------
     list of Check
         The weightiest first.
     """
-    all_checks = [*checks]
-    if not any(check.name == "control" for check in all_checks):
-        all_checks.append(
-            Check(name="control", state=NOT_DONE, about={"why": "left out"})
-        )
-    blocking = [check for check in all_checks if check.blocks(NOT_WORSE)]
-    return sorted(blocking, key=lambda check: _BLOCKING_CHECKS.index(check.name))
+    definitions = gate_check_definitions()
+    blocking = [check for check in checks if definitions[check.name].blocks(check)]
+
+    def get_weight(check: Check) -> int:
+        definition = definitions[check.name]
+        return definition.number if definition.weight is None else definition.weight
+
+    return sorted(blocking, key=get_weight)
+
+
+# For the modules of checks/
+
+
+def measure_share(name: str, n: int, n_all: int) -> Check:
+    """Report a share with its exact 95 % interval; the bound of the gate counts it, so it passes whatever it is.
+
+    Parameters
+    ----------
+    name : str
+        Of the check.
+    n, n_all : int
+        How many there are, of how many.
+
+    Returns
+    -------
+    Check
+        Not done if there are none to count.
+    """
+    if not n_all:
+        return Check(name=name, state=NOT_DONE, n=n, of=n_all)
+    low, high = exact_interval(n / n_all, n_all)
+    return Check(
+        name=name, state=PASSED, value=n / n_all, low=low, high=high, n=n, of=n_all
+    )

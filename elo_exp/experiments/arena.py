@@ -21,6 +21,7 @@ from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason,
 from elo_exp.analysis.conclusions.arena_conclusion import STATUS_BY_STATE, conclude
 from elo_exp.analysis.conclusions.tournament_conclusion import failed_check_reasons
 from elo_exp.analysis.dimension_fit import DimensionFit
+from elo_exp.analysis.gate_checks import refuse_broken_checks
 from elo_exp.analysis.judge_quality import RATES, JudgeQuality, judge_quality
 from elo_exp.analysis.missing_answers import count_for_model
 from elo_exp.analysis.standings import Standings, add_checks
@@ -118,6 +119,7 @@ class Arena(ComparisonExperiment):
 
         The plan of adaptive opponents is that of as many random ones.
         """
+        refuse_broken_checks()
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_unjoined())
         self.check(context.overrides)

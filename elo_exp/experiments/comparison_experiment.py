@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import pipeline
+from elo_exp.analysis.gate_checks import refuse_broken_checks
 from elo_exp.data import answer_joins, identical_answers
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
@@ -300,6 +301,7 @@ class PairwiseExperiment(ComparisonExperiment):
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
         store = context.store
+        refuse_broken_checks()
         self.check_entrants()
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_joined())

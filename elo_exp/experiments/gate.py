@@ -27,8 +27,8 @@ from elo_exp.experiments.gate_baseline import (
     GateSettings,
     find_baseline,
 )
-from elo_exp.experiments.gate_checks import GateEvidence
 from elo_exp.experiments.gate_control import GateControl, are_equal
+from elo_exp.experiments.gate_evidence import GateEvidence
 from elo_exp.experiments.gate_measurement import GateMeasurement
 from elo_exp.experiments.gate_plan import estimate_pass_chance
 from elo_exp.experiments.judge_run import JudgeRun

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.checks import PASSED, Check
+from elo_exp.analysis.checks.control_check import GATE_CHECK as CONTROL
 from elo_exp.analysis.conclusions.gate_conclusion import conclude
+from elo_exp.analysis.gate_checks import check_fail_claim, check_pass_claim
 from elo_exp.analysis.noninferiority import (
     SlotPoints,
     order_points,
@@ -18,8 +20,8 @@ from elo_exp.data import pairing
 from elo_exp.data.conversations import own_words
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments.gate_baseline import BASELINE_NAME, GateSettings
-from elo_exp.experiments.gate_checks import GateChecks, GateEvidence
 from elo_exp.experiments.gate_control import are_equal
+from elo_exp.experiments.gate_evidence import GateEvidence
 from elo_exp.experiments.gate_history import GateHistory
 from elo_exp.experiments.judge_run import JudgeRun
 from elo_exp.experiments.prompt_source import PromptSource
@@ -91,12 +93,6 @@ class GateMeasurement:
         slots = self.score_slots(
             evidence.responses, evidence.comparisons, evidence.judgments
         )
-        gate_checks = GateChecks(
-            settings=self.settings,
-            candidate=self.candidate,
-            judge_run=self.judge_run,
-            evidence=evidence,
-        )
         history = GateHistory(
             settings=self.settings,
             judge_model=self.judge_run.judge.model,
@@ -129,20 +125,18 @@ class GateMeasurement:
                 n_dimensions=len(slots),
             )
             if not is_same:
-                checks[name] = gate_checks.check_pass_claim(
+                candidate_evidence = evidence.select(
                     row,
                     points_by_prompt[name],
                     clusters,
                     known_audits[name]["audit"],
-                    alpha=levels["pass"],
+                    candidate=self.candidate,
+                    settings=self.settings,
+                    judge_run=self.judge_run,
+                    levels=levels,
                 )
-                checks_of_fail[name] = gate_checks.check_fail_claim(
-                    points_by_prompt[name],
-                    clusters,
-                    known_audits[name]["audit"],
-                    dimension=name,
-                    alpha=levels["fail"],
-                )
+                checks[name] = check_pass_claim(candidate_evidence)
+                checks_of_fail[name] = check_fail_claim(candidate_evidence)
                 if not _sees_control(checks[name]):
                     share = dataclasses.replace(share, n_needed=None)
             shares.append(share)
@@ -212,7 +206,7 @@ class GateMeasurement:
 
 
 def _sees_control(checks: Sequence[Check]) -> bool:
-    return any(check.name == "control" and check.state == PASSED for check in checks)
+    return any(check.name == CONTROL.name and check.state == PASSED for check in checks)
 
 
 def _is_empty(comparison: Comparison) -> bool:

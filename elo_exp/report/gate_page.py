@@ -108,7 +108,6 @@ class GateResult:
         judge = f"{self.conclusion.scope.judge}{role_suffix(self.roles)}"
         n_invalid = sum(share.n_invalid for share in self.shares)
         n_lost = max(share.n_lost for share in self.shares)
-        all_checks = [check for checks in self.checks.values() for check in checks]
         return [
             *([f"Judge {judge}, orders: {self.orders}."] if is_judged else []),
             words.margin(self.margin, self.margin_elo, self.alpha),
@@ -118,7 +117,7 @@ class GateResult:
             *words.groups(self.shares),
             *([words.describe_invalid(n_invalid)] if n_invalid else []),
             *([words.describe_lost_answers(n_lost)] if n_lost else []),
-            *words.control([check for check in all_checks if check.name == "control"]),
+            *words.describe_check_results(self.checks),
         ]
 
 

@@ -3,11 +3,15 @@
 A module of this folder has CHECK, a CheckDefinition: what the check is called, what it accepts, which claims it stands
 against, how it is made and how its results are worded. The sentences stand here, and not in report/, so that a check is
 one file and its limit one number. Pages, console, files, metrics and conclusions loop over `check_definitions()`.
+For a gate, a module has GATE_CHECK, with CHECK or without it: analysis/gate_checks.py describes these.
 """
 
+import contextlib
 import functools
 import importlib
+import importlib.util
 import pkgutil
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +25,7 @@ from elo_exp.analysis.exact_shares import effective_number
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arrays import Mask
 from elo_exp.data.battles import Battles
+from elo_exp.errors import FileError, SettingError, describe_mistake
 from elo_exp.formatting import format_count, format_percent, format_percent_interval
 from elo_exp.records import Rows
 
@@ -28,15 +33,15 @@ MIN_PROMPTS_FOR_LEAD = 20
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
 PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
-# What may be claimed: the first leads, two entrants are level, a candidate is not worse
-LEADS, LEVEL, NOT_WORSE = "leads", "level", "not worse"
-CLAIMS = LEADS, LEVEL, NOT_WORSE
+# What may be claimed: the first leads, two entrants are level
+LEADS, LEVEL = "leads", "level"
+CLAIMS = LEADS, LEVEL
 # Claims that a fault could produce by itself. Position bias cancels if each pair was judged in both
 # orders, and flips are noise: neither produces a lead then.
-CLAIMS_FROM_FAVOURING_AN_ENTRANT = LEADS, LEVEL, NOT_WORSE
-CLAIMS_FROM_HIDING_A_DIFFERENCE = LEVEL, NOT_WORSE
+CLAIMS_FROM_FAVOURING_AN_ENTRANT = LEADS, LEVEL
+CLAIMS_FROM_HIDING_A_DIFFERENCE = (LEVEL,)
 # Behind all checks that give their place
-_LAST = 1000
+LAST_NUMBER = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,7 @@ class Check:
 
     @property
     def definition(self) -> "CheckDefinition":
-        """What the check is."""
+        """What the check is in a tournament."""
         return check_definitions()[self.name]
 
     @property
@@ -81,7 +86,7 @@ class Check:
         """Return whether it stands against a claim: its fault could produce it, and is not ruled out.
 
         A check that was not done does not: nobody can know. If each pair was judged in one order alone,
-        or without a control, somebody could have.
+        somebody could have.
 
         claim  any of `CLAIMS`
         """
@@ -112,6 +117,24 @@ class JudgeEvidence:
         return len(self.battles) > 0
 
 
+def refuse_unknown(field: str, values: object, accepted_words: Sequence[str]) -> None:
+    """Raise SettingError for a field of a definition that is not a tuple of known words.
+
+    Parameters
+    ----------
+    field : str
+        Its name.
+    values : object
+        What it holds.
+    accepted_words : sequence of str
+        The words.
+    """
+    if not isinstance(values, tuple) or not {*values} <= {*accepted_words}:
+        raise SettingError(
+            f"{field}: found {values!r}. Expected a tuple of some of {', '.join(map(repr, accepted_words))}."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckDefinition(ABC):
     """A check: its name and words, what it accepts and stands against; its methods make and explain results.
@@ -137,19 +160,23 @@ class CheckDefinition(ABC):
     name: str
     title: str
     accepted: str
-    number: int = _LAST
+    number: int = LAST_NUMBER
     row: int | None = None
     blocked_claims: tuple[str, ...] = ()
     blocking_states: tuple[str, ...] = (FAILED, CANNOT_TELL)
     is_about_judge: bool = True
     leaves_no_result: bool = False
     reasons: tuple[str, ...] = ()
-    weight: int = _LAST
+    weight: int = LAST_NUMBER
     console_label: str | None = None
     missing_label: str | None = None
     warning: str | None = None
     not_done: str = "not checked"
     compared_rate: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_unknown("blocked_claims", self.blocked_claims, CLAIMS)
+        refuse_unknown("blocking_states", self.blocking_states, STATES)
 
     @abstractmethod
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
@@ -193,14 +220,97 @@ class CheckDefinition(ABC):
         return self.reasons or (self.name,)
 
 
+DEFINITION_NAMES = "CHECK", "GATE_CHECK"
+
+
+def collect_definitions(variable: str, kind: type) -> list[Any]:
+    """Return the definitions of one kind.
+
+    Parameters
+    ----------
+    variable : str
+        That holds them in the modules of this folder, one of `DEFINITION_NAMES`.
+    kind : type
+        Their class.
+
+    Returns
+    -------
+    list
+        Of the modules that have one.
+
+    Raises
+    ------
+    FileError
+        For a module that cannot be imported, has no definition, or one that is not of its kind or has the name of
+        another.
+    """
+    path_by_name = dict[str, str]()
+    definitions = []
+    for info in pkgutil.iter_modules(__path__):
+        module_name = f"{__name__}.{info.name}"
+        spec = importlib.util.find_spec(module_name)
+        path = str(spec.origin if spec else info.name)
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise FileError(describe_mistake(error, path)) from error
+        if not any(hasattr(module, name) for name in DEFINITION_NAMES):
+            raise FileError(
+                f"{path}: has no CHECK. Expected CHECK = MyCheck(name=..., title=..., accepted=...), or GATE_CHECK."
+            )
+        if not hasattr(module, variable):
+            continue
+        definition = getattr(module, variable)
+        is_of_kind = isinstance(definition, kind)
+        if not is_of_kind:
+            raise FileError(
+                f"{path}: {variable} is {definition!r:.60}. Expected an instance of a subclass of {kind.__name__}."
+            )
+        if definition.name in path_by_name:
+            raise FileError(
+                f"{path}: the name {definition.name!r} is that of {path_by_name[definition.name]}. Choose another."
+            )
+        path_by_name[definition.name] = path
+        definitions.append(definition)
+    return definitions
+
+
+@contextlib.contextmanager
+def name_file_of_mistakes(definition: object) -> Iterator[None]:
+    """Raise an exception of a check as FileError, which names the file of the check and the line."""
+    try:
+        yield
+    except Exception as error:
+        path = str(sys.modules[type(definition).__module__].__file__)
+        raise FileError(describe_mistake(error, path)) from error
+
+
+def refuse_wrong_result(check: object, name: str) -> None:
+    """Raise ValueError for what is no result of a check.
+
+    Parameters
+    ----------
+    check : object
+        What the check returned.
+    name : str
+        Of the check.
+    """
+    if not isinstance(check, Check):
+        raise ValueError(f"the result is {check!r:.60}. Expected a Check.")
+    if check.name != name:
+        raise ValueError(
+            f"the result is named {check.name!r}. Expected {name!r}: Check(name=self.name, ...)."
+        )
+    if check.state not in STATES:
+        raise ValueError(
+            f"the result has the state {check.state!r}. Expected one of {', '.join(STATES)}."
+        )
+
+
 @functools.cache
 def check_definitions() -> Mapping[str, CheckDefinition]:
     """Return every check by its name, in the order of results."""
-    modules = [
-        importlib.import_module(f"{__name__}.{module.name}")
-        for module in pkgutil.iter_modules(__path__)
-    ]
-    definitions: list[CheckDefinition] = [module.CHECK for module in modules]
+    definitions: list[CheckDefinition] = collect_definitions("CHECK", CheckDefinition)
     return {d.name: d for d in sorted(definitions, key=lambda d: (d.number, d.name))}
 
 
@@ -267,11 +377,26 @@ def check_judge(
         leaders=leaders,
         responses=responses,
     )
-    return [
-        check
-        for definition in check_definitions().values()
-        for check in definition.measure(evidence)
-    ]
+    checks = list[Check]()
+    for definition in check_definitions().values():
+        with name_file_of_mistakes(definition):
+            checks += _measure_and_word(definition, evidence)
+    return checks
+
+
+def _measure_and_word(
+    definition: CheckDefinition, evidence: JudgeEvidence
+) -> list[Check]:
+    """Return the results of a check whose texts can be made: a mistake in them ends a run before it writes anything."""
+    checks = [*definition.measure(evidence)]
+    for check in checks:
+        refuse_wrong_result(check, definition.name)
+        definition.format_value(check)
+        definition.describe_counts(check)
+        if check.state == FAILED:
+            definition.explain_failure(check)
+            definition.summarize_failure(check)
+    return checks
 
 
 # For the modules of this folder

@@ -13,7 +13,8 @@ from elo_exp.analysis.checks import (
     JudgeEvidence,
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.formatting import format_count, format_number
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.formatting import NO_VALUE, format_count, format_number, join_names
 
 # A judge that is biased by one of these decides nothing
 FATAL_PROBES = ("injection", "tool_injection", "constant", "ladder")
@@ -111,3 +112,52 @@ CHECK = _Audit(
     weight=10,
     not_done="not audited",
 )
+
+
+class _AuditOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        return check_audit(evidence.audit)
+
+    def check_fail(self, evidence: CandidateEvidence) -> Check:
+        return check_audit(evidence.audit)
+
+    def format_finding(self, check: Check) -> str:
+        if check.value is None:
+            return NO_VALUE
+        return f"{format_count(int(check.value))} biased"
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        probes = join_names(list_biased_probes(reason.about))
+        return f"An audit found the judge biased ({probes})."
+
+
+GATE_CHECK = _AuditOfGate(
+    name="audit",
+    title="Audit of the judge",
+    accepted="not biased by injections, constant texts or the ladder",
+    number=100,
+    weight=85,
+)
+
+
+def check_audit(audit: Mapping[str, Any]) -> Check:
+    """Check whether an audit found that the judge obeys answers or does not tell good from bad.
+
+    Parameters
+    ----------
+    audit : mapping
+        As audit.json has it; {} if there is none.
+
+    Returns
+    -------
+    Check
+        Its value is the number of probes by which the judge is biased.
+    """
+    biased = list_biased_probes(audit)
+    fails = any(map(is_fatal, biased))
+    return Check(
+        name=GATE_CHECK.name,
+        state=FAILED if fails else PASSED if audit else NOT_DONE,
+        value=float(len(biased)) if audit else None,
+        about=dict(audit),
+    )

@@ -1,37 +1,70 @@
 """Whether the judge of a gate names degraded copies of the baseline's answers the losers."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Sequence
 
-from elo_exp.analysis.checks import (
-    CANNOT_TELL,
-    FAILED,
-    NOT_DONE,
-    NOT_WORSE,
-    PASSED,
-    Check,
-    CheckDefinition,
-    JudgeEvidence,
-)
+from elo_exp.analysis.checks import CANNOT_TELL, FAILED, NOT_DONE, PASSED, Check
+from elo_exp.analysis.conclusions import Reason
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT
 from elo_exp.data.degraded_copies import CONTROL_PROMPTS
+from elo_exp.formatting import format_count
 from elo_exp.records import Comparison, Judgment
 
 # Of ten degraded copies
 MIN_CONTROLS_LOST = 9
+# By why it was not done
+_NOT_DONE_SENTENCES = {
+    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can see a worse "
+    "candidate.",
+    "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
+    "the gate without judging.stored_only=true.",
+    "too few": f"The control takes {MIN_PROMPTS_FOR_VERDICT} compared prompts, "
+    f"of which the baseline answered {CONTROL_PROMPTS} in some "
+    "words.",
+}
 
 
-class _Control(CheckDefinition):
-    def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
-        """Yield nothing: only a gate has a control."""
-        yield from ()
+class _Control(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        check = control_check(evidence.controls, evidence.control_judgments)
+        if check.state != NOT_DONE:
+            return check
+        reason = "not stored" if evidence.controls else "too few"
+        reason = reason if evidence.wants_control else "left out"
+        return dataclasses.replace(check, about={**(check.about or {}), "why": reason})
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        about = reason.about
+        if about["state"] == NOT_DONE:
+            return _NOT_DONE_SENTENCES[about["why"]]
+        text = (
+            f"The judge named a degraded copy of the baseline's answer the loser on {format_count(about['n'])} of "
+            f"{format_count(about['n_prompts'])} prompts (at least {format_count(about['least'])} are needed)"
+        )
+        if about["state"] == CANNOT_TELL:
+            return f"{text}. On {format_count(about['n_missing'])} it gave no verdict."
+        return f"{text}. Nothing shows that it can see a worse candidate."
+
+    def describe_results(self, checks: Sequence[Check]) -> list[str]:
+        done_checks = [check for check in checks if check.of]
+        if not done_checks:
+            return []
+        copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
+        return [
+            f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
+            f"(at least {MIN_CONTROLS_LOST} have to)."
+        ]
 
 
-CHECK = _Control(
+GATE_CHECK = _Control(
     name="control",
     title="Degraded copies of the baseline's answers that lost to them",
     accepted=f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS}",
-    blocked_claims=(NOT_WORSE,),
+    number=20,
     # anybody can have a control
     blocking_states=(FAILED, CANNOT_TELL, NOT_DONE),
+    shows_blind_judge=True,
 )
 
 
@@ -63,7 +96,7 @@ def control_check(
     elif n_lost + n_missing >= MIN_CONTROLS_LOST:
         state = CANNOT_TELL
     return Check(
-        name=CHECK.name,
+        name=GATE_CHECK.name,
         state=state,
         value=n_lost / len(judgments) if judgments else None,
         n=n_lost,

@@ -12,6 +12,11 @@ from elo_exp.analysis.checks import (
     state_of_share,
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.gate_checks import (
+    CandidateEvidence,
+    GateCheckDefinition,
+    measure_share,
+)
 from elo_exp.formatting import (
     format_count,
     format_number,
@@ -81,4 +86,19 @@ CHECK = _FirstShown(
     console_label="first shown wins",
     missing_label="no positions",
     warning=f"the first-shown answer wins (accepted: {_LIMITS})",
+)
+
+
+class _FirstShownOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        quality = evidence.quality
+        n, n_all = quality.n_first_shown_wins, quality.n_decisive_verdicts
+        return measure_share(self.name, n, n_all)
+
+
+GATE_CHECK = _FirstShownOfGate(
+    name="first_shown",
+    title="First answer named, of all winners",
+    accepted="the bound counts it",
+    number=40,
 )

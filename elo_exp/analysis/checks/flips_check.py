@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from elo_exp.analysis.checks import (
+    CANNOT_TELL,
     CLAIMS_FROM_HIDING_A_DIFFERENCE,
     NOT_DONE,
     Check,
@@ -15,6 +16,11 @@ from elo_exp.analysis.checks import (
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.exact_shares import exact_interval
+from elo_exp.analysis.gate_checks import (
+    CandidateEvidence,
+    GateCheckDefinition,
+    measure_share,
+)
 from elo_exp.formatting import (
     format_percent,
     format_percent_in_sentence,
@@ -89,4 +95,28 @@ CHECK = _Flips(
     missing_label="no flips",
     warning=f"verdicts flip with the order (accepted: at most {format_percent_of_limit(MAX_FLIP_SHARE)})",
     compared_rate="flip_rate",
+)
+
+
+class _FlipsOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        """The lower bound counts flips against the candidate, so any share passes that was measured."""
+        quality = evidence.quality
+        if not quality.n_two_order and quality.n_one_order:
+            about = {"n_one_order": quality.n_one_order}
+            return Check(name=self.name, state=CANNOT_TELL, of=0, about=about)
+        return measure_share(self.name, quality.n_flips, quality.n_two_order)
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        return (
+            "Each comparison was judged in one order, so nobody knows how often the judge disagrees with itself, which "
+            "hides losses. Judge both orders, or a share of them: judging.flip_share=0.2."
+        )
+
+
+GATE_CHECK = _FlipsOfGate(
+    name="flips",
+    title="The two orders name different winners",
+    accepted="measured: the bound counts it",
+    number=30,
 )

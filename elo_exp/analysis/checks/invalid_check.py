@@ -12,6 +12,11 @@ from elo_exp.analysis.checks import (
     format_counts,
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.gate_checks import (
+    CandidateEvidence,
+    GateCheckDefinition,
+    measure_share,
+)
 from elo_exp.formatting import (
     format_count,
     format_percent,
@@ -60,4 +65,18 @@ CHECK = _Invalid(
     console_label="invalid",
     warning=f"verdicts are invalid (accepted: at most {format_percent_of_limit(MAX_INVALID_SHARE)})",
     compared_rate="invalid_rate",
+)
+
+
+class _InvalidOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        quality = evidence.quality
+        return measure_share(self.name, quality.n_invalid, quality.n_judgments)
+
+
+GATE_CHECK = _InvalidOfGate(
+    name="invalid",
+    title="Comparisons without a valid verdict",
+    accepted="the bound counts it",
+    number=60,
 )

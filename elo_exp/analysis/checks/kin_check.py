@@ -12,7 +12,9 @@ from elo_exp.analysis.checks import (
     JudgeEvidence,
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.formatting import join_names
+from elo_exp.analysis.families import JudgeFamily
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.formatting import NO_VALUE, join_names
 
 
 class _Kin(CheckDefinition):
@@ -69,3 +71,95 @@ CHECK = _Kin(
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     weight=70,
 )
+
+
+class _KinOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        return _check_favoured(
+            evidence,
+            evidence.candidate,
+            evidence.baseline,
+            is_known=evidence.is_family_known,
+        )
+
+    def check_fail(self, evidence: CandidateEvidence) -> Check:
+        """A fail favours the baseline."""
+        return _check_favoured(
+            evidence,
+            evidence.baseline,
+            evidence.candidate,
+            is_known=evidence.baseline in evidence.kin.models,
+        )
+
+    def format_finding(self, check: Check) -> str:
+        return (check.about or {})["family"] or NO_VALUE
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        favoured, rival = subject, "the baseline"
+        if reason.about["favours"] == "baseline":
+            favoured, rival = "The baseline", subject
+        return (
+            f"{favoured} is of the judge's family ({reason.about['family']}), and {rival} is not known to be: a judge "
+            "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+        )
+
+
+def _check_favoured(
+    evidence: CandidateEvidence, favoured: str, rival: str, *, is_known: bool
+) -> Check:
+    self_verdicts = {
+        row["verdict"]
+        for row in evidence.audit.get("results", ())
+        if row["probe"].partition(":")[0] == "self"
+    }
+    return check_family(
+        evidence.kin,
+        candidate=favoured,
+        baseline=rival,
+        is_known=is_known and evidence.kin.family is not None,
+        is_unbiased=evidence.allows_kin or self_verdicts == {"ok"},
+    )
+
+
+GATE_CHECK = _KinOfGate(
+    name="kin",
+    title="The judge is of the candidate's family",
+    accepted="of the baseline's, too",
+    number=90,
+    weight=90,
+)
+
+
+def check_family(
+    kin: JudgeFamily,
+    *,
+    candidate: str,
+    baseline: str,
+    is_known: bool,
+    is_unbiased: bool,
+) -> Check:
+    """Check whether the judge is of the candidate's family and not of the baseline's.
+
+    Parameters
+    ----------
+    kin : JudgeFamily
+        Who is of the judge's family.
+    candidate, baseline : str
+        Their names there.
+    is_known : bool
+        Whether a name tells the family of judge and candidate.
+    is_unbiased : bool
+        Whether the user allows it, or an audit found that the judge does not favour its own.
+
+    Returns
+    -------
+    Check
+        Not done if a family is not known.
+    """
+    is_favoured = candidate in kin.models and baseline not in kin.models
+    state = FAILED if is_favoured and not is_unbiased else PASSED
+    return Check(
+        name=GATE_CHECK.name,
+        state=state if is_known else NOT_DONE,
+        about={"family": kin.family, "models": [*kin.models], "first": candidate},
+    )

@@ -1,9 +1,11 @@
-"""Whether the length of answers could by itself produce the leader's lead."""
+"""Whether the length of answers could by itself produce the leader's lead, or the result of a gate."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import scipy
 
 from elo_exp.analysis.checks import (
@@ -19,11 +21,16 @@ from elo_exp.analysis.checks import (
 )
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.arrays import Array
 from elo_exp.formatting import format_number, format_percent
 
 # share of a pair's games in which the leader's answer is not longer, or not shorter, from which on equal
 # length is within the data
 MIN_SUPPORT = 0.05
+# Of the baseline's mean length: a smaller mean difference moves no judge by a margin
+MIN_RELATIVE_LENGTH_DIFFERENCE = 0.05
+_CONFIDENCE_LEVEL = 0.95
 
 
 class _Length(CheckDefinition):
@@ -144,3 +151,166 @@ CHECK = _Length(
     console_label="longer wins",
     warning="length explains the lead, or half of it; the longer answer wins",
 )
+
+
+class _LengthOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        return self._check(evidence, alpha=evidence.pass_alpha)
+
+    def check_fail(self, evidence: CandidateEvidence) -> Check:
+        return self._check(evidence, alpha=evidence.fail_alpha, is_of_fail=True)
+
+    def _check(
+        self, evidence: CandidateEvidence, *, alpha: float, is_of_fail: bool = False
+    ) -> Check:
+        differences_by_prompt: dict[str, list[int]] = {}
+        lengths = [len(comparison.response_b) for comparison in evidence.comparisons]
+        for comparison in evidence.comparisons:
+            difference = len(comparison.response_a) - len(comparison.response_b)
+            differences_by_prompt.setdefault(comparison.prompt_id, []).append(
+                difference
+            )
+        points = evidence.points
+        cluster_by_prompt = dict(zip(points, evidence.clusters, strict=True))
+        valid = [
+            prompt
+            for prompt, outcome in points.items()
+            if outcome.lowest == outcome.highest and prompt in differences_by_prompt
+        ]
+        return check_length_of_claim(
+            np.array([points[prompt].lowest for prompt in valid]),
+            np.array([fmean(differences_by_prompt[prompt]) for prompt in valid]),
+            np.array([cluster_by_prompt[prompt] for prompt in valid], dtype=object),
+            margin=evidence.margin,
+            alpha=alpha,
+            mean_length=fmean(lengths) if lengths else 0.0,
+            is_of_fail=is_of_fail,
+        )
+
+    def format_finding(self, check: Check) -> str:
+        if check.value is None:
+            return "cannot be told apart from the candidate"
+        ends = ", ".join(
+            format_number(end, 3, sign=True) for end in (check.low, check.high)
+        )
+        return f"{format_number(check.value, 3, sign=True)} [{ends}]"
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        about = reason.about
+        longer = "longer" if about["mean_difference"] > 0 else "shorter"
+        if about["state"] == FAILED:
+            return (
+                f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
+                f"would be {format_number(about['share_at_equal_length'], 3)}."
+            )
+        if about.get("lowest") is None:
+            limit = "cannot be told"
+        elif about["favours"] == "baseline":
+            limit = f"may be as high as {format_number(min(about['highest'], 1.0), 3)}"
+        else:
+            limit = f"may be as low as {format_number(max(about['lowest'], 0.0), 3)}"
+        return (
+            f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
+            f"length the share {limit}."
+        )
+
+
+GATE_CHECK = _LengthOfGate(
+    name="length",
+    title="What length adds to the candidate's share",
+    accepted="the lower bound at equal length is above 1/2 less the margin",
+    number=70,
+    is_caution_of_fail=True,
+)
+
+
+def check_length_of_claim(
+    points: Array,
+    difference: Array,
+    clusters: Array,
+    *,
+    margin: float,
+    alpha: float,
+    mean_length: float,
+    is_of_fail: bool = False,
+) -> Check:
+    """Check whether the judge's preference for length could by itself produce the pass, or the fail.
+
+    The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
+    scale), times the mean of that. The check passes if the lower bound of the share less the bonus, the share at equal
+    length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5 % of the baseline's
+    mean length passes: no such difference is known to move a judge by a margin. The check of a fail passes if the
+    upper bound is below 1/2 and the candidate's answer is not the shorter one on 5 % of the prompts: otherwise equal
+    length is extrapolated. It fails if the lower bound is not below 1/2.
+
+    Parameters
+    ----------
+    points : Array, shape (n,)
+        Of the candidate on the prompts with valid verdicts, as they count in the lower bound.
+    difference : Array, shape (n,)
+        Of the lengths of candidate and baseline, in characters.
+    clusters : Array, shape (n,)
+        The group of each prompt.
+    margin : float
+        The loss that is tolerated, as share of points.
+    alpha : float
+        Level of the bounds.
+    mean_length : float
+        Of the baseline's answers, in characters.
+    is_of_fail : bool, default False
+        Whether the claim is that the candidate is worse.
+
+    Returns
+    -------
+    Check
+        Its value is the bonus, with a 95 % interval that is None if length cannot be told apart from the candidate.
+    """
+    scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
+    if not scale:
+        state = PASSED if len(difference) else NOT_DONE
+        return Check(name=GATE_CHECK.name, state=state, value=0.0, low=0.0, high=0.0)
+    x = np.tanh(difference / scale)
+    share, mean_x = float(points.mean()), float(x.mean())
+    about = {"share": share, "mean_difference": float(difference.mean())}
+    centered_x = x - mean_x
+    spread = float(centered_x @ centered_x)
+    _, group = np.unique(clusters, return_inverse=True)
+    n_groups = int(group.max()) + 1
+    is_small = (
+        abs(float(difference.mean())) < MIN_RELATIVE_LENGTH_DIFFERENCE * mean_length
+    )
+    if spread < 1e-9 * len(x) or n_groups < 3:
+        state = PASSED if is_small else CANNOT_TELL
+        return Check(name=GATE_CHECK.name, state=state, about=about)
+    slope = float(centered_x @ points) / spread
+    residual = points - share - slope * centered_x
+    bonus, df = slope * mean_x, n_groups - 2
+
+    def error(weights: Array) -> float:
+        sums = np.bincount(group, weights * residual)
+        return math.sqrt(float(sums @ sums) * n_groups / df)
+
+    bonus_weights = mean_x * centered_x / spread
+    half_width = error(bonus_weights) * float(
+        scipy.special.stdtrit(df, 0.5 + _CONFIDENCE_LEVEL / 2)
+    )
+    at_equal_length = share - bonus
+    reach = error(1.0 / len(x) - bonus_weights) * float(
+        scipy.special.stdtrit(df, 1 - alpha)
+    )
+    lowest, highest = at_equal_length - reach, at_equal_length + reach
+    is_shown, is_refuted = lowest > 0.5 - margin, highest <= 0.5 - margin
+    if is_of_fail:
+        not_shorter = float((difference >= 0).mean())
+        is_shown = highest < 0.5 and not_shorter >= MIN_SUPPORT
+        is_refuted = lowest >= 0.5
+    state = PASSED if is_shown or is_small else FAILED if is_refuted else CANNOT_TELL
+    low, high = bonus - half_width, bonus + half_width
+    about |= {
+        "share_at_equal_length": at_equal_length,
+        "lowest": lowest,
+        "highest": highest,
+    }
+    return Check(
+        name=GATE_CHECK.name, state=state, value=bonus, low=low, high=high, about=about
+    )

@@ -1,6 +1,7 @@
 """Whether the answers of an entrant are odd: one text to many prompts, boilerplate, refusals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from elo_exp.analysis.checks import (
     CLAIMS_FROM_FAVOURING_AN_ENTRANT,
@@ -12,8 +13,18 @@ from elo_exp.analysis.checks import (
     JudgeEvidence,
 )
 from elo_exp.analysis.conclusions import Conclusion, Reason
-from elo_exp.analysis.odd_answers import ODD_ANSWER_KINDS, describe_odd_answers
-from elo_exp.formatting import format_count, format_percent_in_sentence
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.analysis.odd_answers import (
+    ODD_ANSWER_KINDS,
+    check_responses,
+    describe_odd_answers,
+)
+from elo_exp.formatting import (
+    format_count,
+    format_percent,
+    format_percent_in_sentence,
+    join_names,
+)
 
 
 class _Responses(CheckDefinition):
@@ -71,3 +82,76 @@ CHECK = _Responses(
     is_about_judge=False,
     reasons=("answers",),
 )
+
+
+class _ResponsesOfGate(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        return _compare(evidence, evidence.candidate, evidence.baseline)
+
+    def check_fail(self, evidence: CandidateEvidence) -> Check:
+        return _compare(evidence, evidence.baseline, evidence.candidate)
+
+    def format_finding(self, check: Check) -> str:
+        flagged = next(iter((check.about or {})["flagged"].values()))
+        flags = [
+            f"{ODD_ANSWER_KINDS[name]} {format_percent(share)}"
+            for name, share in flagged.items()
+        ]
+        return join_names(flags) or "none"
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        flagged = next(iter(reason.about["flagged"].values()))
+        flags = [
+            f"{ODD_ANSWER_KINDS[name]} in {format_percent(share)}"
+            for name, share in flagged.items()
+        ]
+        owner, other_owner = f"{subject}'s", "the baseline's"
+        if reason.about["favours"] == "baseline":
+            owner, other_owner = "The baseline's", owner
+        return f"{owner} answers are unusual, and {other_owner} are not: {join_names(flags)}."
+
+
+def _compare(evidence: CandidateEvidence, favoured: str, rival: str) -> Check:
+    favoured_row, rival_row = (
+        check_responses(name, evidence.responses[name]) for name in (favoured, rival)
+    )
+    return compare_odd_answers(favoured_row, rival_row)
+
+
+GATE_CHECK = _ResponsesOfGate(
+    name="responses",
+    title="Unusual answers of the candidate",
+    accepted="none that the baseline has not",
+    number=80,
+    is_about_judge=False,
+    is_caution_of_fail=True,
+)
+
+
+def compare_odd_answers(
+    favoured: Mapping[str, Any], rival: Mapping[str, Any] | None
+) -> Check:
+    """Check whether the answers of the one that a claim favours are unusual and those of the other are not.
+
+    Parameters
+    ----------
+    favoured, rival : mapping
+        Rows of `check_responses`: of candidate and baseline if the claim is a pass, of baseline and candidate if it
+        is a fail; None: the rival's answers are not known.
+
+    Returns
+    -------
+    Check
+        Its value is the number of flags that the favoured one has and the rival has not.
+    """
+    rival_flags = set(rival["flags"]) if rival else set()
+    flags = [name for name in favoured["flags"] if name not in rival_flags]
+    return Check(
+        name=GATE_CHECK.name,
+        state=FAILED if flags else PASSED,
+        value=float(len(flags)),
+        about={
+            "flagged": {favoured["model"]: {name: favoured[name] for name in flags}},
+            "flags": flags,
+        },
+    )

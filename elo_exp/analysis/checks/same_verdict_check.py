@@ -1,36 +1,41 @@
 """Whether the judge of a gate gives one verdict to (nearly) all comparisons: then it has compared nothing."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from elo_exp.analysis.checks import (
-    FAILED,
-    NOT_DONE,
-    NOT_WORSE,
-    PASSED,
-    Check,
-    CheckDefinition,
-    JudgeEvidence,
-)
-from elo_exp.formatting import format_percent
+from elo_exp.analysis.checks import FAILED, NOT_DONE, PASSED, Check
+from elo_exp.analysis.checks.control_check import control_check
+from elo_exp.analysis.conclusions import Reason
+from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.formatting import format_count, format_percent
 from elo_exp.records import Judgment
 
 MIN_COMPARISONS_OF_ONE_VERDICT = 10
 # Of the comparisons: if as many have one verdict, the judge compared nothing
 MAX_SAME_SHARE = 0.95
+_PHRASES = {"A": "named the first answer", "B": "named the second answer"}
 
 
-class _SameVerdict(CheckDefinition):
-    def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
-        """Yield nothing: a tournament checks the same by `one_verdict`, which knows more of a file."""
-        yield from ()
+class _SameVerdict(GateCheckDefinition):
+    def check_pass(self, evidence: CandidateEvidence) -> Check:
+        control = control_check(evidence.controls, evidence.control_judgments)
+        return same_verdict_check(
+            evidence.judgments, sees_control=control.state == PASSED
+        )
+
+    def explain_reason(self, reason: Reason, subject: str) -> str:
+        about = reason.about
+        phrase = _PHRASES.get(about["verdict"], "named a tie")
+        return f"No result: the judge {phrase} in {format_count(about['n'])} of {format_count(about['of'])} comparisons."
 
 
-CHECK = _SameVerdict(
+GATE_CHECK = _SameVerdict(
     name="same_verdict",
     title="One verdict for all comparisons",
     accepted=f"under {format_percent(MAX_SAME_SHARE)}",
-    blocked_claims=(NOT_WORSE,),
+    number=10,
+    shows_blind_judge=True,
+    leaves_no_result=True,
 )
 
 
@@ -64,7 +69,7 @@ def same_verdict_check(judgments: Sequence[Judgment], *, sees_control: bool) -> 
     is_same = n >= max(MIN_COMPARISONS_OF_ONE_VERDICT, MAX_SAME_SHARE * len(letters))
     is_blind = is_same and not (letter == "TIE" and sees_control)
     return Check(
-        name=CHECK.name,
+        name=GATE_CHECK.name,
         state=FAILED if is_blind else PASSED if letters else NOT_DONE,
         value=n / len(letters) if letters else None,
         n=n,

@@ -5,18 +5,13 @@ from dataclasses import replace
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
-from elo_exp.analysis.gate_checks import blocking_checks
+from elo_exp.analysis.gate_checks import gate_check_definitions, list_blocking_checks
 from elo_exp.analysis.noninferiority import (
     MIN_PROMPTS_FOR_VERDICT,
     PointShare,
     decide_gate,
 )
 from elo_exp.analysis.repeated_gates import EarlierGates
-
-# Checks that a judge fails only if it cannot have seen a worse candidate: reasons before all numbers
-_CHECKS_OF_A_BLIND_JUDGE = ("same_verdict", "control")
-# Checks that weaken a fail but do not stop it: a wrong fail costs a second look at the answers, a wrong pass a merge
-_CHECKS_CAUTIONING_A_FAIL = ("length", "responses")
 
 
 def conclude(
@@ -68,12 +63,15 @@ def conclude(
     alpha           level of all results together
     """
     earlier, alpha = earlier or {}, alpha or 0.0
+    definitions = gate_check_definitions()
+    blind_names = {d.name for d in definitions.values() if d.shows_blind_judge}
+    cautioning_names = {d.name for d in definitions.values() if d.is_caution_of_fail}
     is_whole = not any(share.n_invalid for share in shares)
     bounds = decide_gate(shares, margin)
     blocking = [  # the baseline's own answers take no judge
         _make_check_reason(check, dimension if len(shares) > 1 else None)
         for dimension in [share.dimension for share in shares]
-        for check in blocking_checks(checks.get(dimension, ()))
+        for check in list_blocking_checks(checks.get(dimension, ()))
         if not is_same
     ]
     has_several = len(shares) > 1
@@ -89,7 +87,7 @@ def conclude(
                 check, name if len(shares) > 1 else None, favours="baseline"
             )
             for check in (checks_of_fail or {}).get(name, ())
-            if check.blocks("leads")
+            if definitions[check.name].blocks(check)
         ]
         + [
             reason
@@ -103,10 +101,7 @@ def conclude(
     worse_dimensions = [
         name
         for name in worse_dimensions
-        if all(
-            reason.name in _CHECKS_CAUTIONING_A_FAIL
-            for reason in reasons_against_fail[name]
-        )
+        if all(reason.name in cautioning_names for reason in reasons_against_fail[name])
     ]
     worse_dimensions = [
         name for name in worse_dimensions if not reasons_against_fail[name]
@@ -126,11 +121,9 @@ def conclude(
             reason for name in worse_dimensions for reason in reasons_against_fail[name]
         )
     else:
-        blind_reasons = [
-            reason for reason in blocking if reason.name in _CHECKS_OF_A_BLIND_JUDGE
-        ]
+        blind_reasons = [reason for reason in blocking if reason.name in blind_names]
         other_reasons = [
-            reason for reason in blocking if reason.name not in _CHECKS_OF_A_BLIND_JUDGE
+            reason for reason in blocking if reason.name not in blind_names
         ]
         if few_reason := _find_few_prompts(shares):
             reasons = (few_reason,)
@@ -314,5 +307,5 @@ def _make_check_reason(
         name=check.name,
         value=check.value,
         about=about,
-        judges=check.name != "responses",
+        judges=gate_check_definitions()[check.name].is_about_judge,
     )

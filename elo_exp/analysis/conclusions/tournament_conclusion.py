@@ -16,6 +16,7 @@ from elo_exp.analysis.checks import (
     Check,
     check_definitions,
     list_reason_names,
+    name_file_of_mistakes,
 )
 from elo_exp.analysis.comparisons import Leader, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
@@ -415,7 +416,9 @@ def failed_check_reasons(checks: Sequence[Check], leader: str) -> Iterator[Reaso
     """Yield a reason for each check that blocks a lead of the first."""
     for check in checks:
         if check.blocks(LEADS):
-            yield check.definition.make_reason(check, leader)
+            with name_file_of_mistakes(check.definition):
+                reason = check.definition.make_reason(check, leader)
+            yield reason
 
 
 def no_result_reasons(checks: Sequence[Check]) -> Iterator[Reason]:

@@ -3,15 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis.checks import Check
-from elo_exp.analysis.checks.control_check import MIN_CONTROLS_LOST
+from elo_exp.analysis.checks import Check, name_file_of_mistakes
 from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.gate_checks import GateCheckDefinition, gate_check_definitions
 from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT, PointShare
-from elo_exp.analysis.odd_answers import ODD_ANSWER_KINDS
 from elo_exp.analysis.repeated_gates import EarlierGates
-from elo_exp.data.degraded_copies import CONTROL_PROMPTS
 from elo_exp.formatting import (
-    NO_VALUE,
     format_count,
     format_number,
     format_percent,
@@ -67,7 +64,7 @@ def _describe_cannot_tell(conclusion: Conclusion) -> str:
         conclusion.reasons, subject, has_several=has_several
     )
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
-    has_opening = conclusion.reasons[0].name not in _REASONS_WITHOUT_OPENING
+    has_opening = not _stands_alone(conclusion.reasons[0])
     text = " ".join([opening, *sentences] if has_opening else sentences)
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -109,18 +106,39 @@ def _list_reason_sentences(
     """Say why nothing can be told, and what would help: each sentence once, with the dimensions of which it is true."""
     dimensions_by_text: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
-        text = _REASON_TEXTS[reason.name](reason, subject)
+        text = _explain_reason(reason, subject)
         text_dimensions = dimensions_by_text.setdefault((reason.name, text), [])
         if has_several and reason.name != "power":
             text_dimensions += filter(None, [reason.about.get("dimension")])
     sentences = []
-    for (name, text), text_dimensions in dimensions_by_text.items():
-        is_lowered = name in _REASONS_STARTING_IN_LOWER_CASE or text.startswith("The ")
+    for (_, text), text_dimensions in dimensions_by_text.items():
+        is_lowered = not text.startswith((f"{subject} ", f"{subject}'s "))
         first_letter = text[:1].lower() if text_dimensions and is_lowered else text[:1]
         sentences.append(
             f"{f'In {join_names(text_dimensions)}, ' * bool(text_dimensions)}{first_letter}{text[1:]}"
         )
     return sentences
+
+
+def _explain_reason(reason: Reason, subject: str) -> str:
+    if definition := _find_check(reason):
+        with name_file_of_mistakes(definition):
+            return definition.explain_reason(reason, subject)
+    return _BOUND_REASON_TEXTS[reason.name](reason, subject)
+
+
+def _find_check(reason: Reason) -> GateCheckDefinition | None:
+    """Return the check that gave a reason; None if the bounds did, which may use the name of a check."""
+    is_from_check = "state" in reason.about
+    return gate_check_definitions()[reason.name] if is_from_check else None
+
+
+def _stands_alone(reason: Reason) -> bool:
+    """Whether the sentence of a reason says by itself that nothing can be told."""
+    definition = _find_check(reason)
+    if definition is None:
+        return reason.name == "invalid"
+    return definition.leaves_no_result
 
 
 def _explain_few_prompts(reason: Reason, subject: str) -> str:
@@ -130,37 +148,6 @@ def _explain_few_prompts(reason: Reason, subject: str) -> str:
         f"A verdict takes at least {MIN_PROMPTS_FOR_VERDICT} prompts in each dimension."
         f"{groups if n < n_prompts else ''}"
     )
-
-
-def _explain_same_verdict(reason: Reason, subject: str) -> str:
-    about = reason.about
-    phrases = {"A": "named the first answer", "B": "named the second answer"}
-    phrase = phrases.get(about["verdict"], "named a tie")
-    return f"No result: the judge {phrase} in {format_count(about['n'])} of {format_count(about['of'])} comparisons."
-
-
-def _explain_control(reason: Reason, subject: str) -> str:
-    about = reason.about
-    if about["state"] == "not done":
-        return _CONTROL_NOT_DONE[about["why"]]
-    text = (
-        f"The judge named a degraded copy of the baseline's answer the loser on {format_count(about['n'])} of "
-        f"{format_count(about['n_prompts'])} prompts (at least {format_count(about['least'])} are needed)"
-    )
-    if about["state"] == "cannot tell":
-        return f"{text}. On {format_count(about['n_missing'])} it gave no verdict."
-    return f"{text}. Nothing shows that it can see a worse candidate."
-
-
-_CONTROL_NOT_DONE = {
-    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can see a worse "
-    "candidate.",
-    "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
-    "the gate without judging.stored_only=true.",
-    "too few": f"The control takes {MIN_PROMPTS_FOR_VERDICT} compared prompts, "
-    f"of which the baseline answered {CONTROL_PROMPTS} in some "
-    "words.",
-}
 
 
 def _explain_lost_answers(reason: Reason, subject: str) -> str:
@@ -173,13 +160,8 @@ def _explain_lost_answers(reason: Reason, subject: str) -> str:
     )
 
 
-def _explain_flips(reason: Reason, subject: str) -> str:
+def _explain_disagreement(reason: Reason, subject: str) -> str:
     about = reason.about
-    if "low_of_points" not in about:
-        return (
-            "Each comparison was judged in one order, so nobody knows how often the judge disagrees with itself, which "
-            "hides losses. Judge both orders, or a share of them: judging.flip_share=0.2."
-        )
     needed = (
         "With such a judge no number of prompts would pass an equal candidate."
         if about["n_needed"] is None
@@ -210,59 +192,6 @@ def _advise_next_alpha(reason: Reason) -> str:
         " If you add prompts to this comparison, the next gate is a second look: set "
         f"gate.alpha={reason.about['next_alpha']:g}, of which {reason.about['spent']:g} is used."
     )
-
-
-def _explain_length(reason: Reason, subject: str) -> str:
-    about = reason.about
-    longer = "longer" if about["mean_difference"] > 0 else "shorter"
-    if about["state"] == "failed":
-        return (
-            f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
-            f"would be {format_number(about['share_at_equal_length'], 3)}."
-        )
-    if about.get("lowest") is None:
-        limit = "cannot be told"
-    elif about["favours"] == "baseline":
-        limit = f"may be as high as {format_number(min(about['highest'], 1.0), 3)}"
-    else:
-        limit = f"may be as low as {format_number(max(about['lowest'], 0.0), 3)}"
-    return (
-        f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
-        f"length the share {limit}."
-    )
-
-
-def _explain_responses(reason: Reason, subject: str) -> str:
-    flagged = next(iter(reason.about["flagged"].values()))
-    flags = [
-        f"{ODD_ANSWER_KINDS[name]} in {format_percent(share)}"
-        for name, share in flagged.items()
-    ]
-    owner, other_owner = f"{subject}'s", "the baseline's"
-    if reason.about["favours"] == "baseline":
-        owner, other_owner = "The baseline's", owner
-    return (
-        f"{owner} answers are unusual, and {other_owner} are not: {join_names(flags)}."
-    )
-
-
-def _explain_kin(reason: Reason, subject: str) -> str:
-    if reason.about["favours"] == "baseline":
-        return (
-            f"The baseline is of the judge's family ({reason.about['family']}), and {subject} is not known to be: a "
-            "judge may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
-        )
-    return (
-        f"{subject} is of the judge's family ({reason.about['family']}), and the baseline is not known to be: a judge "
-        "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
-    )
-
-
-def _explain_audit(reason: Reason, subject: str) -> str:
-    biased_probes = [
-        row["probe"] for row in reason.about["results"] if row["verdict"] == "biased"
-    ]
-    return f"An audit found the judge biased ({join_names(biased_probes)})."
 
 
 def _explain_power(reason: Reason, subject: str) -> str:
@@ -300,24 +229,15 @@ def _explain_invalid(reason: Reason, subject: str) -> str:
     return f"{count_sentence} {as_lost}; with so many, no number of prompts would pass an equal candidate."
 
 
-_REASON_TEXTS: Mapping[str, Callable[[Reason, str], str]] = {
+_BOUND_REASON_TEXTS: Mapping[str, Callable[[Reason, str], str]] = {
     "few": _explain_few_prompts,
-    "same_verdict": _explain_same_verdict,
-    "control": _explain_control,
     "invalid": _explain_invalid,
     "lost": _explain_lost_answers,
     "looked": _explain_earlier_looks,
-    "flips": _explain_flips,
-    "length": _explain_length,
-    "responses": _explain_responses,
-    "kin": _explain_kin,
-    "audit": _explain_audit,
+    "flips": _explain_disagreement,
     "power": _explain_power,
     "close": _explain_close_call,
 }
-_REASONS_WITHOUT_OPENING = ("invalid", "same_verdict")
-# Their sentences begin with no name
-_REASONS_STARTING_IN_LOWER_CASE = ("same_verdict", "control", "flips", "audit")
 
 
 def margin(share: float, elo: float | None, alpha: float) -> str:
@@ -385,93 +305,27 @@ def rules(margin: float) -> list[str]:
     ]
 
 
-def control(checks: Sequence[Check]) -> list[str]:
-    """Say how the judge did on degraded copies of the baseline's answers; [] if nobody asked it.
-
-    checks  named control, by dimension
-    """
-    done_checks = [check for check in checks if check.of]
-    if not done_checks:
-        return []
-    copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
+def describe_check_results(checks: Mapping[str, Sequence[Check]]) -> list[str]:
+    """Return the lines of checks that have one below the table of shares. checks: by dimension."""
+    all_checks = [check for group in checks.values() for check in group]
     return [
-        f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
-        f"(at least {MIN_CONTROLS_LOST} have to)."
+        line
+        for name, definition in gate_check_definitions().items()
+        for line in definition.describe_results(
+            [check for check in all_checks if check.name == name]
+        )
     ]
-
-
-# Of checks whose meaning in a gate differs from that in a tournament
-_TITLE_AND_LIMIT_BY_CHECK = {
-    "flips": ("The two orders name different winners", "measured: the bound counts it"),
-    "first_shown": ("First answer named, of all winners", "the bound counts it"),
-    "ties": ("Ties", "no limit"),
-    "invalid": ("Comparisons without a valid verdict", "the bound counts it"),
-    "length": (
-        "What length adds to the candidate's share",
-        "the lower bound at equal length is above 1/2 less the margin",
-    ),
-    "responses": ("Unusual answers of the candidate", "none that the baseline has not"),
-    "kin": ("The judge is of the candidate's family", "of the baseline's, too"),
-    "audit": (
-        "Audit of the judge",
-        "not biased by injections, constant texts or the ladder",
-    ),
-}
 
 
 def check_row(check: Check) -> tuple[str, str, str, str]:
     """Return what a check is called, its state, what it found and what it accepts."""
-    definition = check.definition
-    title, accepted = _TITLE_AND_LIMIT_BY_CHECK.get(
-        check.name, (definition.title, definition.accepted)
-    )
-    return title, check.state, _describe_finding(check), accepted
-
-
-def _describe_finding(check: Check) -> str:
-    if check.name in _FINDING_TEXTS:
-        return _FINDING_TEXTS[check.name](check)
-    if check.value is None:
-        is_one_order = (check.about or {}).get("n_one_order")
-        return "not measured: one order" if is_one_order else NO_VALUE
-    shares = f"{format_count(check.n)} of {format_count(check.of)}"
-    if check.low is None or check.high is None:
-        return shares
-    ends = f"[{format_number(100 * check.low)}, {format_number(100 * check.high)}]"
-    return f"{format_percent(check.value)} {ends}, {shares}"
-
-
-def _describe_length_finding(check: Check) -> str:
-    if check.value is None:
-        return "cannot be told apart from the candidate"
-    ends = ", ".join(
-        format_number(end, 3, sign=True) for end in (check.low, check.high)
-    )
-    return f"{format_number(check.value, 3, sign=True)} [{ends}]"
-
-
-def _describe_flags_finding(check: Check) -> str:
-    flagged = next(iter((check.about or {})["flagged"].values()))
+    definition = gate_check_definitions()[check.name]
     return (
-        join_names(
-            [
-                f"{ODD_ANSWER_KINDS[name]} {format_percent(x)}"
-                for name, x in flagged.items()
-            ]
-        )
-        or "none"
+        definition.title,
+        check.state,
+        definition.format_finding(check),
+        definition.accepted,
     )
-
-
-_FINDING_TEXTS: Mapping[str, Callable[[Check], str]] = {
-    "length": _describe_length_finding,
-    "responses": _describe_flags_finding,
-    "kin": lambda check: (check.about or {})["family"] or NO_VALUE,
-    "audit": lambda check: (
-        NO_VALUE if check.value is None else f"{format_count(int(check.value))} biased"
-    ),
-    "ties": lambda check: format_percent(check.value),
-}
 
 
 def plan(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.analysis.checks import find_check_of_reason
+from elo_exp.analysis.checks import find_check_of_reason, name_file_of_mistakes
 from elo_exp.analysis.conclusions import Adjustment, Conclusion, Effect, Reason
 from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.analysis.missing_answers import WorstCase
@@ -356,7 +356,8 @@ def format_difference(effect: Effect) -> str:
 def because(reason: Reason, conclusion: Conclusion) -> str:
     """Say one reason, as the end of the sentence about the first, or alone in a list of reasons."""
     if check := find_check_of_reason(reason.name):
-        return check.explain_reason(reason, conclusion)
+        with name_file_of_mistakes(check):
+            return check.explain_reason(reason, conclusion)
     return _REASON_TEXTS[reason.name](reason, conclusion)
 
 
