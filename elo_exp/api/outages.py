@@ -279,7 +279,8 @@ def make_outage_error(
 ) -> UserError:
     """The error of a server that has given no answer for `seconds`, or asks to wait for longer than the `left` of them."""
     limit = format_duration(seconds)
-    if left <= 0:
+    # Waits are shown in whole seconds
+    if left < 1:
         why = f" and was waited for {limit}" * bool(seconds)
     else:
         wait = format_duration(error.retry_after or 0.0)
