@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 from elo_exp import interrupts
 from elo_exp.console import print_lines
 from elo_exp.launching import composing, hydra_callback
+from elo_exp.launching.options import format_options
 from elo_exp.launching.running import format_places, open_run
 from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.paths import CONF
@@ -88,6 +89,10 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every error on
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
+        return
+    if "--options" in sys.argv:
+        with hydra_callback.exit_on_mistakes():
+            print_lines(format_options(sys.argv[1:]))
         return
     try:
         with interrupts.handle_signals():

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from elo_exp.files import write_jsonl
+from elo_exp.launching import composing, options
+from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.paths import CONF, HOME
 from elo_exp.version import __version__
 from tests.commands import QUICK, SCRIPTS, attempt, attempt_program, run
@@ -234,13 +236,54 @@ def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     ).read_bytes()
 
 
-def test_help_names_every_group_and_how_to_choose(tmp_path):
+def test_help_is_at_most_110_columns_wide_and_names_every_experiment_and_judge(
+    tmp_path,
+):
     ran = run("--help", folder=tmp_path, anew=True)
-    groups = {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"}
-    for group in groups:
-        assert re.search(rf"^ *{group}: +\w+", ran.out, re.MULTILINE), group
-    assert "python -m elo_exp mode=headline judge=opus" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 110
+    named = {
+        word for line in ran.out.splitlines() for word in re.split(r"[\s,=]+", line)
+    }
+    for group in ("experiment", "judge"):
+        names = {path.stem for path in (CONF / group).glob("*.yaml")}
+        assert names - {"tournament", "claude", "openai", "none"} <= named
+    assert "elo-exp mode=headline judge=opus  " in ran.out
+    assert "about $35 to $70" in ran.out
     assert ran.err == ""
+
+
+def commands_of_help(text: str) -> list[str]:
+    return [
+        re.split(r"  +| {1}(?=cost and)", line.strip())[0]
+        for line in text.splitlines()
+        if line.startswith("  elo-exp ") and "SETTING" not in line
+    ]
+
+
+@pytest.mark.system
+def test_the_commands_of_the_help_compose(tmp_path, monkeypatch):
+    commands = commands_of_help(run("--help", folder=tmp_path).out)
+    assert len(commands) > 8
+    monkeypatch.chdir(tmp_path)
+    for name in ("old.csv", "new.jsonl", "battles.csv", "a.eval", "b.eval"):
+        Path(name).write_text("", encoding="utf-8")
+    for command in commands:
+        words = shlex.split(command)[1:]
+        if not {"-m", "--options", "--cfg", "--config-dir", "--version"} & {*words}:
+            composing.compose(expand_shorthand(words))
+
+
+def test_options_lists_every_option_with_a_sentence(tmp_path):
+    own = tmp_path / "mine" / "judge"
+    own.mkdir(parents=True)
+    (own / "dice.yaml").write_text("# A judge that throws dice. Nobody wins.\n")
+    ran = run("--options", "--config-dir=mine", folder=tmp_path)
+    assert max(map(len, ran.out.splitlines())) <= 110
+    assert "  dice                      A judge that throws dice.\n" in ran.out
+    for file in CONF.glob("[!h]*/*.yaml"):
+        assert re.search(rf"^  {file.stem} +\S", ran.out, re.MULTILINE), file
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"}
+    assert groups == set(options.GROUPS)
 
 
 def test_the_version_is_that_of_the_program_and_not_of_a_library(tmp_path):

@@ -40,6 +40,7 @@ _FLAGS_WITH_VALUE = (
 _FLAGS_WITHOUT_VALUE = (
     *("--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i"),
     *("--shell-completion", "-sc", "--help", "-h", "--hydra-help", "--version"),
+    "--options",
 )
 _FLAGS_THAT_PRINT = (
     *("--help", "-h", "--hydra-help", "--version", "-sc", "--shell-completion"),
