@@ -700,31 +700,31 @@ MUTANTS = [
     # The store of many machines: written once, whatever becomes of the connection
     Mutant(
         name="a server that lacks acknowledged commits is believed",
-        where="store/postgres:Postgres._rewrite_lost_transactions",
+        where="store/session_commits:SessionCommits.rewrite_lost",
         change=Change("not self.A", "True"),
         seen_by="test_postgres.py::test_a_server_that_lacks_acknowledged_commits_is_given_them_again",
     ),
     Mutant(
         name="a transaction that was lost at its commit is always run again",
-        where="store/postgres:Postgres._is_committed",
-        change=Change("A == (self.B,)", "False"),
+        where="store/session_commits:SessionCommits.is_last_committed",
+        change=Change("A == self.B", "False"),
         seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
     ),
     Mutant(
         name="a transaction that was lost at its commit is taken for written",
-        where="store/postgres:Postgres._is_committed",
-        change=Change("A == (self.B,)", "True"),
+        where="store/session_commits:SessionCommits.is_last_committed",
+        change=Change("A == self.B", "True"),
         seen_by="test_postgres.py::test_a_connection_that_is_lost_at_a_commit_writes_once",
     ),
     Mutant(
         name="writers of PostgreSQL do not wait for each other",
-        where="store/postgres:Postgres._begin",
+        where="store/postgres_connection:begin_writing",
         change=Text("SELECT pg_advisory_xact_lock({}); ", ""),
         seen_by="test_store.py::test_a_writer_waits_for_the_one_before_it",
     ),
     Mutant(
         name="tables are made beside those of another program",
-        where="store/postgres:Postgres._is_ours",
+        where="store/postgres_schema:_is_store",
         change=Change("not A", "True"),
         seen_by="test_postgres.py::test_what_is_no_store_is_refused_in_one_line_and_left_alone",
     ),

@@ -301,7 +301,6 @@ LONG_CLASSES = {
     "oracle.evidence.PolicyEvidence": 330,
     "store.answer_store.Store": 420,
     "store.ledger.Ledger": 300,
-    "store.postgres.Postgres": 480,
 }
 MAX_CLASS_LINES = 250
 

@@ -418,7 +418,7 @@ class Proxy:
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server waits less long for a process that has gone silent in a transaction."""
-    monkeypatch.setattr("elo_exp.store.postgres._MAX_IDLE_SECONDS", 1)
+    monkeypatch.setattr("elo_exp.store.postgres_connection._MAX_IDLE_SECONDS", 1)
 
 
 @pytest.mark.usefixtures("short_silence")
@@ -598,6 +598,7 @@ def test_a_server_that_lacks_acknowledged_commits_is_given_them_again(
         batch = ledger.record_intent({"c": {}}, [1.0], **HOW)
         assert batch is not None
         ledger.mark_submitted(batch, "msgbatch_1")
+        claims.take(["e"])
         replica.take_over()
         if at == "write":
             store.commit({"d": reply("d")})
@@ -620,24 +621,19 @@ def test_a_server_that_lacks_acknowledged_commits_is_given_them_again(
 
 @pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
 def test_a_limit_of_time_is_waited_for_like_a_lost_connection(
-    url: str, setting: str, caplog: pytest.LogCaptureFixture
+    url: str,
+    setting: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """Somebody holds the writers' lock longer than the server lets a statement wait."""
     import psycopg
 
+    if setting == "lock_timeout":
+        monkeypatch.setattr("elo_exp.store.postgres.MAX_LOCK_WAIT_SECONDS", 0.1)
     with Store(url, wait_minutes=1) as store, psycopg.connect(url) as other:
-        store._db.read(
-            lambda db: db.execute(
-                "SELECT set_config('statement_timeout', '100', false)"
-            )
-        )
-        if setting == "lock_timeout":
-            store._db._busy_seconds = 0.1  # type: ignore[attr-defined]
-            store._db.read(
-                lambda db: db.execute(
-                    "SELECT set_config('statement_timeout', '0', false)"
-                )
-            )
+        if setting == "statement_timeout":
+            store.query("SELECT set_config('statement_timeout', '100', false)")
         other.execute(f"SELECT pg_advisory_xact_lock({APPLICATION_ID})")
         freed = threading.Timer(1.0, other.rollback)
         freed.start()
