@@ -299,7 +299,6 @@ LONG_CLASSES = {
     "data.battles.Battles": 390,
     "library.results.Run": 280,
     "oracle.evidence.PolicyEvidence": 330,
-    "store.answer_store.Store": 420,
     "store.ledger.Ledger": 300,
 }
 MAX_CLASS_LINES = 250

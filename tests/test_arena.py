@@ -28,6 +28,7 @@ from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Comparison, make_fingerprint
 from elo_exp.store.answer_store import Store
+from elo_exp.store.judge_identities import list_judges
 from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data, shipped
@@ -646,7 +647,7 @@ def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
         run = experiment.placement(context.store)
         with pytest.raises(UserError, match=r"audits/.*: found 3 as date"):
             run.run()
-        assert (run.comparisons, list(context.store.list_judges())) == ([], [])
+        assert (run.comparisons, list_judges(context.store)) == ([], [])
 
 
 def test_a_model_that_looks_like_one_of_the_arena_is_warned_of(

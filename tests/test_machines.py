@@ -20,6 +20,7 @@ import pytest
 
 from elo_exp.errors import UserError
 from elo_exp.store.answer_store import Store
+from elo_exp.store.judge_identities import list_judges
 from tests.commands import QUICK, command, environment
 from tests.documented import blocks
 from tests.http_server import Call, Stage
@@ -215,7 +216,7 @@ def test_the_script_of_the_page_starts_a_server_that_asks_for_the_password(
             assert password_file.stat().st_mode & 0o077 == 0
             monkeypatch.setenv("PGPASSFILE", str(copy_of(password_file)))
             with Store(url) as store:
-                assert store.list_judges() == []
+                assert list_judges(store) == []
             monkeypatch.setenv("PGPASSFILE", "/dev/null")
             with pytest.raises(UserError, match="no password supplied"):
                 Store(url)

@@ -23,7 +23,13 @@ from elo_exp.analysis.repeated_gates import (
     sum_up_earlier_gates,
 )
 from elo_exp.report.sentences import gate_sentences as words
-from elo_exp.store.answer_store import Store, StoredResult
+from elo_exp.store.answer_store import Store
+from elo_exp.store.looks import (
+    StoredResult,
+    list_earlier_results,
+    record_looks,
+    record_result,
+)
 from tests.stores import Place, place
 from tests.test_gate import SEES
 
@@ -134,15 +140,15 @@ def test_a_store_keeps_the_results_of_a_subject_in_order(place: Place):
         for name, claim in (("1", None), ("2", "pass"), ("3", "fail"))
     )
     with Store(place) as store:
-        store.record_result("gate d", one)
-        store.record_result("gate d", two)
-        store.record_result("gate e", other)
+        record_result(store, "gate d", one)
+        record_result(store, "gate d", two)
+        record_result(store, "gate e", other)
     with Store(place) as store:
-        store.record_result("gate d", replace(one, claim="fail"))  # stays as it was
-        assert store.list_earlier_results("gate d", "9") == [one, two]
-        assert store.list_earlier_results("gate d", "2") == [one]
-        assert store.list_earlier_results("gate d", "1") == []
-        assert store.record_looks([]) == []
+        record_result(store, "gate d", replace(one, claim="fail"))  # stays as it was
+        assert list_earlier_results(store, "gate d", "9") == [one, two]
+        assert list_earlier_results(store, "gate d", "2") == [one]
+        assert list_earlier_results(store, "gate d", "1") == []
+        assert record_looks(store, []) == []
 
 
 # Look, add, look again

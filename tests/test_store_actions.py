@@ -28,6 +28,7 @@ from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION
 from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.looks import count_queries_seen_before
 from elo_exp.store.usage import Usage
 from tests import stores
 from tests.anthropic_server import AnthropicServer
@@ -524,7 +525,7 @@ def test_a_whole_store_is_copied_and_a_run_on_the_copy_makes_nothing(
     judged(server)
     answers = fill()
     with Store(OURS) as store:
-        store.count_queries_seen_before(["k1", "k9"], "a design")
+        count_queries_seen_before(store, ["k1", "k9"], "a design")
         store.account = Account(caps=Caps(month_usd=9.0), folder="f", command="do")
         with Claims(store) as dead:
             dead.take(["lost"])

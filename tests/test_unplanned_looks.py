@@ -9,8 +9,9 @@ import pytest
 
 from elo_exp.analysis.conclusions.tournament_conclusion import earlier_look_reasons
 from elo_exp.ratings.leaderboard import t_quantile
-from elo_exp.store.answer_store import EarlierInterimAnalyses, PairResult, Store
+from elo_exp.store.answer_store import Store
 from elo_exp.store.database import SCHEMA_VERSION
+from elo_exp.store.looks import EarlierInterimAnalyses, PairResult, record_looks
 from tests.stores import Place, place, rows, write
 
 __all__ = ["place"]  # a fixture
@@ -24,7 +25,7 @@ PILOT, WHOLE = (
 def look(
     store: Store, verdicts: list[str], leader: str | None = None
 ) -> EarlierInterimAnalyses:
-    (found,) = store.record_looks([PairResult(verdicts=verdicts, leader=leader)])
+    (found,) = record_looks(store, [PairResult(verdicts=verdicts, leader=leader)])
     return found
 
 

@@ -17,7 +17,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.experiments.battle_source import BattleSource
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import make_fingerprint
-from elo_exp.store.answer_store import Store, StoredResult
+from elo_exp.store.answer_store import Store
+from elo_exp.store.looks import StoredResult, list_earlier_results, record_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class FileRating:
             name = make_fingerprint([evidence])
             shown_files = [
                 EarlierFileResult(rows=shown_result.evidence, leader=shown_result.claim)
-                for shown_result in store.list_earlier_results(subject, name)
+                for shown_result in list_earlier_results(store, subject, name)
             ]
             if rows := repeated_files.find_earlier_results(
                 shown_files, hashes_by_model
@@ -73,9 +74,8 @@ class FileRating:
             )
             if lead and not (lead.rivals or lead.level or lead.not_met):
                 leader = lead.model
-            store.record_result(
-                subject, StoredResult(name=name, evidence=evidence, claim=leader)
-            )
+            result = StoredResult(name=name, evidence=evidence, claim=leader)
+            record_result(store, subject, result)
         diagnoses = dict(rated_standings.diagnoses)
         for dimension, looks in earlier.items():  # of which scores have none
             diagnoses[dimension] = {**diagnoses.get(dimension, {}), **looks}

@@ -12,7 +12,8 @@ from elo_exp.analysis.repeated_gates import (
 from elo_exp.experiments.gate_baseline import GateSettings
 from elo_exp.records import Judgment, make_fingerprint
 from elo_exp.report.viewer import Judgments
-from elo_exp.store.answer_store import Store, StoredResult
+from elo_exp.store.answer_store import Store
+from elo_exp.store.looks import StoredResult, list_earlier_results, record_result
 
 _PROMPT_KEY_CHARS, _VERDICT_KEY_CHARS = 8, 16
 # Stands for the verdicts on a prompt with the baseline's answer
@@ -45,8 +46,8 @@ class GateHistory:
                     margin=shown_result.evidence["margin"],
                     claim=shown_result.claim,
                 )
-                for shown_result in self.store.list_earlier_results(
-                    self._name_subject(name), result
+                for shown_result in list_earlier_results(
+                    self.store, self._name_subject(name), result
                 )
             ]
             gates_by_dimension[name] = sum_up_earlier_gates(
@@ -82,7 +83,7 @@ class GateHistory:
             },
             claim=bounds if is_claimed else None,
         )
-        self.store.record_result(self._name_subject(dimension), result)
+        record_result(self.store, self._name_subject(dimension), result)
 
     def _name_subject(self, dimension: str) -> str:
         return f"gate {self.judge_model} {dimension}"

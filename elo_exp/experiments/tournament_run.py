@@ -21,7 +21,8 @@ from elo_exp.experiments.settings import JudgingOptions
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, MissingBattle, make_fingerprint
 from elo_exp.report.viewer import Comparisons, Judgments
-from elo_exp.store.answer_store import PairResult, Store
+from elo_exp.store.answer_store import Store
+from elo_exp.store.looks import PairResult, count_queries_seen_before, record_looks
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
@@ -106,8 +107,8 @@ class TournamentRun:
         if self.options.looks == 1:
             judgments = judge_run.judge_pairs(comparisons, store)
             verdicts = [v for group in judgments.values() for j in group for v in j.raw]
-            n_seen = store.count_queries_seen_before(
-                [verdict.cache_key for verdict in verdicts], None
+            n_seen = count_queries_seen_before(
+                store, [verdict.cache_key for verdict in verdicts], None
             )
         else:
             wave, judgments, n_seen = self._judge_in_waves(comparisons, store)
@@ -165,7 +166,7 @@ class TournamentRun:
         sources = [c.source for group in comparisons.values() for c in group]
         alpha = family_wise_alpha(drop=options.drops_resolved)
         design = [options.looks, options.drop, alpha, sources, plan.keys]
-        n_seen = store.count_queries_seen_before(plan.keys, make_fingerprint(design))
+        n_seen = count_queries_seen_before(store, plan.keys, make_fingerprint(design))
         wave, judgments = pipeline.judge_in_waves(
             comparisons,
             lambda pairs: judge_run.judge_pairs(pairs, store, is_part=True),
@@ -326,7 +327,7 @@ def _record_shown_pairs(
     ]
     rows: dict[str, list[dict[str, Any]]] = {}
     for (dimension, pair), looks in zip(
-        verdicts, store.record_looks(shown_pairs), strict=True
+        verdicts, record_looks(store, shown_pairs), strict=True
     ):
         if looks.n_looks:
             first, second = sorted(pair)

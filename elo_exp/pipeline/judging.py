@@ -39,6 +39,7 @@ from elo_exp.records import (
 )
 from elo_exp.store.answer_store import Store
 from elo_exp.store.claims import get_or_create
+from elo_exp.store.judge_identities import add_judge, list_judges
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.usage import Usage
 
@@ -111,7 +112,7 @@ def judge_pairs(
     get_replies(
         _list_queries(tasks), judge, store, asking, reads=reads, on_reply=on_reply
     )
-    store.add_judge(identity)  # now that it has judged
+    add_judge(store, identity)  # now that it has judged
     return _list_judgments(tasks, rubrics)
 
 
@@ -227,7 +228,7 @@ def read_other_judgments(
     """
     own_identity = identify(judge)
     other_identities = [
-        identity for identity in store.list_judges() if identity.key != own_identity.key
+        identity for identity in list_judges(store) if identity.key != own_identity.key
     ]
     n_judges = Counter(
         [
@@ -465,7 +466,7 @@ def get_replies(
         max_invalid=asking.max_invalid,
         is_known=bool(wanted)
         and isinstance(judge, ApiJudge)
-        and identify(judge) in store.list_judges(),
+        and identify(judge) in list_judges(store),
         noun=noun,
     )
     if wanted and isinstance(judge, ApiJudge):

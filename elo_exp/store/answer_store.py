@@ -8,22 +8,17 @@ batch ledger (ledger.py), so that an answer, the claim on it and its place in th
 one transaction.
 """
 
-import json
+import functools
 import logging
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from elo_exp import interrupts
 from elo_exp.errors import FileError, ServerError, UserError
 from elo_exp.files import errno_advice, utc_now
 from elo_exp.records import (
-    JudgeIdentity,
     JudgeReply,
     Record,
     Response,
@@ -39,8 +34,9 @@ from elo_exp.store.caps import (
     settle,
 )
 from elo_exp.store.database import AnswerRow, Database, DatabaseError
-from elo_exp.store.field_types import check_types
+from elo_exp.store.save_wait import SaveWait
 from elo_exp.store.sqlite import Sqlite
+from elo_exp.store.stored_records import read_records
 from elo_exp.store.unsaved import Charge, UnsavedAnswer, UnsavedAnswers
 from elo_exp.store.usage import Usage
 
@@ -49,46 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PARSE_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
-_MIN_COMMIT_PAUSE_SECONDS, _MAX_COMMIT_PAUSE_SECONDS = 0.5, 15.0
-# Enough to tell a verdict from all others
-_LOOK_KEY_CHARACTERS = 16
-
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairResult:
-    """The result of two entrants that a run shows: the keys of its verdicts, and who is significantly ahead."""
-
-    verdicts: Sequence[str]
-    leader: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierInterimAnalyses:
-    """Results of a pair that were shown before verdicts were added to it.
-
-    first_leader  who was significantly ahead at the first look: a lead that was claimed then needs no new test
-    """
-
-    n_looks: int
-    first_leader: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredResult:
-    """A result that a run shows, of a subject such as a gate's dimension.
-
-    name      that tells it from other results of the subject
-    evidence  on which it rests, as can be written as JSON
-    claim     what it claims; None: nothing
-    """
-
-    name: str
-    evidence: Mapping[str, Any]
-    claim: str | None
 
 
 class Store:
@@ -128,7 +86,7 @@ class Store:
             self._error_class = ServerError
             with self._raise_user_errors():
                 self._db = engine.open(place, wait_minutes=wait_minutes)
-        self._wait_minutes, self._has_waited = wait_minutes, False
+        self._wait_minutes, self._has_waited_in_vain = wait_minutes, False
         self._unsaved = UnsavedAnswers(place, self.folder)
         try:
             self.import_unsaved()
@@ -176,7 +134,7 @@ class Store:
                     self._db.checkpoint()
             return result
 
-    @cached_property
+    @functools.cached_property
     def identity(self) -> str:
         """The random id that it got when it was made; a copy of its file has it too."""
         ((identity,),) = self.query("SELECT id FROM identity")
@@ -211,7 +169,8 @@ class Store:
         charge   of the call that was paid for
         is_paid  as in `write`
         """
-        since, pause = time.monotonic(), _MIN_COMMIT_PAUSE_SECONDS
+        # after a wait in vain no later answer is waited for as long
+        wait = SaveWait(0.0 if self._has_waited_in_vain else self._wait_minutes)
         while True:
             try:
                 result = self.write(body, is_paid=is_paid)
@@ -219,37 +178,17 @@ class Store:
                 cause = error.__cause__
                 if not isinstance(cause, OSError | DatabaseError):
                     raise
-                left = since + 60.0 * self._wait_minutes - time.monotonic()
-                is_over = self._has_waited or left <= 0 or interrupts.is_requested()
-                if not is_over and getattr(cause, "is_transient", True):
-                    if pause == _MIN_COMMIT_PAUSE_SECONDS:
-                        logger.warning(
-                            "warning: %s Trying again for up to %g minutes",
-                            error.line,
-                            self._wait_minutes,
-                        )
-                    interrupts.pause(min(pause, left))
-                    pause = min(2.0 * pause, _MAX_COMMIT_PAUSE_SECONDS)
+                is_transient = getattr(cause, "is_transient", True)
+                if is_transient and wait.pause(error.line):
                     continue
-                self._has_waited = True  # no later answer is waited for as long
-                set_aside_note = self._set_aside(answers, charge)
-                raise error.reword(f"{error.line}{set_aside_note}") from cause
+                self._has_waited_in_vain = True
+                note = self._unsaved.set_aside(answers, charge)
+                raise error.reword(f"{error.line}{note}") from cause
             except KeyboardInterrupt:
-                self._set_aside(answers, charge)
+                self._unsaved.set_aside(answers, charge)
                 raise
-            self._has_waited = False
+            self._has_waited_in_vain = False
             return result
-
-    def _set_aside(self, answers: Mapping[str, Record], charge: Charge | None) -> str:
-        """Write answers to a file, and say where it is."""
-        if not answers:
-            return ""
-        n = f"{len(answers):,} answer{'s' * (len(answers) != 1)}"
-        try:
-            path = self._unsaved.write(answers, charge)
-        except OSError as error:
-            return f" {n} could be written nowhere else, either ({error.strerror})."
-        return f" {n} in hand: kept in {path}, and the next command with this store takes it in."
 
     def import_unsaved(self) -> None:
         """Take in the answers that an earlier command could not commit."""
@@ -258,22 +197,7 @@ class Store:
                 answers = [*self._unsaved.read(path)]
             except FileNotFoundError:  # another process has taken it in
                 continue
-            keys = [(answer.row[0],) for answer in answers]
-            rows = [answer.row for answer in answers]
-
-            def take_in(
-                db: Database,
-                keys: list[tuple[str]] = keys,
-                rows: list[AnswerRow] = rows,
-                answers: list[UnsavedAnswer] = answers,
-            ) -> None:
-                _end_calls(db, keys)
-                _insert_answers(db, rows)
-                for answer in answers:
-                    if answer.charge is not None:
-                        settle(db, answer.charge.name, answer.charge.dollars)
-
-            self.write(take_in)
+            self.write(functools.partial(_insert_unsaved, answers=answers))
             self._unsaved.remove(path)
             logger.info("took in %d answers of %s", len(answers), path)
 
@@ -320,31 +244,10 @@ class Store:
     ) -> dict[str, R]:
         """Return the stored answers by key; the raw messages that some were read from are left out, unless wanted."""
         return self.read_with(
-            lambda db: self._read_records(db, record, keys, with_messages=with_messages)
+            lambda db: read_records(
+                db, record, keys, store_name=self.name, with_messages=with_messages
+            )
         )
-
-    def _read_records(
-        self,
-        db: Database,
-        record: type[R],
-        keys: Sequence[str],
-        *,
-        with_messages: bool = False,
-    ) -> dict[str, R]:
-        records: dict[str, R] = {}
-        for key, value in db.read_answers(keys, with_messages=with_messages):
-            try:
-                fields = json.loads(value)
-                if not with_messages:
-                    fields.pop("message", None)
-                check_types(record, fields)
-                records[key] = record.from_dict(fields)
-            except _PARSE_ERRORS as error:
-                raise FileError(
-                    f"{self.name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
-                    "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
-                ) from None
-        return records
 
     def lacks_any(self, keys: Sequence[str]) -> bool:
         """Return whether an answer to one of these keys is not there."""
@@ -352,119 +255,6 @@ class Store:
             lambda db: {key for key, _ in db.read_answers(keys, with_messages=False)}
         )
         return not stored_keys.issuperset(keys)
-
-    def list_judges(self) -> list[JudgeIdentity]:
-        """Return whose replies may be here, the first to be asked first."""
-        rows = self.query("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
-        return [
-            JudgeIdentity(
-                key=key, judge_model=model, key_fields=tuple(json.loads(names))
-            )
-            for key, model, names in rows
-        ]
-
-    def add_judge(self, judge: JudgeIdentity) -> None:
-        if not self.query("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
-            row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
-            add = "INSERT INTO judges VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-            self.write(lambda db: db.execute(add, row))
-
-    def count_queries_seen_before(
-        self, queries: Sequence[str], design: str | None
-    ) -> int:
-        """Count the queries that had been looked at under another design.
-
-        A design of planned looks is stored before its first query: those that were answered then.
-        None, one look at the end: those of stored designs of which none had been answered.
-        """
-        if design is None:
-            rows = self.query("SELECT queries FROM designs WHERE n_seen = 0")
-            looked_at = {query for (text,) in rows for query in json.loads(text)}
-            return len(looked_at.intersection(queries))
-
-        def register(db: Database) -> int:
-            n_seen = len(self._read_records(db, JudgeReply, queries))
-            db.execute(
-                "INSERT INTO designs VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (design, json.dumps(queries), n_seen),
-            )
-            query = "SELECT n_seen FROM designs WHERE key = ?"
-            return int(db.execute(query, [design]).fetchone()[0])
-
-        return self.write(register)
-
-    def record_looks(
-        self, results: Sequence[PairResult]
-    ) -> list[EarlierInterimAnalyses]:
-        """Store that the results of pairs are shown; return the looks that came before verdicts were added to them.
-
-        A look is a result that was shown before. One with the same verdicts, or with more, is none: nothing was
-        added since. Looks are of this store, whichever run folders are still there.
-        """
-        shown_at = time.time()
-
-        def register(db: Database) -> list[EarlierInterimAnalyses]:
-            rows = db.execute(  # the key of a subject's result has a space
-                "SELECT verdicts, leader, shown_at, key FROM looks "
-                "WHERE key NOT LIKE '% %' ORDER BY shown_at"
-            )
-            earlier = [
-                (frozenset(json.loads(text)), leader, at, key)
-                for text, leader, at, key in rows.fetchall()
-            ]
-            times = {key: at for *_, at, key in earlier}
-            looks, new = [], []
-            for result in results:
-                verdict_ids = frozenset(
-                    name[:_LOOK_KEY_CHARACTERS] for name in result.verdicts
-                )
-                key = make_fingerprint([*sorted(verdict_ids)])
-                until = times.get(key, shown_at)
-                earlier_leaders, seen_verdicts = [], frozenset[str]()
-                for earlier_verdicts, leader, at, _ in earlier:
-                    seen_verdicts |= earlier_verdicts & verdict_ids
-                    if (
-                        at < until
-                        and earlier_verdicts & verdict_ids
-                        and verdict_ids - seen_verdicts
-                    ):
-                        earlier_leaders.append(leader)
-                first_leader = earlier_leaders[0] if earlier_leaders else None
-                looks.append(
-                    EarlierInterimAnalyses(
-                        n_looks=len(earlier_leaders), first_leader=first_leader
-                    )
-                )
-                if verdict_ids and key not in times:
-                    new.append(
-                        (key, json.dumps(sorted(verdict_ids)), result.leader, shown_at)
-                    )
-            db.executemany(
-                "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", new
-            )
-            return looks
-
-        return self.write(register) if results else []
-
-    def list_earlier_results(self, subject: str, name: str) -> list[StoredResult]:
-        """Return the results of a subject that were shown before the one of this name was, the oldest first."""
-        rows = self.query(
-            "SELECT key, verdicts, leader FROM looks WHERE key LIKE ? ORDER BY shown_at, key",
-            [f"{make_fingerprint([subject])} %"],
-        )
-        names = [key.partition(" ")[2] for key, _, _ in rows]
-        until = names.index(name) if name in names else len(names)
-        return [
-            StoredResult(name=earlier_name, evidence=json.loads(text), claim=claim)
-            for earlier_name, (_, text, claim) in zip(names[:until], rows, strict=False)
-        ]
-
-    def record_result(self, subject: str, result: StoredResult) -> None:
-        """Store that a result of a subject is shown. One that was shown before stays as it was."""
-        key = f"{make_fingerprint([subject])} {result.name}"
-        row = (key, json.dumps(result.evidence), result.claim, time.time())
-        add = "INSERT INTO looks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-        self.write(lambda db: db.execute(add, row))
 
     def keep(
         self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1
@@ -501,9 +291,8 @@ class Store:
         ]
         if _insert_answers(db, rows) == len(answers):
             return dict(answers)
-        stored = self._read_records(
-            db, type(next(iter(answers.values()))), list(answers)
-        )
+        record = type(next(iter(answers.values())))
+        stored = read_records(db, record, list(answers), store_name=self.name)
         return {key: stored[key] for key in answers}
 
 
@@ -511,6 +300,15 @@ def _end_calls(db: Database, keys: list[tuple[str]]) -> None:
     """End the claims on answers, and the calls that were to bring them."""
     db.executemany("DELETE FROM claims WHERE key = ?", keys)
     db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
+
+
+def _insert_unsaved(db: Database, answers: Sequence[UnsavedAnswer]) -> None:
+    """Add answers that an earlier command could not commit, and settle their charges."""
+    _end_calls(db, [(answer.row[0],) for answer in answers])
+    _insert_answers(db, [answer.row for answer in answers])
+    for answer in answers:
+        if answer.charge is not None:
+            settle(db, answer.charge.name, answer.charge.dollars)
 
 
 def _insert_answers(db: Database, rows: Sequence[AnswerRow]) -> int:

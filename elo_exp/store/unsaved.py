@@ -68,6 +68,17 @@ class UnsavedAnswers:
             private = Path(tempfile.mkdtemp(prefix=f"elo_exp_{self._name}_"))
             return write_jsonl(private / name, rows, keeps_secrets=True)
 
+    def set_aside(self, answers: Mapping[str, Record], charge: Charge | None) -> str:
+        """Write answers that the store did not take; return a sentence that says where they are."""
+        if not answers:
+            return ""
+        n = f"{len(answers):,} answer{'s' * (len(answers) != 1)}"
+        try:
+            path = self.write(answers, charge)
+        except OSError as error:
+            return f" {n} could be written nowhere else, either ({error.strerror})."
+        return f" {n} in hand: kept in {path}, and the next command with this store takes it in."
+
     def files(self) -> list[Path]:
         """Return the files that are there. Those of another user are not looked at."""
         temporary = Path(tempfile.gettempdir())

@@ -1,0 +1,42 @@
+"""Records read back from the rows of a store."""
+
+import json
+from collections.abc import Sequence
+from typing import TypeVar
+
+from elo_exp.errors import FileError
+from elo_exp.records import Record
+from elo_exp.store.database import Database
+from elo_exp.store.field_types import check_types
+
+_PARSE_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+
+R = TypeVar("R", bound=Record)
+
+
+def read_records(
+    db: Database,
+    record: type[R],
+    keys: Sequence[str],
+    *,
+    store_name: str,
+    with_messages: bool = False,
+) -> dict[str, R]:
+    """Return the stored answers by key, in a transaction or outside. Raises UserError for one that is damaged.
+
+    with_messages  whether they have the raw messages that some were read from
+    """
+    records: dict[str, R] = {}
+    for key, value in db.read_answers(keys, with_messages=with_messages):
+        try:
+            fields = json.loads(value)
+            if not with_messages:
+                fields.pop("message", None)
+            check_types(record, fields)
+            records[key] = record.from_dict(fields)
+        except _PARSE_ERRORS as error:
+            raise FileError(
+                f"{store_name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
+                "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
+            ) from None
+    return records
