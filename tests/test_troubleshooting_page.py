@@ -1,0 +1,94 @@
+"""docs/troubleshooting.md quotes what the program says of a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import own_example
+from tests.commands import attempt
+from tests.documented import read
+from tests.readers_files import write
+
+PAGE = "docs/troubleshooting.md"
+FILES = {
+    "cols.csv": "q,a\nHow?,So\n",
+    "onlyid.csv": "id,answer\n1,a\n",
+    "broken.jsonl": '{"question": "a", "answer": "b"}\n{"question": "c", answer: "d"}\n',
+    "twice.csv": "question,answer\nHow?,So\nHow?,Not so\n",
+    "other.csv": "question,answer\nWhy?,Because\n",
+    "bad/store.sqlite": "this is no database, however long it is" * 9,
+    "emptied/store.sqlite": "",
+    "notmodel/README.md": "nothing",
+}
+OWN = ("old.csv", "new.jsonl")
+SERVER = (*OWN, "judge=openai_compatible", "judge.model=big")
+# What the page quotes -> the words of the command that is mistaken
+MISTAKES = {
+    "befor.csv: no such file": ("befor.csv", "new.jsonl", "judge=lexical"),
+    "answers: one entrant (old)": ("old.csv",),
+    "no prompt is answered by all": ("old.csv", "other.csv", "judge=lexical"),
+    "onlyid.csv holds no prompts: add prompts=FILE": (
+        *("onlyid.csv", "old.csv", "judge=lexical"),
+    ),
+    "cols.csv: has no answers": ("old.csv", "cols.csv", "judge=lexical"),
+    "broken.jsonl:2: not JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
+    "a second, different answer of twice": ("twice.csv", "old.csv", "judge=lexical"),
+    "runs: found no manifest.json in nope": (
+        *("experiment=compare", "runs=[nope,nope2]"),
+    ),
+    "judging.budget: unknown setting. Did you mean 'budget_usd'?": (
+        "judging.budget=5",
+    ),
+    "judging.use: is called judging.orders now": ("judging.use=one",),
+    "judge=sonet: no such judge": ("judge=sonet",),
+    "gate.margin: experiment=tournament does not have it": ("gate.margin=0.1",),
+    "plan: is no file and has no value": ("plan",),
+    "judge: is no file and has no value": ("judge", "=", "sonnet"),
+    "elo.k: found 'abc'. Expected a valid number": ("elo.k=abc",),
+    "Ambiguous value for argument 'elo.k=8,16'": ("elo.k=8,16",),
+    "entrant: found 1 (probe_hedged)": ("entrant=[probe_hedged]",),
+    "judge: none is chosen": OWN,
+    "ANTHROPIC_API_KEY: not set": (*OWN, "judge=sonnet"),
+    "whose prices are not known": ("judge=claude", "judge.model=claude-sonnet-9"),
+    "judge.base_url: has no value yet": (*OWN, "judge=openai_compatible"),
+    "judge.base_url: found 'localhost:8000'": (
+        *(*SERVER, "judge.base_url=localhost:8000"),
+    ),
+    "cannot be used as the store (file is not a database)": (
+        *("experiment=store", "cache_dir=bad"),
+    ),
+    "is empty, and a store never is": ("experiment=store", "cache_dir=emptied"),
+    "store.url: found a URL with a password": (
+        *("experiment=store", "store=postgresql://me:secret@localhost/db"),
+    ),
+    "store: found 'mysql://x'": ("experiment=store", "store=mysql://x"),
+    "is no folder here, and no name on the hub": (
+        *(*OWN, "judge=local", "judge.model=./nomodel"),
+    ),
+    "notmodel: holds no config.json": (*OWN, "judge=local", "judge.model=notmodel"),
+    "shard: found '4/4'": ("shard=4/4",),
+    "sweep=nosweep: no such sweep": ("-m", "sweep=nosweep"),
+    "In a sweep over judge, write ++judge.effort=": (
+        *("-m", "judge=sonnet,haiku", "judge.effort=low", "plan=true"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistaken")
+    own_example.write_files(folder)
+    for name, text in FILES.items():
+        write(folder / name, text)
+    return folder
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_message_is_what_the_program_says(message: str, folder: Path):
+    assert f"`{message}`" in read(PAGE)
+    ran = attempt(*MISTAKES[message], folder=folder, ANTHROPIC_API_KEY="")
+    assert ran.code == 2, ran.out
+    assert message in ran.err
+    assert "Traceback" not in ran.err
