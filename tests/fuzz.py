@@ -41,6 +41,7 @@ from elo_exp.data import (
     labelled_pairs,
     scores,
 )
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.entrants.recorded import AnswersEntrant, RecordedEntrant
 from elo_exp.entrants.trajectories import TrajectoriesEntrant
 from elo_exp.errors import UserError
@@ -184,7 +185,7 @@ def _by_columns(path: Path) -> object:
 
 def _dropping(path: Path) -> object:
     found, _ = battle_files.read(path, columns=COLUMNS, filters={}, on_error="drop")
-    return list(found.jsonl())
+    return list(encode_battles(found))
 
 
 def _recorded(path: Path) -> object:

@@ -19,6 +19,7 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.analysis import audit_decisions
 from elo_exp.arena import joint_fit
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.rubrics import Rubric
 from elo_exp.errors import UserError
 from elo_exp.experiments.arena import Arena
@@ -539,7 +540,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     found, report = made.placement, made.report
     assert report.text.startswith("No placement: the judge is not known to follow the ")
     assert found.fit is not None
-    every = found.judged_battles.concatenate(found.human_battles)
+    every = concatenate_battles(found.judged_battles, found.human_battles)
     shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}
     of_fit = joint_fit.make_leaderboard(found.fit, every.n_battles(), **shown_else)
     plots = report.figures()

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.data import battle_files, formats
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.errors import UserError
@@ -145,7 +147,7 @@ ROW = st.builds(
 def test_law_rows_become_columns_and_rows_again(rows):
     some = Battles.from_rows(rows)
     assert some.rows() == rows
-    lines = "".join(some.jsonl()).splitlines()
+    lines = "".join(encode_battles(some)).splitlines()
     assert [Battle.from_dict(json.loads(line)) for line in lines] == rows
     assert some.models == tuple(sorted({name for row in rows for name in row.models}))
     counts = [sum(name in row.models for row in rows) for name in some.models]
@@ -182,7 +184,7 @@ KINDS = ["jsonl", "csv", "parquet"]
 def test_the_same_battles_are_read_from_every_kind_of_file(tmp_path, ending):
     """Those that name no question, among others that do, are one cluster."""
     expected = [
-        row if row.question_id else replace(row, cluster=battle_files.UNNAMED_CLUSTER)
+        row if row.question_id else replace(row, cluster=UNNAMED_CLUSTER)
         for row in BATTLES
     ]
     assert read(write_table(tmp_path / f"battles.{ending}", WRITTEN)) == expected

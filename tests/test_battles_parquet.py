@@ -11,7 +11,8 @@ import pytest
 
 import elo_exp
 from elo_exp.data import battle_files
-from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
+from elo_exp.data.battles import Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.files import read_json
 from elo_exp.records import Battle

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elo_exp.data import battle_files, frames, table_files
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.formats.battle_rows import FORMATS
 from elo_exp.errors import UserError
 from tests.commands import attempt_program
@@ -243,7 +244,7 @@ class Reader:
             except UserError as error:
                 assert "\n" not in str(error)
                 return [f"refused: {error}", *self.log.messages]
-        return [*battles.jsonl(), str(facts), *self.log.messages]
+        return [*encode_battles(battles), str(facts), *self.log.messages]
 
     def both(self, path: Path, **how: Any) -> str:
         """The same, which has to be so in both ways: the battles, or why there are none."""
@@ -416,9 +417,9 @@ def test_a_table_in_memory_is_read_as_its_file(tmp_path):
     file, _ = battle_files.read(write_table(tmp_path / "b.jsonl", DEMO), **HOW)
     assert len(file) == 30
     for name, table in tables_of(DEMO).items():
-        assert "".join(frames.read_battles(table).jsonl()) == "".join(file.jsonl()), (
-            name
-        )
+        assert "".join(encode_battles(frames.read_battles(table))) == "".join(
+            encode_battles(file)
+        ), name
     renamed = pd.DataFrame(DEMO).rename(columns={"winner": "won"})
     chosen = frames.read_battles(
         renamed, columns={"winner": "won"}, filters={"judge_model": "opus"}

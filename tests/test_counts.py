@@ -23,6 +23,8 @@ from elo_exp.analysis import standings
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import pair_shares
 from elo_exp.data import battle_files, identical_answers
+from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.errors import UserError
@@ -266,20 +268,20 @@ def test_counts_are_written_exported_and_joined():
     rows = counted(drawn(300))
     battles = Battles.from_rows(rows)
     assert battles.rows() == rows
-    lines = "".join(battles.jsonl()).splitlines()
+    lines = "".join(encode_battles(battles)).splitlines()
     assert lines[0].endswith(f', "count": {rows[0].count}}}')
-    assert "count" not in "".join(Battles.from_rows(drawn(5)).jsonl())
+    assert "count" not in "".join(encode_battles(Battles.from_rows(drawn(5))))
     n_verdicts = sum((1 + (b.verdict_ba is not None)) * (b.count or 1) for b in rows)
     assert sum(count for _, count in iterate_verdicts(battles)) == n_verdicts
     half = Battles.from_rows(rows[:100]), Battles.from_rows(rows[100:])
-    assert half[0].concatenate(half[1]).rows() == rows
-    assert half[0].concatenate(half[1]).is_alone
+    assert concatenate_battles(*half).rows() == rows
+    assert concatenate_battles(*half).is_alone
     plain = drawn(20, seed=1)
-    both = battles.concatenate(Battles.from_rows(plain))
+    both = concatenate_battles(battles, Battles.from_rows(plain))
     assert both.rows() == [*rows, *(replace(row, count=1) for row in plain)]
     assert both.is_alone
     unnamed = [battle("m1", "m2", "model_a")]
-    assert not battles.concatenate(Battles.from_rows(unnamed)).is_alone
+    assert not concatenate_battles(battles, Battles.from_rows(unnamed)).is_alone
 
 
 def test_equal_answers_are_counted_by_prompt():
@@ -358,7 +360,7 @@ def test_the_documentation_counts_in_three_languages(tmp_path: Path):
         )
         for n, row in enumerate(drawn(500))
     ]
-    path = write_whole(tmp_path / "b.jsonl", Battles.from_rows(rows).jsonl())
+    path = write_whole(tmp_path / "b.jsonl", encode_battles(Battles.from_rows(rows)))
     expected = Counter(replace(row, source="human") for row in counted(rows))
     assert len(STATEMENTS) == 3
     for statement in STATEMENTS:

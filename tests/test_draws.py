@@ -20,6 +20,7 @@ from elo_exp.analysis.agreement import kappa
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.sequential_tests import comparison_key
 from elo_exp.data import identical_answers
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.pairing import Responses, pair_up, reconcile
 from elo_exp.data.writing_style import add_style
@@ -236,7 +237,7 @@ def test_rows_have_a_draw_where_it_is_not_the_first():
     rows = [
         json.loads(line)
         for line in "".join(
-            Battles.from_rows(battles_from_judgments(judged)).jsonl()
+            encode_battles(Battles.from_rows(battles_from_judgments(judged)))
         ).splitlines()
     ]
     assert [(r.get("draw_a"), r.get("draw_b")) for r in rows] == [(None, None), (1, None)]  # fmt: skip

@@ -21,6 +21,7 @@ from statsmodels.tools.numdiff import approx_fprime
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.arena.joint_fit import JointFit, fit_jointly, make_leaderboard
 from elo_exp.arrays import Array
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -52,7 +53,9 @@ def estimate(found: JointFit, model: str = PLACED) -> tuple[float, float]:
 
 def raw(some: Drawn) -> float:
     """The rating over the anchors' mean if verdicts were votes."""
-    (board,) = BRADLEY_TERRY.rate({"": some.judged.concatenate(some.votes)}).values()
+    (board,) = BRADLEY_TERRY.rate(
+        {"": concatenate_battles(some.judged, some.votes)}
+    ).values()
     rating = dict(zip(board.models, board.rating.tolist(), strict=True))
     return rating.pop(PLACED) - float(np.mean(list(rating.values())))
 
@@ -223,7 +226,7 @@ def test_two_models_are_placed_by_one_fit_as_by_two() -> None:
     rows = [replace(row, model_a="second") for row in drawn(seed=2).judged.rows()]
     other = Battles.from_rows(rows)
     judged = {PLACED: one.judged, "second": other}
-    together = one.judged.concatenate(other)
+    together = concatenate_battles(one.judged, other)
     both = fit_jointly(one.votes, one.calibrating, together, list(judged))
     for name, own in judged.items():
         alone, _ = estimate(fit_jointly(one.votes, one.calibrating, own, [name]), name)

@@ -13,6 +13,7 @@ from scipy.special import expit
 from elo_exp.arena import placement
 from elo_exp.arena.placement import DrawnBattle, fit_temperature
 from elo_exp.arena.sources import Arena
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.errors import UserError
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -68,7 +69,7 @@ def rated(*battles: Battles, **changes: Any) -> Leaderboard:
         "n_bootstraps": 100,
         "seed": 1,
     }
-    every = {"d": functools.reduce(Battles.concatenate, battles)}
+    every = {"d": functools.reduce(concatenate_battles, battles)}
     return BradleyTerry(**{**how, **changes}).rate(every)["d"]
 
 
@@ -136,7 +137,7 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
     """Abilities lie 2/7 log-odds or 50 points apart: within 78 points of m7 there is m6."""
     candidates = placement.draw_battles(ARENA, NAMES, seed=1, sides=2)
     taken = placement.take_first(candidates, 100)
-    known = HUMAN.concatenate(placed(DRAWS[:400], ABILITY["m7"]))
+    known = concatenate_battles(HUMAN, placed(DRAWS[:400], ABILITY["m7"]))
     found = placement.draw_near_rating(candidates, 1500, taken, known, "new")
     assert len({draw.location for draw in found}) == 1500
     assert not {draw.location for draw in found} & {draw.location for draw in taken}
@@ -154,7 +155,7 @@ def test_a_model_without_a_rating_is_looked_for_at_the_end_that_it_is_beyond(
     winner: str, end: list[str]
 ) -> None:
     one = battle("new", "m3", winner, question_id="x")
-    known = Battles.from_rows([one]).concatenate(HUMAN)
+    known = concatenate_battles(Battles.from_rows([one]), HUMAN)
     found = placement.draw_near_rating(DRAWS, 200, (), known, "new")
     assert {draw.opponent for draw in found} <= set(end)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
+from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.errors import UserError
 from elo_exp.judges import LABELS
@@ -316,7 +317,7 @@ def test_votes_stand_beside_shares():
     every = Battles.from_rows(
         [battle("ann", "bob"), battle("ann", "bob", source="llm-judge", score=0.8)]
     )
-    assert every.n_shares() == (1, 0)
+    assert count_shares_and_labels(every) == (1, 0)
 
 
 def test_compare_does_not_set_shares_beside_labels(tmp_path: Path):

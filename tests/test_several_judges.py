@@ -30,6 +30,7 @@ from elo_exp.analysis.judge_panel import (
     judges_needed,
 )
 from elo_exp.arrays import Array
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_json, write_whole
 from elo_exp.judges import guess_judge_kind
@@ -702,7 +703,9 @@ def covered(repeats: int, seed: int, world: World) -> tuple[float, float]:
         error = POINTS_PER_LOG_ODDS * value - truth
         hits.append(np.abs(error) <= POINTS_PER_LOG_ODDS * t_quantile(df) * std_error)
         first, *others = battles.values()
-        fit = Fit.from_games(make_games(first.concatenate(*others), orders="both"))
+        fit = Fit.from_games(
+            make_games(concatenate_battles(first, *others), orders="both")
+        )
         half = np.sqrt(np.einsum("pi,ij,pj->p", c, fit.covariance, c))
         half *= POINTS_PER_LOG_ODDS * t_quantile(world.n_prompts - 1.0)
         pooled.append(np.abs(POINTS_PER_LOG_ODDS * c @ fit.theta - truth) <= half)

@@ -21,7 +21,8 @@ from elo_exp.analysis.rating_changes import (
     retest_with_missing,
     split_fit_by_prompt,
 )
-from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
+from elo_exp.data.battles import Battles
 from tests.simulation import BRADLEY_TERRY, Tournament, in_one_order
 from tests.test_missing_answers import battle
 from tests.test_missing_answers import missing as missing_battle

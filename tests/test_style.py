@@ -9,6 +9,8 @@ import statsmodels.api as statsmodels
 from scipy.special import expit
 
 from elo_exp.data import battle_files
+from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES, Feature, add_style, count_style
 from elo_exp.errors import UserError
@@ -271,7 +273,9 @@ def test_a_file_keeps_the_counts(tmp_path):
         )
     ]
     assert battles[0].style_a == count_style(COMPARISON.response_a)
-    path.write_text("".join(Battles.from_rows(battles).jsonl()), encoding="utf-8")
+    path.write_text(
+        "".join(encode_battles(Battles.from_rows(battles))), encoding="utf-8"
+    )
     columns = {
         name: name for name in ("model_a", "model_b", "winner", "question_id", "source")
     }
@@ -323,7 +327,7 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     assert "style_length_votes" in alone and "style_length_verdicts" not in alone
     assert all(
         b.style_a and b.style_b
-        for b in found.placement.judged_battles.concatenate(
-            found.placement.human_battles
+        for b in concatenate_battles(
+            found.placement.judged_battles, found.placement.human_battles
         ).rows()
     )

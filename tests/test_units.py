@@ -20,6 +20,10 @@ from elo_exp.analysis.win_rates import interval_by_prompt, wilson_interval
 from elo_exp.data import answer_joins, battle_files, labelled_pairs, labels
 from elo_exp.data.answer_joins import AnswerSet
 from elo_exp.data.bank import merge_clusters
+from elo_exp.data.battle_clusters import set_clusters
+from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battle_judges import find_annotators
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Label
 from elo_exp.data.scores import Score
@@ -121,7 +125,7 @@ def test_a_column_names_clusters_and_one_that_is_not_there_is_refused(tmp_path: 
     with pytest.raises(UserError, match="no column 'famly'"):
         read(path, cluster="famly")
     written = tmp_path / "battles.jsonl"
-    written.write_text("".join(battles.jsonl()), "utf-8")
+    written.write_text("".join(encode_battles(battles)), "utf-8")
     assert json.loads(written.read_text("utf-8").splitlines()[3])["cluster"] == "f1"
     np.testing.assert_array_equal(read(written).units(), battles.units())
 
@@ -140,10 +144,10 @@ def test_battles_that_name_no_question_among_others_are_one_cluster(tmp_path: Pa
 def test_clusters_are_kept_beside_other_battles():
     one = Battles.from_rows([battle("a", "b", "model_a", question_id="q", cluster="c")])
     other = Battles.from_rows([battle("a", "b", "model_b", question_id="r")])
-    for joined in (one.concatenate(other), other.concatenate(one)):
+    for joined in (concatenate_battles(one, other), concatenate_battles(other, one)):
         clusters = {row.question_id: row.cluster for row in joined.rows()}
         assert clusters == {"q": "c", "r": None}
-        assert joined.set_clusters({"r": "c"}).units().tolist() == [0, 0]
+        assert set_clusters(joined, {"r": "c"}).units().tolist() == [0, 0]
 
 
 # Fits
@@ -465,7 +469,7 @@ def test_votes_that_name_nobody_make_no_further_annotator(n: int):
         for q in range(80)
     ]  # fmt: skip
     battles = Battles.from_rows(rows)
-    who = battles.annotators()
+    who = find_annotators(battles)
     assert who is not None and len(np.unique(who)) == n + 1
     (reasons,) = [concluded(battles).conclusions["d"].reasons]
     assert ("annotators" in {reason.name for reason in reasons}) == (n < 3)

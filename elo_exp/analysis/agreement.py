@@ -19,6 +19,7 @@ from elo_exp.analysis.win_rates import (
     sort_sides_by_name,
 )
 from elo_exp.arrays import Array, Index, Mask, count_codes, make_row
+from elo_exp.data.battle_clusters import map_questions_to_clusters
 from elo_exp.data.battles import Battles
 from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import pair_repeats, unswap_verdict
@@ -291,7 +292,7 @@ def _number_units(sides: Sequence[Battles]) -> Index:
     for side in sides:
         for question in side.questions:
             prompts.setdefault(question, len(prompts))
-        clusters |= side.clusters_by_question()
+        clusters |= map_questions_to_clusters(side)
     units = dict[tuple[str, str], int]()
     unit_numbers = [
         units.setdefault(

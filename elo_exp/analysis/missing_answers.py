@@ -29,7 +29,9 @@ import numpy as np
 from elo_exp.analysis.comparisons import ALPHA, Difference, differences
 from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.arrays import Mask
-from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER, map_questions_to_clusters
+from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import FEATURES
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.fit import Fit, inverse_information
@@ -213,7 +215,9 @@ def count_against(
             is_kept.append(n_replaced[key] == 0)
             n_replaced[key] -= not is_kept[-1]
         remaining = battles.select(np.array(is_kept, dtype=bool))
-    return remaining.concatenate(Battles.from_rows(rows)) if rows else remaining
+    return (
+        concatenate_battles(remaining, Battles.from_rows(rows)) if rows else remaining
+    )
 
 
 def plans_both_orders(method: object) -> bool:
@@ -359,7 +363,9 @@ def count_for_model(
     remaining = (
         battles.select(np.array(is_kept, dtype=bool)) if replaced_keys else battles
     )
-    return remaining.concatenate(Battles.from_rows(rows)) if rows else remaining
+    return (
+        concatenate_battles(remaining, Battles.from_rows(rows)) if rows else remaining
+    )
 
 
 def level_interval(
@@ -455,7 +461,7 @@ def _map_clusters(battles: Battles) -> dict[str | None, str]:
     """Return the cluster of each question; that of battles without a question, if they have one, is under None."""
     if battles.cluster is None:
         return {}
-    clusters: dict[str | None, str] = dict(battles.clusters_by_question().items())
+    clusters: dict[str | None, str] = dict(map_questions_to_clusters(battles).items())
     return clusters | (
         {None: UNNAMED_CLUSTER} if UNNAMED_CLUSTER in battles.clusters else {}
     )

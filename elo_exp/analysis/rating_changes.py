@@ -22,7 +22,8 @@ from elo_exp.analysis.missing_answers import (
     find_missing_orders,
 )
 from elo_exp.arrays import Array, make_records
-from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
+from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import fit_columns
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, inverse_information, residuals
 from elo_exp.ratings.games import make_games, number_codes

@@ -25,6 +25,7 @@ import scipy
 from elo_exp.analysis.comparisons import N_RANK_DRAWS, add_ranks
 from elo_exp.analysis.conclusions import Reason
 from elo_exp.arrays import Array, Index, Mask
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS, fit_logistic
 from elo_exp.ratings.games import make_games
@@ -164,7 +165,7 @@ def fit_jointly(
     priors that keep tau off 0, which would deny taste. Rows of one prompt are dependent: their
     log-likelihoods are divided by the design effect of separate fits.
     """
-    all_battles = votes.concatenate(calibrating).concatenate(judged)
+    all_battles = concatenate_battles(concatenate_battles(votes, calibrating), judged)
     models, m = np.array(all_battles.models), len(all_battles.models)
     is_anchor, is_kin = ~np.isin(models, placed), np.isin(models, list(kin))
     n_parameters = 2 * m + 1 + bool(is_kin.any())

@@ -21,6 +21,7 @@ from elo_exp.analysis.win_rates import pair_shares, sort_sides_by_name
 from elo_exp.arena.joint_fit import JointFit
 from elo_exp.arena.sources import Arena, RowLocation
 from elo_exp.arena.style_distance import StyleDistance
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.writing_style import Feature
 from elo_exp.errors import EvidenceError
@@ -338,7 +339,7 @@ def rate_by_scores(
     if t is None or not len(judged_battles):
         return None
     share = scipy.special.expit(t * (2.0 * judged_battles.score - 1.0))
-    all_battles = replace(judged_battles, score=share).concatenate(human)
+    all_battles = concatenate_battles(replace(judged_battles, score=share), human)
     fit = Fit.from_games(make_games(all_battles, orders="reconciled"))
     return make_leaderboard(
         replace(fit, parameters={"temperature": t}),

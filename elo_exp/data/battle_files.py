@@ -16,7 +16,9 @@ import numpy as np
 from elo_exp.arrays import Index, Mask
 from elo_exp.data import formats, table_files
 from elo_exp.data.bank import hash_text
-from elo_exp.data.battles import UNNAMED_CLUSTER, Battles
+from elo_exp.data.battle_clusters import UNNAMED_CLUSTER, set_cluster_codes
+from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
 from elo_exp.data.formats import WINNER_WORDS, Format, MalformedError, Rows
 from elo_exp.data.formats.battle_rows import FLAT
@@ -166,8 +168,7 @@ def read_with_missing(
         for shard in shards or [path]
     ]
     _check_columns(files)
-    first, *others = (file.read_battles(on_error) for file in files)
-    battles = first.concatenate(*others)
+    battles = concatenate_battles(*(file.read_battles(on_error) for file in files))
     if battles.count is not None:
         is_alone = any(file.has("question_id") for file in files)
         battles = dataclasses.replace(battles, is_alone=is_alone)
@@ -464,12 +465,12 @@ class _BattleFile:
             clusters, number = _intern_names(map(_to_text, cluster_cells[0]))
             code = number[cluster_cells[1][used]]
             if (code >= 0).any():
-                battles = battles.set_cluster_codes(clusters, code)
+                battles = set_cluster_codes(battles, clusters, code)
         n_lacking = battles.n_unnamed()
         if 0 < n_lacking < battles.n_total() and battles.count is None:
             is_unnamed = battles.units() >= battles.n_named_units
             code = np.where(is_unnamed, 0, -1).astype(np.int32)
-            battles = battles.set_cluster_codes([UNNAMED_CLUSTER], code)
+            battles = set_cluster_codes(battles, [UNNAMED_CLUSTER], code)
         return battles
 
     def expand_kinds(self, coded: CodedBattles) -> tuple[list[Row], Codes]:
@@ -825,7 +826,7 @@ def _cluster_equal_texts(
     if not is_shared.any():
         return battles
     names = [f"text {text}" for text in texts]
-    return battles.set_cluster_codes(names, np.where(is_shared, text_code, -1))
+    return set_cluster_codes(battles, names, np.where(is_shared, text_code, -1))
 
 
 def _hash_question(coded: CodedBattles, n: int) -> str | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -25,25 +23,10 @@ Codes = NDArray[np.int32]
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])
 # The dimension of battles that name none
 OVERALL_DIMENSION = "overall"
-UNNAMED_CLUSTER = (
-    "no question named"  # the cluster of battles without a question among others
-)
-# Judge names that do not identify a person
-_ANONYMOUS_JUDGES = {
-    "human",
-    "humans",
-    "people",
-    "crowd",
-    "users",
-    "voters",
-    "annotators",
-}
-# The text of one block of rows is in memory at a time
-_BLOCK_ROWS = 10_000
-_OPTIONAL_DEFAULTS = {"count": 1, "draw_a": 0, "draw_b": 0}
-_OMITTED_IF_ZERO = ("draw_a", "draw_b")
+# Columns that may be None, with the value that each row then has
+OPTIONAL_DEFAULTS = {"count": 1, "draw_a": 0, "draw_b": 0}
 # Field of names -> fields of codes that refer to them -> the fields of a row
-_CODE_COLUMNS = {
+CODE_COLUMNS = {
     "winners": {name: name for name in ("winner", "verdict_ab", "verdict_ba")},
     "models": {"model_a": "model_a", "model_b": "model_b"},
     "dimensions": {"dimension": "dimension"},
@@ -99,10 +82,10 @@ class Battles:
     def from_rows(cls, rows: Sequence[Battle]) -> Battles:
         n = np.arange(len(rows), dtype=np.int32)
         columns: dict[str, Any] = {"questions": (), "question": n}
-        for names, fields in _CODE_COLUMNS.items():
+        for names, fields in CODE_COLUMNS.items():
             values = [getattr(row, name) for name in fields.values() for row in rows]
             initial_names = WINNERS if names == "winners" else ()
-            columns[names], codes = _intern(values, initial_names)
+            columns[names], codes = intern_names(values, initial_names)
             columns |= zip(fields, np.split(codes, len(fields)), strict=True)
         del columns["winners"]
         if any(row.count is not None for row in rows):
@@ -113,7 +96,7 @@ class Battles:
             columns["draw_a"] = np.array([row.draw_a for row in rows], dtype=np.int32)
             columns["draw_b"] = np.array([row.draw_b for row in rows], dtype=np.int32)
         if any(row.cluster is not None for row in rows):
-            clusters, columns["cluster"] = _intern([row.cluster for row in rows])
+            clusters, columns["cluster"] = intern_names([row.cluster for row in rows])
             columns["clusters"] = clusters
         battles = cls(
             score=np.array([row.score for row in rows], dtype=np.float64),
@@ -126,48 +109,11 @@ class Battles:
         self, questions: Sequence[str | None], question: Codes
     ) -> Battles:
         """Name the question of each battle by its place (n,) in `questions`; None: its own."""
-        names, code = _intern(questions)
+        names, code = intern_names(questions)
         question = code[question]
         own_question = len(names) + np.arange(len(question), dtype=np.int32)
         question = np.where(question < 0, own_question, question)
         return dataclasses.replace(self, questions=names, question=question)
-
-    def set_clusters(self, cluster_of: Mapping[str, str]) -> Battles:
-        """Name the cluster of each battle by its question; those that are not named keep the one that they have."""
-        number = {name: code for code, name in enumerate(self.clusters)}
-        codes = [
-            -1 if name is None else number.setdefault(name, len(number))
-            for name in map(cluster_of.get, self.questions)
-        ]
-        of_question = np.array([*codes, -1], dtype=np.int32)
-        named_cluster = of_question[np.minimum(self.question, len(codes))]
-        cluster = np.where(
-            named_cluster >= 0, named_cluster, self._column("cluster", -1)
-        )
-        if (cluster < 0).all():
-            return self
-        return dataclasses.replace(self, cluster=cluster, clusters=tuple(number))
-
-    def clusters_by_question(self) -> dict[str, str]:
-        """Return the cluster of each question that is in one."""
-        if self.cluster is None:
-            return {}
-        is_named = (self.question < len(self.questions)) & (self.cluster >= 0)
-        pairs = np.stack((self.question[is_named], self.cluster[is_named]))
-        return {
-            self.questions[question]: self.clusters[cluster]
-            for question, cluster in np.unique(pairs, axis=1).T.tolist()
-        }
-
-    def set_cluster_codes(self, names: Sequence[str], cluster: Codes) -> Battles:
-        """Name the cluster of each battle by its place (n,) in `names`; -1: the one that it has, if any."""
-        number = {name: code for code, name in enumerate(self.clusters)}
-        used = np.unique(cluster[cluster >= 0])
-        code = np.full(len(names) + 1, -1, dtype=np.int32)
-        for i in used.tolist():
-            code[i] = number.setdefault(names[i], len(number))
-        new_cluster = np.where(cluster >= 0, code[cluster], self._column("cluster", -1))
-        return dataclasses.replace(self, cluster=new_cluster, clusters=tuple(number))
 
     def units(self) -> Codes:
         """Return the unit of observation of each battle (n,): its cluster or, in none, its question.
@@ -222,57 +168,7 @@ class Battles:
             model_b=code[self.model_b],
         )
 
-    def concatenate(self, *others: Battles) -> Battles:
-        """Return these battles and then the others, models and questions matched by name."""
-        if not others:
-            return self
-        parts = (self, *others)
-        columns: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("score", "equal_answers")
-        }
-        groups = {**_CODE_COLUMNS, "questions": {"question": "question_id"}}
-        if any(part.cluster is not None for part in parts):
-            groups["clusters"] = {"cluster": "cluster"}
-            parts = tuple(
-                dataclasses.replace(part, cluster=part._column("cluster", -1))
-                for part in parts
-            )
-        for names, fields in groups.items():
-            number = {name: n for n, name in enumerate(WINNERS)}
-            number = number if names == "winners" else {}
-            code_arrays = dict[str, list[NDArray[Any]]]()
-            for part in parts:
-                part_names = getattr(part, names)
-                used = np.unique(
-                    np.concatenate([getattr(part, field) for field in fields])
-                )
-                code = np.full(len(part_names) + 1, -1, dtype=np.int32)
-                for i in used[(used >= 0) & (used < len(part_names))].tolist():
-                    code[i] = number.setdefault(part_names[i], len(number))
-                for field in fields:
-                    old_codes = np.minimum(getattr(part, field), len(part_names))
-                    code_arrays.setdefault(field, []).append(code[old_codes])
-            columns |= {
-                field: np.concatenate(arrays) for field, arrays in code_arrays.items()
-            }
-            if names != "winners":
-                columns[names] = tuple(number)
-        n, question = len(columns["score"]), columns["question"]
-        own_prompt = len(columns["questions"]) + np.arange(n, dtype=np.int32)
-        columns["question"] = np.where(question < 0, own_prompt, question)
-        for name, default in _OPTIONAL_DEFAULTS.items():
-            if any(getattr(part, name) is not None for part in parts):
-                columns[name] = np.concatenate(
-                    [part._column(name, default) for part in parts]
-                )
-        if "count" in columns:
-            columns["is_alone"] = all(
-                part.is_alone or not part.n_unnamed() for part in parts
-            )
-        return Battles(**columns).compact()
-
-    def _column(self, name: str, default: int) -> Codes:
+    def fill_column(self, name: str, default: int) -> Codes:
         """Return a column (n,); one that is None has the default everywhere."""
         column: Codes | None = getattr(self, name)
         if column is not None:
@@ -281,7 +177,7 @@ class Battles:
 
     def draws(self) -> tuple[Codes, Codes]:
         """Which answer (n,) of model_a, and which of model_b, was compared."""
-        return self._column("draw_a", 0), self._column("draw_b", 0)
+        return self.fill_column("draw_a", 0), self.fill_column("draw_b", 0)
 
     def split_by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
@@ -302,28 +198,6 @@ class Battles:
     def scores(self) -> Array:
         """Score (n,) of model_a: 1, 1/2, 0 or its share."""
         return np.where(np.isnan(self.score), SCORES[self.winner], self.score)
-
-    def n_shares(self) -> tuple[int, int]:
-        """Count the verdicts of judges that are shares of points, and those that are labels; votes are neither."""
-        is_vote = np.append([name == "human" for name in self.sources], False)
-        is_share = np.isfinite(self.score)
-        is_judged = ~is_vote[self.source]
-        return self.count_at(is_judged & is_share), self.count_at(is_judged & ~is_share)
-
-    def annotators(self) -> Codes | None:
-        """Return the person behind each battle (n,), a code of `judges`; None unless all are votes, and some name one.
-
-        "human", "people" and the like are no names. Votes that name nobody among others that do have the code -1: they
-        count together as one person.
-        """
-        is_vote = np.array([*(n == "human" for n in self.sources), False], np.bool_)
-        is_personal_name = np.array(
-            [*(n not in _ANONYMOUS_JUDGES for n in self.judges), False], np.bool_
-        )
-        is_named = is_personal_name[self.judge]
-        if not is_vote[self.source].all() or not is_named.any():
-            return None
-        return np.where(is_named, self.judge, np.int32(-1))
 
     def is_tie(self) -> Mask:
         return np.asarray(self.winner >= 2)
@@ -383,7 +257,7 @@ class Battles:
     def columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
         columns = dict[str, tuple[tuple[Any, ...], NDArray[Any]]]()
-        for names, fields in _CODE_COLUMNS.items():
+        for names, fields in CODE_COLUMNS.items():
             for code, name in fields.items():
                 columns[name] = getattr(self, names), getattr(self, code)
         if not self.styles:
@@ -398,7 +272,7 @@ class Battles:
         if np.isfinite(self.score).any():
             shares, share = np.unique(self.score, return_inverse=True)
             columns["score"] = tuple(map(none_if_nan, shares.tolist())), share
-        for optional in _OPTIONAL_DEFAULTS:
+        for optional in OPTIONAL_DEFAULTS:
             if (column := getattr(self, optional)) is not None:
                 values, codes = np.unique(column, return_inverse=True)
                 columns[optional] = tuple(values.tolist()), codes
@@ -413,30 +287,9 @@ class Battles:
         all_rows = zip(*columns.values(), strict=True)
         return [Battle(**dict(zip(columns, row, strict=True))) for row in all_rows]
 
-    def jsonl(self) -> Iterator[str]:
-        """Yield the text of battles.jsonl in blocks; each name is encoded once."""
-        encode = json.JSONEncoder(ensure_ascii=False).encode
-        pieces, separator = [], "{"
-        for name, (names, codes) in self.columns().items():
-            encoded_names = [
-                ""
-                if name in _OMITTED_IF_ZERO and not value
-                else f'{separator}"{name}": {encode(value)}'
-                for value in (*names, None)
-            ]
-            pieces.append((np.array(encoded_names, dtype=object), codes))
-            separator = ", "
-        for start in range(0, len(self), _BLOCK_ROWS):
-            block = [
-                texts[codes[start : start + _BLOCK_ROWS]].tolist()
-                for texts, codes in pieces
-            ]
-            rows = zip(*block, repeat("}\n"), strict=False)
-            yield "".join(chain.from_iterable(rows))
 
-
-def _intern(
-    values: Sequence[Any], initial_names: Sequence[Any] = ()
+def intern_names(
+    values: Iterable[Any], initial_names: Sequence[Any] = ()
 ) -> tuple[tuple[Any, ...], Codes]:
     """Return the initial names and the others by first appearance, and the code (n,) of each value; None is -1."""
     number = {name: code for code, name in enumerate(initial_names)}

@@ -35,6 +35,7 @@ from elo_exp.arena.placement import (
 )
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.arena.style_distance import count_styles, measure_style_distance
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.entrants.probe import GradedProbe
@@ -282,7 +283,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "
             "the stored verdicts with experiment=store."
         )
-    all_battles = judged_battles.concatenate(human)
+    all_battles = concatenate_battles(judged_battles, human)
     board = experiment.rate(all_battles)
     flags = {model: board.row(model).flag for model in placed}
     placement = Placement(
@@ -294,9 +295,9 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
         board=board,
         kin=run.kin,
         human_board=experiment.rate(
-            run.arena.battles.concatenate(run.arena.held_out_battles).select_between(
-                [*run.anchors, *placed]
-            )
+            concatenate_battles(
+                run.arena.battles, run.arena.held_out_battles
+            ).select_between([*run.anchors, *placed])
         ),
     )
     (method,) = experiment.rating.values()
@@ -407,7 +408,7 @@ def _rate_missing_results(
             judged_battles = count_for_model(
                 judged_battles, missing_battles, model, wins=wins
             )
-        all_battles = judged_battles.concatenate(placement.human_battles)
+        all_battles = concatenate_battles(judged_battles, placement.human_battles)
         board: Leaderboard | None = experiment.rate(all_battles)
         if placement.judge_board and board:
             flags = {model: board.row(model).flag for model in placement.placed_models}
@@ -577,7 +578,7 @@ def report_placement(
         artifacts.write_battles(
             run_dir,
             [
-                placement.judged_battles.concatenate(placement.human_battles)
+                concatenate_battles(placement.judged_battles, placement.human_battles)
                 if arena_settings.inline_human
                 else placement.judged_battles
             ],

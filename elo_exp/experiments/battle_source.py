@@ -16,7 +16,9 @@ from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, field_names, scores, table_files
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
+from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
@@ -148,14 +150,15 @@ class BattleSource:
     @functools.cached_property
     def all_battles(self) -> tuple[Battles, list[dict[str, Any]]]:
         """Battles of all files, with those of the arena, and the manifest's row of each file."""
-        first_battles, *other_battles = (
-            battles for battles, _, _ in self.battles_by_file
+        all_battles = concatenate_battles(
+            *(battles for battles, _, _ in self.battles_by_file)
         )
-        all_battles = first_battles.concatenate(*other_battles)
         if self.arena is not None:
             arena = arenas.read_arena(self.arena, with_style=self.with_style)
             anchors = placement.find_anchors(arena, self.arena.min_battles)
-            all_battles = all_battles.concatenate(arena.battles.select_between(anchors))
+            all_battles = concatenate_battles(
+                all_battles, arena.battles.select_between(anchors)
+            )
         return all_battles, [row for _, row, _ in self.battles_by_file]
 
     @functools.cached_property
@@ -286,7 +289,7 @@ def _refuse_names(judges: Sequence[str]) -> None:
 def _refuse_pooled(all_battles: Battles) -> None:
     """Raise UserError where some verdicts on a dimension are shares, and others labels."""
     for dimension, battles in all_battles.split_by_dimension().items():
-        n_shares, n_labels = battles.n_shares()
+        n_shares, n_labels = count_shares_and_labels(battles)
         if n_shares and n_labels:
             raise FileError(
                 f"battles: {n_shares:,} verdicts on {dimension} are shares (score, judge.verdict=probabilities) and "

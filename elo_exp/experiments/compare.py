@@ -26,6 +26,7 @@ from elo_exp.analysis.rating_changes import (
     split_fit_by_prompt,
 )
 from elo_exp.arrays import Array, none_if_nan
+from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
 from elo_exp.errors import EvidenceError, SettingError
@@ -267,7 +268,7 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
     shares, labels = dict[str, str](), dict[str, str]()  # the first run, by dimension
     for run, battles_by_dimension in battles.items():
         for dimension, dimension_battles in battles_by_dimension.items():
-            n_shares, n_labels = dimension_battles.n_shares()
+            n_shares, n_labels = count_shares_and_labels(dimension_battles)
             if n_shares:
                 shares.setdefault(dimension, run)
             if n_labels:

@@ -12,6 +12,7 @@ from elo_exp.analysis import human_agreement
 from elo_exp.analysis.agreement import label_errors
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.data import labels
+from elo_exp.data.battle_clusters import map_questions_to_clusters
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
 from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
@@ -134,7 +135,7 @@ class LabelEvidence:
         votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
         run_clusters = dict[str, str]()
         for battles in self.run.finished_run.battles().values():
-            run_clusters |= battles.clusters_by_question()
+            run_clusters |= map_questions_to_clusters(battles)
         for vote in labels.votes_from_labels(
             rows, labels.merge_clusters(rows, run_clusters)
         ):

@@ -17,6 +17,7 @@ from elo_exp.arena.joint_fit import MIN_ANCHORS_TO_CALIBRATE
 from elo_exp.arena.placement import DrawnBattle
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import identical_answers
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles, battles_from_judgments
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses, is_empty
@@ -222,7 +223,9 @@ class PlacementRun:
         model_battles = [battle for battle in self.battles() if battle.model_a == name]
         if not model_battles:
             return placement.take_first(self.candidates, n, self.drawn[name])
-        battles_so_far = Battles.from_rows(model_battles).concatenate(self.human)
+        battles_so_far = concatenate_battles(
+            Battles.from_rows(model_battles), self.human
+        )
         return placement.draw_near_rating(
             self.candidates, n, self.drawn[name], battles_so_far, name
         )

@@ -13,6 +13,7 @@ from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles, pairing
+from elo_exp.data.battle_clusters import set_clusters
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments.comparison_design import ComparisonDesign
@@ -94,8 +95,8 @@ class TournamentRun:
             )
         ]
         clusters = self.design.prompt_source.clusters
-        return (
-            Battles.from_rows(rows).set_clusters(clusters).split_by_dimension(judgments)
+        return set_clusters(Battles.from_rows(rows), clusters).split_by_dimension(
+            judgments
         )
 
     def judge_and_rate(

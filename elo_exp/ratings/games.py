@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, Mask, count_codes
+from elo_exp.data.battle_judges import find_annotators
 from elo_exp.data.battles import SCORES, Battles
 
 # Fewer people speak for themselves alone, and say nothing of others
@@ -379,7 +380,7 @@ def make_games(battles: Battles, *, orders: str) -> Games:
         alike = np.ones(len(prompts), dtype=np.intp)
         is_unnamed = prompt >= battles.n_named_units
         alike[cluster[is_unnamed]] = count[is_unnamed]
-    annotators = battles.annotators()
+    annotators = find_annotators(battles)
     return Games(
         n_models=len(battles.models),
         first=first,

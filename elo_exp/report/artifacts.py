@@ -24,6 +24,7 @@ from elo_exp.analysis.tracked_results import (
 )
 from elo_exp.arrays import none_if_nan
 from elo_exp.data import parquet
+from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.files import escape_name, write_csv, write_json, write_jsonl, write_whole
@@ -164,7 +165,11 @@ def write_battles(
         return parquet.write_parquet(run_dir / "battles.parquet", columns)
     return write_whole(
         run_dir / "battles.jsonl",
-        (block for dimension_battles in battles for block in dimension_battles.jsonl()),
+        (
+            block
+            for dimension_battles in battles
+            for block in encode_battles(dimension_battles)
+        ),
     )
 
 

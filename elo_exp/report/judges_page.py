@@ -5,6 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.formatting import format_count, format_number, format_p, format_percent
 from elo_exp.records import Rows
 from elo_exp.report import artifacts, tournament_console
@@ -51,12 +52,12 @@ def build_joint_standings(
 ) -> Standings:
     """Return standings that hold the joint boards, of the dimensions that have one."""
     boards = {opinion.dimension: opinion.board for opinion in opinions if opinion.board}
-    first_standings, *other_standings = (by_judge[name] for name in opinions[0].judges)
+    all_standings = [by_judge[name] for name in opinions[0].judges]
     return Standings(
-        models=first_standings.models,
+        models=all_standings[0].models,
         battles={
-            name: first_standings.battles[name].concatenate(
-                *(o.battles[name] for o in other_standings)
+            name: concatenate_battles(
+                *(standings.battles[name] for standings in all_standings)
             )
             for name in boards
         },

@@ -20,6 +20,7 @@ from elo_exp.analysis.conclusions.tournament_conclusion import (
 from elo_exp.analysis.judge_panel import JudgePanelFit
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
 
@@ -245,12 +246,11 @@ def _test_worst_cases(
                     )
                     if {difference.higher, difference.lower} == {higher, lower}
                 )
-            first_battles, *other_battles = battles.values()
             all_missing = [
                 battle for judge_missing in missing.values() for battle in judge_missing
             ]
             counts = missing_answers.count_missing(
-                first_battles.concatenate(*other_battles),
+                concatenate_battles(*battles.values()),
                 all_missing,
                 higher,
                 lower,

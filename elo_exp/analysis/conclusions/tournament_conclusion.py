@@ -24,6 +24,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.analysis.style_support import find_adjustment, style_support_reasons
+from elo_exp.data.battle_judges import find_annotators
 from elo_exp.data.battles import Battles
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.ratings.games import MIN_ANNOTATORS
@@ -454,7 +455,7 @@ def annotator_reasons(battles: Battles) -> Iterator[Reason]:
 
     If nobody is named, any number of votes may be by one person.
     """
-    annotators = battles.annotators()
+    annotators = find_annotators(battles)
     if annotators is None:
         yield Reason(name="unnamed_people", value=float(battles.n_total()))
         return
