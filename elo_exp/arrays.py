@@ -1,7 +1,7 @@
 """Names for the arrays that travel through the package, and the records made of them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -76,3 +76,8 @@ def fill_nan(values: NDArray[Any], at: Index | Mask, n: int) -> Array:
     array = np.full((n, *values.shape[1:]), np.nan)
     array[at] = values
     return array
+
+
+def to_mask(values: Iterable[bool]) -> Mask:
+    """Build a mask of truth values."""
+    return np.fromiter(values, dtype=np.bool_)

@@ -35,6 +35,7 @@ from elo_exp.data import (
     answer_joins,
     answers,
     bank,
+    battle_columns,
     battle_files,
     file_kinds,
     formats,
@@ -58,7 +59,7 @@ from tests.run_folders import ODD, one_line, spoilt
 from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
 
 SECONDS = 5.0  # of processor time: a reader that takes longer hangs
-COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
+COLUMNS = {name: name for name in battle_columns.FIELDS} | {"score": None}
 _WORDS = (*ODD, "model_a", "tie", "A", [1, 2], "é" * 50, {"role": "user", "content": 7})
 _BYTES = (
     b"",

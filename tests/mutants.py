@@ -538,7 +538,7 @@ MUTANTS = [
     Mutant(
         name="counts without questions are said to be of independent prompts",
         where="data/battle_files:read_with_missing",
-        change=Change('any(A.has("question_id") for A in B)', "True"),
+        change=Change('any(A.columns.has("question_id") for A in B)', "True"),
         seen_by="test_counts.py::test_without_a_column_of_questions_nobody_knows_whether_battles_share_one",
     ),
     Mutant(
@@ -1046,13 +1046,13 @@ MUTANTS = [
     ),
     Mutant(
         name="a word for no verdict is a tie",
-        where="data/battle_files:_BattleFile.__init__",
+        where="data/battle_row_parser:list_winner_words",
         change=Change("A and B[A]", 'B[A or "tie"]'),
         seen_by="test_battles.py::test_a_files_own_words_for_winners_are_read_as_they_are_said_to_mean",
     ),
     Mutant(
         name="A and B are taken for the sides of columns that end so",
-        where="data/battle_files:_split_name",
+        where="data/winner_words:_split_name",
         change=Change('A - {"a", "b"}', "A"),
         seen_by="test_battles.py::test_a_word_that_names_no_column_is_left_to_the_user",
     ),

@@ -22,7 +22,7 @@ from elo_exp.analysis.agreement import (
     repeat_agreement,
 )
 from elo_exp.analysis.goodness_of_fit import count_cycles
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment
@@ -245,7 +245,7 @@ def test_judges_are_rated_by_what_both_judged():
 
 def test_real_people_and_gpt_4():
     """Their single verdicts agree little more than by chance; what they make of 59 models does."""
-    columns = {name: name for name in battle_files.FIELDS}
+    columns = {name: name for name in battle_columns.FIELDS}
     path = shared_data("llmfao/battles.jsonl.gz")
     some = {
         judge: battle_files.read(path, columns=columns, filters={"judge_model": judge})[

@@ -295,7 +295,6 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
 LONG_CLASSES = {
     "api.calls.RequestPool": 320,
     "api.gemini.GeminiApi": 270,
-    "data.battle_files._BattleFile": 460,
     "library.results.Run": 280,
     "oracle.evidence.PolicyEvidence": 330,
     "store.ledger.Ledger": 300,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import elo_exp
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats.battle_rows import FLAT
@@ -47,7 +47,7 @@ def odd_battles(dimension: str, n: int = 400, **columns: Any) -> Battles:
 
 
 def read(path: Path) -> list[Battle]:
-    columns = {name: name for name in battle_files.FIELDS}
+    columns = {name: name for name in battle_columns.FIELDS}
     return battle_files.read(path, columns=columns, filters={}, chosen=FLAT)[0].rows()
 
 

@@ -21,14 +21,14 @@ from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elo_exp.data import battle_files, frames, table_files
+from elo_exp.data import battle_columns, battle_files, frames, table_files
 from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.formats.battle_rows import FORMATS
 from elo_exp.errors import UserError
 from tests.commands import attempt_program
 from tests.data import write_table
 
-COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
+COLUMNS = {name: name for name in battle_columns.FIELDS} | {"score": None}
 HOW: dict[str, Any] = {"columns": COLUMNS, "filters": {}}
 OK = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "q"}
 HEAD = "model_a,model_b,winner\n"

@@ -22,7 +22,7 @@ import pytest
 from elo_exp.analysis import standings
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import pair_shares
-from elo_exp.data import battle_files, identical_answers
+from elo_exp.data import battle_columns, battle_files, identical_answers
 from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battle_lines import encode_battles
 from elo_exp.data.battles import Battles
@@ -330,7 +330,7 @@ def test_intervals_of_counts_hold_the_truth(seed: int):
 
 # Files of counts
 
-COLUMNS = {name: name for name in battle_files.FIELDS}
+COLUMNS = {name: name for name in battle_columns.FIELDS}
 STATEMENTS = re.findall(
     r"```sql\n(.*?)```", Path("docs/formats.md").read_text(encoding="utf-8"), re.S
 )

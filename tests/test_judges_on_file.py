@@ -21,7 +21,7 @@ from elo_exp.analysis.verdict_sources import (
     must_rate_separately,
     split_by_source,
 )
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
 from tests.commands import Ran, attempt, run, table
@@ -429,7 +429,7 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
 def test_real_verdicts_of_two_judges_and_a_crowd():
     """llmfao: 70 models by GPT-4 and GPT-3.5 on 19 prompts, 59 of them by people on 13; kappa as docs/ratings.md has it."""
     path = shared_data("llmfao/battles.jsonl.gz")
-    columns = {name: name for name in battle_files.FIELDS if name != "dimension"}
+    columns = {name: name for name in battle_columns.FIELDS if name != "dimension"}
     battles, _ = battle_files.read(path, columns=columns, filters={})
     found = split_by_source(battles, says_votes=True)
     assert [(n, len(one.battles), one.is_population) for n, one in found.items()] == [

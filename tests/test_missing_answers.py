@@ -26,7 +26,7 @@ from elo_exp.analysis.missing_answers import (
     rate_worst_case,
 )
 from elo_exp.analysis.standings import Standings, add_missing, rate_scores
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.scores import Score
 from elo_exp.records import Battle, MissingBattle
@@ -35,7 +35,7 @@ from elo_exp.report.sentences import tournament_sentences as words
 from tests.data import write_table
 from tests.standings import BRADLEY_TERRY, standings
 
-COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
+COLUMNS = {name: name for name in battle_columns.FIELDS} | {"score": None}
 WINNERS = {1.0: "model_a", 0.5: "tie", 0.0: "model_b"}
 
 

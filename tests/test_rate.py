@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data, shipped, write_table
 
-COLUMNS = {name: name for name in battle_files.FIELDS if name != "dimension"}
+COLUMNS = {name: name for name in battle_columns.FIELDS if name != "dimension"}
 
 
 def bradley_terry(interval: str = "sandwich") -> BradleyTerry:

@@ -17,7 +17,13 @@ from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.mean_scores import mean_scores
 from elo_exp.analysis.standings import Standings, leaderboards
 from elo_exp.analysis.win_rates import interval_by_prompt, wilson_interval
-from elo_exp.data import answer_joins, battle_files, labelled_pairs, labels
+from elo_exp.data import (
+    answer_joins,
+    battle_columns,
+    battle_files,
+    labelled_pairs,
+    labels,
+)
 from elo_exp.data.answer_joins import AnswerSet
 from elo_exp.data.bank import merge_clusters
 from elo_exp.data.battle_clusters import set_clusters
@@ -37,7 +43,7 @@ from tests.data import battle, write_table
 from tests.experiments import built
 from tests.test_pairs import COMPARISON, judged
 
-COLUMNS = {name: name for name in battle_files.FIELDS} | {"score": None}
+COLUMNS = {name: name for name in battle_columns.FIELDS} | {"score": None}
 FIT = BradleyTerry(
     initial_rating=1400.0, orders="both", interval="sandwich", n_bootstraps=2, seed=0
 )

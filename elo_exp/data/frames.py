@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.data import battle_files, parquet, table_files
+from elo_exp.data import battle_columns, battle_files, parquet, table_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.table_files import Frame
 from elo_exp.errors import FileError, UserError
@@ -41,17 +41,17 @@ def read_battles(
 
     Raises UserError, which calls a row "frame: row 17", for one that is no battle.
     """
-    usual = {name: name for name in battle_files.FIELDS if name != "score"}
+    usual = {name: name for name in battle_columns.FIELDS if name != "score"}
     column_of = {"score": None, **usual, **(columns or {})}
     table = to_frame(
-        frame, "frame", ids=[column_of[name] for name in battle_files.ID_COLUMNS]
+        frame, "frame", ids=[column_of[name] for name in battle_columns.ID_COLUMNS]
     )
     rows_read, _ = battle_files.read(table, columns=column_of, filters=filters or {})
     return rows_read
 
 
 def to_frame(
-    table: Any, name: str, ids: Collection[str | None] = battle_files.ID_COLUMNS
+    table: Any, name: str, ids: Collection[str | None] = battle_columns.ID_COLUMNS
 ) -> Frame:
     """Return a table as columns of plain values, what other libraries call missing as None.
 

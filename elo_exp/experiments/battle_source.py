@@ -16,8 +16,8 @@ from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, field_names, scores, table_files
+from elo_exp.data.battle_columns import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battle_concatenation import concatenate_battles
-from elo_exp.data.battle_files import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import Format

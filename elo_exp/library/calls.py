@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from elo_exp import interrupts
-from elo_exp.data.battle_files import FIELDS
+from elo_exp.data.battle_columns import FIELDS
 from elo_exp.errors import FileError, SettingError, StoppedError
 from elo_exp.files import write_whole
 from elo_exp.launching import composing, running

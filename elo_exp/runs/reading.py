@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import battle_files
+from elo_exp.data import battle_columns, battle_files
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats.battle_rows import FLAT
 from elo_exp.errors import FileError, UserError
@@ -121,7 +121,7 @@ class FinishedRun:
         path = battles_file(self.folder)
         if path is None or not path.stat().st_size:
             return {}
-        columns = {name: name for name in battle_files.FIELDS}
+        columns = {name: name for name in battle_columns.FIELDS}
         battles, _ = battle_files.read(path, columns=columns, filters={}, chosen=FLAT)
         battles_by_dimension = battles.split_by_dimension()
         if (

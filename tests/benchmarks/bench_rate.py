@@ -29,8 +29,8 @@ REPEATS = 3
 SETTINGS = ("tracker=local", "figures=false", "elo.n_perms=5", "elo.n_bootstraps=0")
 READ = (
     "from pathlib import Path\n"
-    "from elo_exp.data import battle_files\n"
-    "columns = {name: name for name in battle_files.FIELDS if name != 'score'}\n"
+    "from elo_exp.data import battle_columns, battle_files\n"
+    "columns = {name: name for name in battle_columns.FIELDS if name != 'score'}\n"
     "battle_files.read(Path('FILE'), columns=columns, filters={})"
 )
 IMPORT = ("-c", READ.partition("columns")[0])

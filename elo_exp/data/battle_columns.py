@@ -1,0 +1,120 @@
+"""The columns of a file of battles: which of them holds which of our fields."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from elo_exp.data import table_files
+from elo_exp.data.battle_cells import quote_names
+from elo_exp.data.formats import Format
+from elo_exp.data.table_files import BLANK_FIELDS, Source
+from elo_exp.errors import FileError
+
+REQUIRED = ("model_a", "model_b", "winner")
+ID_COLUMNS = ("model_a", "model_b", "question_id")
+WINNER_COLUMNS = ("winner", "verdict_ab", "verdict_ba")
+FIELDS = (
+    *REQUIRED,
+    "source",
+    "question_id",
+    "judge_model",
+    "verdict_ab",
+    "verdict_ba",
+    "dimension",
+    "score",  # unless the format or the user names its column, it is not read
+    "count",  # of a format that makes its fields neither
+    "cluster",
+)
+# columns that hold the text of a question; of a conversation, its first message
+QUESTION_TEXT_COLUMNS = (
+    "prompt",
+    "question",
+    "instruction",
+    "conversation_a",
+    "conversation",
+)
+_OPTIONAL_COLUMNS = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")
+# Not a column of the file: why a row is malformed
+MALFORMED_COLUMN = "\0malformed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BattleColumns:
+    """The columns of one file.
+
+    present   all columns that the file has
+    fields    those that are named for our fields, and may not be there
+    by_field  our field -> its column, of all cells that are read
+    """
+
+    path: Source
+    present: Set[str]
+    fields: Mapping[str, str]
+    by_field: Mapping[str, str]
+
+    def has(self, field: str) -> bool:
+        """Whether there is a column of this field."""
+        return self.fields.get(field) in self.present
+
+
+def find_columns(
+    path: Source, file_format: Format, columns: Mapping[str, str | None]
+) -> BattleColumns:
+    """Find the column of each field of a file.
+
+    columns  our field -> the column that the user names for it
+
+    Raises FileError for a column that is not there.
+    """
+    present, fields = table_files.read_keys(path), dict[str, str]()
+    for name in FIELDS:
+        requested, default = columns.get(name), None if name == "score" else name
+        if name == requested == "count" and file_format.fields:
+            continue
+        column = (
+            file_format.columns.get(name, requested)
+            if requested == default
+            else requested
+        )
+        if column is None and name not in REQUIRED:
+            continue
+        fields[name] = column = str(column)
+        is_required = name in REQUIRED and not file_format.fields
+        if (is_required or requested == column != name) and column not in present:
+            raise FileError(
+                f"{path}: has no column {column!r} (found {quote_names(present)}). Name it with "
+                f"battles_columns.{name}=COLUMN."
+            )
+    by_field = {name: name for name in _OPTIONAL_COLUMNS} | fields
+    texts = [
+        name
+        for name in QUESTION_TEXT_COLUMNS
+        if name in present and name not in fields.values()
+    ]
+    if texts:
+        by_field["question_text"] = texts[0]
+    if fields.get("dimension") != "dimension":
+        by_field["pooled"] = "dimension"
+    if file_format.fields:
+        by_field["malformed"] = MALFORMED_COLUMN
+    if present.issuperset(file_format.answer_columns):
+        by_field |= zip(BLANK_FIELDS, file_format.answer_columns, strict=True)
+    return BattleColumns(path=path, present=present, fields=fields, by_field=by_field)
+
+
+def check_same_columns(shards: Sequence[BattleColumns]) -> None:
+    """Raise FileError for shards with different columns; a line of JSON may lack those that are empty."""
+    first_shard, *other_shards = shards
+    for shard in other_shards:
+        for name, column in first_shard.fields.items():
+            if first_shard.has(name) == shard.has(name):
+                continue
+            with_column, without_column = (
+                (first_shard, shard) if first_shard.has(name) else (shard, first_shard)
+            )
+            shapes = map(table_files.detect_shape, (first_shard.path, shard.path))
+            if name == "count" or "lines" not in shapes:
+                raise FileError(
+                    f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
+                    "columns in all files of a folder; those of a list, 'battles=[a.csv,b.csv]', may "
+                    "have others."
+                )
