@@ -23,12 +23,12 @@ from elo_exp.experiments.comparison_experiment import PairwiseExperiment
 from elo_exp.experiments.settings import BankSettings
 from elo_exp.files import write_json
 from elo_exp.judges import ApiJudge, BatchJudge, Judge
+from elo_exp.oracle.data import NotEstimableError
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    NotEstimableError,
     PolicyEvidence,
 )
 from elo_exp.pipeline import generate, judge_pairs

@@ -811,7 +811,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no label is added at the lower end of the scale",
-        where="oracle/evidence:PolicyEvidence.compute_label_mean",
+        where="oracle/label_means:average_residuals",
         change=Change("A * (B.low - C - D)", "0.0"),
         seen_by="test_own_labels.py::test_twenty_of_twenty_right_say_83_to_100_percent",
     ),

@@ -296,7 +296,6 @@ LONG_CLASSES = {
     "api.calls.RequestPool": 320,
     "api.gemini.GeminiApi": 270,
     "library.results.Run": 280,
-    "oracle.evidence.PolicyEvidence": 330,
     "store.ledger.Ledger": 300,
 }
 MAX_CLASS_LINES = 250

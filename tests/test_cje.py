@@ -10,8 +10,8 @@ import pytest
 
 from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.data import Dataset
-from elo_exp.oracle.evidence import Estimate, NotEstimableError, PolicyEvidence
+from elo_exp.oracle.data import Dataset, NotEstimableError
+from elo_exp.oracle.evidence import Estimate, PolicyEvidence
 from tests.oracle_sample import POLICIES, sample
 from tests.oracle_simulation import draw
 

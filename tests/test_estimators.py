@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import N_PROMPT_FOLDS, Dataset, Rows
+from elo_exp.oracle.data import N_PROMPT_FOLDS, Dataset, NotEstimableError, Rows
 from elo_exp.oracle.estimates import plan_label_budget
-from elo_exp.oracle.evidence import Estimate, NotEstimableError, compute_clustered_error
+from elo_exp.oracle.evidence import Estimate, compute_clustered_error
 from tests.data import shipped
 from tests.oracle_simulation import NAMES, ROBUST, WEIGHTED, World, checks_of, draw
 

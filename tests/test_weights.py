@@ -78,21 +78,21 @@ def test_the_calibrated_weight_of_a_score_is_its_mean_weight(shift: float):
     for score in (0.3, 0.5, 0.7):
         there = e.logged.score == score
         mean, error = (
-            e.hajek_weights[there].mean(),
-            e.hajek_weights[there].std() / math.sqrt(there.sum()),
+            e.weights.hajek[there].mean(),
+            e.weights.hajek[there].std() / math.sqrt(there.sum()),
         )
-        assert e.calibrated_weights[there].mean() == pytest.approx(mean, abs=4 * error)
+        assert e.weights.calibrated[there].mean() == pytest.approx(mean, abs=4 * error)
 
 
 def test_calibrated_weights_are_cross_fitted_and_linear_in_the_raw_ones():
     e = checks_of(draw(shift=0.8))
     in_fold = e.logged.fold == 1
-    raw = np.where(in_fold, 5.0, e.hajek_weights)
+    raw = np.where(in_fold, 5.0, e.weights.hajek)
     changed = calibrate_weights(raw, e.logged)(e.logged).value
-    assert (changed[in_fold] == e.calibrated_weights[in_fold]).all()
+    assert (changed[in_fold] == e.weights.calibrated[in_fold]).all()
     u = np.random.default_rng(1).standard_normal(len(e.logged))
-    by_weight = e.weight_reading.gradient(u) @ e.hajek_weights
-    assert by_weight == pytest.approx(u @ e.calibrated_weights)
+    by_weight = e.weights.reading.gradient(u) @ e.weights.hajek
+    assert by_weight == pytest.approx(u @ e.weights.calibrated)
 
 
 def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
@@ -100,7 +100,7 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     world, base = World(shift=0.8, style=0.5, n=5000), World(shift=0.0).truth
     data = world.draw(np.random.default_rng(2))
     e = checks_of(data)
-    ours = np.average(e.logged_reading.value, weights=e.calibrated_weights)
+    ours = np.average(e.logged_reading.value, weights=e.weights.calibrated)
     theirs = cje.Formula(name="calibrated_ips").estimate(e).value
     assert ours == pytest.approx(world.truth, abs=0.02)
     assert theirs - base < (world.truth - base) / 2

@@ -54,9 +54,9 @@ class DrCpo:
 
     def weight(self, evidence: PolicyEvidence) -> Array:
         return (
-            evidence.clipped_weights
+            evidence.weights.clipped
             if self.weights == "raw"
-            else evidence.calibrated_weights
+            else evidence.weights.calibrated
         )
 
     def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
@@ -73,7 +73,7 @@ class DrCpo:
             per_label = evidence.logged.label_weights
             scale = weight.sum() / (weight * per_label)[evidence.labelled].sum()
             residual = centre_residuals(logged, residual_weight) * scale * per_label
-            influence = evidence.compute_weight_influence(
+            influence = evidence.weights.compute_influence(
                 np.where(evidence.labelled, residual, 0.0)
             )
         return evidence.estimate_sum(
@@ -109,7 +109,7 @@ class Tmle(DrCpo):
 
     def model(self, evidence: PolicyEvidence) -> tuple[CurveValues, CurveValues]:
         labelled, scale = evidence.labelled, evidence.data.scale
-        logged, w = evidence.logged_reading, evidence.weight_reading
+        logged, w = evidence.logged_reading, evidence.weights.reading
         values, label = (
             (values[labelled] - scale.low) / scale.width
             for values in (logged.value, evidence.logged.label)

@@ -35,7 +35,7 @@ class Ips:
     requires: ClassVar = (RAW_WEIGHTS,)
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        raw = weights.raw_weights(evidence.log_ratio)
+        raw = weights.raw_weights(evidence.weights.log_ratio)
         u, low = raw / len(raw), evidence.data.scale.low
         centred_estimate = estimate_weighted_mean(evidence, u, centre=low)
         return replace(
@@ -55,7 +55,7 @@ class Snips:
     requires: ClassVar = (RAW_WEIGHTS,)
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        clipped_weights = weights.clip_weights(evidence.hajek_weights, self.clip_weight)
+        clipped_weights = weights.clip_weights(evidence.weights.hajek, self.clip_weight)
         return estimate_weighted_mean(evidence, clipped_weights / clipped_weights.sum())
 
 
@@ -66,10 +66,10 @@ class CalibratedIps:
     requires: ClassVar = (CALIBRATED_WEIGHTS,)
 
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        u = evidence.calibrated_weights / evidence.calibrated_weights.sum()
+        u = evidence.weights.calibrated / evidence.weights.calibrated.sum()
         reading = evidence.logged_reading
         outcome = reading.value + reading.residual * evidence.rows_per_label
-        influence = evidence.compute_weight_influence(outcome - float(u @ outcome))
+        influence = evidence.weights.compute_influence(outcome - float(u @ outcome))
         return estimate_weighted_mean(evidence, u, extra_influence=influence)
 
 

@@ -32,7 +32,8 @@ from elo_exp.data.field_names import describe_alike
 from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import write_csv, write_json
-from elo_exp.oracle.evidence import Estimate, LabelMean, compute_clustered_error
+from elo_exp.oracle.evidence import Estimate, compute_clustered_error
+from elo_exp.oracle.label_means import LabelMean
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Plot
 from elo_exp.report import compare_page, page

@@ -98,7 +98,7 @@ def calibration(analysis: Analysis) -> Plot:
     for ax, checked in axes:
         scores, counts = checked.fresh.score, checked.draw_weights
         if not len(scores):
-            scores, counts = checked.logged.score, checked.hajek_weights
+            scores, counts = checked.logged.score, checked.weights.hajek
         share = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
         height_logged, height = scale.low + scale.width * np.stack(
             [share_logged, share]
@@ -142,8 +142,8 @@ def weights(checks: Sequence[GatedEvidence]) -> Plot:
     rows: list[Row] = []
     for checked in checks:
         lines = {
-            "raw": checked.hajek_weights,
-            "calibrated on the score": checked.calibrated_weights,
+            "raw": checked.weights.hajek,
+            "calibrated on the score": checked.weights.calibrated,
         }
         for kind, values in lines.items():
             weight_shares = (

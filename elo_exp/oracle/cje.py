@@ -24,13 +24,12 @@ from elo_exp.oracle.calibration import (
     fit_epsilon,
     tmle_update,
 )
-from elo_exp.oracle.data import N_PROMPT_FOLDS, Rows, assign_fold
+from elo_exp.oracle.data import N_PROMPT_FOLDS, NotEstimableError, Rows, assign_fold
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
-    NotEstimableError,
     PolicyEvidence,
 )
 
@@ -104,7 +103,7 @@ class PublishedEvidence(PolicyEvidence):
     def simcal_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
         hajek, index, inner = (
-            self.hajek_weights,
+            self.weights.hajek,
             self.logged_reading.value,
             self.logged.fold,
         )
@@ -209,14 +208,14 @@ class Formula:
 
 def ips(p: PublishedEvidence) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
-    product = weights.raw_weights(p.log_ratio) * p.rewards
-    return _Parts(float(product.mean()), product, p.hajek_weights)
+    product = weights.raw_weights(p.weights.log_ratio) * p.rewards
+    return _Parts(float(product.mean()), product, p.weights.hajek)
 
 
 def snips(p: PublishedEvidence) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
-    value = float(p.clipped_weights @ p.rewards / p.clipped_weights.sum())
-    return _Parts(value, p.clipped_weights * (p.rewards - value), p.clipped_weights)
+    value = float(p.weights.clipped @ p.rewards / p.weights.clipped.sum())
+    return _Parts(value, p.weights.clipped * (p.rewards - value), p.weights.clipped)
 
 
 def calibrated_ips(p: PublishedEvidence) -> _Parts:
@@ -230,7 +229,7 @@ def calibrated_ips(p: PublishedEvidence) -> _Parts:
     influence = np.zeros(len(row_weights))
     for k in np.unique(outer):
         test, train = outer == k, outer != k
-        raw = p.hajek_weights[train]
+        raw = p.weights.hajek[train]
         value = raw @ index[train] / raw.sum()
         influence[test] = row_weights[test] * (outcome[test] - value) / raw.mean()
     value = float(row_weights @ p.rewards / row_weights.sum())

@@ -53,6 +53,10 @@ Logprob = Annotated[
 ]
 
 
+class NotEstimableError(Exception):
+    """The data lack what an estimator needs for this policy; the message says what."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """The declared range of scores and labels; results are in its units."""

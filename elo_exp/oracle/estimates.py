@@ -30,15 +30,8 @@ from elo_exp.analysis.conclusions.oracle_conclusion import conclude_policy as co
 from elo_exp.arrays import Array, make_rows
 from elo_exp.oracle import cje, weights
 from elo_exp.oracle.calibration import Calibration, calibrate
-from elo_exp.oracle.data import Dataset, Scale
-from elo_exp.oracle.evidence import (
-    FRESH_DRAWS,
-    RAW_WEIGHTS,
-    Estimate,
-    Estimator,
-    LabelMean,
-    NotEstimableError,
-)
+from elo_exp.oracle.data import Dataset, NotEstimableError, Scale
+from elo_exp.oracle.evidence import FRESH_DRAWS, RAW_WEIGHTS, Estimate, Estimator
 from elo_exp.oracle.gates import (
     MIN_EFFECTIVE_LABELS,
     MIN_OWN_LABELS,
@@ -49,6 +42,7 @@ from elo_exp.oracle.gates import (
     check_raw_weights,
     decide_status,
 )
+from elo_exp.oracle.label_means import LabelMean, assume_equal_labels
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.records import Record
 
@@ -96,7 +90,7 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
         anchors[OWN] = checked.estimate_corrected_mean(own_reading, weight, n_own=n_own)
     why = "there are no weights"
     if checked.weight_diagnostics and labelled.any():
-        raw = (checked.clipped_weights * checked.logged.label_weights)[labelled]
+        raw = (checked.weights.clipped * checked.logged.label_weights)[labelled]
         reading = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
         reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_EFFECTIVE_LABELS} needed"
@@ -373,11 +367,8 @@ def _subtract_bounded(a: Estimate, b: Estimate, *, width: float) -> Estimate:
     n = min(a.effective_labels or a.n_labels, b.effective_labels or b.n_labels)
     if gap.std_error > 0 or gap.labels or not n:
         return gap
-    labelled = np.zeros(len(gap.influence), dtype=bool)
-    labelled[: math.ceil(n)] = True
-    zeros = np.zeros(len(gap.influence))
-    labels = LabelMean(
-        influence=zeros, labelled=labelled, lowest=-width / n, highest=width / n
+    labels = assume_equal_labels(
+        n, n_prompts=len(gap.influence), lowest=-width, highest=width
     )
     return replace(gap, labels=labels)
 

@@ -21,103 +21,41 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from elo_exp.analysis.bounded_means import (
-    MIN_LEVEL,
-    bound_tables,
-    lower_bound,
-    upper_bound,
-)
+from elo_exp.analysis.bounded_means import MIN_LEVEL
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, CurveValues
-from elo_exp.oracle.data import MIN_CALIBRATION_LABELS, Dataset, Rows
-from elo_exp.oracle.weights import (
-    MAX_RAW_WEIGHT,
-    calibrate_weights,
-    clip_weights,
-    effective_sample_size,
-    hajek_weights,
+from elo_exp.oracle.data import (
+    MIN_CALIBRATION_LABELS,
+    Dataset,
+    NotEstimableError,
+    Rows,
 )
+from elo_exp.oracle.importance_weights import ImportanceWeights
+from elo_exp.oracle.label_means import (
+    LabelMean,
+    ReachFunction,
+    assume_equal_labels,
+    average_residuals,
+    compute_exact_reach,
+)
+from elo_exp.oracle.weights import balance_scores, effective_sample_size
 from elo_exp.ratings.leaderboard import t_quantile
 
-_MAX_BINS, _MIN_LABELS_PER_BIN = 20, 5
-# Residuals that agree in these decimals count as equal
-_RESIDUAL_DECIMALS = 12
 _MAX_RELATIVE_P_VALUE_ERROR = 1e-3
 # Relative to the scale: labels whose error is smaller are all alike
 _MIN_RELATIVE_SPREAD = 1e-9
-# The residuals of more labels are rounded, by a 500th of the scale, before their bounds
-_MAX_EXACT_LABELS = 500
 # A part of an estimate: sum_r u_r f(s_r) + w_r (y_r - f(s_r)) as (readings of f, u (r,), w (r,)).
 EstimateTerm = tuple[CurveValues, Array | float, Array | float]
-# A one-sided level, to how far below and above the truth may be
-ReachFunction = Callable[[float], tuple[float, float]]
 # What an estimator may require.
 RAW_WEIGHTS = "raw_weights"
 CALIBRATED_WEIGHTS = "calibrated_weights"
 FRESH_DRAWS = "fresh_draws"
-
-
-class NotEstimableError(Exception):
-    """The data lack what an estimator needs for this policy; the message says what."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelMean:
-    """A weighted mean of labels' residuals, and what one more label could make of it.
-
-    influence  (g,) of each prompt: its share of the weight times the distance from the mean
-    labelled   (g,) which prompts have labels
-    lowest, highest  influence of one more prompt whose labels are as low, or as high, as labels can be
-    """
-
-    influence: Array
-    labelled: Mask
-    lowest: float
-    highest: float
-
-    def __neg__(self) -> LabelMean:
-        return LabelMean(
-            influence=-self.influence,
-            labelled=self.labelled,
-            lowest=-self.highest,
-            highest=-self.lowest,
-        )
-
-    def __add__(self, other: LabelMean) -> LabelMean:
-        """Add another mean; one more prompt is the worst that it can be for both."""
-        return LabelMean(
-            influence=self.influence + other.influence,
-            labelled=self.labelled | other.labelled,
-            lowest=self.lowest + other.lowest,
-            highest=self.highest + other.highest,
-        )
-
-    @staticmethod
-    def bound_means(means: Sequence[LabelMean]) -> list[ReachFunction]:
-        """Return how far the truth may be from each mean; of means of the same prompts at once."""
-        reach_by_index: dict[int, ReachFunction] = {}
-        groups: dict[bytes, list[int]] = {}
-        for i, mean in enumerate(means):
-            groups.setdefault(mean.labelled.tobytes(), []).append(i)
-        for indices in groups.values():
-            n = int(means[indices[0]].labelled.sum())
-            tables = bound_tables(
-                n
-                * np.stack([means[i].influence[means[i].labelled] for i in indices]).T,
-                least=[n * means[i].lowest for i in indices],
-                most=[n * means[i].highest for i in indices],
-            )
-            reach_by_index |= {
-                i: table.reach for i, table in zip(indices, tables, strict=True)
-            }
-        return [reach_by_index[i] for i in range(len(means))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +253,7 @@ class PolicyEvidence:
         weight_kinds = {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(
             estimator.requires
         )
-        if weight_kinds and not np.isfinite(self.log_ratio).any():
+        if weight_kinds and not np.isfinite(self.weights.log_ratio).any():
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
             raise NotEstimableError("no fresh draws")
@@ -339,9 +277,13 @@ class PolicyEvidence:
         return self.calibration(self.logged)
 
     @cached_property
-    def log_ratio(self) -> Array:
-        """(n,) nats, target minus logging log-probability."""
-        return self.data.log_ratio(self.policy)[self.has_logprobs]
+    def weights(self) -> ImportanceWeights:
+        """Importance weights of the logged rows."""
+        return ImportanceWeights(
+            rows=self.logged,
+            log_ratio=self.data.log_ratio(self.policy)[self.has_logprobs],
+            n_prompts=self.n_prompts,
+        )
 
     @cached_property
     def fresh(self) -> Rows:
@@ -395,64 +337,16 @@ class PolicyEvidence:
             )
         return labelled
 
-    @cached_property
-    def hajek_weights(self) -> Array:
-        """(n,) raw importance weights, scaled to mean one."""
-        return hajek_weights(self.log_ratio)
-
-    @cached_property
-    def clipped_weights(self) -> Array:
-        """(n,) raw weights of mean one, clipped at 100."""
-        return clip_weights(self.hajek_weights, MAX_RAW_WEIGHT)
-
-    @cached_property
-    def weight_reading(self) -> CurveValues:
-        """Weights of the logged rows by the judge's score. Raises NotEstimableError for too few."""
-        largest_fold = int(np.bincount(self.logged.fold, minlength=1).max())
-        if len(self.logged) - largest_fold < MIN_CALIBRATION_LABELS // 2:
-            raise NotEstimableError(
-                f"{len(self.logged)} rows with log-probabilities, too few for curves"
-            )
-        return calibrate_weights(self.hajek_weights, self.logged)(self.logged)
-
-    @property
-    def calibrated_weights(self) -> Array:
-        """(n,) weights calibrated on the judge's score, about one on average."""
-        return self.weight_reading.value
-
-    def compute_weight_influence(self, u: Array) -> Array:
-        """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
-        gradient = self.weight_reading.gradient(u / self.calibrated_weights.sum())
-        influence = gradient * (self.hajek_weights - self.calibrated_weights)
-        return np.asarray(np.bincount(self.logged.prompt, influence, self.n_prompts))
-
     def compute_residual_weights(self, weight: Array) -> Array:
         """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
         weight = weight * self.logged.label_weights
-        return _normalize(np.where(self.labelled, weight, 0.0))
+        return _normalize_weights(np.where(self.labelled, weight, 0.0))
 
     @cached_property
     def rows_per_label(self) -> Array:
         """(n,) how many logged rows a label stands for, if it is given; known chances count."""
         weight = self.logged.label_weights
         return np.asarray(weight * len(weight) / weight[self.labelled].sum())
-
-    @cached_property
-    def balancing_weights(self) -> Array:
-        """(m,) weights of all labels that give their scores the distribution of the draws'.
-
-        In bins of equally many labels, at most 20 and of at least 5 labels each. Sum to one.
-        """
-        score = self.calibration.rows.score
-        n_bins = max(1, min(_MAX_BINS, len(score) // _MIN_LABELS_PER_BIN))
-        edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
-        bins = np.searchsorted(edges, score, side="right")
-        draw_bins = np.searchsorted(edges, self.fresh.score, side="right")
-        share = np.bincount(draw_bins, self.draw_weights, len(edges) + 1)
-        per_label = self.calibration.rows.label_weights
-        bin_weight = np.bincount(bins, per_label, len(edges) + 1)
-        bin_weight[bin_weight == 0.0] = 1.0
-        return _normalize((share / bin_weight)[bins] * per_label)
 
     def estimate_corrected_mean(
         self, reading: CurveValues, weight: Array, *, n_own: int = 0
@@ -474,7 +368,7 @@ class PolicyEvidence:
         )
         if estimate.labels is None:
             return self.add_ends(estimate)
-        reach = self._compute_exact_reach(estimate.labels)
+        reach = compute_exact_reach(estimate.labels, self.data.scale)
         below, above = estimate.combine_with_label_bounds(reach, 0.95)
         return replace(
             estimate, bounded_interval=(estimate.value - below, estimate.value + above)
@@ -491,13 +385,11 @@ class PolicyEvidence:
         is_alike = estimate.std_error_labels <= _MIN_RELATIVE_SPREAD * scale.width
         if estimate.n_own or not n or not is_alike:
             return estimate
-        labelled = np.zeros(self.n_prompts, dtype=bool)
-        labelled[: math.ceil(n)] = True
-        labels = LabelMean(
-            influence=np.zeros(self.n_prompts),
-            labelled=labelled,
-            lowest=min(scale.low - level - estimate.value, 0.0) / n,
-            highest=max(scale.high - level - estimate.value, 0.0) / n,
+        labels = assume_equal_labels(
+            n,
+            n_prompts=self.n_prompts,
+            lowest=min(scale.low - level - estimate.value, 0.0),
+            highest=max(scale.high - level - estimate.value, 0.0),
         )
         (reach,) = LabelMean.bound_means([labels])
         estimate = replace(estimate, labels=labels)
@@ -507,45 +399,22 @@ class PolicyEvidence:
         )
 
     def compute_label_mean(self, reading: CurveValues, weight: Array) -> LabelMean:
-        """The weighted mean residual of labels, a prompt being one observation; weight (r,), zero without one."""
-        total = np.bincount(reading.rows.prompt, weight, self.n_prompts)
-        prompt_sums = np.bincount(
-            reading.rows.prompt, weight * reading.residual, self.n_prompts
-        )
-        mean = float(prompt_sums.sum() / total.sum())
-        level, scale = float(np.average(reading.value, weights=weight)), self.data.scale
-        largest = float(total.max() / total.sum())
-        if (answers := self._find_labelled_set(reading)).has_chances:
-            largest *= answers.label_weights.max() / reading.rows.label_weights.max()
-        return LabelMean(
-            influence=(prompt_sums - mean * total) / total.sum(),
-            labelled=total > 0,
-            lowest=largest * (scale.low - level - mean),
-            highest=largest * (scale.high - level - mean),
+        """Return the mean residual of labels of the fresh draws or of the probe; weight (r,), zero without a label."""
+        probe = self.data.probe_draws.get(self.policy)
+        is_fresh = reading is self.fresh_reading
+        answers = self.fresh if probe is None or is_fresh else probe
+        return average_residuals(
+            reading,
+            weight,
+            answers=answers,
+            n_prompts=self.n_prompts,
+            scale=self.data.scale,
         )
 
-    def _find_labelled_set(self, reading: CurveValues) -> Rows:
-        """Return all answers of the set that the labels belong to: the draws, or the probe."""
-        if reading is self.fresh_reading or self.policy not in self.data.probe_draws:
-            return self.fresh
-        return self.data.probe_draws[self.policy]
-
-    def _compute_exact_reach(self, labels: LabelMean) -> tuple[float, float]:
-        """Return how far below and above the mean residual of labels the true one may lie, with 95 %.
-
-        Ends of a mean of bounded values, one label at each end of the scale being added at the mean
-        calibrated score: labels that are nearly all alike tell less than their spread says.
-        """
-        n = int(labels.labelled.sum())
-        # Equal residuals are equal values, whatever their weights have been scaled by
-        values = np.round(n * labels.influence[labels.labelled], _RESIDUAL_DECIMALS)
-        step = (
-            0.0 if n <= _MAX_EXACT_LABELS else self.data.scale.width / _MAX_EXACT_LABELS
-        )
-        low, high = n * labels.lowest, n * labels.highest
-        below = lower_bound(_round_down(values, step), alpha=0.025, least=low)
-        above = upper_bound(-_round_down(-values, step), alpha=0.025, most=high)
-        return values.mean() - below, above - values.mean()
+    @cached_property
+    def balancing_weights(self) -> Array:
+        """(m,) weights of all labels that give their scores the distribution of the draws'. Sum to one."""
+        return _normalize_weights(balance_scores(self.calibration.rows, self.fresh))
 
     @cached_property
     def borrowed_estimate(self) -> Estimate:
@@ -617,12 +486,7 @@ def centre_residuals(reading: CurveValues, weight: Array | float) -> Array:
     )
 
 
-def _round_down(values: Array, step: float) -> Array:
-    """Round down to multiples of a step, so that many values are few different ones."""
-    return np.floor(values / step) * step if step else values
-
-
-def _normalize(weight: Array) -> Array:
+def _normalize_weights(weight: Array) -> Array:
     if weight.sum() <= 0:
         raise NotEstimableError("no labels at scores that it has")
     return np.asarray(weight / weight.sum())

@@ -16,17 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from elo_exp.oracle import weights
-from elo_exp.oracle.data import Scale
+from elo_exp.oracle.data import NotEstimableError, Scale
 from elo_exp.oracle.evidence import (
     CALIBRATED_WEIGHTS,
     FRESH_DRAWS,
     RAW_WEIGHTS,
     Estimate,
     EstimateTerm,
-    LabelMean,
-    NotEstimableError,
     PolicyEvidence,
 )
+from elo_exp.oracle.label_means import LabelMean
 from elo_exp.oracle.label_sampling import (
     CANNOT_TELL,
     FAILED,
@@ -157,15 +156,15 @@ class GatedEvidence(PolicyEvidence):
         """Describe the weights w = exp(target - logging log-probability); None without any."""
         if not len(self.logged):
             return None
-        hajek, target = self.hajek_weights, self.data.target_logprob[self.policy]
-        length, size = self.logged.chars, np.abs(self.log_ratio)
-        raw = weights.raw_weights(self.log_ratio)
-        is_finite = self.log_ratio.max() < weights.MAX_LOG_RATIO_NATS
+        hajek, target = self.weights.hajek, self.data.target_logprob[self.policy]
+        length, size = self.logged.chars, np.abs(self.weights.log_ratio)
+        raw = weights.raw_weights(self.weights.log_ratio)
+        is_finite = self.weights.log_ratio.max() < weights.MAX_LOG_RATIO_NATS
         coverage, ess_calibrated = None, None
         if not np.isnan(length).any():
             coverage = weights.target_coverage(target[self.has_logprobs], length, hajek)
         with suppress(NotEstimableError):
-            ess_calibrated = weights.effective_sample_size(self.calibrated_weights)
+            ess_calibrated = weights.effective_sample_size(self.weights.calibrated)
         return WeightDiagnostics(
             policy=self.policy,
             n=len(hajek),
@@ -195,7 +194,7 @@ class GatedEvidence(PolicyEvidence):
         rows, share, source = self.fresh, self.draw_weights, "fresh"
         if not len(rows):
             rows, source = self.logged, "weights"
-            share = self.hajek_weights / self.hajek_weights.sum()
+            share = self.weights.hajek / self.weights.hajek.sum()
         labelled, curve = self.calibration.rows.score, self.calibration.full_curve
         reference = (
             self.data.logged_rows if self.data.logging_policy else self.data.pooled_rows
@@ -229,8 +228,8 @@ class GatedEvidence(PolicyEvidence):
         if len(reading.rows):
             return "probe", (reading, 0.0, weight / weight.sum())
         if labelled.any():
-            weight = (self.clipped_weights * self.logged.label_weights)[labelled]
-            share = weights.effective_sample_size(self.hajek_weights) / len(labelled)
+            weight = (self.weights.clipped * self.logged.label_weights)[labelled]
+            share = weights.effective_sample_size(self.weights.hajek) / len(labelled)
             if (
                 weights.effective_sample_size(weight) >= MIN_EFFECTIVE_LABELS
                 and share >= MIN_EFFECTIVE_SAMPLE_SHARE
@@ -392,7 +391,7 @@ def _check_support(
         )
         gates.append(("typical", coverage < 0.70, coverage < 0.30, coverage_reason))
     if uses_calibrated:
-        calibrated = checked.calibrated_weights
+        calibrated = checked.weights.calibrated
         gates += _check_concentration(
             (estimate.ess or 0.0) / len(calibrated),
             weights.top_share(calibrated),
@@ -422,7 +421,7 @@ def _measure_uncorrected_bias(checked: GatedEvidence, by_weights: bool) -> Estim
     if by_weights:
         reading, weight = (
             checked.logged_reading,
-            checked.compute_residual_weights(checked.calibrated_weights),
+            checked.compute_residual_weights(checked.weights.calibrated),
         )
     else:
         reading, weight = checked.calibration.label_reading, checked.balancing_weights
@@ -440,12 +439,12 @@ def _measure_imbalance(evidence: PolicyEvidence) -> Estimate:
         evidence.draw_weights,
     )
     centre = float(share @ fresh.value)
-    u = evidence.calibrated_weights / evidence.calibrated_weights.sum()
+    u = evidence.weights.calibrated / evidence.weights.calibrated.sum()
     return evidence.estimate_sum(
         (logged, u, 0.0),
         (fresh, -share, 0.0),
         centre=centre,
-        extra_influence=evidence.compute_weight_influence(logged.value - centre),
+        extra_influence=evidence.weights.compute_influence(logged.value - centre),
     )
 
 

@@ -22,6 +22,7 @@ EXTREME_WEIGHT = 5.0
 # Relative to the trace, because candidate curves may be equal
 RELATIVE_RIDGE = 1e-8
 _N_SCORE_BINS = 20
+_MAX_BALANCED_BINS, _MIN_LABELS_PER_BIN = 20, 5
 
 
 def raw_weights(log_ratio: Array) -> Array:
@@ -137,3 +138,20 @@ def find_minimum_variance_mixture(covariance: Array, *, ridge: float) -> Array:
         np.vstack([root.T, np.ones(len(root))]), [*np.zeros(len(root)), 1.0]
     )
     return np.asarray(mixture / mixture.sum())
+
+
+def balance_scores(labelled: Rows, fresh: Rows) -> Array:
+    """(m,) weights of labelled rows that give their scores the distribution of the fresh draws'.
+
+    In bins of equally many labels, at most 20 and of at least 5 labels each.
+    """
+    score = labelled.score
+    n_bins = max(1, min(_MAX_BALANCED_BINS, len(score) // _MIN_LABELS_PER_BIN))
+    edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
+    bins = np.searchsorted(edges, score, side="right")
+    draw_bins = np.searchsorted(edges, fresh.score, side="right")
+    share = np.bincount(draw_bins, fresh.prompt_weights, len(edges) + 1)
+    per_label = labelled.label_weights
+    bin_weight = np.bincount(bins, per_label, len(edges) + 1)
+    bin_weight[bin_weight == 0.0] = 1.0
+    return np.asarray((share / bin_weight)[bins] * per_label)
