@@ -164,7 +164,9 @@ def test_a_bank_may_be_any_table_whose_empty_cells_are_left_out(tmp_path, ending
 def test_strata_of_a_bank_without_ids_are_found_by_the_ids_that_it_gets(tmp_path):
     rows = [{"prompt": "Why?", "level": "hard"}, {"prompt": "How?", "level": None}]
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
-    assert bank.read_column(path, "level") == {bank.hash_text("Why?"): "hard"}
+    assert bank.PromptBank(path=path).read_column("level") == {
+        bank.hash_text("Why?"): "hard"
+    }
 
 
 # So many of the prompts
@@ -213,3 +215,12 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
     selected = bank.sample_strata(shipped, PILOT, seed=PILOT_SEED)
     assert selected == [p for p in shipped if p.prompt_id in expected]
     assert len(selected) == 50
+
+
+def test_a_bank_is_read_once(tmp_path):
+    path = write_jsonl(tmp_path / "bank.jsonl", [{"prompt": "Why?", "level": "hard"}])
+    questions = bank.PromptBank(path=path)
+    (prompt,) = questions.prompts
+    path.unlink()
+    assert questions.read_column("level") == {prompt.prompt_id: "hard"}
+    assert questions.prompts == [prompt]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from elo_exp.data import answer_joins
 from elo_exp.data.answer_joins import AnswerSet, JoinedAnswers
 from elo_exp.data.answers import Answer
+from elo_exp.data.bank import PromptBank
 from elo_exp.errors import UserError
 from elo_exp.files import write_json, write_jsonl, write_whole
 from tests.answer_files import BY_ID, MADE, asked, bank, made, write
@@ -26,7 +27,8 @@ from tests.faulty_documents import faulty
 def joined(*files: Any, prompts: Path | None = None) -> JoinedAnswers:
     """Files, or pairs of a name and a file, joined."""
     pairs = [one if isinstance(one, tuple) else (None, one) for one in files]
-    return answer_joins.join(answer_joins.read_answer_sets(pairs), prompts)
+    questions = None if prompts is None else PromptBank(path=prompts)
+    return answer_joins.join(answer_joins.read_answer_sets(pairs), questions)
 
 
 def texts(found: JoinedAnswers) -> dict[str, list[str | None]]:

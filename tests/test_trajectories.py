@@ -187,7 +187,7 @@ def test_a_log_is_a_bank(tmp_path):
     path = write_json(tmp_path / "a.json", log | {"samples": [sample]})
     (one,) = prompts.load_bank(path)
     assert [message.role for message in one.messages] == ["system", "user"]
-    assert prompts.read_column(path, "topic") == {"7": "reasons"}
+    assert prompts.PromptBank(path=path).read_column("topic") == {"7": "reasons"}
     assert answer(path, one)[0].response_text == "One, a.txt."
 
 
@@ -378,9 +378,11 @@ def test_own_logs_are_joined_draw_by_draw(tmp_path):
     log = made(tmp_path, "inspect_ai log", "Said", "gpt")
     (one,) = answer_joins.read_answer_sets([("c", log)]).values()
     assert (one.n_draws, "later draws" in one.describe()) == (1, False)
-    assert len(answer_joins.join({"c": one}, bank(tmp_path)).shared_prompts) == len(
-        asked("")
-    )
+    assert len(
+        answer_joins.join(
+            {"c": one}, prompts.PromptBank(path=bank(tmp_path))
+        ).shared_prompts
+    ) == len(asked(""))
 
 
 def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import answers, bank, conversations
+from elo_exp.data import answers, conversations
 from elo_exp.data.answers import Answer
+from elo_exp.data.bank import DEFAULT_SOURCE, PromptBank, hash_text
 from elo_exp.data.field_names import fold_spaces, natural_key
 from elo_exp.errors import EvidenceError, FileError, SettingError
 from elo_exp.records import Prompt, Response
@@ -580,16 +581,18 @@ def read_answer_set(path: Path, entrant: str, inside: str | None) -> AnswerSet:
 
 
 def join(
-    files: Mapping[str, AnswerSet], bank_path: Path | None, *, draws: int = 1
+    files: Mapping[str, AnswerSet], bank: PromptBank | None, *, draws: int = 1
 ) -> JoinedAnswers:
     """Join answers to the prompts of a bank or, without one, to those that the files hold.
 
     A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
     no file holds a prompt, for an id that stands for two, and for two references.
     """
-    prompts = bank.load_bank(bank_path) if bank_path else _collect_prompts(files)
     return JoinedAnswers(
-        prompts=prompts, answer_sets=files, bank=bank_path, draws=draws
+        prompts=bank.prompts if bank else _collect_prompts(files),
+        answer_sets=files,
+        bank=bank.path if bank else None,
+        draws=draws,
     )
 
 
@@ -623,7 +626,7 @@ def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
     for text, prompt_rows in by_text.items():
         ids = [key for key in {row.id for row in prompt_rows} if key is not None]
         is_known = len(ids) == 1 and len(texts_of[ids[0]]) == 1
-        key = ids[0] if is_known else bank.hash_text(text)
+        key = ids[0] if is_known else hash_text(text)
         prompts.append(
             _build_prompt(key, min(str(row.prompt) for row in prompt_rows), prompt_rows)
         )
@@ -642,8 +645,8 @@ def _build_prompt(key: str, text: str, rows: Sequence[Answer]) -> Prompt:
     return Prompt(
         prompt_id=key,
         text=text,
-        source=str(*sources) if len(sources) == 1 else bank.DEFAULT_SOURCE,
-        subject=bank.DEFAULT_SOURCE,
+        source=str(*sources) if len(sources) == 1 else DEFAULT_SOURCE,
+        subject=DEFAULT_SOURCE,
         gold_answer=_find_reference(rows),
         messages=next(
             (row.question_messages for row in rows if row.question_messages), ()

@@ -4,7 +4,8 @@ import hashlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,6 +49,52 @@ class _ConversationRow(_PromptRow):
 
     messages: Annotated[list[Any], Field(min_length=1)]
     gold_answer: _Text | list[Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptBank:
+    """A bank with its columns. The file is read once, when something of it is first asked for.
+
+    history  of an arena's conversations, keep what model_a said, and ask the last turn
+    """
+
+    path: Path
+    history: bool = False
+
+    @cached_property
+    def _rows(self) -> list[tuple[Prompt, Row]]:
+        return _load_rows(self.path, history=self.history)
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """Every prompt, in file order."""
+        return [prompt for prompt, _ in self._rows]
+
+    def has_column(self, column: str) -> bool:
+        """Return whether a row has a column."""
+        return any(column in row for _, row in self._rows)
+
+    def read_column(self, column: str, *, setting: str = "stratum") -> dict[str, str]:
+        """Return each prompt's value of a column, by prompt_id.
+
+        setting  that names it, in a message
+
+        Raises SettingError for a column that no row has, unless it is the usual one of clusters.
+        """
+        if not self.has_column(column):
+            if (setting, column) == ("prompts.cluster", field_names.CLUSTER_FIELD):
+                return {}
+            column_names = ", ".join(
+                sorted({name for _, row in self._rows for name in row})
+            )
+            raise SettingError(
+                f"{setting}: found no column {column!r} in {self.path}. Choose one of {column_names}."
+            )
+        return {
+            prompt.prompt_id: str(row[column])
+            for prompt, row in self._rows
+            if row.get(column) is not None
+        }
 
 
 def load_bank(path: Path, *, history: bool = False) -> list[Prompt]:
@@ -225,33 +272,6 @@ def hash_text(text: str) -> str:
 def _warn_once(line: str) -> None:
     """Once in a command, in which several parts read the bank."""
     logger.warning("warning: %s", line)
-
-
-def read_column(path: Path, column: str, *, setting: str = "stratum") -> dict[str, str]:
-    """Return each prompt's value of a column, by prompt_id.
-
-    setting  that names it, in a message
-
-    Raises UserError for a column that no row has, unless it is the usual one of clusters.
-    """
-    rows = _load_rows(path)
-    if not any(column in row for _, row in rows):
-        if (setting, column) == ("prompts.cluster", field_names.CLUSTER_FIELD):
-            return {}
-        column_names = ", ".join(sorted({name for _, row in rows for name in row}))
-        raise SettingError(
-            f"{setting}: found no column {column!r} in {path}. Choose one of {column_names}."
-        )
-    return {
-        prompt.prompt_id: str(row[column])
-        for prompt, row in rows
-        if row.get(column) is not None
-    }
-
-
-def has_column(path: Path, column: str) -> bool:
-    """Return whether a row of the bank has a column."""
-    return any(column in row for _, row in _load_rows(path))
 
 
 def merge_clusters(

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from elo_exp.data import answer_joins, field_names
+from elo_exp.data.bank import PromptBank
 from elo_exp.errors import SettingError
 
 logger = logging.getLogger(__name__)
@@ -19,13 +19,13 @@ class AnswerFiles:
     """The files of answers that are joined to the prompts of a bank.
 
     files      in the order of the command, with their names
-    bank_path  None: the prompts are those that the files hold
+    bank       None: the prompts are those that the files hold
     n_draws    answers of each entrant to each prompt
     keeps_all  whether no prompt is left out that only some of them answer, as the log has it
     """
 
     files: Sequence[answer_joins.NamedFile]
-    bank_path: str | None
+    bank: PromptBank | None
     n_draws: int
     keeps_all: bool = False
 
@@ -36,8 +36,7 @@ class AnswerFiles:
     @cached_property
     def joined(self) -> answer_joins.JoinedAnswers:
         """The answers by prompt. Raises UserError if they cannot be compared."""
-        bank_path = None if self.bank_path is None else Path(self.bank_path)
-        return answer_joins.join(self._answer_sets, bank_path, draws=self.n_draws)
+        return answer_joins.join(self._answer_sets, self.bank, draws=self.n_draws)
 
     def describe_joined(self) -> list[str]:
         """Describe what was read and how it was joined; nothing without files."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from elo_exp import pipeline
 from elo_exp.analysis.gate_checks import refuse_broken_checks
 from elo_exp.data import answer_joins, identical_answers
+from elo_exp.data.bank import PromptBank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants import Entrant
@@ -195,9 +196,10 @@ class ComparisonExperiment(EntrantExperiment):
     @cached_property
     def answer_files(self) -> AnswerFiles:
         """The files of answers that the command gives."""
+        path = self.prompts.bank_path
         return AnswerFiles(
             files=answer_joins.parse_answers_setting(self.answers),
-            bank_path=self.prompts.bank_path,
+            bank=None if path is None else PromptBank(path=Path(path)),
             n_draws=self.n_draws,
         )
 

@@ -1,16 +1,25 @@
 """The prompts of an experiment: which there are, which of them are asked, and which belong together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from elo_exp import pipeline
-from elo_exp.data import bank
+from elo_exp.data.bank import (
+    PromptBank,
+    merge_clusters,
+    sample_prompts,
+    sample_strata,
+)
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.errors import FileError, SettingError
 from elo_exp.experiments.answer_files import AnswerFiles
-from elo_exp.experiments.settings import ModeSettings, PromptSettings
+from elo_exp.experiments.settings import (
+    ModeSettings,
+    PromptSettings,
+    describe_missing_prompts,
+)
 from elo_exp.records import Prompt
 
 
@@ -28,16 +37,26 @@ class PromptSource:
     n_draws: int
     baseline: str | None = None
 
+    @cached_property
+    def bank(self) -> PromptBank | None:
+        """The bank; None if the prompts are those that files of answers hold."""
+        bank = self.answer_files.bank
+        # Answers are joined to the first turn of an arena's conversations
+        if bank is None or self.answer_files or not self.settings.history:
+            return bank
+        return replace(bank, history=True)
+
     @property
     def input_files(self) -> Mapping[str, Path]:
         """The bank, if there is one."""
-        path = self.settings.bank_path
-        return {} if path is None else {"bank": Path(path)}
+        return {} if self.bank is None else {"bank": self.bank.path}
 
     def load_all(self) -> list[Prompt]:
         """Load all prompts: those of the bank, or those to which some file of answers has a row, answered or not."""
         if not self.answer_files:
-            return bank.load_bank(self.settings.path, history=self.settings.history)
+            if self.bank is None:
+                raise SettingError(describe_missing_prompts("none are given"))
+            return self.bank.prompts
         joined = self.answer_files.joined
         if self.baseline is None:
             return list(joined.planned_prompts)
@@ -53,10 +72,10 @@ class PromptSource:
 
     def select(self) -> list[Prompt]:
         """Select the prompts that this mode uses."""
-        prompts = bank.sample_strata(
+        prompts = sample_strata(
             self.load_all(), self.mode.strata, seed=self.mode.pilot_seed
         )
-        return bank.sample_prompts(prompts, self.settings.n)
+        return sample_prompts(prompts, self.settings.n)
 
     def repeat(self) -> list[Prompt]:
         """Repeat each selected prompt as often as entrants that vary answer it."""
@@ -66,8 +85,8 @@ class PromptSource:
         """Read each prompt's value in a column of the bank. Raises UserError for a column that is not there."""
         if column == "source":  # which a bank may leave out
             return {prompt.prompt_id: prompt.source for prompt in self.load_all()}
-        if self.settings.bank_path is not None:
-            return bank.read_column(self.settings.path, column)
+        if self.bank is not None:
+            return self.bank.read_column(column)
         raise SettingError(
             f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
             "stratum=source, or stratum=null."
@@ -79,22 +98,18 @@ class PromptSource:
 
         Raises UserError for a column that is not there, and for a prompt in two clusters.
         """
-        column, has_bank = self.settings.cluster, self.settings.bank_path is not None
+        column = self.settings.cluster
         if column is None:
-            return bank.merge_clusters(self.load_all(), {})
+            return merge_clusters(self.load_all(), {})
         files = self.answer_files
         in_files = files.joined.clusters(column) if files else None
         cluster_by_prompt = in_files or {}
-        if has_bank and (
-            in_files is None or bank.has_column(self.settings.path, column)
-        ):
-            bank_clusters = bank.read_column(
-                self.settings.path, column, setting="prompts.cluster"
-            )
+        if self.bank and (in_files is None or self.bank.has_column(column)):
+            bank_clusters = self.bank.read_column(column, setting="prompts.cluster")
             for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
                 if bank_clusters[name] != cluster_by_prompt[name]:
                     raise FileError(
-                        f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.settings.path}, and in "
+                        f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.bank.path}, and in "
                         f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
                     )
             cluster_by_prompt = cluster_by_prompt | bank_clusters
@@ -105,4 +120,4 @@ class PromptSource:
                 f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
                 f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
             )
-        return bank.merge_clusters(self.load_all(), cluster_by_prompt)
+        return merge_clusters(self.load_all(), cluster_by_prompt)
