@@ -227,7 +227,7 @@ def _guard_formula(value: object) -> object:
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield rows with their place ('file:line'), without blank lines.
 
-    Raises UserError for a line that is no JSON object.
+    Raises FileError for a line that is no JSON object.
     """
     name = str(path)
     for number, line in read_lines(path):
@@ -255,7 +255,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file by number. Raises UserError for one too long to be a row.
+    """Yield the lines of a text file by number. Raises FileError for one too long to be a row.
 
     newline  as of open_text
     """
@@ -271,7 +271,7 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
 
 
 def read_json(path: Path) -> Any:
-    """Read one JSON document. Raises UserError for anything else, or a key that stands twice."""
+    """Read one JSON document. Raises FileError for anything else, or a key that stands twice."""
     try:
         return json.loads(read_text(path), object_pairs_hook=make_unique_object)
     except (ValueError, RecursionError) as error:
@@ -289,7 +289,7 @@ def make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def validate(kind: Any, value: Any, location: object, hint: str = "") -> Any:
-    """Read a value as pydantic reads this type. Raises UserError for the first field at fault."""
+    """Read a value as pydantic reads this type. Raises FileError for the first field at fault."""
     try:
         return _make_adapter(kind).validate_python(value)
     except ValidationError as error:
@@ -302,7 +302,7 @@ def validate(kind: Any, value: Any, location: object, hint: str = "") -> Any:
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a file whose texts models are sent.
 
-    Raises UserError also for a lone surrogate, which JSON can hold and no request.
+    Raises FileError also for a lone surrogate, which JSON can hold and no request.
     """
     return check_sendable(read_jsonl(path))
 
@@ -310,7 +310,7 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def check_sendable(
     rows: Iterable[tuple[str, Mapping[Any, Any]]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows with their places. Raises UserError for a lone surrogate."""
+    """Yield rows with their places. Raises FileError for a lone surrogate."""
     for location, row in rows:
         try:
             json.dumps(row, ensure_ascii=False).encode()
@@ -322,7 +322,7 @@ def check_sendable(
 
 
 def read_text(path: str | Path) -> str:
-    """Read a text whole. Raises UserError for one that is too large for that."""
+    """Read a text whole. Raises FileError for one that is too large for that."""
     path = Path(path)
     n = path.stat().st_size if path.is_file() else 0
     if detect_compression(path):  # counted before it is held
@@ -339,7 +339,7 @@ def read_text(path: str | Path) -> str:
 
 @contextmanager
 def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """Open a text file for reading, gzipped or not. Raises UserError where it cannot be read.
+    """Open a text file for reading, gzipped or not. Raises FileError where it cannot be read.
 
     newline  as of open(): "" keeps line breaks as they are
     """
@@ -359,7 +359,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 def open_binary(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, decompressed if it begins as gzip or Zstandard does.
 
-    Raises UserError as above; for one that unpacks to far more than it has, and for one of blanks without end.
+    Raises FileError as above; for one that unpacks to far more than it has, and for one of blanks without end.
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
@@ -425,7 +425,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 def check_unpacked(path: Path, n: int) -> None:
-    """Raise UserError where a file unpacks to n bytes that are far more than it has itself."""
+    """Raise FileError where a file unpacks to n bytes that are far more than it has itself."""
     limit = max(_UNPACKED_ALLOWANCE_BYTES, _MAX_UNPACK_RATIO * path.stat().st_size)
     if n > limit:
         raise FileError(
@@ -482,7 +482,7 @@ def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> str:
-    """Return the value if it is one of the choices; raise UserError otherwise."""
+    """Return the value if it is one of the choices; raise SettingError otherwise."""
     if value not in choices:
         raise SettingError(
             f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
@@ -491,7 +491,7 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal. Raises UserError for a git-LFS pointer."""
+    """The SHA-256 of a file's bytes, in hexadecimal. Raises FileError for a git-LFS pointer."""
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise FileError(f"{path}: is a git-LFS pointer. Run git lfs pull.")

@@ -1,4 +1,7 @@
-"""Public functions of ratings and analysis have numpydoc sections, and their examples are true."""
+"""Public functions of ratings and analysis have numpydoc sections, and their examples are true.
+
+Throughout the package, a docstring that says what is raised names the class of each error that the function itself raises.
+"""
 
 import ast
 import doctest
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import elo_exp
+from elo_exp.errors import UserError
 
 PACKAGE = Path(elo_exp.__file__).parent
 MODULES = sorted(
@@ -57,3 +61,46 @@ def test_parameters_and_what_is_returned_are_documented(module: str):
 def test_examples_are_true(module: str):
     found = doctest.testmod(importlib.import_module(f"elo_exp.{module}"))
     assert found.failed == 0
+
+
+ERRORS = {error.__name__ for error in UserError.__subclasses__()}
+
+
+def errors_raised(node: ast.FunctionDef) -> set[str]:
+    """The user's mistakes that a function raises by a statement of its own."""
+    calls = [
+        inner.exc.func
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Raise) and isinstance(inner.exc, ast.Call)
+    ]
+    return {ast.unparse(call).rpartition(".")[2] for call in calls} & ERRORS
+
+
+def errors_not_named(source: str) -> list[str]:
+    """The functions of a module whose docstrings say what is raised, with the errors that these leave out."""
+    lacking = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        doc = ast.get_docstring(node) or ""
+        missing = errors_raised(node) - set(re.findall(r"\w+", doc))
+        if missing and re.search(r"\braises?\b", doc, re.IGNORECASE):
+            lacking.append(f"{node.name}: {', '.join(sorted(missing))}")
+    return lacking
+
+
+def test_errors_that_a_function_raises_are_named_by_their_class():
+    lacking = {
+        str(path.relative_to(PACKAGE)): names
+        for path in PACKAGE.rglob("*.py")
+        if (names := errors_not_named(path.read_text(encoding="utf-8")))
+    }
+    assert lacking == {}
+
+
+def test_an_error_that_is_named_by_its_base_class_is_seen():
+    source = (
+        "def f():\n    '''Raises UserError for none.'''\n    raise FileError('none')"
+    )
+    assert errors_not_named(source) == ["f: FileError"]
+    assert errors_not_named(source.replace("UserError", "FileError")) == []

@@ -54,9 +54,10 @@ def mean_scores(
 
     Raises
     ------
-    UserError
-        For a score that stands twice; where fewer than half of the items are in common, unless
-        `allow_missing`; where none is.
+    FileError
+        For a score that stands twice.
+    EvidenceError
+        If fewer than half of the items are in common, unless `allow_missing`; if none is.
 
     References
     ----------
@@ -117,8 +118,12 @@ def pass_rates(
 
     Raises
     ------
-    UserError
-        As `mean_scores`; for another score than 0 and 1; where an item in common has fewer than k draws.
+    FileError
+        For another score than 0 and 1, and for a score that stands twice.
+    SettingError
+        If an item in common has fewer than k draws.
+    EvidenceError
+        As `mean_scores`.
 
     References
     ----------
@@ -227,7 +232,7 @@ def _find_common_items(
 
 
 def _refuse_few_draws(kind: str, k: int, items: _CommonItems) -> None:
-    """Raise UserError where an item has fewer than k draws, naming one with the fewest."""
+    """Raise SettingError where an item has fewer than k draws, naming one with the fewest."""
     i, j = divmod(int(items.n_draws.argmin()), len(items.entrants))
     n = int(items.n_draws[i, j])
     if n < k:

@@ -267,7 +267,7 @@ def rate_scores(
 
     Raises
     ------
-    UserError
+    FileError, SettingError, EvidenceError
         As `mean_scores` and `pass_rates`.
     """
     by_method: dict[str, dict[str, Leaderboard]] = {_SCORE_METHOD: {}}

@@ -155,8 +155,8 @@ class AnthropicApi:
         return int(self._ask(count_in, lambda: count(**counted_params)))
 
     def check_model(self, model: str) -> None:
-        """Raise UserError where the server cannot be reached, refuses the key, does not know the
-        model, or has retired it; warn where it will."""
+        """Raise ServerError if the server cannot be reached, refuses the key or does not know the
+        model, and SettingError if it has retired the model; warn if it will."""
         retrieve = self._client.models.with_raw_response.retrieve
 
         def has_no_list(error: Any) -> bool:  # some gateways
@@ -311,7 +311,7 @@ class AnthropicApi:
 
 @cache
 def check_lifetime(model: ListedModel, part: str = "judge") -> None:
-    """Raise UserError for a retired model; warn, once, of one that is about to be."""
+    """Raise SettingError for a retired model; warn, once, of one that is about to be."""
     if model.is_retired:
         raise SettingError(f"{part}.model: {model.name} was retired. Choose another.")
     if model.retires:

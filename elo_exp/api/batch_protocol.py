@@ -122,7 +122,7 @@ class BatchSettings:
 
 
 def check_quarantine(seconds: float, api: BatchApi) -> None:
-    """Raise UserError where a submission could still be accepted after it was given up; a test
+    """Raise SettingError where a submission could still be accepted after it was given up; a test
     server is excepted."""
     min_seconds = api.timeout_seconds + _SUBMISSION_SLACK_SECONDS
     is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")

@@ -66,7 +66,7 @@ class BatchResults(Generic[R]):
         self.hits: dict[str, bool] = {}
 
     def find_ended(self, opened: OpenBatch) -> RemoteBatch | None:
-        """Return a batch if it has ended, else None. Raises UserError for one that cannot be had any more: whether to pay
+        """Return a batch if it has ended, else None. Raises ServerError for one that cannot be had any more: whether to pay
         again is for the user to say."""
         batch_id = str(opened.batch.batch_id)
         remote = self._api.check(batch_id)

@@ -133,7 +133,7 @@ class Batcher(Generic[R]):
             yield from self._poll()
 
     def drain(self) -> Generator[R]:
-        """Wait for the batches under way; submit nothing. Raises UserError, when all else is done, for submissions of
+        """Wait for the batches under way; submit nothing. Raises ServerError, when all else is done, for submissions of
         which nobody knows whether they have arrived."""
         self._search.is_draining = True
         while self._open:
@@ -149,7 +149,7 @@ class Batcher(Generic[R]):
         """Look at the server's batches before a run submits anything, which costs nothing: a submission of an earlier run
         may not have arrived, and the store may have lost one that has. False if the server gives no answer.
 
-        Raises UserError if nobody can know what has become of a submission of these jobs.
+        Raises ServerError if nobody can know what has become of a submission of these jobs.
         """
         if self._api.endpoint in self._ledger.store.checked_endpoints:
             return True

@@ -223,7 +223,7 @@ class RequestPool(Generic[R]):
         return min(max(left, 0.0), _INTERRUPT_CHECK_SECONDS)
 
     def _wait_for_room(self, error: OverCapError) -> None:
-        """Other processes hold the rest of a cap of the store; raises UserError once none of them gives any of it
+        """Other processes hold the rest of a cap of the store; raises BudgetError once none of them gives any of it
         back."""
         fullest_cap, now = error.spent, time.monotonic()
         last_dollars, since = self._full_cap
@@ -306,7 +306,7 @@ class RequestPool(Generic[R]):
         return [answer]
 
     def _retry_or_fail(self, job: Job, error: BaseException) -> None:
-        """Have a request sent again later, or count it as failed. Raises UserError where no other
+        """Have a request sent again later, or count it as failed. Raises ServerError where no other
         request will fare better."""
         self._n_sent[job.key] += 1
         server = self._model.server

@@ -186,7 +186,7 @@ def format_dollars(dollars: float, *, beside: float | None = None) -> str:
 
 
 def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
-    """The budget of an entrant; None: no cap, or no known prices. Raises UserError where a cap
+    """The budget of an entrant; None: no cap, or no known prices. Raises SettingError where a cap
     cannot be held."""
     if budget_usd is None:
         return Budget(math.inf)

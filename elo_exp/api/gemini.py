@@ -252,7 +252,7 @@ class GeminiApi:
     # ---- questions, which are free: UnreachableError, or UserError where refused
 
     def check_model(self, model: str) -> None:
-        """Raise UserError where the server cannot be reached, refuses the key or does not know the model."""
+        """Raise ServerError where the server cannot be reached, refuses the key or does not know the model."""
         get = self._client.models.get
         try:
             self._ask(lambda answer: answer, lambda: get(model=model))

@@ -177,7 +177,7 @@ def describe_spending(spent: Spending) -> str:
 
 
 def check_failures(failed: Mapping[str, str], n_wanted: int) -> None:
-    """Raise UserError where so many requests have failed for good that something is wrong with all
+    """Raise ServerError where so many requests have failed for good that something is wrong with all
     of them."""
     if (
         len(failed) >= _MIN_FAILED_TO_STOP

@@ -64,7 +64,7 @@ _STOP_REASONS = {
 
 
 def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
-    """Raise UserError for what has a setting, or would cost more than a budget knows of."""
+    """Raise SettingError for what has a setting, or would cost more than a budget knows of."""
     for name in extra_body or ():
         if name in _RESERVED_BODY_FIELDS:
             raise SettingError(
@@ -137,7 +137,7 @@ class OpenAiApi:
         self, url: str, body: Mapping[str, Any], read: Callable[[Any], Any]
     ) -> Any:
         """Return what `read` makes of the JSON that answers a request, which is retried and bills
-        nothing. Raises UserError."""
+        nothing. Raises ServerError."""
         client = self._client.with_options(max_retries=_MAX_SDK_RETRIES)
         try:
             with classify_submission_errors(import_openai(), self._describe):
@@ -150,7 +150,7 @@ class OpenAiApi:
             ) from None
 
     def check_model(self, model: str) -> None:
-        """Raise UserError where the SDK, the server or a valid key is missing; free.
+        """Raise ServerError if the server or a valid key is missing, and UserError if the SDK is; free.
 
         Not every server lists its models, or lists them by the names that it takes: one that is not
         listed is only warned of.

@@ -138,7 +138,7 @@ class OpenAiBatches(OpenAiApi):
     # ---- questions, which are free: UnreachableError, or UserError where refused
 
     def check_batches(self) -> None:
-        """Raise UserError where the server takes no batches. One that gives no answer now is asked again later."""
+        """Raise ServerError where the server takes no batches. One that gives no answer now is asked again later."""
         with suppress(UnreachableError):
             if self._ask_for_page({"limit": 1}) is None:
                 raise ServerError(

@@ -203,7 +203,7 @@ class ServerWatch:
 
         is_alone   no other request is left
         is_single  no other is under way
-        Raises UserError once the server has not answered for too long, or says that it will not.
+        Raises ServerError once the server has not answered for too long, or says that it will not.
         """
         status = error.status
         has_no_connection = (

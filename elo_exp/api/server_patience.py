@@ -27,7 +27,7 @@ class ServerPatience:
         self.wait_seconds = 0.0
 
     def note_unreachable(self, error: CallError) -> None:
-        """Raise UserError once the server has given no answer for too long, or where it will give none."""
+        """Raise ServerError once the server has given no answer for too long, or where it will give none."""
         if why := fatal_reason(self._model.server, error):
             raise ServerError(f"{why} {RESUME_HINT}")
         now = self._clock.elapsed()
@@ -44,7 +44,7 @@ class ServerPatience:
         self._silent_since, self.wait_seconds = None, 0.0
 
     def note_refused(self, refusal: RefusedError, *, is_alone: bool) -> None:
-        """Raise UserError once the server has refused every submission for too long.
+        """Raise ServerError once the server has refused every submission for too long.
 
         is_alone  whether no batch of ours is under way, whose end makes room
         """

@@ -135,7 +135,7 @@ class SubmissionQueue:
         return True
 
     def _n_affordable(self, max_costs: Sequence[float]) -> int:
-        """Return how many of these requests, from the first, the caps have room for. Raises UserError if there is room for
+        """Return how many of these requests, from the first, the caps have room for. Raises BudgetError if there is room for
         none, and nothing that is under way here will make room."""
         n, fullest_cap = (
             self._model.budget.count_affordable(max_costs),
@@ -153,7 +153,7 @@ class SubmissionQueue:
         raise make_budget_error(self._model, max_costs[0], self.last_error)
 
     def requeue_refused(self, opened: OpenBatch, refusal: RefusedError) -> None:
-        """Queue the requests of a batch again that the server has accepted and then not begun, or raise UserError.
+        """Queue the requests of a batch again that the server has accepted and then not begun, or raise ServerError.
 
         If there was no room for it, it waits until another of ours has ended; if there is no other, it is halved.
         """
@@ -185,7 +185,7 @@ class SubmissionQueue:
             )
 
     def _adapt_to_refusal(self, refusal: RefusedError, size: int) -> None:
-        """Go on with smaller batches or later, or raise UserError."""
+        """Go on with smaller batches or later, or raise ServerError."""
         if why := fatal_reason(self._model.server, refusal):
             raise ServerError(f"{why} {RESUME_HINT}")
         if refusal.status == _TOO_LARGE_STATUS and size > 1:

@@ -155,7 +155,7 @@ def fatal_reason(server: str, error: CallError) -> str:
 
 
 def check_variable(name: str) -> None:
-    """Raise UserError for what is no variable's name. It may be the key itself, so it is not
+    """Raise SettingError for what is no variable's name. It may be the key itself, so it is not
     repeated."""
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
         raise SettingError(
@@ -167,7 +167,7 @@ def check_variable(name: str) -> None:
 
 def read_key(variable: str) -> str | None:
     """The key from the environment, or else from a .env file in the working folder. Raises
-    UserError for one that cannot be sent: the libraries below would repeat it in their error."""
+    ServerError for one that cannot be sent: the libraries below would repeat it in their error."""
     key = os.environ.get(variable, "").strip() or _read_key_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise ServerError(

@@ -159,7 +159,7 @@ class Placement:
 
 
 def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
-    """List the models with so many human battles, sorted. Raises UserError for too few."""
+    """List the models with so many human battles, sorted. Raises EvidenceError for too few."""
     models, counts = np.array(arena.battles.models), arena.battles.n_battles()
     names: list[str] = models[counts >= min_battles].tolist()
     if len(names) < n_least:

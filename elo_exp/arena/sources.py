@@ -186,7 +186,7 @@ class _Row(NamedTuple):
 
 
 def check_source(arena: ArenaSource) -> None:
-    """Raise UserError where the settings name no source, no texts, or missing files."""
+    """Raise SettingError if the settings name no source or no texts, and FileError for missing files."""
     for setting, member in arena.members.items():
         has_source = member.path is not None or member.dataset is not None
         if member.simulated and (has_source or arena.union):
@@ -229,7 +229,8 @@ def read_arena(
     with_style      counts of what answers look like, of data.writing_style
     with_languages  also where languages are not chosen; detected where no column names them
     Of a union, a battle with the same models and texts as one of an arena before is left out.
-    Raises UserError for a missing column, for a winner that is none, and where nothing is left.
+    Raises FileError for a missing column and for a winner that is none, SettingError for settings that do not fit the
+    arena, and EvidenceError if nothing is left.
     """
     hold_out = set[str]()
     for member in arena.members.values():
@@ -302,7 +303,7 @@ def assume_battles(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | No
     """Return battles of assumed lengths where a data set cannot be loaded; None where all are here.
 
     n_models  of the anchors that are assumed
-    Raises UserError where the settings assume no lengths.
+    Raises FileError where the settings assume no lengths.
     """
     for member in arena.members.values():
         if member.simulated or _list_files(member):
@@ -415,7 +416,7 @@ def _read_rows(
     """Yield the rows of all arenas in a union, in the order of the sources.
 
     at  those to read; None: all
-    Raises UserError for a column that is not there.
+    Raises FileError for a column that is not there.
     """
     sources = [
         (setting, member, source)

@@ -71,7 +71,7 @@ class AnswerSet:
         return same_text_and_id or same_text or self.rows_with_id(prompt.prompt_id)
 
     def find_answer(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt and draw; None where there is none. Raises UserError for two that differ."""
+        """Return the answer to a prompt and draw; None where there is none. Raises FileError for two that differ."""
         rows = [
             row
             for row in self.rows_for_prompt(prompt)
@@ -215,7 +215,7 @@ class JoinedAnswers:
 
     @functools.cached_property
     def planned_prompts(self) -> Sequence[Prompt]:
-        """The prompts to which some file has a row, answered or not. Raises UserError if no two entrants can be compared.
+        """The prompts to which some file has a row, answered or not. Raises EvidenceError if no two entrants can be compared.
 
         A prompt of the bank to which no file has a row was not asked.
         """
@@ -240,7 +240,7 @@ class JoinedAnswers:
     def clusters(self, column: str) -> dict[str, str] | None:
         """Return the cluster of each prompt that the files name in a column, by its id; None if no row has the column.
 
-        Raises UserError for a prompt in two clusters.
+        Raises FileError for a prompt in two clusters.
         """
         key, located_clusters = column.strip().casefold(), dict[str, tuple[str, str]]()
         for prompt in self.prompts:
@@ -278,7 +278,7 @@ class JoinedAnswers:
 
     @functools.cached_property
     def shared_prompts(self) -> Sequence[Prompt]:
-        """The prompts that all entrants answered. Raises UserError if no two entrants can be compared."""
+        """The prompts that all entrants answered. Raises EvidenceError if no two entrants can be compared."""
         self._refuse_incomparable()
         counts = self._n_answered
         return [p for p in self.prompts if counts[p.prompt_id] == len(self.answer_sets)]
@@ -289,7 +289,7 @@ class JoinedAnswers:
         return Counter(key for keys in self.answered_ids.values() for key in keys)
 
     def _refuse_incomparable(self) -> None:
-        """Raise UserError if no prompt is answered by two entrants, or by the one that there is."""
+        """Raise EvidenceError if no prompt is answered by two entrants, or by the one that there is."""
         min_entrants = min(2, len(self.answer_sets))
         if max(self._n_answered.values(), default=0) < min_entrants:
             have = [
@@ -442,7 +442,7 @@ def parse_answers_setting(value: Any) -> list[NamedFile]:
 
     value  a file, a list of files or of {name: NAME, file: FILE}, or NAME: FILE. With null in place of
            a file, the entrant of this name is left out
-    Raises UserError for anything else, and for a name that stands twice.
+    Raises SettingError for anything else, and for a name that stands twice.
     """
     items = [] if value is None else value if isinstance(value, list) else [value]
     if isinstance(value, Mapping):
@@ -477,8 +477,8 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
     """Read files, and return the answers of each entrant by name.
 
     An entrant is called what the command says, else what the file says, else as the file, else as
-    its folder. Raises UserError for a file that cannot be read, for two of one name, and for one that
-    is left out and not there.
+    its folder. Raises FileError for a file that cannot be read, and SettingError for two of one name and
+    for one that is left out and not there.
     """
     paths = [(name, path) for name, path in files if path is not None]
     stems = Counter(entrant_stem(path) for path in {path for _, path in paths})
@@ -585,8 +585,8 @@ def join(
 ) -> JoinedAnswers:
     """Join answers to the prompts of a bank or, without one, to those that the files hold.
 
-    A prompt is found by its text, whatever its white space, else by its id. Raises UserError where
-    no file holds a prompt, for an id that stands for two, and for two references.
+    A prompt is found by its text, whatever its white space, else by its id. Raises SettingError
+    if no file holds a prompt, and FileError for an id that stands for two and for two references.
     """
     return JoinedAnswers(
         prompts=bank.prompts if bank else _collect_prompts(files),

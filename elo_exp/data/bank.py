@@ -102,7 +102,7 @@ def load_bank(path: Path, *, history: bool = False) -> list[Prompt]:
 
     A row with prompt_id, source, subject, and text or messages, is read by these names. Others are in a form of
     data.bank_formats, or need a prompt, under any of the names of data.fields: its id is then found alike or made of
-    its text, and source and subject are "own". Raises UserError naming file, line and remedy for the first bad row.
+    its text, and source and subject are "own". Raises FileError naming file, line and remedy for the first bad row.
 
     history  of an arena's conversations, keep what model_a said, and ask the last turn
     """
@@ -113,7 +113,7 @@ def load_referenced_texts(path: Path, purpose: str) -> list[Prompt]:
     """Load the prompts that have a reference, for a simulation.
 
     purpose  the simulation, as an error names it
-    Raises UserError for a conversation.
+    Raises FileError for a conversation.
     """
     prompts = [prompt for prompt in load_bank(path) if prompt.gold_answer]
     for prompt in prompts:
@@ -315,7 +315,7 @@ def sample_strata(
     """Sample so many prompts of each source, in bank order; the whole bank without strata.
 
     The strata are drawn one after the other from one generator, so that the subset depends on their
-    order and on `seed` alone. Raises UserError where a stratum has too few.
+    order and on `seed` alone. Raises SettingError where a stratum has too few.
     """
     if not strata:
         return list(prompts)
@@ -338,7 +338,7 @@ def sample_prompts(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
     """Take so many prompts, drawn by a hash of their ids, in their order; all where n is None.
 
     Of a larger n those of a smaller one are part: more later pay for the new ones only.
-    Raises UserError for more than there are.
+    Raises SettingError for more than there are.
     """
     if n is not None and n > len(prompts):
         raise SettingError(

@@ -21,7 +21,7 @@ def parse_row(row: Row, location: str, *, history: bool) -> BankFields | None:
     """Return the fields of a bank's row from one in a public form; None for one in another.
 
     history  of an arena's conversation, keep what model_a said, and ask the last turn
-    Raises UserError for a row that is none of its form.
+    Raises FileError for a row that is none of its form.
     """
     turns = row.get("turns")
     if {"question_id", "category"} <= row.keys() and _is_text_list(turns) and turns[1:]:
@@ -145,7 +145,7 @@ def _parse_list(value: Any) -> list[Any] | None:
 def parse_conversation(row: Mapping[str, Any], location: str) -> Prompt:
     """Return the prompt of a row with `messages`.
 
-    Raises UserError for messages that cannot be asked, and for references that are not one for each turn.
+    Raises FileError for messages that cannot be asked, and for references that are not one for each turn.
     """
     messages = recorded_work.parse_messages(row["messages"], location)
     fault = _find_fault(messages)

@@ -125,9 +125,9 @@ def read_with_missing(
     The last are the comparisons of two models whose result is unknown: the judge gave no verdict, or the row is
     malformed (a blank winner, an unknown word) and `on_error` leaves it out. Besides, those with a verdict on a blank
     answer, in a file that holds answers.
-    Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
+    Raises FileError naming file, line, what was found and what was expected; whatever `on_error`
     is, also for a file that is no table, and for a winner's word that is the name of one model and
-    stands for another result.
+    stands for another result. Raises EvidenceError if no battle is left.
     """
     active_filters = {
         name: value for name, value in filters.items() if value is not None
@@ -214,7 +214,7 @@ class _BattleFile:
     parser: BattleRowParser
 
     def iterate_rows(self) -> Iterator[tuple[str, Row]]:
-        """Yield the completed rows with their locations. Raises UserError for a row that cannot be read."""
+        """Yield the completed rows with their locations. Raises FileError for a row that cannot be read."""
         file_format = self.format
         needed_columns = (
             None if file_format.fields else set(self.columns.by_field.values())
@@ -240,7 +240,7 @@ class _BattleFile:
         return table_files.encode_rows(self.iterate_rows(), columns)
 
     def read_content(self, on_error: str) -> _FileContent:
-        """Return the battles in file order. Raises UserError for the first row that stops the reading."""
+        """Return the battles in file order. Raises FileError for the first row that stops the reading."""
         coded, unreadable = self.read_coded()
         filters = self.parser.active_filters
         table = tabulate_battles(

@@ -39,7 +39,7 @@ def read_battles(
     columns  our field -> the table's column, where it has another name
     filters  our field -> the value to keep
 
-    Raises UserError, which calls a row "frame: row 17", for one that is no battle.
+    Raises FileError, which calls a row "frame: row 17", for one that is no battle.
     """
     usual = {name: name for name in battle_columns.FIELDS if name != "score"}
     column_of = {"score": None, **usual, **(columns or {})}
@@ -58,7 +58,7 @@ def to_frame(
     ids  columns that name something, which pandas turns into floats where one of them is missing:
          that is warned of
 
-    Raises UserError for what is no table, and for one without rows.
+    Raises FileError for what is no table, and for one without rows.
     """
     if hasattr(table, "to_dicts"):  # polars
         columns = table.to_dict(as_series=False)
@@ -93,7 +93,7 @@ def to_frame(
 
 
 def to_rows(table: Any, name: str) -> list[dict[str, Any]]:
-    """Return rows with plain values. Raises UserError for what is none, and where there are none."""
+    """Return rows with plain values. Raises FileError for what is none, and where there are none."""
     row_list = list(table) if isinstance(table, Iterable) else [table]
     for number, row in enumerate(row_list, start=1):
         if not isinstance(row, Mapping):

@@ -76,7 +76,7 @@ class Sample:
 
     @cached_property
     def question(self) -> Messages:
-        """What the sample asks. Raises UserError for messages that hold more than text."""
+        """What the sample asks. Raises FileError for messages that hold more than text."""
         with _convert_errors(self.location):
             input_messages = self.row["input"]
             if isinstance(input_messages, str):
@@ -90,7 +90,7 @@ class Sample:
 
     @cached_property
     def answer(self) -> Messages:
-        """What followed. Raises UserError for messages that hold more than text."""
+        """What followed. Raises FileError for messages that hold more than text."""
         with _convert_errors(self.location):
             rows = map(
                 _insert_tool_error,
@@ -159,7 +159,7 @@ class Log:
     _document: Mapping[str, Any] | None
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples, 2 before 10. Raises UserError for one that cannot be read."""
+        """Yield the samples, 2 before 10. Raises FileError for one that cannot be read."""
         if self._document is not None:
             for number, row in enumerate(self._document["samples"], start=1):
                 location = f"{self.path}: sample {number}"
@@ -183,13 +183,13 @@ class Log:
 
 
 def is_inspect_log(path: Path) -> bool:
-    """Whether a file is a log, by its keys. Raises UserError for one that cannot be read."""
+    """Whether a file is a log, by its keys. Raises FileError for one that cannot be read."""
     kind, keys = table_files.detect_shape(path), table_files.read_keys(path)
     return "samples" in keys and (kind == "zip" or "eval" in keys)
 
 
 def read_log(path: Path) -> Log:
-    """Read a log's head. Raises UserError for a file that is no log."""
+    """Read a log's head. Raises FileError for a file that is no log."""
     document = None
     if table_files.detect_shape(path) == "zip":
         with _open_archive(path) as archive:
@@ -243,7 +243,7 @@ def _read_part(archive: ZipFile, path: Path, name: str) -> Any:
 
 @contextmanager
 def _convert_errors(location: object) -> Iterator[None]:
-    """Turn what reading a part raises into a UserError that names its place."""
+    """Turn what reading a part raises into a FileError that names its place."""
     try:
         yield
     except _READ_ERRORS as error:

@@ -48,7 +48,7 @@ class GoldPair(Record):
 
 @report_read_errors
 def read_pairs(path: Path) -> list[GoldPair]:
-    """Read the pairs of a table; equal ones count once. Raises UserError for a row that is none."""
+    """Read the pairs of a table; equal ones count once. Raises FileError for a row that is none."""
     pairs = {}
     for location, row in table_files.read_rows(path):
         names = sorted(

@@ -61,7 +61,7 @@ class Key(Record):
 
     @classmethod
     def read(cls, path: Path) -> "Key":
-        """Read it from a file. Raises UserError for a file that this program has not written."""
+        """Read it from a file. Raises FileError for a file that this program has not written."""
         key: Key = validate(cls, read_json(path), path)
         try:
             bytes.fromhex(key.key)
@@ -171,8 +171,8 @@ def read_labels(
     """Read the files of annotators: of each label its annotator, whom the file is called after, and what was shown.
 
     comparison_by_id  the comparisons that the run made, by the ids of their labels
-    Raises UserError for another run's page, an unknown comparison, one that stands twice in a file, and two files of one
-    person.
+    Raises FileError for another run's page, an unknown comparison, one that stands twice in a file, and two files of one
+    person; SettingError for two files of one name.
     """
     rows = list[tuple[str, Label, Comparison]]()
     owners, names = dict[str, Path](), dict[str, Path]()
@@ -221,7 +221,7 @@ def merge_clusters(
     """Return the cluster of each prompt by its id, as the run and the labels say.
 
     run_clusters  the clusters of the run
-    Raises UserError for a prompt in two clusters.
+    Raises FileError for a prompt in two clusters.
     """
     cluster_of = dict(run_clusters)
     for annotator, label, comparison in rows:

@@ -23,7 +23,7 @@ def write_parquet(path: Path, columns: Mapping[str, Column]) -> Path:
     """Write n rows in their order, whole or not at all; columns without a name are text.
 
     Each name is a text to DuckDB, and the empty one null, so that no type is guessed from the first rows.
-    Raises UserError where there is no space.
+    Raises FileError where there is no space.
     """
     import duckdb
 

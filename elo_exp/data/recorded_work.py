@@ -14,7 +14,7 @@ Messages = tuple[Message, ...]
 
 
 def parse_messages(rows: Iterable[Any], location: str) -> Messages:
-    """Read messages as OpenAI or Inspect write them. Raises UserError for the first that is of another make."""
+    """Read messages as OpenAI or Inspect write them. Raises FileError for the first that is of another make."""
     message_list = []
     for number, row in enumerate(rows, start=1):
         try:

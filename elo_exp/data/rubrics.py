@@ -332,7 +332,7 @@ class Rubric(Instructions):
 
 
 def check_dimensions(rubrics: Sequence[Rubric]) -> None:
-    """Raise UserError where two rubrics have one dimension: verdicts could not be told apart."""
+    """Raise SettingError where two rubrics have one dimension: verdicts could not be told apart."""
     paths: dict[str, str] = {}
     for rubric in rubrics:
         if rubric.dimension in paths:

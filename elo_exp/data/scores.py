@@ -35,7 +35,7 @@ def read_scores(
     An entrant that has another file with the same dimension gets the file's name, too.
     cluster  the column that names an item's cluster; None: each is its own, and so is one without a value in the
              usual column
-    Raises UserError for a file that is not as its format is written.
+    Raises FileError for a file that is not as its format is written.
     """
     scores: list[Score] = []
     facts, entrants = [], set[tuple[str, str]]()
@@ -74,7 +74,7 @@ def read_scores(
 
 
 def _find_cluster(row: Score, column: str, path: Path) -> str | None:
-    """Return the cluster of an item; None if it has none and the column has its usual name, else raise UserError."""
+    """Return the cluster of an item; None if it has none and the column has its usual name, else raise SettingError."""
     value = (row.columns or {}).get(column)
     if value is not None or column == CLUSTER_FIELD:
         return None if value is None else str(value)

@@ -131,7 +131,7 @@ class CodedBattles:
 def detect_shape(path: Source) -> str:
     """Return a file's shape: lines, array, csv, parquet, object or zip.
 
-    Text that begins with { is lines if its first line is a whole object. Raises UserError for a
+    Text that begins with { is lines if its first line is a whole object. Raises FileError for a
     file that cannot be read.
     """
     if isinstance(path, Frame):
@@ -154,7 +154,7 @@ def detect_shape(path: Source) -> str:
 def read_keys(path: Source) -> set[str]:
     """Return the keys of the first row; of an object also inner ones as outer.inner.
 
-    Of a zip file the first parts of the names in it. Raises UserError, also for a trace of OpenTelemetry.
+    Of a zip file the first parts of the names in it. Raises FileError, also for a trace of OpenTelemetry.
     """
     row_keys = _read_keys(path)
     refuse_trace(path, row_keys)
@@ -162,7 +162,7 @@ def read_keys(path: Source) -> set[str]:
 
 
 def refuse_trace(location: object, keys: Set[Any]) -> None:
-    """Raise UserError for the keys of a trace of OpenTelemetry."""
+    """Raise FileError for the keys of a trace of OpenTelemetry."""
     if any(trace <= keys for trace in _TRACE_KEYS):
         raise FileError(
             f"{location}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
@@ -196,7 +196,7 @@ def to_text(value: Any) -> str | None:
 def read_rows(
     path: Source, columns: Collection[Hashable] | None = None
 ) -> Iterator[tuple[str, Row]]:
-    """Iterate over rows with their places ("file:line"). Raises UserError for a malformed one.
+    """Iterate over rows with their places ("file:line"). Raises FileError for a malformed one.
 
     columns  those that a parquet file is read for; None: all
     """
@@ -301,7 +301,7 @@ def _decompress(path: Path) -> Iterator[Path]:
 
 
 def estimate_text_bytes(path: Path) -> int:
-    """Return about how many bytes a file has as text that is not compressed. Raises UserError."""
+    """Return about how many bytes a file has as text that is not compressed. Raises FileError."""
     is_packed = detect_shape(path) == "parquet" or files.detect_compression(path)
     return path.stat().st_size * (10 if is_packed else 1)
 
@@ -315,7 +315,7 @@ def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles
     columns  our field -> the file's column, which need not be there
 
     What is read is what the rows say. Only, of a line of JSON what nobody reads may be at fault (a key twice),
-    and a line of JSON or CSV may have a comma too many at its end. Raises UserError for a file that takes too
+    and a line of JSON or CSV may have a comma too many at its end. Raises FileError for a file that takes too
     much memory.
     """
     import duckdb
@@ -338,7 +338,7 @@ def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles
 def _is_safe_for_duckdb(path: Path) -> bool:
     """Whether DuckDB reads a file as Python does: it checks no checksum, and drops spaces before a quote.
 
-    Raises UserError for a damaged file.
+    Raises FileError for a damaged file.
     """
     is_csv = detect_shape(path) == "csv"
     if not is_csv and not files.detect_compression(path):

@@ -152,7 +152,7 @@ class Policy(Entrant):
         prompt, in nats; None where they are longer than the model's context.
 
         prompts  by prompt_id
-        Raises UserError for a response without recorded tokens, or of another tokenizer.
+        Raises SettingError for a response without recorded tokens, or of another tokenizer.
         """
 
 
@@ -202,7 +202,7 @@ class ApiEntrant(ApiSettings, Entrant):
 
 
 def check_unit_temperature(temperature: float | None, top_p: float | None) -> None:
-    """Raise UserError for a policy that vLLM could draw from, and not score."""
+    """Raise SettingError for a policy that vLLM could draw from, and not score."""
     if (temperature, top_p) != (1, 1):
         raise SettingError(
             f"logprobs: found true with temperature={temperature} and top_p={top_p}. Expected "
@@ -212,7 +212,7 @@ def check_unit_temperature(temperature: float | None, top_p: float | None) -> No
 
 
 def read_recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
-    """Return the tokens of an answer. Raises UserError for none, or those of another tokenizer."""
+    """Return the tokens of an answer. Raises SettingError for none, or those of another tokenizer."""
     diagnostics = response.diagnostics
     answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
     if not {"token_ids", "tokenizer"} <= diagnostics.keys():
@@ -358,8 +358,8 @@ class WeightsEntrant(TemplateSettings, Entrant):
         transformers by itself, without padding and without cached keys and values, whose rounding
         depends on the rest of the batch: a total is the same in any order and company. vLLM batches
         them as it likes.
-        Raises UserError where a response has no recorded tokens or those of another tokenizer,
-        where a log-probability is not finite, and where memory is too small.
+        Raises SettingError if a response has no recorded tokens or those of another tokenizer, or if
+        a log-probability is not finite; UserError if memory is too small.
         """
         if not responses:
             return

@@ -102,7 +102,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
 
     @cached_property
     def head_files(self) -> HeadFiles:
-        """Find the files of every head. Raises UserError, naming the setting, where one is absent."""
+        """Find the files of every head. Raises SettingError or FileError if one is absent."""
         if self.security_dir is None:
             raise SettingError(
                 "security_dir: has no value. Expected the folder of the heads' adapters: train "
@@ -310,7 +310,7 @@ def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
 
     An update of a matrix (size out, size in) is up.T @ down with down (rank, size in) and up
     (rank, size out), scaled by alpha / rank. Updates are added by concatenating their ranks.
-    Raises UserError for a file that does not fit the model.
+    Raises FileError for a file that does not fit the model.
     """
     import torch
 

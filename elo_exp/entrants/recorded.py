@@ -117,7 +117,7 @@ class RecordedEntrant(Entrant):
         return filter(None, map(self._find_response, prompts))
 
     def _find_response(self, prompt: Prompt) -> Response | None:
-        """Return the response to a prompt. Raises UserError for one to other turns than the prompt's."""
+        """Return the response to a prompt. Raises FileError for one to other turns than the prompt's."""
         response = self._responses.get(prompt.slot)
         if response is None or not (prompt.messages or response.messages):
             return response
@@ -176,7 +176,7 @@ class AnswersEntrant(Entrant):
 
 
 def _read_entrant_name(location: str, row: Mapping[str, Any]) -> str | None:
-    """Return the entrant that a row names. Raises UserError for what is no name."""
+    """Return the entrant that a row names. Raises FileError for what is no name."""
     value = row.get("entrant_id")
     if isinstance(value, list | dict):
         raise FileError(

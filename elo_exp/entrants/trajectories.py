@@ -70,7 +70,7 @@ class TrajectoriesEntrant(Entrant):
         return filter(None, map(self._find_response, prompts))
 
     def _find_response(self, prompt: Prompt) -> Response | None:
-        """Return the answer to a prompt. Raises UserError where the sample of its id asks something else."""
+        """Return the answer to a prompt. Raises FileError where the sample of its id asks something else."""
         for row in self._answer_set.rows_with_id(prompt.prompt_id):
             if not recorded_work.matches_prompt(
                 row.question_messages, row.prompt, row.messages, prompt

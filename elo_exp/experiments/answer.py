@@ -64,7 +64,7 @@ class Answer(ComparisonExperiment):
         )
 
     def _select_shard_prompts(self) -> Sequence[Prompt]:
-        """Return the prompts of this shard, each as often as it is answered. Raises UserError for none."""
+        """Return the prompts of this shard, each as often as it is answered. Raises SettingError for none."""
         ids = {
             prompt.prompt_id
             for prompt in select_shard(self.prompt_source.select(), self.shard)

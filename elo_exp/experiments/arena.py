@@ -174,7 +174,7 @@ class Arena(ComparisonExperiment):
         return report_placement(self, run, place_models(self, run), context)
 
     def check(self, overrides: Sequence[str] = ()) -> None:
-        """Raise UserError for settings that do not fit together."""
+        """Raise SettingError for settings that do not fit together."""
         self.refuse_drawing("arena.n_battles")
         self.refuse_draws(
             "arena", "people compared one answer of a model, and so does the judge."

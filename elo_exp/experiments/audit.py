@@ -135,7 +135,7 @@ class Audit(Experiment):
         return f"{table}\n{audit.describe_reach()}"
 
     def _check(self, context: Context) -> None:
-        """Raise UserError for what cannot be asked."""
+        """Raise SettingError for what cannot be asked."""
         rubrics = [*self.rubric.values()]
         check_dimensions(rubrics)
         if turns_note := words.describe_left_out_turns(*self.audit_prompts.turn_counts):

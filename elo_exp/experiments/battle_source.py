@@ -267,7 +267,7 @@ class BattleSource:
 
 
 def _refuse_names(judges: Sequence[str]) -> None:
-    """Raise UserError for names of judges that look alike, and for one that no folder can have."""
+    """Raise FileError for names of judges that look alike, and for one that no folder can have."""
     for group in field_names.group_alike(judges):
         raise FileError(
             f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
@@ -287,7 +287,7 @@ def _refuse_names(judges: Sequence[str]) -> None:
 
 
 def _refuse_pooled(all_battles: Battles) -> None:
-    """Raise UserError where some verdicts on a dimension are shares, and others labels."""
+    """Raise FileError where some verdicts on a dimension are shares, and others labels."""
     for dimension, battles in all_battles.split_by_dimension().items():
         n_shares, n_labels = count_shares_and_labels(battles)
         if n_shares and n_labels:

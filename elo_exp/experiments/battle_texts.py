@@ -49,7 +49,7 @@ class BattleTexts:
         return [draw for draw in draws if draw.location in self._texts]
 
     def make_prompt(self, draw: DrawnBattle) -> Prompt:
-        """Return the prompt of a battle. Raises UserError for one name of two prompts."""
+        """Return the prompt of a battle. Raises FileError for one name of two prompts."""
         text, source = self._texts[draw.location].prompt, self.source
         prompt = Prompt(
             prompt_id=draw.question_id, text=text, source=source, subject=""

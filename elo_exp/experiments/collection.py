@@ -56,7 +56,7 @@ class CollectionSettings:
     def weighted(self, entrants: Mapping[str, Entrant]) -> dict[str, Policy]:
         """Return entrants that record log-probabilities, the logging policy first; none without a target.
 
-        Raises UserError for a logging policy that records none.
+        Raises SettingError for a logging policy that records none.
         """
         candidates = [
             name
@@ -98,7 +98,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     """Sample n first turns of an arena, or all where there are not more, numbered as drawn.
 
     Empty, repeated and too long ones are left out, and those that are not English by the data set's
-    label, or by their words where it has none. Raises UserError where none is left.
+    label, or by their words where it has none. Raises EvidenceError where none is left.
     """
     texts: dict[str, None] = {}
     dropped: Counter[str] = Counter()
@@ -140,7 +140,7 @@ def draw_prompts(
     bank_path: Path,
     mode: ModeSettings,
 ) -> list[Prompt]:
-    """Sample prompts that all rubrics apply to. Raises UserError where there is none."""
+    """Sample prompts that all rubrics apply to. Raises SettingError where there is none."""
     if settings.prompts == "arena":
         prompts = sample_arena(arena, settings.n_prompts, seed=settings.seed)
     else:
@@ -206,7 +206,7 @@ class Collection:
         oracle: Scorer,
         asking: JudgingSettings,
     ) -> None:
-        """Draw slices of the prompts. Raises UserError where they would give too few labels."""
+        """Draw slices of the prompts. Raises EvidenceError where they would give too few labels."""
         self.chosen, self.store, self.asking = settings, store, asking
         self.prompts, self.policies = prompts, settings.weighted(entrants)
         ids = [prompt.prompt_id for prompt in self.prompts]
@@ -236,8 +236,8 @@ class Collection:
     def build(self) -> LoggedData:
         """Run all steps.
 
-        Raises UserError for a log-probability that differs, for a budget that is too small, and
-        where no answer has a score that the calibration needs. What would stop the oracle is
+        Raises UserError for a log-probability that differs, BudgetError for a budget that is too small,
+        and EvidenceError if no answer has a score that the calibration needs. What would stop the oracle is
         checked before the judge is paid, and what would stop either before an entrant is paid.
         """
         if not pipeline.has_all_responses(self.prompts, self.entrants, self.store):

@@ -146,7 +146,7 @@ def _draw_figures(comparison: Comparison) -> Sequence[Plot]:
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """Read the runs, and why others are left out.
 
-    Raises UserError unless there are two runs, each of which can be compared with the first."""
+    Raises SettingError or EvidenceError unless there are two runs, each of which can be compared with the first."""
     if not folders:
         raise SettingError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
@@ -265,7 +265,7 @@ def compare_runs(runs: Sequence[FinishedRun]) -> Comparison:
 
 
 def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
-    """Raise UserError where the verdicts of one run are shares, and those of another labels."""
+    """Raise SettingError where the verdicts of one run are shares, and those of another labels."""
     shares, labels = dict[str, str](), dict[str, str]()  # the first run, by dimension
     for run, battles_by_dimension in battles.items():
         for dimension, dimension_battles in battles_by_dimension.items():

@@ -107,14 +107,14 @@ class EntrantExperiment(Experiment):
         )
 
     def refuse_drawing(self, setting: str) -> None:
-        """Raise UserError for prompts.n in an experiment that draws by a setting of its own."""
+        """Raise SettingError for prompts.n in an experiment that draws by a setting of its own."""
         if self.prompts.n is not None:
             raise SettingError(
                 f"prompts.n: found {self.prompts.n}. This experiment draws by {setting}."
             )
 
     def refuse_draws(self, experiment: str, hint: str) -> None:
-        """Raise UserError for several draws in an experiment of one.
+        """Raise SettingError for several draws in an experiment of one.
 
         hint  why, or what to do
         """
@@ -268,7 +268,7 @@ class PairwiseExperiment(ComparisonExperiment):
     """An experiment in which all entrants answer, and judges compare the answers pair by pair."""
 
     def check_entrants(self) -> None:
-        """Raise UserError for too few entrants."""
+        """Raise SettingError for too few entrants."""
         if len(self.entrant) < 2:
             if self.answer_files:
                 raise SettingError(
@@ -347,7 +347,7 @@ class PairwiseExperiment(ComparisonExperiment):
         return self.conclude(context, responses, comparisons)
 
     def _check_rubrics(self) -> None:
-        """Raise UserError for no rubrics, and for two of one dimension; warn of rubrics that judge nothing."""
+        """Raise SettingError for no rubrics, and for two of one dimension; warn of rubrics that judge nothing."""
         if not self.rubric:
             raise SettingError(
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
@@ -385,7 +385,7 @@ class PairwiseExperiment(ComparisonExperiment):
 
 
 def refuse_no_prompts(config: Mapping[str, Any]) -> None:
-    """Raise UserError where a study brings no bank, and none is given."""
+    """Raise SettingError where a study brings no bank, and none is given."""
     if config["prompts"]["bank_path"] is None:
         study = (config.get("study") or {}).get("name")
         raise SettingError(

@@ -111,7 +111,7 @@ class Dashboard(Experiment):
         return str(dashboard.url)
 
     def _find_baseline_id(self) -> str | None:
-        """Return the id of the baseline's run. Raises UserError."""
+        """Return the id of the baseline's run. Raises SettingError."""
         folder = self.dashboard.baseline
         if folder is None:
             return None
@@ -133,7 +133,7 @@ class Dashboard(Experiment):
 
 @contextmanager
 def _translate_errors(kind: str) -> Iterator[None]:
-    """Raise UserError if the server does not answer, or does not know the project."""
+    """Raise ServerError if the server does not answer, or does not know the project."""
     import wandb
 
     try:
@@ -223,7 +223,10 @@ class _DashboardLocation:
 
 
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
-    """Return the runs and the dimensions that all have. Raises UserError where they share none."""
+    """Return the runs and the dimensions that all have.
+
+    Raises FileError or SettingError for runs that cannot be shown together, and EvidenceError if they share none.
+    """
     if not folders:
         raise SettingError(
             "runs: names no run folder. Name a sweep, or some runs of the project: "

@@ -78,7 +78,7 @@ class EntrantAnswers:
     def refuse_unanswered(
         self, prompts: Sequence[Prompt], store: Store, shard: str
     ) -> None:
-        """Raise UserError for a share of verdicts on answers that models have still to make: each share would make all."""
+        """Raise SettingError for a share of verdicts on answers that models have still to make: each share would make all."""
         model_entrants = {
             name: entrant
             for name, entrant in self.entrants.items()
@@ -126,7 +126,7 @@ def preflight(
     *,
     stored_only: bool,
 ) -> None:
-    """Raise UserError for what would stop the first paid call, before models work for hours.
+    """Raise SettingError for what would stop the first paid call, before models work for hours.
 
     judge        None: none is asked
     stored_only  refuse an entrant behind an API that lacks stored answers

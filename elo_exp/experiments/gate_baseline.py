@@ -79,7 +79,7 @@ class GateBaseline:
         ]
 
     def refuse_changed_inputs(self, files: Mapping[str, Path]) -> None:
-        """Raise UserError for a bank or a rubric that the baseline's run did not have.
+        """Raise SettingError for a bank or a rubric that the baseline's run did not have.
 
         files  of the experiment, by part and role
         """

@@ -42,7 +42,7 @@ def collect_judges(
 
 
 def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
-    """Have judges pay from one budget, of cap dollars. Raises UserError for one that cannot be asked beside others."""
+    """Have judges pay from one budget, of cap dollars. Raises SettingError for one that cannot be asked beside others."""
     budget = Budget(cap)
     for name, judge in judges.items():
         if isinstance(judge, NoJudge):
@@ -88,7 +88,7 @@ def list_unique_judge_names(judges: Mapping[str, Judge]) -> dict[str, str]:
 def require_distinct_judges(
     judges: Mapping[str, Judge], plans: Sequence[Plan]
 ) -> list[Plan]:
-    """Return the plan of each judge. Raises UserError for two that give the same replies: one taste, counted twice."""
+    """Return the plan of each judge. Raises SettingError for two that give the same replies: one taste, counted twice."""
     plan_by_judge = dict(zip(judges, plans, strict=True))
     for (name_a, plan_a), (name_b, plan_b) in combinations(plan_by_judge.items(), 2):
         is_same = plan_a.keys and {*plan_a.keys} == {*plan_b.keys}
@@ -112,7 +112,7 @@ def _is_known(judge: Judge) -> bool:
 def require_judge(
     judge: Judge, plans: Callable[[Sequence[Judge]], Sequence[Plan]]
 ) -> None:
-    """Raise UserError where no judge is chosen, with what each that is offered would cost.
+    """Raise SettingError where no judge is chosen, with what each that is offered would cost.
 
     plans  of the judges that are offered
     """

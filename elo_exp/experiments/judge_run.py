@@ -94,7 +94,7 @@ class JudgeRun:
         return {rubric.dimension: diagnosis for rubric in self.rubrics}
 
     def refuse_excluded(self) -> None:
-        """Raise UserError where no verdict could link the judge's kin and the others."""
+        """Raise SettingError where no verdict could link the judge's kin and the others."""
         kin = self.kin
         if self.options.self_judging == "exclude" and kin.is_unequal:
             raise SettingError(
@@ -104,11 +104,11 @@ class JudgeRun:
             )
 
     def load_audits(self, store: Store) -> dict[str, Diagnosis]:
-        """Return the diagnosis `audit` of each dimension. Raises UserError for a file that no audit wrote."""
+        """Return the diagnosis `audit` of each dimension. Raises FileError for a file that no audit wrote."""
         return load_stored_audits(self.judge, self.rubrics, store)
 
     def check_audits(self, store: Store) -> None:
-        """Raise UserError for a file that no audit wrote, before anything is paid."""
+        """Raise FileError for a file that no audit wrote, before anything is paid."""
         if not isinstance(self.judge, NoJudge):  # by whose key it looks for the models
             self.load_audits(store)
 

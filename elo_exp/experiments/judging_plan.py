@@ -38,7 +38,7 @@ class JudgingPlan:
         return len(self.judge_runs) == 1
 
     def make_plans(self, store: Store, *, at_least: bool = False) -> list[Plan]:
-        """Plan what each judge would be asked, and cost. Raises UserError for two that are one."""
+        """Plan what each judge would be asked, and cost. Raises SettingError for two that are one."""
         comparisons = self.design.assume(store, at_least=at_least)
         plans = [run.make_plan(comparisons, store) for run in self.judge_runs.values()]
         if self.is_single:
@@ -95,7 +95,7 @@ class JudgingPlan:
     def _check_access(
         self, judge_run: JudgeRun, prompts: Sequence[Prompt], store: Store
     ) -> None:
-        """Raise UserError for models that are missing, and for what would stop the first paid call."""
+        """Raise EvidenceError for models that are missing, and for what would stop the first paid call."""
         judge_run.check_audits(store)
         entrants, stored_only = (
             self.design.answers.entrants,
@@ -132,7 +132,7 @@ class JudgingPlan:
     def refuse_equal_answers(
         self, pairs: Sequence[EqualAnswers], comparisons: Comparisons, store: Store
     ) -> None:
-        """Raise UserError before a judge is paid for two entrants that gave the same answers."""
+        """Raise EvidenceError before a judge is paid for two entrants that gave the same answers."""
         for pair in pairs:
             if _pay_for_equal_answers(
                 self.judge_runs.values(), pair, comparisons, store

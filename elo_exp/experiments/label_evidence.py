@@ -130,7 +130,7 @@ class LabelEvidence:
 
     @functools.cached_property
     def votes(self) -> dict[str, dict[str, list[Battle]]]:
-        """A battle for each label, by dimension and annotator. Raises UserError where they say too little."""
+        """A battle for each label, by dimension and annotator. Raises EvidenceError where they say too little."""
         rows, _ = self.labels_and_key
         votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
         run_clusters = dict[str, str]()
@@ -176,7 +176,7 @@ class LabelEvidence:
 
     @functools.cached_property
     def agreement(self) -> dict[str, list[dict[str, Any]]]:
-        """Of the judge with people, and of people with each other. Raises UserError for people who do not agree."""
+        """Of the judge with people, and of people with each other. Raises EvidenceError for people who do not agree."""
         agreement = {}
         for dimension, votes in self.votes.items():
             rows = human_agreement.compare_with_people(

@@ -40,7 +40,7 @@ class LabelPages:
 
     @property
     def dimension(self) -> str:
-        """The dimension whose comparisons are labelled. Raises UserError if it is not clear."""
+        """The dimension whose comparisons are labelled. Raises SettingError if it is not clear."""
         dimension, dimensions = self.settings.dimension, [*self.run.comparisons]
         if dimension is None and len(dimensions) == 1:
             return dimensions[0]

@@ -257,7 +257,7 @@ class Oracle(EntrantExperiment):
         )
 
     def check(self, overrides: Sequence[str]) -> None:
-        """Raise UserError for mistakes that can be known before anything is asked."""
+        """Raise SettingError or FileError for mistakes that can be known before anything is asked."""
         self.refuse_drawing("oracle.n_prompts")
         self.refuse_draws(
             "oracle",

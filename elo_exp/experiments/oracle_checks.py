@@ -27,7 +27,7 @@ _SAMPLING_SETTINGS = ("oracle.n_prompts", "oracle.label_fraction")
 def check_compat(
     compat: str | None, settings: OracleSettings, estimators: Iterable[str]
 ) -> None:
-    """Raise UserError for settings that another library's analysis does not have."""
+    """Raise SettingError for settings that another library's analysis does not have."""
     if compat is None:
         return
     for name in estimators:
@@ -54,7 +54,7 @@ def check_truth(
     has_entrants: bool,
     needs_labels: bool,
 ) -> None:
-    """Check what a truth made from labels needs, and that the grid has its own settings. Raises UserError."""
+    """Check what a truth made from labels needs, and that the grid has its own settings. Raises SettingError."""
     share = min(settings.label_fraction, settings.validation_fraction)
     if needs_labels and has_entrants and share < 1:
         raise SettingError(
@@ -81,7 +81,7 @@ def check_truth(
 
 
 def refuse_recorded_settings(settings: OracleSettings) -> None:
-    """Raise UserError for settings of recorded answers where answers are collected."""
+    """Raise SettingError for settings of recorded answers where answers are collected."""
     for name, is_set in {
         "probe_dir": settings.probe_dir,
         "scale": settings.scale != [0, 1],
@@ -95,7 +95,7 @@ def refuse_recorded_settings(settings: OracleSettings) -> None:
 
 
 def refuse_unused(overrides: Sequence[str], raters: Iterable[Judge]) -> None:
-    """Raise UserError for settings and judges that simulated policies have no use for."""
+    """Raise SettingError for settings and judges that simulated policies have no use for."""
     other_settings = (
         "oracle.truth",
         "judge",
@@ -116,7 +116,7 @@ def refuse_unused(overrides: Sequence[str], raters: Iterable[Judge]) -> None:
 
 
 def refuse_weak_oracle(judge: Judge, oracle: Judge, *, is_same_rubric: bool) -> None:
-    """Raise UserError for an oracle that is the judge itself, or no better."""
+    """Raise SettingError for an oracle that is the judge itself, or no better."""
     keys = [(rater.model, rater.cache_key()) for rater in (judge, oracle)]
     if keys[0] == keys[1] and is_same_rubric:
         raise SettingError(
@@ -139,6 +139,6 @@ def list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str]
 def refuse_settings(
     names: Iterable[str], overrides: Sequence[str], reason: str
 ) -> None:
-    """Raise UserError if a command sets something that has no meaning here."""
+    """Raise SettingError if a command sets something that has no meaning here."""
     for key in list_overridden(names, overrides):
         raise SettingError(f"{key}: {reason}. Leave it out.")

@@ -188,7 +188,7 @@ class PlacementRun:
     def _log_equal_answers(
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
-        """Log which models gave the same answers. Raises UserError before a judge is paid for models that always did."""
+        """Log which models gave the same answers. Raises EvidenceError before a judge is paid for models that always did."""
         pairs = identical_answers.count_equal_in_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
@@ -305,7 +305,7 @@ class PlacementRun:
 
 
 def _refuse_known_names(names: Sequence[str], arena: sources.Arena) -> None:
-    """Raise UserError for an entrant with the name of a model of the arena."""
+    """Raise SettingError for an entrant with the name of a model of the arena."""
     for name in names:
         if name in arena.battles.models:
             raise SettingError(
@@ -325,7 +325,7 @@ def _select_one_side(
     """Return the draws against opponents that are of the judge's family where the placed models are, and not
     where these are not.
 
-    Raises UserError where they differ, and for fewer than n_least such anchors.
+    Raises SettingError where they differ, and for fewer than n_least such anchors.
     """
     kin_names, family = {*kin.models}, kin.family
     placed_kin = [name for name in names if name in kin_names]

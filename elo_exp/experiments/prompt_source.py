@@ -82,7 +82,7 @@ class PromptSource:
         return pipeline.repeat_prompts(self.select(), self.n_draws)
 
     def read_strata(self, column: str) -> dict[str, str]:
-        """Read each prompt's value in a column of the bank. Raises UserError for a column that is not there."""
+        """Read each prompt's value in a column of the bank. Raises SettingError for a column that is not there."""
         if column == "source":  # which a bank may leave out
             return {prompt.prompt_id: prompt.source for prompt in self.load_all()}
         if self.bank is not None:
@@ -96,7 +96,7 @@ class PromptSource:
     def clusters(self) -> dict[str, str]:
         """The cluster of each prompt that belongs with others, as the bank or files of answers say.
 
-        Raises UserError for a column that is not there, and for a prompt in two clusters.
+        Raises SettingError for a column that is not there, and FileError for a prompt in two clusters.
         """
         column = self.settings.cluster
         if column is None:

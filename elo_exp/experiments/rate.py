@@ -185,7 +185,7 @@ class Rate(Experiment):
         )
 
     def check_files(self) -> None:
-        """Read them: a malformed row stops a run before it has a folder. Raises UserError."""
+        """Read them: a malformed row stops a run before it has a folder. Raises FileError."""
         if not self.source.is_scored and (self.pass_.at or self.pass_.hat):
             name = "pass.at" if self.pass_.at else "pass.hat"
             raise FileError(
@@ -296,7 +296,7 @@ class Rate(Experiment):
 def _read_rating_settings(
     folder: str, config: Mapping[str, Any], overrides: Sequence[str]
 ) -> dict[str, Any]:
-    """Read the settings by which a run was rated. Raises UserError for words of the command that set the same."""
+    """Read the settings by which a run was rated. Raises SettingError for words of the command that set the same."""
     for word in overrides:
         if re.match(r"\W*(elo\b|rating\.|arena\b)", word):
             raise SettingError(

@@ -54,7 +54,7 @@ class PromptSettings:
 
     @property
     def path(self) -> Path:
-        """The bank. Raises UserError for none."""
+        """The bank. Raises SettingError for none."""
         if self.bank_path is None:
             raise SettingError(describe_missing_prompts("none are given"))
         return Path(self.bank_path)

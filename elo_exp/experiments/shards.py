@@ -50,7 +50,7 @@ def select_shard(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Promp
 def parse_shard(shard: str) -> tuple[int, int]:
     """Return the number of a share, from 0, and of how many.
 
-    Raises UserError for anything but i/n with i below n.
+    Raises SettingError for anything but i/n with i below n.
     """
     match = re.fullmatch("([0-9]+)/([0-9]+)", shard)
     if not match or int(match[1]) >= int(match[2]):

@@ -23,7 +23,7 @@ def load_stored_audits(
 ) -> dict[str, Diagnosis]:
     """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
 
-    Raises UserError for a file that no audit wrote.
+    Raises FileError for a file that no audit wrote.
     """
     key, diagnoses = pipeline.identify(judge).key, dict[str, Diagnosis]()
     for rubric in rubrics:

@@ -132,7 +132,7 @@ class Tournament(PairwiseExperiment):
             )
 
     def _refuse_several_judges(self) -> None:
-        """Raise UserError for settings that are about one judge."""
+        """Raise SettingError for settings that are about one judge."""
         if self.judging.looks > 1:
             raise SettingError(
                 f"judging.looks: found {self.judging.looks}. Planned looks are at the verdicts of one judge: set "

@@ -116,7 +116,7 @@ class LocalJudge(ModelSettings, Judge):
 
 
 def _list_scale_numbers(scale: tuple[float, float]) -> tuple[str, ...]:
-    """Return the whole numbers of a scale. Raises UserError if they are too few or too many."""
+    """Return the whole numbers of a scale. Raises SettingError if they are too few or too many."""
     low, high = scale
     numbers = range(math.ceil(low), math.floor(high) + 1)
     if not 2 <= len(numbers) <= _MAX_SCORE_LABELS:

@@ -206,7 +206,7 @@ class Job:
         )
 
     def refuse_absent(self, *, with_parts: bool = True) -> None:
-        """Raise UserError for the first input file or folder that is not there.
+        """Raise FileError for the first input file or folder that is not there.
 
         with_parts  also for those of parts, such as models, which may be on other machines
         """
@@ -232,7 +232,7 @@ class Job:
 
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
-    """Check a composed configuration and build its objects. Raises UserError naming the setting that is wrong."""
+    """Check a composed configuration and build its objects. Raises SettingError naming the setting that is wrong."""
     _refuse_lost_options(cfg, overrides)
     _empty_mappings(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
@@ -364,7 +364,7 @@ def _map_leaves(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _refuse_passwords(node: Any, where: str = "") -> None:
-    """Raise UserError for a URL with a password: settings are written to files, and sent to trackers."""
+    """Raise SettingError for a URL with a password: settings are written to files, and sent to trackers."""
     if isinstance(node, str) and URL_PASSWORD_PATTERN.search(node):
         is_store = node.startswith("postgres")
         secret = (
@@ -400,7 +400,7 @@ def _find_unset(node: Any, where: str = "") -> Iterator[str]:
 
 
 def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise UserError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
+    """Raise SettingError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
     the two in silence."""
     words = OverridesParser.create().parse_overrides(list(overrides))
     last = {word.key_or_group: word.value() for word in words}
@@ -525,7 +525,7 @@ def is_multirun() -> bool:
 def build(node: Any, where: str = "") -> Any:
     """Build what plain data describe: every mapping with a `_target_` becomes an object, inner ones first.
 
-    Raises UserError naming the setting that is wrong.
+    Raises SettingError naming the setting that is wrong.
     """
     if isinstance(node, list):
         return [build(value, f"{where}.{i}") for i, value in enumerate(node)]
@@ -588,7 +588,7 @@ def _prefix_errors(where: str, cls: type) -> Iterator[None]:
 
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
-    """Raise UserError for a key that is no parameter of the dataclass, nor of the dataclasses in it."""
+    """Raise SettingError for a key that is no parameter of the dataclass, nor of the dataclasses in it."""
     hints = {
         _setting_name(name): hint for name, hint in typing.get_type_hints(cls).items()
     }

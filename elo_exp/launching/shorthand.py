@@ -208,7 +208,7 @@ def _expand_arenas(word: str) -> list[str]:
 def _parse_judges(word: str) -> dict[str, str]:
     """Of judge=[one,low:other], the file in conf/judge of each by the judge's name; {} where one judge is chosen.
 
-    Raises UserError for two of one name, and for what is no name.
+    Raises SettingError for two of one name, and for what is no name.
     """
     chosen = re.fullmatch(r"judge=\[(.*,.*)\]", word)
     options = dict[str, str]()
@@ -344,7 +344,7 @@ def _are_answers(
     experiment: str | None,
     keys: set[str],
 ) -> bool:
-    """Whether files are to be judged, in place of rated. Raises UserError for a mix of both."""
+    """Whether files are to be judged, in place of rated. Raises SettingError for a mix of both."""
     answers = [
         file for file, readable_as in kinds_by_file.items() if "answers" in readable_as
     ]
@@ -501,7 +501,7 @@ def _suggest_experiment(word: str, other_words: Sequence[str]) -> str:
 
 
 def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
-    """Raise UserError for a flag that Hydra does not have: mostly a setting."""
+    """Raise SettingError for a flag that Hydra does not have: mostly a setting."""
     known_flags = (*_FLAGS_WITH_VALUE, *_FLAGS_WITHOUT_VALUE)
     before = ""
     for flag in flags:
@@ -546,7 +546,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
 
 
 def _refuse_lists(settings: Sequence[str]) -> None:
-    """Raise UserError for several options of a group that takes one."""
+    """Raise SettingError for several options of a group that takes one."""
     for word in settings:
         name, _, value = word.partition("=")
         options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
@@ -569,7 +569,7 @@ def _refuse_lists(settings: Sequence[str]) -> None:
 
 
 def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
-    """Raise UserError where several judges are chosen that the command has no place for."""
+    """Raise SettingError where several judges are chosen that the command has no place for."""
     lists = [word for word in settings if _parse_judges(word)]
     if not lists:
         return
@@ -594,7 +594,7 @@ def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
 
 
 def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
-    """Raise UserError for a file of the user's, chosen in a list, that does not say where it belongs."""
+    """Raise FileError for a file of the user's, chosen in a list, that does not say where it belongs."""
     for word in settings:
         group, _, value = word.partition("=")
         for name in re.findall(r"[\w./-]+", value) if group in _LIST_GROUPS else ():

@@ -18,7 +18,7 @@ _EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 
 def check_name(name: str | None, experiment: Experiment) -> None:
-    """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises UserError."""
+    """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises SettingError."""
     numbers = experiment.numbers
     if name is None or numbers is None:
         return

@@ -322,7 +322,7 @@ def open_run(folder: File) -> Run:
 
     Raises
     ------
-    UserError
+    FileError
         Where there is no run, or it did not finish.
 
     Examples

@@ -231,7 +231,7 @@ class Run:
 
         Raises
         ------
-        UserError
+        SettingError
             Where the run has no such figure.
         """
         if name not in self.figures:
@@ -249,7 +249,7 @@ class Run:
 
         Raises
         ------
-        UserError
+        FileError
             Where the run has no such file.
         """
         path = self.folder / name

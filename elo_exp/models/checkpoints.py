@@ -115,7 +115,7 @@ class TemplateSettings:
     ) -> list[int]:
         """Tokenise messages, as Prompt.sent has them, and the assistant's opening.
 
-        Raises UserError where there is no chat template, or one that cannot take these messages or
+        Raises SettingError where there is no chat template, or one that cannot take these messages or
         does not read a variable of chat_template_kwargs.
         """
         from jinja2 import TemplateError
@@ -240,7 +240,7 @@ class ModelSettings(TemplateSettings):
 def refuse_quantised_merge(
     adapters: Sequence[str], load_kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise UserError for adapters that would be merged into a quantised model."""
+    """Raise SettingError for adapters that would be merged into a quantised model."""
     if adapters and "quantization_config" in load_kwargs:
         raise SettingError(
             "adapters: found some with a quantization_config, and merging them would round "

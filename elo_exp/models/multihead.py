@@ -208,7 +208,7 @@ class MultiHead:
 
     @torch.inference_mode()
     def _check_split(self, model: Any) -> None:
-        """Raise UserError where trunk and head, in two pieces, do not compute what the model does.
+        """Raise SettingError where trunk and head, in two pieces, do not compute what the model does.
 
         The tokens are more than the attention's window; one of the two prompts is padded.
         """
@@ -228,7 +228,7 @@ class MultiHead:
 
 
 def measure_geometry(model: Any, depth: int) -> Geometry:
-    """Return the sizes of the updates of a model's heads. Raises UserError where it has none."""
+    """Return the sizes of the updates of a model's heads. Raises FileError or SettingError if it has none."""
     layers = getattr(model.get_decoder(), "layers", [None])
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or []
     mlp = getattr(layers[-1], "mlp", None)

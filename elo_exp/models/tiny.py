@@ -34,7 +34,7 @@ def build_tiny_model(name: str, cache_dir: Path) -> str:
     """Build the model tiny-random/SEED in a folder of `cache_dir`, once; return any other name as
     it is.
 
-    Raises UserError for a seed that is no number, and where torch is not installed.
+    Raises SettingError for a seed that is no number, and UserError if torch is not installed.
     """
     if not name.startswith(TINY_PREFIX):
         return name

@@ -29,7 +29,7 @@ def convert_file(path: Path) -> Path:
 
     Raises
     ------
-    UserError
+    FileError
         If the file holds more than tensors, or cannot be read.
     """
     from safetensors.torch import save_file

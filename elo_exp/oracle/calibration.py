@@ -171,7 +171,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
 
     by_variance  weight rows by 1 / (s^2 + v), v being the variance of the score and s^2 that of
                  the labels about the curve
-    Raises UserError where variances are missing, and where the labels are in one fold.
+    Raises SettingError if variances are missing, and EvidenceError if the labels are in one fold.
     """
     labelled = logged[logged.is_labelled]
     weight = labelled.label_weights

@@ -78,7 +78,7 @@ class Scale:
         return [min(max(value, self.low), self.high) for value in values]
 
     def check(self, location: str, value: float | None) -> None:
-        """Raise UserError for a value off the scale."""
+        """Raise FileError for a value off the scale."""
         if value is not None and not self.low <= value <= self.high:
             raise FileError(
                 f"{location}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
@@ -277,8 +277,8 @@ def read_dataset(
     seed      of the folds, which are by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
     with_clusters  whether prompts of one text, or of one `cluster` in the rows, are one observation
-    Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
-    draws, for too few labels, and for files that have no prompt in common.
+    Raises FileError naming file, line, field and remedy, and for a policy without a file of fresh
+    draws; EvidenceError for too few labels, and for files that have no prompt in common.
     """
     read_answers = partial(_read_answers, scale=scale, covariates=covariates)
     rows: list[LoggedSample] = []
@@ -428,7 +428,7 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     """Take the mean label of each policy's draws, equal by prompt, for its true value.
 
     The labels, of the draws or the probe, enter no estimate then: the data are returned without
-    them. Raises UserError where a draw has none.
+    them. Raises EvidenceError where a draw has none.
     """
     truth = {}
     for policy in data.policies:
@@ -527,7 +527,7 @@ def _read_answers(
 def _check_chances(
     samples: Sequence[FreshDraw], locations: Mapping[tuple[str, int], str]
 ) -> None:
-    """Raise UserError if only some answers of a set have a label_chance."""
+    """Raise FileError if only some answers of a set have a label_chance."""
     without_chance = [sample for sample in samples if sample.label_chance is None]
     if without_chance and len(without_chance) < len(samples):
         location = locations[without_chance[0].prompt_id, without_chance[0].draw_idx]

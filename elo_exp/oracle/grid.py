@@ -60,7 +60,7 @@ class GridSettings:
     seeds: Count | None
 
     def make_cells(self, n_prompts: int) -> list[GridCell]:
-        """Return the cells of a file. Raises UserError for a sample larger than that."""
+        """Return the cells of a file. Raises SettingError for a sample larger than that."""
         if (sizes := self.sizes) is None:
             sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
             sizes = sizes or [n_prompts // n for n in (8, 4, 2, 1)]

@@ -18,7 +18,7 @@ Answering = Callable[[int, Sequence[Prompt]], Mapping[Slot, Response]]
 def list_first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
     """Return what an entrant is asked first.
 
-    Raises UserError for messages that it does not take.
+    Raises SettingError for messages that it does not take.
     """
     if _answers_all_turns_at_once(entrant) or not any(
         prompt.messages for prompt in prompts

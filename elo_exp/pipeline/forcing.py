@@ -38,7 +38,7 @@ class LogprobCheck(Record):
 def require_policies(entrants: Entrants) -> dict[str, Policy]:
     """Return the entrants as policies, whose answers can be weighted by those of the first.
 
-    Raises UserError for one that records no log-probabilities, or has another limit of tokens.
+    Raises SettingError for one that records no log-probabilities, or has another limit of tokens.
     """
     policies: dict[str, Policy] = {}
     for name, entrant in entrants.items():

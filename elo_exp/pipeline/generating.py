@@ -73,7 +73,7 @@ def generate(
 
     counts_absent  an answer that a file of answers lacks is no reason to stop: it counts as missing
 
-    Raises UserError where some are missing, unless `allow_missing`, and where a model's first `canary` new answers
+    Raises EvidenceError if some are missing, unless `allow_missing`, and if a model's first `canary` new answers
     hold nothing; 0: nobody looks.
     """
     prompts_by_entrant = {
@@ -173,7 +173,7 @@ def _order_responses(
     *,
     hint: str = "Supply them",
 ) -> Responses:
-    """Return the responses in the order of the prompts. Raises UserError if some are missing.
+    """Return the responses in the order of the prompts. Raises EvidenceError if some are missing.
 
     prompts_by_entrant  to which an answer has to be there
     hint                what to do about missing ones
@@ -254,7 +254,7 @@ class _FirstAnswers(NoWatch):
     seen: list[Response] = field(default_factory=list)
 
     def see(self, answer: Response) -> None:
-        """Take in an answer. Raises UserError where it is the last of the first, and all of them are void."""
+        """Take in an answer. Raises EvidenceError where it is the last of the first, and all of them are void."""
         if len(self.seen) >= self.n_first:
             return
         self.seen.append(answer)
@@ -412,7 +412,7 @@ def assume_responses(
 
     A placeholder has the mean length of the model's stored answers, or, where there are none, the
     model's limit; with `at_least` one character. No model answers; answers of other entrants are
-    neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
+    neither stored nor counted. Raises EvidenceError if some are missing, unless `allow_missing`.
     """
 
     def assume(

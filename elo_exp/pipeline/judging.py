@@ -93,7 +93,7 @@ def judge_pairs(
 
     name  of the judge in its verdicts; None: its model's. What is stored names the model
 
-    A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
+    A comparison without all its verdicts has no judgment. Raises EvidenceError if verdicts are
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
@@ -363,7 +363,7 @@ def score_responses(
 ) -> list[Score]:
     """Return a score for each item, in their order. An oracle's label is a score, too.
 
-    A reply that is missing or unreadable has no number. Raises UserError where replies are missing,
+    A reply that is missing or unreadable has no number. Raises EvidenceError where replies are missing,
     unless that is allowed or only the store is to be read.
     """
     requests = _make_score_requests(items, rubric, judge)

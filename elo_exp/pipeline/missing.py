@@ -19,7 +19,7 @@ def report_missing(
     *,
     hint: str = "Supply them",
 ) -> None:
-    """Warn of missing answers where that is allowed, else raise UserError.
+    """Warn of missing answers where that is allowed, else raise EvidenceError.
 
     missing  a name each, which starts with the entrant or dimension to count them by
     hint     what the user can do

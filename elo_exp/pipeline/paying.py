@@ -107,7 +107,7 @@ def pay_for_answers(
 def _refuse_batched(
     jobs: Mapping[str, Job], model: ApiJudge | ApiEntrant, store: Store
 ) -> None:
-    """Raise UserError where some answers are in batches under way, which a model of single requests cannot collect."""
+    """Raise SettingError where some answers are in batches under way, which a model of single requests cannot collect."""
     if n := len(Ledger(store).list_pending_keys() & jobs.keys()):
         raise SettingError(
             f"{n:,} of these queries to {model.model} are in batches under way. Collect them first, with the judge that "
@@ -252,7 +252,7 @@ def collect(judge: BatchJudge, store: Store, make: Recorder[R]) -> None:
 
 def recover(judge: BatchJudge, store: Store, make: Recorder[R]) -> int:
     """Store the answers of batches that were submitted and that the store does not know; return how many batches they
-    are. Submit nothing. Raises UserError if the server gives no answer."""
+    are. Submit nothing. Raises ServerError if the server gives no answer."""
     with Claims(store) as claims:
         ledger = Ledger(store, claims.owner)
         with Batcher(judge, ledger, make, {}) as batcher:
@@ -270,7 +270,7 @@ def recover(judge: BatchJudge, store: Store, make: Recorder[R]) -> int:
 def cancel(judge: BatchJudge, store: Store) -> int:
     """Ask the server to end the batches under way; return how many it has ended.
 
-    A batch that may not have arrived has no id, and is only warned of. Raises UserError where there
+    A batch that may not have arrived has no id, and is only warned of. Raises ServerError where there
     is no other.
     """
     ledger, endpoint = Ledger(store), judge.api.endpoint

@@ -195,7 +195,7 @@ class Plan:
         )
 
     def check(self, store: Store, *, hint: str = "") -> None:
-        """Raise UserError where the run's cap, or one of the store, would stop the run before its end.
+        """Raise BudgetError where the run's cap, or one of the store, would stop the run before its end.
 
         hint  what else the user can do
         """

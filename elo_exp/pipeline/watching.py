@@ -157,7 +157,7 @@ class ReplyGuard:
         )
 
     def _check_probabilities(self, reply: JudgeReply) -> None:
-        """Raise UserError for a reply without the probabilities that were asked for: no other will have them."""
+        """Raise SettingError for a reply without the probabilities that were asked for: no other will have them."""
         if why := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
             part = self._judge.part if isinstance(self._judge, ApiJudge) else "judge"
             raise SettingError(

@@ -309,7 +309,7 @@ def pin_rating(board: Leaderboard, model: str, at: float) -> Leaderboard:
 
     Raises
     ------
-    UserError
+    SettingError
         Where the model is not rated.
     """
     baseline = board.models.index(model) if model in board.models else -1

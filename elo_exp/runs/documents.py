@@ -296,7 +296,7 @@ _get_adapter = functools.cache(TypeAdapter)
 
 
 def read_document(kind: Any, path: Path) -> Any:
-    """Return a JSON file of a run folder as data. Raises UserError where it is not of this type."""
+    """Return a JSON file of a run folder as data. Raises FileError where it is not of this type."""
     content = read_json(path)
     if fault := _find_excess(content):
         raise FileError(f"{path}: found {fault}. Expected what a run wrote.")

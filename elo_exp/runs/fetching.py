@@ -36,7 +36,7 @@ _MAX_BYTES = 2_000 * _MB
 
 
 def fetch_entries(entries: Sequence[str], folder: Path) -> list[str]:
-    """Return these entries with folders in place of the leaderboards that Weights & Biases keeps. Raises UserError."""
+    """Return these entries with folders in place of the leaderboards that Weights & Biases keeps. Raises as `fetch` does."""
     return [
         str(fetch(entry, folder)) if entry.startswith(WANDB_PREFIX) else entry
         for entry in entries
@@ -46,8 +46,8 @@ def fetch_entries(entries: Sequence[str], folder: Path) -> list[str]:
 def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Path:
     """Return the folder of a leaderboard, wandb:ENTITY/PROJECT/leaderboard:VERSION, below `folder`.
 
-    What is there of it already is not fetched again. Raises UserError in a line, at the latest when nothing has arrived
-    for `patience` seconds.
+    What is there of it already is not fetched again. Raises SettingError for an entry of another form, and ServerError at the
+    latest when nothing has arrived for `patience` seconds.
     """
     name = entry.removeprefix(WANDB_PREFIX)
     if not _ARTIFACT_NAME.fullmatch(name) or ".." in name:

@@ -63,7 +63,7 @@ def claim_run_id(run_dir: Path, config: Mapping[str, Any]) -> str:
 
 
 def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the id that trackers have of a run whose manifest is read back. Raises UserError where it had none."""
+    """Return the id that trackers have of a run whose manifest is read back. Raises FileError where it had none."""
     token = manifest.get("token")
     if not isinstance(token, str) or not re.fullmatch("[0-9a-f]{8}", token):
         raise FileError(

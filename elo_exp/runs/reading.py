@@ -37,7 +37,7 @@ def manifest_path(folder: Path) -> Path:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return manifest.json as data. Raises UserError where no run wrote it."""
+    """Return manifest.json as data. Raises FileError where no run wrote it."""
     manifest: dict[str, Any] = documents.read_document(Manifest, manifest_path(folder))
     return manifest
 
@@ -51,7 +51,7 @@ def manifest_if_any(folder: Path) -> dict[str, Any]:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a run without any `_target_`. Raises UserError."""
+    """Return the configuration of a run without any `_target_`. Raises FileError."""
     config = read_manifest(folder).get("config")
     if not config:
         raise FileError(f"found no settings in {folder}. Expected the folder of a run.")
@@ -197,7 +197,7 @@ def read_runs(
     """Return the runs of these folders, each once, and why others were left out.
 
     A sweep stands for its jobs, a pattern (*, ?) for the folders that match; what is not a finished
-    run with ratings among them, or where asked one of the oracle, is left out. Raises UserError where
+    run with ratings among them, or where asked one of the oracle, is left out. Raises FileError where
     such a folder is named.
     """
     contents: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
@@ -250,7 +250,7 @@ def sweep_jobs(folder: Path) -> list[Path]:
 def _read_content(
     folder: Path, with_oracle: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the manifest and ratings.json. Raises UserError if the run did not finish with both."""
+    """Return the manifest and ratings.json. Raises FileError if the run did not finish with both."""
     manifest_file = manifest_path(folder)
     if not manifest_file.is_file():
         raise FileError(

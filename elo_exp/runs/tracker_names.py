@@ -38,7 +38,7 @@ def leaderboard_name(judge_name: str) -> str:
 
 def artifact_version(folder: Path) -> str | None:
     """Return the name of the version, ENTITY/PROJECT/NAME:VERSION, of a leaderboard that was fetched into a folder; None of
-    any other. Raises UserError."""
+    any other. Raises FileError."""
     path = folder / ARTIFACT_FILE
     if not path.is_file():
         return None

@@ -102,7 +102,7 @@ def count_lost_calls(store: Store) -> tuple[Any, ...]:
 
 
 def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
-    """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such
+    """Write the answers as JSON lines; how many they are. Raises SettingError for a name that no such
     file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise SettingError(
@@ -124,7 +124,7 @@ class _ExportRows:
         self.name, self.db, self.chosen, self.n = name, db, chosen, 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Raises UserError for an answer that is damaged."""
+        """Raises FileError for an answer that is damaged."""
         where, values = self.chosen.where(self.db)
         columns = ("key", "kind", "created_at", "value")
         query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
@@ -202,8 +202,8 @@ def _parse_exported_row(
 def merge_store(store: Store, path: Path) -> tuple[int, int]:
     """Bring in the answers of another store; return how many it has, and how many were new.
 
-    Raises UserError where batches are still under way there: whoever merged now would pay for them
-    again.
+    Raises FileError if batches are still under way there, because whoever merged now would pay for them
+    again; SettingError if it is this store.
     """
     if isinstance(store.place, Path) and path.resolve() == store.place.resolve():
         raise SettingError(
@@ -255,7 +255,7 @@ def _report_read_errors(path: Path) -> Iterator[None]:
 
 
 def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
-    """Return the version of another store. Raises UserError for one that cannot be merged."""
+    """Return the version of another store. Raises FileError or SettingError for one that cannot be merged."""
     pragmas = ("application_id", "user_version")
     owner, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
     if owner != APPLICATION_ID:

@@ -33,7 +33,7 @@ _ROWS_PER_INSERT = 5000
 def copy_store(source: Store, target: Store) -> dict[str, int]:
     """Copy all that a store holds, in one transaction; return how many rows each table has.
 
-    Raises UserError, and copies nothing, where the other store holds something, and where somebody is at work in this one
+    Raises SettingError, and copies nothing, where the other store holds something, and where somebody is at work in this one
     or has left batches under way: an answer that came later would be in this one alone, and be paid for again.
     """
     if source.name == target.name:

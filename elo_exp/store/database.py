@@ -66,7 +66,7 @@ def insert_identity_sql() -> str:
 
 
 def check_url(url: str) -> None:
-    """Raise UserError for what is no URL of PostgreSQL, and for one that holds a secret: settings are written to files,
+    """Raise SettingError for what is no URL of PostgreSQL, and for one that holds a secret: settings are written to files,
     and sent to trackers."""
     try:
         parts = urlsplit(url)

@@ -40,7 +40,7 @@ INSERT INTO {_MARKER_TABLE} VALUES ({APPLICATION_ID}, {SCHEMA_VERSION});
 def prepare_schema(db: Connection, url: str, busy_seconds: float) -> None:
     """Make the tables where there are none, all or none, and add those that an older version does not have.
 
-    What is not ours stays as it is. Raises UserError or DatabaseError for it, and for a database that cannot be used.
+    What is not ours stays as it is. Raises ServerError or DatabaseError for it, and for a database that cannot be used.
     """
     encoding = db.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -70,7 +70,7 @@ def _read_version(db: Connection) -> int:
 
 
 def _is_store(db: Connection, url: str) -> bool:
-    """Whether the tables are there; False where there are none. Raises UserError for those of others."""
+    """Whether the tables are there; False where there are none. Raises ServerError for those of others."""
     (schema,) = db.execute("SELECT current_schema()").fetchone() or (None,)
     if schema is None:
         raise ServerError(

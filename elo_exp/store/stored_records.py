@@ -22,7 +22,7 @@ def read_records(
     store_name: str,
     with_messages: bool = False,
 ) -> dict[str, R]:
-    """Return the stored answers by key, in a transaction or outside. Raises UserError for one that is damaged.
+    """Return the stored answers by key, in a transaction or outside. Raises FileError for one that is damaged.
 
     with_messages  whether they have the raw messages that some were read from
     """

@@ -94,7 +94,7 @@ class UnsavedAnswers:
         ]
 
     def read(self, path: Path) -> Iterator[UnsavedAnswer]:
-        """Yield the answers of a file. Raises UserError if it is damaged."""
+        """Yield the answers of a file. Raises FileError if it is damaged."""
         for location, row in read_jsonl(path):
             texts = [row.get(name) for name in _COLUMNS if name != "value"]
             if not all(isinstance(text, str) for text in texts):

@@ -79,7 +79,7 @@ class WandbTracker:
             )
 
     def check(self) -> None:
-        """Raise UserError for a mode that there is not."""
+        """Raise SettingError for a mode that there is not."""
         self._choose_mode()
 
     @property
@@ -95,7 +95,10 @@ class WandbTracker:
         return NullRun() if mode == "disabled" else _FallbackRun(self, info, mode)
 
     def open_here(self, info: RunInfo, mode: Mode) -> TrackedRun:
-        """Start a run in this process. Raises TrackerError where the server does not take it."""
+        """Start a run in this process.
+
+        Raises TrackerError if the server does not take it, and SettingError for a setting that Weights & Biases refuses.
+        """
         import wandb
 
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
@@ -159,7 +162,7 @@ def _copies_folder(info: RunInfo) -> Path:
 
 
 def _read_mode_variable() -> Mode | None:
-    """Return the mode in WANDB_MODE. Raises UserError for an unknown word."""
+    """Return the mode in WANDB_MODE. Raises SettingError for an unknown word."""
     word = os.environ.get("WANDB_MODE")
     if not word:
         return None

@@ -128,7 +128,7 @@ def formats() -> tuple[Format, ...]:
 def recognise(path: Path) -> Format:
     """Return the format of a file of answers.
 
-    Raises UserError for a file of no format, naming the nearest and what it lacks.
+    Raises FileError for a file of no format, naming the nearest and what it lacks.
     """
     shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
     nearest: tuple[float, str] = (0.0, "")
@@ -153,7 +153,7 @@ def recognise(path: Path) -> Format:
 def read_answers(path: Path) -> tuple[Format, list[Answer]]:
     """Return a file's format and its answers, in the order of the file.
 
-    Raises UserError for a file of no format, and for the first row that is not as its format says.
+    Raises FileError for a file of no format, and for the first row that is not as its format says.
     """
     file_format = recognise(path)
     answers: list[Answer] = []
@@ -206,7 +206,7 @@ def short_cells(row: Mapping[Any, Any]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def convert_row_errors(location: str, name: str) -> Iterator[None]:
-    """Turn what reading a row raises into a UserError that names the row's place."""
+    """Turn what reading a row raises into a FileError that names the row's place."""
     try:
         yield
     except MalformedError as error:
@@ -242,7 +242,7 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def _check_answer(answer: Answer) -> None:
-    """Raise UserError for what could not be found again, or not be sent to a judge."""
+    """Raise FileError for what could not be found again, or not be sent to a judge."""
     if answer.prompt is None and answer.id is None:
         raise FileError(f"{answer.location}: has neither a prompt nor an id. Add one.")
     if answer.prompt is not None and not answer.prompt.strip():

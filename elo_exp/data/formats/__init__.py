@@ -123,7 +123,7 @@ def formats() -> tuple[Format, ...]:
 def recognise(path: Source, name: str | None = None) -> Format:
     """Return the format of a file, or the one of this name if the file has its keys.
 
-    Raises UserError for a file of no format, naming the two nearest and what it lacks for each.
+    Raises FileError for a file of no format, naming the two nearest and what it lacks for each.
     """
     if name is not None:
         check_choice(
