@@ -61,7 +61,10 @@ def write_files(folder: Path, recipe: Recipe) -> None:
 
 
 def test_the_page_has_these_recipes():
-    parts = ("judge", "entrant", "rating method", "check of a judge", "experiment")
+    parts = (
+        *("judge", "entrant", "rating method", "estimator", "probe of an audit"),
+        *("tracker", "check of a judge", "experiment"),
+    )
     assert [title.partition(" ")[2] for title in RECIPES] == [*parts]
     for title, recipe in RECIPES.items():
         assert 1 <= len(recipe.files) <= 2, title
