@@ -2,9 +2,12 @@
 
 import copy
 import traceback
+from pathlib import Path
 from typing import Self
 
 from elo_exp.masking import mask_text
+
+_MAX_VALUE_CHARACTERS = 60
 
 
 class UserError(Exception):
@@ -31,9 +34,83 @@ class UserError(Exception):
 class SettingError(UserError):
     """A setting, an argument or a word of the command is missing, unknown or does not fit the others."""
 
+    @classmethod
+    def bad_value(
+        cls, setting: str, value: object, must: str, *below: str
+    ) -> "SettingError":
+        """Return the error for a value that a setting cannot have: "elo.k must be above 0; got -1."
+
+        Parameters
+        ----------
+        setting : str
+            Its name, as on the command line.
+        value : object
+            What it was set to.
+        must : str
+            What the value must do or be, such as "be between 0 and 1". Without a full stop.
+        *below : str
+            Lines shown below, such as a command that works.
+        """
+        return cls(f"{setting} must {must}; got {format_value(value)}.", *below)
+
+    @classmethod
+    def no_value(
+        cls, setting: str, *, needed_for: str, value: str, example: str
+    ) -> "SettingError":
+        """Return the error for a setting that has no value.
+
+        Parameters
+        ----------
+        setting : str
+            Its name, as on the command line.
+        needed_for : str
+            What cannot work without it, such as "experiment=gate".
+        value : str
+            What the value is, as a noun phrase: "a run folder or an answer file".
+        example : str
+            Words of a command that set it, shown on a line of their own.
+        """
+        return cls(
+            f"{needed_for} needs {value}. Set {setting}, for example:", f"  {example}"
+        )
+
 
 class FileError(UserError):
     """A file, folder or table is missing, cannot be read or written, or does not hold what is expected."""
+
+    @classmethod
+    def not_found(cls, path: str | Path, purpose: str = "") -> "FileError":
+        """Return the error for a file or a folder that is not there.
+
+        Parameters
+        ----------
+        path : str or Path
+            As the user gave it.
+        purpose : str, optional
+            The setting that names it, or what it is read for.
+        """
+        folder = "" if Path(path).is_absolute() else f"in {Path.cwd()}"
+        details = ", ".join(filter(None, [folder, purpose]))
+        return cls(f"File not found: {path}{f' ({details})' * bool(details)}.")
+
+    @classmethod
+    def bad_file(
+        cls, location: str | Path, problem: str, fix: str = "", *below: str
+    ) -> "FileError":
+        """Return the error for a file that cannot be used: "answers.csv is empty (0 bytes)."
+
+        Parameters
+        ----------
+        location : str or Path
+            The file, or FILE:LINE.
+        problem : str
+            What is wrong with it, as a predicate: "is empty", "has no answer column". Without a full stop.
+        fix : str, optional
+            A whole sentence that says what to do.
+        *below : str
+            Lines shown below, such as a command that works.
+        """
+        return cls(f"{location} {problem}. {fix}".rstrip(), *below)
 
 
 class BudgetError(UserError):
@@ -71,3 +148,20 @@ def name_error(error: BaseException) -> str:
     """Return the name that run files and logs give the class of an error: all of the user's mistakes have one."""
     kinds = (SettingError, FileError, BudgetError, ServerError, EvidenceError)
     return UserError.__name__ if type(error) in kinds else type(error).__name__
+
+
+def format_value(value: object) -> str:
+    """Return a value as a message shows it: on one line, text in double quotes, of a long value the beginning.
+
+    >>> format_value("abc"), format_value(None), format_value(-1)
+    ('"abc"', 'null', '-1')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    is_text = isinstance(value, str | Path)
+    text = str(value) if is_text else repr(value)
+    if len(text) > _MAX_VALUE_CHARACTERS:
+        text = f"{text[:_MAX_VALUE_CHARACTERS]}…"
+    # A line break or a lone surrogate would spoil the line
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return f'"{line}"' if is_text else line
