@@ -22,6 +22,11 @@ import yaml
 from pydantic import PydanticUserError, TypeAdapter
 
 from elo_exp.launching.composing import RunSettings
+from elo_exp.launching.setting_comments import (
+    SHARED_FILES,
+    find_comment,
+    read_comments,
+)
 from elo_exp.paths import CONF
 
 GROUPS = {
@@ -42,7 +47,6 @@ GROUPS = {
     "tracker": "Where runs are followed.",
     "sweep": "Named sweeps, for `-m`.",
 }
-SHARED = ("config.yaml", "judged.yaml", "families.yaml")  # beside the groups
 _KINDS = {
     **{
         "integer": "int",
@@ -89,7 +93,9 @@ class Option:
 def settings() -> list[Setting]:
     """Those of every run and of every experiment with a judge, in the order of their files."""
     return [
-        setting for name in SHARED for setting in _settings(CONF / name, package="")
+        setting
+        for name in SHARED_FILES
+        for setting in _settings(CONF / name, package="")
     ]
 
 
@@ -222,7 +228,7 @@ def _choices(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _settings(path: Path, *, package: str) -> list[Setting]:
-    notes = _notes(path)
+    notes = read_comments(path)
     target = _target(path)
     found = []
     for key, default in _leaves(path, package, target):
@@ -286,50 +292,11 @@ def _default(node: yaml.Node) -> str:
     return text.removesuffix("...\n").strip()
 
 
-@cache
-def _notes(path: Path) -> dict[str, str]:
-    """By key with dots: the comment behind it, else the comment lines right above it."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found: dict[str, str] = {}
-
-    def walk(node: yaml.MappingNode, prefix: str) -> None:
-        for key_node, value in node.value:
-            key = f"{prefix}{key_node.value}"
-            is_block = isinstance(value, yaml.MappingNode) and not value.flow_style
-            end = key_node.end_mark if is_block else value.end_mark
-            behind = re.match(
-                r"\s*:?\s*#\s*(.*)",
-                lines[end.line][end.column :] if end.line < len(lines) else "",
-            )
-            found[key] = (
-                behind[1] if behind else _above(lines, key_node.start_mark.line)
-            )
-            if isinstance(value, yaml.MappingNode):
-                walk(value, f"{key}.")
-
-    root = yaml.compose("\n".join(lines))
-    if isinstance(root, yaml.MappingNode):
-        walk(root, "")
-    return found
-
-
-def _above(lines: list[str], line: int) -> str:
-    """The header of a file is of the file, and of no key."""
-    start = line
-    while start and lines[start - 1].lstrip().startswith("#"):
-        start -= 1
-    return (
-        " ".join(text.strip().lstrip("# ") for text in lines[start:line])
-        if start
-        else ""
-    )
-
-
 def _from_bases(path: Path, key: str) -> str:
     for base in _bases(yaml.safe_load(path.read_text(encoding="utf-8")) or {}):
         start = path.with_name(f"{base.partition('@')[0]}.yaml")
         if start.is_file() and (
-            note := _notes(start).get(key) or _from_bases(start, key)
+            note := read_comments(start).get(key) or _from_bases(start, key)
         ):
             return note
     return ""
@@ -345,42 +312,8 @@ def _from_class(target: Any, key: str) -> str:
 
 
 def _from_elsewhere(path: str) -> str:
-    """What the shared files say of what a mode or an experiment changes, else the files of its group, else the class."""
-    return (
-        next((note for name in SHARED if (note := _notes(CONF / name).get(path))), "")
-        or _experiment_note(path)
-        or _group_note(path)
-        or _schema().get(path, ("", ""))[1]
-    )
-
-
-def _experiment_note(path: str) -> str:
-    files = sorted((CONF / "experiment").glob("*.yaml"))
-    return next((note for file in files if (note := _notes(file).get(path))), "")
-
-
-def _group_note(path: str) -> str:
-    """`entrant_id` is the same in all of conf/entrant; conf/rating/davidson.yaml says what `rating.davidson.use` is."""
-    group, _, rest = path.partition(".")
-    inside = rest.partition(".")[2]
-    files = sorted(
-        (CONF / group).glob("*.yaml"),
-        key=lambda file: not rest.startswith(f"{file.stem}."),
-    )
-    keys = (
-        f"{group}.{rest}",
-        rest,
-        inside,
-    )  # in a file of the whole configuration, of the group, of one of several
-    return next(
-        (
-            note
-            for file in files
-            for key in keys
-            if key and (note := _notes(file).get(key))
-        ),
-        "",
-    )
+    """What conf/ says of what a mode or an experiment changes, else the class."""
+    return find_comment(path) or _schema().get(path, ("", ""))[1]
 
 
 def _target(path: Path) -> Any:
