@@ -20,8 +20,9 @@ from typing import IO, Any, ParamSpec, TextIO, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.masking import current_mask
+from elo_exp.requirements import describe_requirement, find_type
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +32,21 @@ _make_adapter = cache(TypeAdapter)
 _FORBIDDEN_NAME_CHARACTERS = re.compile(r'[\x00-\x1f/\\:*?"<>|%]')
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _COMPRESSION_BY_FIRST_BYTES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_ONE_OBJECT_A_LINE = "Each line must hold one complete JSON object."
+# What Python's json module says, in plain words
+_JSON_FAULTS = {
+    "Expecting value": "a value is missing",
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
+    "Illegal trailing comma before end of object": "a comma is too many",
+    "Illegal trailing comma before end of array": "a comma is too many",
+    "Unterminated string starting at": "a text has no closing quote: it begins",
+    "Invalid control character at": "a text holds a line break or another control character",
+    "Invalid \\escape": "a backslash is followed by a character that it cannot escape",
+    "Invalid \\uXXXX escape": "\\u is not followed by four hexadecimal digits",
+    "Extra data": "there is more text after the value,",
+}
 # A longer line is no row.
 _MAX_LINE_CHARACTERS = 100_000_000
 _BLOCK_BYTES = 2**20
@@ -242,14 +258,18 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield location, row
         elif not line.isspace():
             try:
-                row = json.loads(line, object_pairs_hook=make_unique_object)
+                row = json.loads(line.rstrip(), object_pairs_hook=make_unique_object)
             except (ValueError, RecursionError) as error:
-                raise FileError(
-                    f"{location}: not JSON ({error}). Expected one JSON object a line."
+                raise FileError.bad_file(
+                    location,
+                    f"is not valid JSON: {describe_json_error(error)}",
+                    _ONE_OBJECT_A_LINE,
                 ) from None
             if not isinstance(row, dict):
-                raise FileError(
-                    f"{location}: found a {type(row).__name__}. Expected one JSON object a line."
+                raise FileError.bad_file(
+                    location,
+                    f"is not a JSON object but {format_value(row)}",
+                    _ONE_OBJECT_A_LINE,
                 )
             yield location, row
 
@@ -263,9 +283,10 @@ def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, st
         lines = iter(partial(text.readline, _MAX_LINE_CHARACTERS), "")
         for number, line in enumerate(lines, start=1):
             if len(line) == _MAX_LINE_CHARACTERS:
-                raise FileError(
-                    f"{path}:{number}: a line of more than {_MAX_LINE_CHARACTERS:,} characters. "
-                    "Expected a row a line."
+                raise FileError.bad_file(
+                    f"{path}:{number}",
+                    f"has more than {_MAX_LINE_CHARACTERS:,} characters",
+                    "Each line must hold one row.",
                 )
             yield number, line
 
@@ -275,7 +296,21 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path), object_pairs_hook=make_unique_object)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not JSON ({error}).") from None
+        raise FileError.bad_file(
+            path, f"is not valid JSON: {describe_json_error(error)}"
+        ) from None
+
+
+def describe_json_error(error: Exception) -> str:
+    """Return what is wrong with a JSON text, and where in it."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(error, json.JSONDecodeError):
+        is_long_number = "int_max_str_digits" in str(error)
+        return "a number has too many digits" if is_long_number else str(error)
+    fault = _JSON_FAULTS.get(error.msg, "it cannot be read")
+    line = f"line {error.lineno}, " if "\n" in error.doc else ""
+    return f"{fault} at {line}character {error.colno}"
 
 
 def make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -288,15 +323,20 @@ def make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def validate(kind: Any, value: Any, location: object, hint: str = "") -> Any:
-    """Read a value as pydantic reads this type. Raises FileError for the first field at fault."""
+def validate(kind: Any, value: Any, location: object, *hints: str) -> Any:
+    """Read a value as pydantic reads this type. Raises FileError for the first field at fault, with hints below."""
     try:
         return _make_adapter(kind).validate_python(value)
     except ValidationError as error:
         fault = error.errors()[0]
-        name = ".".join(map(str, fault["loc"])) or "value"
-        message = f"{location}: {name}: found {fault['input']!r:.80}. {fault['msg']}."
-        raise FileError(message + hint) from None
+        name = ".".join(map(str, fault["loc"])) or "the content"
+        if fault["type"] == "missing":
+            message = f"{location}: {name} is missing."
+        else:
+            must = describe_requirement(find_type(kind, fault["loc"]), fault["msg"])
+            value = format_value(fault["input"])
+            message = f"{location}: {name} must {must}; got {value}."
+        raise FileError(message, *(f"  {hint}" for hint in hints)) from None
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -315,8 +355,10 @@ def check_sendable(
         try:
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise FileError(
-                f"{location}: holds a lone surrogate (\\ud...). Write the whole character."
+            raise FileError.bad_file(
+                location,
+                "holds half of a character, such as \\ud83d",
+                "Write the whole character.",
             ) from None
         yield location, dict(row)
 
@@ -329,9 +371,10 @@ def read_text(path: str | Path) -> str:
         with open_binary(path) as content:
             n = sum(map(len, iter(partial(content.read, _BLOCK_BYTES), b"")))
     if n > _MAX_WHOLE_FILE_BYTES:
-        raise FileError(
-            f"{path}: has {n:,} bytes. Expected at most {_MAX_WHOLE_FILE_BYTES:,} in a file that is read whole; a table "
-            "may be larger as JSON lines, CSV or parquet."
+        raise FileError.bad_file(
+            path,
+            f"has {n:,} bytes, more than the {_MAX_WHOLE_FILE_BYTES:,} that are read at once",
+            "Write it as JSON Lines, CSV or Parquet, which may be larger.",
         )
     with open_text(path) as file:
         return file.read()
@@ -350,8 +393,10 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise FileError(
-                f"{path}: not UTF-8 text ({error.reason} at byte {error.start})."
+            raise FileError.bad_file(
+                path,
+                f"is not UTF-8 text (byte {error.start:,} cannot be read)",
+                "Save it with the encoding UTF-8.",
             ) from None
 
 
@@ -363,8 +408,10 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise FileError(
-                f"{path}: is a pipe or a device. Expected a file: write what it gives into one first."
+            raise FileError.bad_file(
+                path,
+                "is a pipe or a device",
+                "Write its content into a file first.",
             )
         compression = detect_compression(path)
         with path.open("rb") as raw:
@@ -377,8 +424,10 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             )
             yield _BoundedReader.open_buffered(content, path)
     except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, FileNotFoundError):
+            raise FileError.not_found(path) from None
         reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{path}: cannot be read ({reason}). Check the path.") from None
+        raise FileError.bad_file(path, f"cannot be read ({reason})") from None
 
 
 def detect_compression(path: Path) -> str:
@@ -418,8 +467,10 @@ class _BoundedReader(io.RawIOBase):
         check_unpacked(self._path, self._n)
         self._n_blank = self._n_blank + len(block) if block.isspace() else 0
         if self._n_blank > _MAX_BLANK_MB * _BLOCK_BYTES:
-            raise FileError(
-                f"{self._path}: holds more than {_MAX_BLANK_MB} MB of nothing but white space. Expected a table or a text."
+            raise FileError.bad_file(
+                self._path,
+                f"holds more than {_MAX_BLANK_MB} MB of white space",
+                "Is it the right file?",
             )
         return len(block)
 
@@ -428,9 +479,10 @@ def check_unpacked(path: Path, n: int) -> None:
     """Raise FileError where a file unpacks to n bytes that are far more than it has itself."""
     limit = max(_UNPACKED_ALLOWANCE_BYTES, _MAX_UNPACK_RATIO * path.stat().st_size)
     if n > limit:
-        raise FileError(
-            f"{path}: unpacks to more than {limit:,} bytes, {_MAX_UNPACK_RATIO} times its size or more. If that is what you "
-            "expect of it, unpack it first."
+        raise FileError.bad_file(
+            path,
+            f"unpacks to more than {limit:,} bytes, {_MAX_UNPACK_RATIO} times its size or more",
+            "If you expect that, unpack it first.",
         )
 
 
@@ -476,7 +528,7 @@ def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
                 "file",
             )
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise FileError(f"{path}: cannot be read ({reason:.200}).") from error
+            raise FileError.bad_file(path, f"cannot be read ({reason:.200})") from error
 
     return read_or_raise
 
@@ -484,9 +536,7 @@ def report_read_errors(read: Callable[P, T]) -> Callable[P, T]:
 def check_choice(name: str, value: str, choices: Collection[str]) -> str:
     """Return the value if it is one of the choices; raise SettingError otherwise."""
     if value not in choices:
-        raise SettingError(
-            f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
-        )
+        raise SettingError.bad_value(name, value, f"be one of {', '.join(choices)}")
     return value
 
 
@@ -494,6 +544,8 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal. Raises FileError for a git-LFS pointer."""
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise FileError(f"{path}: is a git-LFS pointer. Run git lfs pull.")
+            raise FileError.bad_file(
+                path, "is a pointer of Git LFS, not the file", "Run git lfs pull."
+            )
         file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()

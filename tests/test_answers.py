@@ -119,7 +119,7 @@ def test_a_row_is_read_as_its_program_means_it(tmp_path, name, changes, expected
         ("OpenAI batch output", {"custom_id": None}, ":1: custom_id is missing."),
         ("plain rows", {"question": "a \ud800"}, ":1: holds a lone surrogate"),
         ("plain rows", {"question": None}, ":1: has neither a prompt nor an id."),
-        ("elo_exp's responses", {"p_correct": "x"}, ":1: p_correct: found 'x'. Input should be"),
+        ("elo_exp's responses", {"p_correct": "x"}, ':1: p_correct must be '),
     ],
 )  # fmt: skip
 def test_a_malformed_row_is_refused_with_its_place(tmp_path, name, changes, words):

@@ -80,12 +80,12 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"prompt_id": 1}, "prompt_id: found 1. Input should be a valid string."),
+        ({"prompt_id": 1}, "prompt_id must be text that is not empty; got 1."),
         ({"prompt_id": None, "text": None}, "no prompt: none of prompt, question, input, "),
-        ({"text": "  \n"}, "text: found '  \\n'. String should have at least 1 character."),
-        ({"gold_answer": ""}, "gold_answer: found ''. String should have at least 1 "),
-        ({"expected_behavior": "refuse"}, "expected_behavior: found 'refuse'. Input should"),
-        ({"tags": [1]}, "tags.0: found 1. Input should be a valid string. Leave out an"),
+        ({"text": "  \n"}, "text must be text that is not empty; got "),
+        ({"gold_answer": ""}, 'gold_answer must be text that is not empty, or null; got "".'),
+        ({"expected_behavior": "refuse"}, 'expected_behavior must be answer, hedge, abstain or null; got "refuse".'),
+        ({"tags": [1]}, "tags.0 must be text; got 1.\n  Leave out an"),
         ({"prompt_id": "p0"}, "prompt_id 'p0' is already at {path}:1. Give each its own."),
     ],
 )  # fmt: skip

@@ -195,7 +195,8 @@ def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
 
 def test_a_row_of_another_shape_is_refused(file):
     for name, wrong in (("prompt_id", None), ("prompt_id", 1), ("response_text", None)):
-        message = f"{file}:2: {name}: found {wrong!r}. Input should be a valid string."
+        value = "null" if wrong is None else wrong
+        message = f"{file}:2: {name} must be text; got {value}."
         assert refused(file, ROW, {**ROW, name: wrong}) == message
 
 

@@ -41,12 +41,12 @@ def judged(server: OpenAiServer, **settings: object) -> elo_exp.Run:
 
 
 def test_an_unknown_setting_is_an_error_of_settings():
-    with pytest.raises(elo_exp.SettingError, match=r"^elo\.kk: unknown setting"):
+    with pytest.raises(elo_exp.SettingError, match=r"^Unknown setting: elo\.kk"):
         elo_exp.rate(BATTLES, elo__kk=1)
 
 
 def test_a_value_out_of_range_is_an_error_of_settings():
-    with pytest.raises(elo_exp.SettingError, match=r"^elo\.k: found -1"):
+    with pytest.raises(elo_exp.SettingError, match=r"^elo\.k must be a number above 0"):
         elo_exp.rate(BATTLES, elo__k=-1)
 
 

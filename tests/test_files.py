@@ -174,7 +174,7 @@ def test_of_a_very_long_line_both_ends_are_said(tmp_path):
 
 def test_a_command_prints_no_control_characters_of_a_name(tmp_path):
     ran = attempt("experiment=rate", "battles=a\x1b[31m.jsonl", folder=tmp_path)
-    assert ran.err.startswith("elo_exp: battles=a\\x1b[31m.jsonl: ")
+    assert ran.err.startswith("elo_exp: battles=a\\x1b[31m.jsonl cannot be read: ")
 
 
 # Reading
@@ -203,22 +203,41 @@ def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(
     path = write_whole(tmp_path / "x.jsonl", "\n".join(lines))
     rows = read_texts(path)
     assert next(rows) == (f"{path}:1", {"text": "\U0001f600 and \\ud83d"})
-    with pytest.raises(UserError, match=r"x\.jsonl:2: holds a lone surrogate"):
+    with pytest.raises(UserError, match=r"x\.jsonl:2 holds half of a character"):
         next(rows)
     assert [row for _, row in read_jsonl(path)][1] == {"text": ["cut \ud83d"]}
 
 
 @pytest.mark.parametrize(
-    "line",
-    ['{"n": 1', "[1, 2]", '{"n": ' + "1" * 5000 + "}", "[" * 100_000],
+    ("line", "fault"),
+    [
+        (
+            '{"n": 1',
+            "valid JSON: a comma or a closing bracket is missing at character 8",
+        ),
+        ("[1, 2]", r"a JSON object but \[1, 2\]"),
+        ('{"n": ' + "1" * 5000 + "}", "valid JSON: a number has too many digits"),
+        ("[" * 100_000, "valid JSON: it is nested too deeply"),
+    ],
     ids=["cut off", "list", "endless number", "endless nesting"],
 )
-def test_a_line_that_is_no_json_object_is_named(tmp_path, line):
+def test_a_line_that_is_no_json_object_is_named(tmp_path, line, fault):
     path = write_whole(tmp_path / "x.jsonl", f'{{"n": 0}}\n\n{line}\n')
     rows = read_jsonl(path)
     assert next(rows) == (f"{path}:1", {"n": 0})
-    with pytest.raises(UserError, match=r"x\.jsonl:3: .* one JSON object a line\."):
+    message = (
+        rf"x\.jsonl:3 is not {fault}\. Each line must hold one complete JSON object\.$"
+    )
+    with pytest.raises(UserError, match=message):
         next(rows)
+
+
+def test_a_mistake_in_a_json_file_of_several_lines_is_placed(tmp_path):
+    path = write_whole(tmp_path / "x.json", '{"a": 1,\n "b" 2}\n')
+    with pytest.raises(UserError) as error:
+        read_json(path)
+    fault = "is not valid JSON: a colon is missing at line 2, character 6."
+    assert str(error.value) == f"{path} {fault}"
 
 
 ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
@@ -227,12 +246,12 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("absent.jsonl", None, "cannot be read (No such file or directory). Check"),
-        ("latin.jsonl", b"\xb5\n", "not UTF-8 text (invalid start byte at byte 0)."),
+        ("absent.jsonl", None, "File not found: {path}."),
+        ("latin.jsonl", b"\xb5\n", "{path} is not UTF-8 text (byte 0 cannot be read)."),
         (
             "cut.jsonl.gz",
             gzip.compress(ROWS.encode())[:-20],
-            "cannot be read (Compressed file ended",
+            "{path} cannot be read (Compressed file ended",
         ),
     ],
 )
@@ -242,7 +261,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
         path.write_bytes(content)
     with pytest.raises(UserError) as error, open_text(path) as file:
         file.read()
-    assert str(error.value).startswith(f"{path}: {words}")
+    assert str(error.value).startswith(words.format(path=path))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +283,7 @@ def test_what_a_reader_has_not_looked_for_is_one_line_that_keeps_its_cause(
     path = write_json(tmp_path / "x.json", value)
     with pytest.raises(UserError) as error:
         read(path)
-    assert str(error.value).startswith(f"{path}: cannot be read ({words}")
+    assert str(error.value).startswith(f"{path} cannot be read ({words}")
     assert type(error.value.__cause__).__name__ in words
 
 
@@ -292,5 +311,5 @@ def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatc
     monkeypatch.setattr("elo_exp.files._MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))
-    with pytest.raises(UserError, match=r"gz:2: a line of more than 1,000 characters"):
+    with pytest.raises(UserError, match=r"gz:2 has more than 1,000 characters"):
         list(read_jsonl(path))

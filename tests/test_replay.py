@@ -342,13 +342,22 @@ NAMES = {
 WRONG_ROWS = [
     (
         {"left": "ann"},
-        "question_id: found {'left': 'ann'}. Field required. Expected a v",
+        "question_id is missing.\n  A row is one of these:\n  a verdict: prompt_id",
     ),
-    ({**BATTLE, "winner": "left"}, "winner: found 'left'. Input should be 'model_a', "),
-    ({**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]}, "prompt_id: found ['p1']. Inp"),
-    ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat: found '1'. Input should"),
-    (row("A", about={"position_swap": "false"}), "position_swap: found 'false'. In"),
-    (row("left"), "verdict: found 'left'. Input should be 'A', 'B', "),
+    (
+        {**BATTLE, "winner": "left"},
+        'winner must be model_a, model_b, tie or tie (bothbad); got "left".',
+    ),
+    (
+        {**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]},
+        "prompt_id must be text; got ['p1'].",
+    ),
+    ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat must be "),
+    (
+        row("A", about={"position_swap": "false"}),
+        'position_swap must be true or false; got "false".',
+    ),
+    (row("left"), "verdict must be A, B, "),
 ]
 
 

@@ -280,6 +280,6 @@ def test_missing_and_unreadable_scores_are_counted_and_no_number(
 
 
 def test_a_recorded_score_off_the_scale_is_refused_by_its_line(tmp_path):
-    words = r"scores\.jsonl:1: judge_score: found 7\. Input should be less than or"
+    words = r"scores\.jsonl:1: judge_score must be "
     with pytest.raises(UserError, match=words):
         recorded(tmp_path, {"judge_score": 7})

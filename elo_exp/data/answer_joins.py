@@ -674,10 +674,10 @@ def _read_file(path: Path) -> _AnswerFile:
     """
     try:
         status = path.stat()
+    except FileNotFoundError:
+        raise FileError.not_found(path) from None
     except OSError as error:
-        raise FileError(
-            f"{path}: cannot be read ({error.strerror}). Check the path."
-        ) from None
+        raise FileError.bad_file(path, f"cannot be read ({error.strerror})") from None
     version = status.st_ino, status.st_mtime_ns, status.st_size
     return _read_version(path.absolute(), path, version)
 

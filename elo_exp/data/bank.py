@@ -22,7 +22,7 @@ from elo_exp.records import Prompt, canonical_json, make_fingerprint
 logger = logging.getLogger(__name__)
 
 _FIELDS_HINT = (
-    " Leave out an optional field that is empty; prompts/README.md has the fields."
+    "Leave out an optional field that is empty. prompts/README.md lists the fields."
 )
 # A row of a bank of ours has these, and text or messages
 _NATIVE_FIELDS = {"prompt_id", "source", "subject"}

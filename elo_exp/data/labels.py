@@ -187,7 +187,7 @@ def read_labels(
         locations = dict[str, str]()
         for location, row in read_jsonl(path):
             label = validate(
-                Label, row, location, " Expected a row that a page exported."
+                Label, row, location, "Give the file that the page exported."
             )
             if label.page != key.page:
                 raise FileError(

@@ -28,10 +28,12 @@ _READER_VERSION = 2
 # The original program's cache of verdicts: one file per dimension, one row per order.
 _ORIGINAL_FILE_PATTERN = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
-_EXPECTED_SHAPES = (
-    " Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
-    "model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a row of the "
-    "original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
+_SHAPE_HINTS = (
+    "A row is one of these:",
+    "a verdict: prompt_id, dimension, entrant_a, entrant_b, raw",
+    "a battle: model_a, model_b, winner, question_id",
+    "a score: prompt_id, policy, judge_score",
+    "a row of the original's judgments_<dimension>.jsonl: cache_key, judge_model, verdict, reasoning, metadata",
 )
 # For each order
 _LETTERS_BY_WINNER = {"model_a": ("A", "B"), "model_b": ("B", "A")}
@@ -374,7 +376,7 @@ def _read_row(
     else:
         kind = _Battle
     for record in rows:
-        yield from validate(kind, record, location, _EXPECTED_SHAPES).answers()
+        yield from validate(kind, record, location, *_SHAPE_HINTS).answers()
 
 
 def _dimension_in_name(path: Path) -> str | None:

@@ -39,16 +39,21 @@ N_PROMPT_FOLDS = 5
 MIN_CALIBRATION_LABELS = 10
 # The covariate log(1 + characters)
 LENGTH_COVARIATE = "response_length"
-_ROW_HINT = (
-    " Expected a number (target_logps: one by policy), or null for a label or a log-probability, "
-    "the sum over the tokens in nats, that is not known. Covariates are numbers in every row."
+_ROW_HINTS = (
+    "A log-probability is the sum over the tokens in nats (target_logps: one for each policy).",
+    "Write null for a label or a log-probability that is not known. Covariates are numbers in every row.",
 )
 
 RealNumber = Annotated[Number, Field(allow_inf_nan=False)]
 FiniteNonNegative = Annotated[NonNegative, Field(allow_inf_nan=False)]
 Logprob = Annotated[
     float,
-    Field(strict=True, le=MAX_LOGPROB_NATS, allow_inf_nan=False),
+    Field(
+        strict=True,
+        le=MAX_LOGPROB_NATS,
+        allow_inf_nan=False,
+        description="be a number of 0 or less",
+    ),
     AfterValidator(lambda value: min(value, 0.0)),
 ]
 
@@ -144,7 +149,7 @@ def read_truth(path: Path, scale: Scale = UNIT_SCALE) -> dict[str, Truth]:
 
     Warns of those without a standard error, which are taken to be exact.
     """
-    hint = ' Expected {"policy": {"mean": 0.7, "std_error": 0.01}}.'
+    hint = 'Write {"policy": {"mean": 0.7, "std_error": 0.01}}.'
     kind, content = dict[str, Truth], files.read_json(path)
     truths: dict[str, Truth] = files.validate(kind, content, path, hint)
     for policy, truth in truths.items():
@@ -510,7 +515,7 @@ def _read_answers(
         if isinstance(chars, int | float) and 0 <= chars <= sys.float_info.max:
             covariate_values[LENGTH_COVARIATE] = math.log1p(chars)
         values["covariates"] = {name: covariate_values.get(name) for name in covariates}
-        sample = files.validate(kind, values, location, _ROW_HINT)
+        sample = files.validate(kind, values, location, *_ROW_HINTS)
         scale.check(f"{location}: judge_score", sample.judge_score)
         scale.check(f"{location}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
