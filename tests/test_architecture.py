@@ -18,7 +18,7 @@ import elo_exp
 
 PACKAGE = Path(elo_exp.__file__).parent
 FLOORS = (  # from the ground up: folders, and modules that stand in none
-    {"paths", "version", "errors", "records", "types", "masking"},
+    {"paths", "version", "errors", "records", "types", "masking", "requirements"},
     {
         "arrays",
         "default_keys",

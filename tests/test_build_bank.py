@@ -300,7 +300,7 @@ def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
     ("given", "message"),
     [
         ("--n-medmcqa=9", "medmcqa.jsonl: --n-medmcqa asks for 9 prompts, 8 of its 11 rows can be"),
-        ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory)."),
+        ("--medqa=nowhere.jsonl", "File not found: nowhere.jsonl (in "),
         ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
         ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a"),
         ("--curated=medqa.jsonl", "medqa.jsonl: holds no prompt of source 'curated'."),

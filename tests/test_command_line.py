@@ -18,56 +18,57 @@ from tests.data import full_disk
 # What is given -> what the line must say: the setting or the file, and what would have been right.
 MISTAKES = {
     # a name that is not there
-    "elo.kk=3": "elo.kk: unknown setting. Did you mean 'k'?",
-    "-m judge=haiku,sonnet judge.chunk_size=9": "In a sweep over judge, write ++judge.chunk_size=..., if all of its",
-    "jugde=lexical": "jugde: unknown setting. Did you mean 'judge'?",
-    "mode=fast": "mode=fast: no such mode. Known here: demo, headline, own, pilot.",
-    "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
-    "judging.use=consistent": "judging.use: is called judging.orders now.",
-    "+foo=1": "foo: unknown setting. Known here: allow_missing, answers, api",
+    "elo.kk=3": "Unknown setting: elo.kk. Did you mean elo.k?",
+    "-m judge=haiku,sonnet judge.chunk_size=9": "If every judge of the sweep has it, write:\n"
+    "  ++judge.chunk_size=VALUE",
+    "jugde=lexical": "Unknown setting: jugde. Did you mean judge?",
+    "mode=fast": "Unknown mode: fast. Choose from demo, headline, own, pilot.",
+    "'entrant=[probe_referenc,probe_hedged]'": "Did you mean probe_reference or probe_hedged?",
+    "judging.use=consistent": "judging.use is now called judging.orders.",
+    "+foo=1": "Unknown setting: foo. To list all:\n  python -m elo_exp --cfg job\n",
     "'elo.k=${nope}'": "Interpolation key 'nope' not found",
     # a value of the wrong type
-    "elo.k=abc": "elo.k: found 'abc'. Expected a valid number.",
-    "experiment=compare runs=outputs/first": "runs: found outputs/first. Expected a list: 'runs=[outputs/first]'.",
-    "elo.k=8,16": "To sweep over it, add --multirun to your command line",
+    "elo.k=abc": 'elo.k must be a number above 0 and at most 1,000; got "abc".',
+    "experiment=compare runs=outputs/first": "runs must be a list; got \"outputs/first\".\n  'runs=[outputs/first]'",
+    "elo.k=8,16": "elo.k takes one value; got 8,16. To run one job per value, add -m:\n  -m elo.k=8,16\n",
     # what cannot be read
-    "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl: cannot be read. Put a value with a quote or any of "
-    "~ ( ) [ ] { } = , in quotes of its own ('prompts.bank_path=\"...\"'), and write $HOME for ~.",
-    "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv: cannot be read. Put a value",
-    "elo.k = 16": "elo.k: is no file and has no value. Write elo.k=VALUE without spaces; --help lists settings.",
-    "help": "help: is no setting. Did you mean --help?",
+    "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl cannot be read: the value holds a quote or "
+    "one of ~ ( ) [ ] { } = , and needs quotes of its own. Write $HOME for ~, and:\n  'prompts.bank_path=\"VALUE\"'\n",
+    "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv cannot be read: the value holds",
+    "elo.k = 16": '"elo.k" is neither a file nor a setting with a value. Write elo.k=VALUE without spaces.',
+    "help": '"help" is neither a file nor a setting. Did you mean --help?',
     "'elo.k=sort(a,1)'": "while evaluating 'sort(a,1)'",
     # in one job of a sweep
-    "-m elo.k=8,abc": "elo.k: found 'abc'. Expected a valid number.",
-    "-m 'rating=[bradley_terry],[davidson,davidson]'": "rating: 'davidson' is chosen 2 times.",
-    "-m elo.k=8,16 elo.seed=1,x hydra.sweeper.max_batch_size=1": "elo.seed: found 'x'. Expected a valid integer.",
+    "-m elo.k=8,abc": 'elo.k must be a number above 0 and at most 1,000; got "abc".',
+    "-m 'rating=[bradley_terry],[davidson,davidson]'": "rating names davidson 2 times. Name it once.",
+    "-m elo.k=8,16 elo.seed=1,x hydra.sweeper.max_batch_size=1": 'elo.seed must be a whole number of 0 or more; got "x".',
     # a value out of range
-    "elo.k=0": "elo.k: found 0. Expected greater than 0.",
-    "elo.k=nan": "elo.k: found nan. Expected a finite number.",
-    "elo.ties=maybe": "elo.ties: found 'maybe'. Expected 'drop' or 'half'.",
+    "elo.k=0": "elo.k must be a number above 0 and at most 1,000; got 0.",
+    "elo.k=nan": "elo.k must be a finite number; got nan.",
+    "elo.ties=maybe": 'elo.ties must be drop or half; got "maybe".',
     "+mode.strata.medqa=1000": "mode.strata: found 1000 prompts of source 'medqa'. Expected at most",
     # nothing, or too little, chosen
-    "judge=null": "a group was set to null. Choose one of its options",
+    "judge=null": "A part was set to null. Choose one of its options",
     "'entrant=[probe_reference]'": "entrant: found 1 (probe_reference). A tournament needs at least two",
-    "'entrant=[probe_hedged,probe_hedged,probe_partial]'": "entrant: 'probe_hedged' is chosen 2 times.",
+    "'entrant=[probe_hedged,probe_hedged,probe_partial]'": "entrant names probe_hedged 2 times.",
     "'rubric=[]'": "rubric: none is chosen. Choose at least one",
-    "judge=replay": "judge.path: has no value yet. Set it with judge.path=VALUE.",
+    "judge=replay": "judge.path is not set",
     # what another experiment reads
-    "battles=notes.txt": "battles: experiment=tournament does not have it. Add experiment=rate, or leave",
+    "battles=notes.txt": "battles is not a setting of experiment=tournament, but of rate. "
+    "Add experiment=rate, or leave battles out.",
     # a copied file that still has the first line, or the name, of the one that it was copied from
-    "--config-dir=mine 'entrant=[probe_hedged,probe_partial,copied]'": "mine/entrant/copied.yaml: its first line "
-    "has to be '# @package entrant.copied'.",
-    "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "mine/entrant/unplaced.yaml: its first line "
-    "has to be '# @package entrant.unplaced'.",
+    "--config-dir=mine 'entrant=[probe_hedged,probe_partial,copied]'": "mine/entrant/copied.yaml does not say where its "
+    "settings belong. Its first line must be '# @package entrant.copied'.",
+    "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "mine/entrant/unplaced.yaml does not say where its "
+    "settings belong. Its first line must be '# @package entrant.unplaced'.",
     "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id: found 'probe_partial'. Expected",
     # a file or folder that is not there, or not what it should be
-    "study=medical mode=demo prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
-    "experiment=oracle prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
-    "experiment=oracle oracle.fresh_dir=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory). "
-    "It is given as fresh: check the path.",
-    "experiment=oracle oracle.fresh_dir=notes.txt oracle.truth=missing.json": "missing.json: cannot be read",
-    "experiment=audit audit.gold=missing.jsonl": "missing.jsonl: cannot be read",
-    "recorded_dir=missing": "missing: cannot be read",
+    "study=medical mode=demo prompts.bank_path=missing.jsonl": "File not found: missing.jsonl (in ",
+    "experiment=oracle prompts.bank_path=missing.jsonl": "File not found: missing.jsonl (in ",
+    "experiment=oracle oracle.fresh_dir=missing.jsonl": ", given as fresh).",
+    "experiment=oracle oracle.fresh_dir=notes.txt oracle.truth=missing.json": "File not found: missing.json (in",
+    "experiment=audit audit.gold=missing.jsonl": "File not found: missing.jsonl (in ",
+    "recorded_dir=missing": "File not found: missing (in ",
     "experiment=gate gate.baseline=missing entrant=probe_hedged": "missing: cannot be read",
     "experiment=export folder=missing": "found no manifest.json in missing.",
     "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
@@ -77,12 +78,13 @@ MISTAKES = {
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",
     "--config-dir=mine judge=broken": "mine/judge/broken.yaml",
-    "'entrant=[alpha,parrot]' recorded_dir=answers": "recorded_dir wants a small yaml for each name that is new: write "
-    "mine/entrant/parrot.yaml of the three lines '# @package entrant.parrot', 'defaults: [recorded@_here_, _self_]' "
-    "and 'entrant_id: parrot', and give --config-dir mine (docs/entrants.md).",
-    "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
-    "judge=lexical judge._target_=nowhere.Judge": "There is no module 'nowhere', which Python seeks in the current folder",
-    "judge=elsewhere": "One of your own needs --config-dir=FOLDER, which has judge/elsewhere.yaml.",
+    "'entrant=[alpha,parrot]' recorded_dir=answers": "Write these three lines into mine/entrant/parrot.yaml and add "
+    "--config-dir=mine (docs/entrants.md):\n  # @package entrant.parrot\n  defaults: [recorded@_here_, _self_]\n"
+    "  entrant_id: parrot\n",
+    "--config-dir=mine judge=elsewhere": "judge._target_ must be the path of a class, as module.Class; got "
+    "elo_exp.judges.lexical.Lexicon.",
+    "judge=lexical judge._target_=nowhere.Judge": "Python found no module nowhere, neither installed nor in",
+    "judge=elsewhere": "To use your own FOLDER/judge/elsewhere.yaml, add --config-dir=FOLDER.",
     # what is not on this machine
     "mode=headline": "entrant.security_only.security_dir: has no value. Expected the folder of the heads' adapters",
     "judge=local judge.model=./absent": "./absent (revision main): is no folder here, and no name on the hub.",
@@ -122,8 +124,9 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2_and_leaves_no_folder(
 ):
     """Nothing but the store's, of which the parts' checks may have asked."""
     ran = attempt(*shlex.split(line), "tracker=local", folder=mine)
-    assert ran.err.startswith("elo_exp: "), ran.err
-    assert ran.err.count("\n") == 1, ran.err
+    line, *below = ran.err.splitlines()
+    assert line.startswith("elo_exp: "), ran.err
+    assert all(text.startswith("  ") for text in below), ran.err
     assert words in ran.err
     assert (ran.code, ran.out) == (2, "")
     assert {path.name for path in (mine / "outputs").glob("*")} <= {"cache"}
@@ -135,10 +138,10 @@ PLANS = {
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
     "experiment=arena": "  preference    593    1,186 ",
-    "experiment=rate": "plan: it makes no judge calls and costs nothing. To run it, set battles=VALUE",
+    "experiment=rate": "plan: this experiment calls no judge and costs nothing. To run it, set battles=VALUE",
     "experiment=compare": "To run it, set runs=VALUE",
     "experiment=dashboard": "To run it, set runs=VALUE",
-    "experiment=store": "plan: it makes no judge calls and costs nothing.",
+    "experiment=store": "plan: this experiment calls no judge and costs nothing.",
 }
 
 

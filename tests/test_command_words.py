@@ -151,7 +151,7 @@ def test_a_name_of_a_file_resolves_no_variable(made: Path):
     rated = attempt(name, "tracker=local", "figures=false", folder=made, **key)
     assert rated.code == 0, rated.err
     absent = attempt("answers={a:${oc.env:SECRET_KEY},b:c}", folder=made, **key)
-    assert "${oc.env:SECRET_KEY}: cannot be read" in absent.err
+    assert "File not found: ${oc.env:SECRET_KEY} (in" in absent.err
     written = [p for p in rated.run_dir.rglob("*") if p.suffix in (".json", ".yaml", ".log")]  # fmt: skip
     texts = [path.read_text(encoding="utf-8") for path in written]
     assert texts and not any(
@@ -187,38 +187,46 @@ def test_a_key_that_was_read_from_a_file_is_masked_too(
 # Mistakes
 
 MISTAKES = {
-    "nope.csv": "nope.csv: no such file. A setting is NAME=VALUE",
-    "runs/": "runs/: a folder of runs. Did you mean experiment=compare 'runs=[runs/...]'?",
-    "runs/first": "runs/first: a run. Did you mean experiment=compare 'runs=[runs/first]'?",
-    "mine": "mine: a folder. Did you mean its files, mine/*? Of battles or scores: experiment=rate battles=mine",
-    "rate battles.jsonl": "rate: is an experiment: experiment=rate battles=battles.jsonl",
-    "audit": "audit: is an experiment: experiment=audit",
-    "sonnet": "sonnet: is one of judge: judge=sonnet",
-    "probe_hedged": "probe_hedged: is one of entrant: 'entrant=[probe_hedged]'",
-    "report": "report: no setting. Did you mean 'resume'?",
-    "--plan": "--plan: did you mean plan=true?",
-    "--judge sonnet": "--judge: did you mean judge=sonnet?",
-    "--budget_usd 5": "--budget_usd: did you mean judging.budget_usd=5?",
-    "--elo.k=16": "--elo.k=16: did you mean elo.k=16?",
-    "--frobnicate": "--frobnicate: no such flag. A setting is NAME=VALUE; --help lists both.",
-    "--config-dir mine 'entrant=[old,probe_hedged]'": "mine/entrant/old.yaml: its first line has to be "
-    "'# @package entrant.old'.",
+    "nope.csv": "File not found: nope.csv (in ",
+    "runs/": "runs/ is a folder of runs. Did you mean experiment=compare 'runs=[runs/...]'?",
+    "runs/first": "runs/first is a run. Did you mean experiment=compare 'runs=[runs/first]'?",
+    "mine": "mine is a folder. To give its files, write mine/*. To rate a folder of battles or scores, write "
+    "experiment=rate battles=mine",
+    "rate battles.jsonl": '"rate" is an experiment. Write experiment=rate battles=battles.jsonl',
+    "audit": '"audit" is an experiment. Write experiment=audit',
+    "sonnet": '"sonnet" names a file of conf/judge. Write judge=sonnet',
+    "probe_hedged": "\"probe_hedged\" names a file of conf/entrant. Write 'entrant=[probe_hedged]'",
+    "report": '"report" is neither a file nor a setting. Did you mean resume=VALUE?',
+    "--plan": "--plan is not a flag. Did you mean plan=true?",
+    "--judge sonnet": "--judge is not a flag. Did you mean judge=sonnet?",
+    "--budget_usd 5": "--budget_usd is not a flag. Did you mean judging.budget_usd=5?",
+    "--elo.k=16": "--elo.k=16 is not a flag. Did you mean elo.k=16?",
+    "--frobnicate": "Unknown flag: --frobnicate. Write settings as NAME=VALUE. "
+    "--help lists flags and settings.",
+    "--config-dir mine 'entrant=[old,probe_hedged]'": "mine/entrant/old.yaml does not say where its settings belong. "
+    "Its first line must be '# @package entrant.old'.",
     "prompts=rows.jsonl 'entrant=[probe_hedged,probe_partial]' judge=lexical": "rows.jsonl:1: no prompt: none of prompt",
     "prompts=bank.jsonl": "entrant: found 0 (none). A tournament needs at least two",
     "old.jsonl": "answers: one entrant (old). Give a second file, or answers of several models in one file.",
-    "old.jsonl battles.jsonl": "old.jsonl has answers and prompts, battles.jsonl battles. Give files of one kind: ",
-    "old.jsonl bank.jsonl": "bank.jsonl: holds prompts and no answers. Write prompts=bank.jsonl.",
-    "bank.jsonl": "bank.jsonl: holds prompts and nobody's answers. Write prompts=bank.jsonl and who answers: ",
-    "'study=[own,medical]'": "study=[own,medical]: a run has one study. To run it with each, in a sweep: "
-    "-m study=own,medical",
-    "'judge=[sonnet]'": "judge=[sonnet]: judge takes one. Write judge=sonnet.",
-    "'entrant=[hf:x/base,hf:y/base]'": "entrant: hf:x/base and hf:y/base are both called base. Name one yourself: ",
-    "entrant=hf:x/base": "entrant: found hf:x/base. Expected a list: 'entrant=[hf:x/base]'.",
+    "old.jsonl battles.jsonl": "The files are of two kinds: old.jsonl holds answers and prompts, "
+    "battles.jsonl holds battles. "
+    "Give files of one kind.",
+    "old.jsonl bank.jsonl": "bank.jsonl holds prompts and no answers. Write:\n  prompts=bank.jsonl",
+    "bank.jsonl": "bank.jsonl holds prompts and no answers. To let models answer them first, or to rate battles whose "
+    "columns have other names, write:\n  prompts=bank.jsonl 'entrant=[hf:org/model,api:name]'\n  "
+    "bank.jsonl battles_columns.model_a=",
+    "'study=[own,medical]'": "A run has one study; got study=[own,medical]. To run one job with each, add -m:\n"
+    "  -m study=own,medical",
+    "'judge=[sonnet]'": "judge takes one value without brackets. Write judge=sonnet.",
+    "'entrant=[hf:x/base,hf:y/base]'": "The entrants hf:x/base and hf:y/base are both called base. Name the second yourself:",
+    "entrant=hf:x/base": "entrant takes a list in brackets; got hf:x/base. Write:\n  'entrant=[hf:x/base]'",
     "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "api.base_url: names no server for entrant a. Set "
     "api.base_url=URL",
-    "'answers={old.jsonl,new.jsonl}'": "answers: found old.jsonl. Expected names and files: 'answers={NAME:FILE,",
-    "experiment=compare old.jsonl": "old.jsonl: experiment=compare takes no file by itself. Name the setting",
-    "old.jsonl answers=new.jsonl": "answers: is set, and old.jsonl given besides. Name all files in one of the two.",
+    "'answers={old.jsonl,new.jsonl}'": "answers must be names with files; got old.jsonl. Write:\n"
+    "  'answers={NAME:FILE,NAME:FILE}'",
+    "experiment=compare old.jsonl": "experiment=compare reads no file without a setting. Write SETTING=old.jsonl. "
+    "--help lists the settings.",
+    "old.jsonl answers=new.jsonl": "Answers are named twice: by answers=... and by old.jsonl. Name all files in one place.",
 }  # fmt: skip
 
 
@@ -228,8 +236,8 @@ def test_a_mistake_is_a_line_that_says_what_was_meant_and_writes_nothing(
 ):
     before = {path for path in made.rglob("*") if "cache" not in path.parts}
     ran = attempt(*shlex.split(line), folder=made)
-    last = ran.err.splitlines()[-1]
+    message = ran.err[ran.err.index("elo_exp: ") :]
     assert (ran.code, ran.out) == (2, ""), ran.err
-    assert last.startswith(f"elo_exp: {said}"), ran.err
+    assert message.startswith(f"elo_exp: {said}"), ran.err
     left = {path for path in made.rglob("*") if "cache" not in path.parts} - before
     assert left <= {made / "outputs"}

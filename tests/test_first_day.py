@@ -174,7 +174,7 @@ TASKS = (
         number=20,
         words="--config-dir bare 'entrant=[old,new]' recorded_dir=recorded prompts=bank.jsonl judge=opus plan=true",
         begins=(
-            "elo_exp: bare/entrant/old.yaml: its first line has to be '# @package entrant.old'",
+            "elo_exp: bare/entrant/old.yaml does not say where its settings belong. Its first line must be '# @package",
         ),
         code=2,
     ),

@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
         anew=True,
     ),
     "an unknown setting": Case(
-        ("judge.api_keyy=1",), code=2, says="judge.api_keyy: unknown setting"
+        ("judge.api_keyy=1",), code=2, says="Unknown setting: judge.api_keyy"
     ),
     "a line break in the key": Case(
         ("hydra.verbose=true",),

@@ -494,7 +494,7 @@ def test_inside_another_application_of_hydra_each_keeps_its_own(tmp_path):
     ):
         outer = GlobalHydra.instance().hydra
         inside = elo_exp.rate(BATTLES, **QUICK)
-        with pytest.raises(elo_exp.UserError, match="elo.kk: unknown setting"):
+        with pytest.raises(elo_exp.UserError, match=r"Unknown setting: elo\.kk"):
             elo_exp.run(elo__kk=1)
         assert GlobalHydra.instance().hydra is outer
         assert str(version.getbase()) == "1.2"

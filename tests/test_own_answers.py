@@ -148,7 +148,7 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     [
         (("answers=old.csv",),
          "answers: one entrant (old). Give a second file, or answers of several models in one file."),
-        (("answers=[old.csv,nope.csv]",), "nope.csv: cannot be read (No such file or directory)."),
+        (("answers=[old.csv,nope.csv]",), "File not found: nope.csv (in "),
         (("answers=[old.csv,new.jsonl]", "stratum=subject"), "stratum: found 'subject'. Of the prompts of"),
         (("answers=[old.csv,new.jsonl]", "recorded_dir=x"), "recorded_dir: found x, and answers besides."),
         (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata: found 2 prompts of source"),
@@ -236,7 +236,7 @@ def test_a_candidate_of_another_kind_answers_the_prompts_of_the_baselines_file(t
          "entrant: found old, new, baseline. Expected one candidate beside the baseline"),
         (("gate.baseline=old.csv", "answers=[{name:baseline,file:new.jsonl}]"),
          "entrant: found a candidate called baseline"),
-        (("gate.baseline=nope.csv", "answers=new.jsonl"), "nope.csv: cannot be read"),
+        (("gate.baseline=nope.csv", "answers=new.jsonl"), "File not found: nope.csv (in "),
     ],
 )  # fmt: skip
 def test_a_gate_that_cannot_compare_says_why(two, words, said):

@@ -566,9 +566,8 @@ def test_two_annotators_have_a_ceiling_and_each_label_counts(folder: Path):
 
 def refused(ran: Ran) -> str:
     assert ran.code == 2, ran.out
-    line = ran.err.strip().splitlines()[-1]
     assert "Traceback" not in ran.err
-    return line
+    return ran.err[ran.err.index("elo_exp: ") :].rstrip()
 
 
 def test_too_few_labels_are_an_error_of_evidence(folder: Path):
@@ -591,7 +590,7 @@ def test_too_few_labels_say_nothing(folder: Path):
     [
         ({"page": "0" * 16}, "bad.jsonl:1: is of another run's page."),
         ({"id": "0" * 16}, "bad.jsonl:1: found the comparison '0000000000000000', which is none of the run's."),
-        ({"choice": "3"}, "bad.jsonl:1: choice: found '3'."),
+        ({"choice": "3"}, 'bad.jsonl:1: choice must be 1, 2, tie, both bad or skip; got "3".'),
     ],
 )  # fmt: skip
 def test_labels_of_other_pages_and_comparisons_are_refused(
@@ -645,10 +644,10 @@ def test_a_comparison_that_stands_twice_is_refused(folder: Path):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ((), "run: has no value yet."),
+        ((), "run is not set: "),
         (("run=absent",), "run: found no manifest.json in absent."),
         (("run=first", "label.dimension=tone"), "label.dimension: found 'tone'. Expected one of factuality"),
-        (("run=first", "labels=[absent.jsonl]"), "absent.jsonl: cannot be read"),
+        (("run=first", "labels=[absent.jsonl]"), "File not found: absent.jsonl"),
         (("run=first", "rating=[davidson]"), "rating: found davidson. Expected bradley_terry among them"),
     ],
 )  # fmt: skip

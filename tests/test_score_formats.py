@@ -102,8 +102,8 @@ def test_epochs_are_the_draws_of_pass_rates(tmp_path):
     ("setting", "said"),
     [
         ("pass.hat=[4]", "pass.hat: found 4, and item 0 of ann has 1 draw. Expected at most 1."),
-        ("pass.at=[0]", "pass.at.0: found 0. Expected greater than or equal to 1."),
-        ("pass.to=[1]", "pass.to: unknown setting. Known here: at, hat."),
+        ("pass.at=[0]", "pass.at.0 must be a whole number of 1 or more; got 0."),
+        ("pass.to=[1]", "Unknown setting: pass.to. Choose from pass.at, pass.hat."),
     ],
 )  # fmt: skip
 def test_a_pass_rate_that_cannot_be_is_refused_before_a_folder(tmp_path, setting, said):

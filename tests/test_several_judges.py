@@ -330,20 +330,24 @@ def test_another_server_and_words_judge_in_one_run(tmp_path):
 
 
 REFUSED = {
-    "judge=[sonnet,haiku] experiment=gate": "judge=[sonnet,haiku]: experiment=gate has one judge. Several are asked by a "
-    "tournament and an audit; to run this with each: -m judge=sonnet,haiku",
-    "judge=[sonnet,haiku] experiment=arena": "judge=[sonnet,haiku]: experiment=arena has one judge.",
-    "judge=[sonnet,haiku] experiment=oracle": "judge=[sonnet,haiku]: experiment=oracle has one judge.",
-    "-m judge=[sonnet,haiku] elo.k=8,16": "judge=[sonnet,haiku]: a sweep has one judge in each job.",
-    "judge=[sonnet,haiku] judge.effort=high": "judge.effort=high: there are several judges. Say whose: "
-    "judges.sonnet.effort=high",
-    "judge=[sonnet,sonnet]": "judge: two are called sonnet. Name them: 'judge=[low:sonnet,high:sonnet]'.",
-    "judge=[a-b:sonnet,haiku]": "judge: found a-b:sonnet. Expected files of conf/judge",
+    "judge=[sonnet,haiku] experiment=gate": "experiment=gate has one judge; got judge=[sonnet,haiku]. "
+    "To run one job with each, add -m:\n  -m judge=sonnet,haiku\n",
+    "judge=[sonnet,haiku] experiment=arena": "experiment=arena has one judge; got judge=[sonnet,haiku]. ",
+    "judge=[sonnet,haiku] experiment=oracle": "experiment=oracle has one judge; got judge=[sonnet,haiku]. "
+    "To run one job with each, add -m:\n"
+    "  -m judge=sonnet,haiku",
+    "-m judge=[sonnet,haiku] elo.k=8,16": "Each job of a sweep has one judge; got judge=[sonnet,haiku]. Leave -m out, or "
+    "sweep over the judges:\n  -m judge=sonnet,haiku",
+    "judge=[sonnet,haiku] judge.effort=high": "judge.effort=high does not say for which judge it is. Write:\n"
+    "  judges.sonnet.effort=high",
+    "judge=[sonnet,sonnet]": "Two judges are called sonnet. Give each a name of its own, such as:\n"
+    "  'judge=[low:sonnet,high:sonnet]'",
+    "judge=[a-b:sonnet,haiku]": "judge cannot be a-b:sonnet: several judges are files of conf/judge",
     "judge=[lexical,b:lexical] judging.looks=3": "judging.looks: found 3. Planned looks are at the verdicts of one",
     "judge=[lexical,b:lexical] shard=0/2": "shard: found 0/2 with several judges. Have each judge its shares by itself",
     "judge=[lexical,b:lexical] rating=[]": "rating: several judges have a joint board by Bradley-Terry",
     "judge=[sonnet,haiku] judges.haiku.budget_usd=1": "judges.haiku.budget_usd: found 1. Several judges share one cap",
-    "judge=[lexical,replay] judges.replay.path=x.jsonl": "x.jsonl: cannot be read (No such file or directory)",
+    "judge=[lexical,replay] judges.replay.path=x.jsonl": "File not found: x.jsonl (in ",
     "judge=[lexical,none]": "judges.none: found NoJudge. Expected judges that are chosen",
 }  # fmt: skip
 
@@ -352,7 +356,7 @@ REFUSED = {
 def test_what_several_judges_cannot_do_is_one_line(line: str, said: str, tmp_path):
     ran = attempt(*line.split(), "tracker=local", folder=tmp_path, **NO_KEY)
     assert ran.code == 2 and ran.out == "", ran.err
-    assert ran.err.splitlines()[-1].startswith(f"elo_exp: {said}"), ran.err
+    assert ran.err[ran.err.index("elo_exp: ") :].startswith(f"elo_exp: {said}"), ran.err
     assert list(tmp_path.rglob("report.html")) == []
 
 

@@ -645,7 +645,7 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
     [
         ("merge", "store.file: names no file. Set it with store.file=FILE; "),
         ("purge", "store.action=purge: purges nothing as it is. Say what: "),
-        ("import store.file=no.jsonl", "no.jsonl: cannot be read (No such "),
+        ("import store.file=no.jsonl", "File not found: no.jsonl (in "),
     ],
 )
 def test_what_is_missing_is_named(words: str, line: str):

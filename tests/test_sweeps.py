@@ -178,7 +178,7 @@ def test_a_failing_job_is_named_with_its_reason_and_the_others_finish(tmp_path: 
     assert (broken.code, "Traceback" in broken.err) == (1, False)
     assert "sweep: 1 of 2 jobs finished" in broken.out
     assert "To run what did not finish: python -m elo_exp -m" in broken.out
-    reason = "missing.jsonl: cannot be read"
+    reason = "File not found: missing.jsonl (in"
     assert f"job 0 failed: UserError: {reason}" in broken.out
     folder = broken.run_dir
     assert {row["job"] for row in table(folder / "sweep_summary.csv")} == {"1"}
@@ -211,7 +211,9 @@ def test_a_bank_that_no_job_finds_is_one_line_and_leaves_nothing(tmp_path: Path)
     banks = ("study=medical", "mode=demo", "prompts.bank_path=missing.jsonl")
     ran = attempt("-m", *banks, "elo.k=8,16", "tracker=local", folder=tmp_path)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert ran.err.startswith("elo_exp: missing.jsonl: cannot be read (No such file")
+    assert ran.err.startswith(
+        f"elo_exp: File not found: missing.jsonl (in {tmp_path}, given as bank)."
+    )
     assert not (tmp_path / "outputs").exists()
 
 
@@ -223,7 +225,7 @@ def test_a_sweep_without_a_finished_job_ends_with_the_code_of_its_mistake(
     same = attempt(*replay, "judge.path=a.jsonl", "elo.k=8,16", folder=tmp_path)
     several = attempt(*replay, "judge.path=a.jsonl,b.jsonl", folder=tmp_path)
     for ran, code in ((same, 2), (several, 1)):
-        assert (ran.code, ran.out.count("cannot be read")) == (code, 2)
+        assert (ran.code, ran.out.count("File not found")) == (code, 2)
 
 
 def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):

@@ -555,19 +555,19 @@ def test_nothing_is_logged_where_it_is_disabled(
         (
             ("tracker.mode=shared",),
             {},
-            "elo_exp: tracker.mode: found 'shared'. Expected 'auto', 'online', 'offline' or 'disabled'.",
+            'elo_exp: tracker.mode must be auto, online, offline or disabled; got "shared".',
         ),
         (
             ("judge=openai_compatible", "judge.base_url=https://me:secretword@host/v1"),
             {},
-            "elo_exp: judge.base_url: found a URL with a password, and settings are kept in files and "
-            "trackers. Expected the URL without it; a key is read from the environment.",
+            "elo_exp: judge.base_url holds a URL with a password, and settings are written to files and "
+            "trackers. Leave the password out. Keys are read from the environment.",
         ),
         (
             ("store=postgresql://me:secretword@host/db",),
             {},
-            "elo_exp: store: found a URL with a password, and settings are kept in files and "
-            "trackers. Expected the URL without it; it is read from PGPASSWORD or ~/.pgpass.",
+            "elo_exp: store holds a URL with a password, and settings are written to files and "
+            "trackers. Leave the password out. The password is read from PGPASSWORD or ~/.pgpass.",
         ),
     ],
 )

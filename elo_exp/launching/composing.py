@@ -40,9 +40,11 @@ from pydantic_core import SchemaError
 from elo_exp.console import URL_PASSWORD_PATTERN
 from elo_exp.errors import FileError, SettingError, UserError, describe_mistake
 from elo_exp.experiments import Experiment
+from elo_exp.launching.setting_comments import find_comment
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
+from elo_exp.requirements import describe_requirement, find_type
 from elo_exp.runs.sweep_record import sweep_if_any
 from elo_exp.store.answer_store import Store
 from elo_exp.store.caps import Caps
@@ -58,6 +60,11 @@ RULES = ConfigDict(
 # The value of ${oc.env:NAME} while a configuration is resolved for those who read it
 _MARK = f"elo_exp_{secrets.token_hex(8)}_"
 _MARKED = re.compile(rf"{_MARK}(.+?)_{_MARK}")
+# The setting that a message begins with
+_OPENING_SETTING = re.compile(r"[\w.]+(?=: | must | is not set)")
+_MAX_SUGGESTIONS = 3
+# More names than these are listed by a command of their own
+_MAX_NAMES_LISTED = 8
 # Paths of a configuration that are used as they are read
 _READ_BACK = ("cache_dir",)
 _is_readable_copy = ContextVar("_is_readable_copy", default=False)
@@ -214,10 +221,7 @@ class Job:
         files = experiment.list_input_files() if with_parts else experiment.input_files
         for role, path in files.items():
             if not path.exists():
-                raise FileError(
-                    f"{path}: cannot be read (No such file or directory). It is given as "
-                    f"{role or 'input'}: check the path."
-                )
+                raise FileError.not_found(path, f"given as {role}" if role else "")
 
     def check_files(self) -> None:
         """Let the experiment and each of its parts look for their files."""
@@ -240,14 +244,16 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     _refuse_passwords(config)
     if "_target_" not in config:
         raise SettingError(
-            "experiment: its file has no _target_, or does not begin with '# @package _global_'."
+            "The experiment's file has no _target_, or does not begin with the line '# @package _global_'."
         )
     cls = _import_experiment(config["_target_"])
     judges = "plan" in {field.name for field in dataclasses.fields(cls)}
     if config["plan"] and not judges:
         unset = _format_unset(config)
         hint = f" To run it, set {unset}." if unset else ""
-        raise NothingToPlanError(f"it makes no judge calls and costs nothing.{hint}")
+        raise NothingToPlanError(
+            f"this experiment calls no judge and costs nothing.{hint}"
+        )
     if not judges:
         del config["plan"]
     try:
@@ -255,7 +261,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         # what a run would not need, as its experiment leaves it out, a plan does not, either
         if config.get("plan") and (unset := _format_unset(config)):
             raise SettingError(
-                f"plan: to count calls, tokens and dollars it needs {unset}."
+                f"A plan counts calls, tokens and dollars. For that, set {unset}."
             )
         readable_config, config = _make_readable(config), _make_plain(config)
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
@@ -272,7 +278,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         check_headline(settings.headline, experiment)
         return Job(config=readable_config, settings=settings, experiment=experiment)
     except UserError as error:
-        raise error.reword(_name_source_setting(str(error), cfg)) from None
+        line = _name_source_setting(error.line, cfg)
+        raise error.reword(line, *error.below) from None
 
 
 class _NamedText(str):
@@ -368,13 +375,13 @@ def _refuse_passwords(node: Any, where: str = "") -> None:
     if isinstance(node, str) and URL_PASSWORD_PATTERN.search(node):
         is_store = node.startswith("postgres")
         secret = (
-            "it is read from PGPASSWORD or ~/.pgpass"
+            "The password is read from PGPASSWORD or ~/.pgpass"
             if is_store
-            else "a key is read from the environment"
+            else "Keys are read from the environment"
         )
         raise SettingError(
-            f"{where}: found a URL with a password, and settings are kept in files and trackers. "
-            f"Expected the URL without it; {secret}."
+            f"{where} holds a URL with a password, and settings are written to files and trackers. "
+            f"Leave the password out. {secret}."
         )
     items = (
         node.items()
@@ -412,14 +419,14 @@ def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
         for name in map(str, names):
             if names.count(name) > 1:
                 raise SettingError(
-                    f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
+                    f"{group} names {name} {names.count(name)} times. Name it once."
                 )
             option = name.rpartition("/")[2]
             is_lost = option not in node and len(parts) < len(names)
             if is_lost and f"~{group}.{option}" not in overrides:
                 raise SettingError(
-                    f"{group}: {option}.yaml puts what it holds elsewhere. Expected its first line "
-                    f"to be '# @package {group}.{option}'."
+                    f"{group}/{option}.yaml does not say where its settings belong. Its first line must be "
+                    f"'# @package {group}.{option}'."
                 )
 
 
@@ -530,9 +537,9 @@ def build(node: Any, where: str = "") -> Any:
     if isinstance(node, list):
         return [build(value, f"{where}.{i}") for i, value in enumerate(node)]
     if node == "???":
-        raise SettingError(f"{where}: has no value yet. Set it with {where}=VALUE.")
+        raise _explain_unset(where)
     if isinstance(node, float) and not math.isfinite(node):
-        raise SettingError(f"{where}: found {node}. Expected a finite number.")
+        raise SettingError.bad_value(where, node, "be a finite number")
     if not isinstance(node, Mapping):
         return node
     values = {
@@ -550,15 +557,16 @@ def build(node: Any, where: str = "") -> Any:
             adapter = TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
             built_object = adapter.validate_python({where: values})[where]
         except ValidationError as error:
-            raise SettingError(_describe_first_finding(error)) from None
+            raise _explain_first_finding(error, cls) from None
         except (PydanticUserError, SchemaError) as error:
             raise SettingError(
-                f"{cls.__qualname__} has a field that pydantic cannot check: {error}"
+                f"The class {cls.__qualname__} has a field whose type cannot be checked: {error}"
             ) from None
     for name in getattr(cls, "required_attributes", ()):
         if not hasattr(built_object, name):
             raise SettingError(
-                f"{where}: {cls.__qualname__} has no {name!r}. Add a field, `{name}: str`, or set it in the class."
+                f"{where}: the class {cls.__qualname__} has no attribute {name}. Add a field, `{name}: str`, or set it "
+                "in the class."
             )
     return built_object
 
@@ -579,12 +587,12 @@ def _prefix_errors(where: str, cls: type) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        is_field = re.split("[:.]", str(error))[0] in {
+        setting = _OPENING_SETTING.match(error.line)
+        is_field = setting is not None and setting[0].partition(".")[0] in {
             _setting_name(f.name) for f in dataclasses.fields(cls)
         }
-        raise error.reword(
-            f"{where}.{error}".lstrip(".") if is_field else str(error)
-        ) from None
+        line = f"{where}.{error.line}".lstrip(".") if is_field else error.line
+        raise error.reword(line, *error.below) from None
 
 
 def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
@@ -596,7 +604,8 @@ def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
     for key, value in values.items():
         setting = f"{where}.{key}".lstrip(".")
         if key not in names:
-            raise SettingError(f"{setting}: unknown setting.{suggest(key, names)}")
+            line = f"Unknown setting: {setting}.{suggest_setting(setting, names)}"
+            raise SettingError(*line.split("\n"))
         options = [hints[key], *typing.get_args(hints[key])]  # X | None
         is_dict = typing.get_origin(hints[key]) is dict
         for inner in filter(dataclasses.is_dataclass, options):
@@ -605,26 +614,56 @@ def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
 
 
 def suggest(key: str, names: Collection[str]) -> str:
-    """Say which known name is close to this one, and all that are known."""
-    close = difflib.get_close_matches(key, list(names), n=1)
-    return (
-        f" Did you mean {close[0]!r}?" if close else ""
-    ) + f" Known here: {', '.join(sorted(names))}."
+    """Return a question with the names that are close to this one, else the known names if they are few."""
+    if close := difflib.get_close_matches(key, list(names), n=_MAX_SUGGESTIONS):
+        return f" Did you mean {' or '.join(close)}?"
+    if len(names) > _MAX_NAMES_LISTED:
+        return " --options lists all names."
+    return f" Choose from {', '.join(sorted(names))}."
 
 
-def _describe_first_finding(error: ValidationError) -> str:
-    """The first of pydantic's findings: where, what was found, what was expected."""
-    finding = error.errors()[0]
-    where = ".".join(_setting_name(str(key)) for key in finding["loc"] if key != "")
-    value = "null" if finding["input"] is None else repr(finding["input"])
-    if finding["type"] in ("missing", "missing_argument"):
-        return f"{where}: is not set, and its class has no default."
-    if finding["type"] == "list_type" and isinstance(finding["input"], str):
-        return f"{where}: found {finding['input']}. Expected a list: '{where}=[{finding['input']}]'."
-    expected = re.sub(
-        "(Input|String) should (be|match|have)", "Expected", finding["msg"]
+def suggest_setting(setting: str, siblings: Collection[str]) -> str:
+    """Return what a setting that does not exist could have meant, and how to list those beside it."""
+    parent, _, last = setting.rpartition(".")
+    prefix = f"{parent}." if parent else ""
+    close = difflib.get_close_matches(last, list(siblings), n=_MAX_SUGGESTIONS)
+    if close:
+        names = " or ".join(f"{prefix}{name}" for name in close)
+        return f" Did you mean {names}?"
+    if len(siblings) <= _MAX_NAMES_LISTED:
+        names = ", ".join(f"{prefix}{name}" for name in sorted(siblings))
+        return f" Choose from {names}." if names else ""
+    package = f" --package {parent}" if parent else ""
+    return f" To list all:\n  python -m elo_exp --cfg job{package}"
+
+
+def _explain_unset(setting: str) -> SettingError:
+    """Return the error for a setting that must be given, with what its file says of it."""
+    comment = find_comment(setting)
+    about, _, example = comment.partition(", e.g. ")
+    about = f": {about}" if about else ""
+    return SettingError(
+        f"{setting} is not set{about}.", f"  {example or f'{setting}=VALUE'}"
     )
-    return f"{where}: found {value}. {expected}."
+
+
+def _explain_first_finding(error: ValidationError, cls: type) -> SettingError:
+    """Return the error for pydantic's first finding about the settings of a dataclass, in the words of its fields."""
+    finding = error.errors()[0]
+    # The first step is the place of the dataclass itself
+    steps = finding["loc"][1:]
+    setting = ".".join(_setting_name(str(key)) for key in finding["loc"] if key != "")
+    value = finding["input"]
+    if finding["type"] in ("missing", "missing_argument"):
+        return SettingError(
+            f"{setting} is not set and has no default. Set it:", f"  {setting}=VALUE"
+        )
+    if finding["type"] == "list_type" and isinstance(value, str):
+        return SettingError.bad_value(
+            setting, value, "be a list", f"  '{setting}=[{value}]'"
+        )
+    requirement = describe_requirement(find_type(cls, steps), finding["msg"])
+    return SettingError.bad_value(setting, value, requirement)
 
 
 def _import_class(target: str, where: str) -> type:
@@ -643,24 +682,25 @@ def _import_class(target: str, where: str) -> type:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and not target.startswith(missing):
             raise UserError(
-                f"{where}: needs the package {missing!r}, which is not installed: pip install it."
+                f"{where} needs the Python package {missing}, which is not installed."
             ) from None
         location = (
-            f" There is no module {missing!r}, which Python seeks in the current folder, too."
+            f" Python found no module {missing}, neither installed nor in the current folder."
             if missing
             else ""
         )
         raise SettingError(
-            f"{setting}: found no {target!r}. Expected the path of a class.{location}"
+            f"{setting} must be the path of a class, as module.Class; got {target}.{location}"
         ) from None
     if not (isinstance(resolved, type) and dataclasses.is_dataclass(resolved)):
         raise SettingError(
-            f"{setting}: found {target!r}, which is no dataclass. Expected the path of one."
+            f"{setting} must be the path of a dataclass, and {target} is not one."
         )
     if inspect.isabstract(resolved):
         methods = sorted(resolved.__abstractmethods__)
         raise SettingError(
-            f"{setting}: found {target!r}, which has no {' and no '.join(methods)}. Write what its base class asks for."
+            f"{setting}: the class {target} lacks the method {' and the method '.join(methods)}. Its base class says "
+            "what each returns."
         )
     return resolved
 
@@ -680,15 +720,15 @@ def _import_experiment(target: str) -> type[Experiment]:
     cls = _import_class(target, "")
     if not issubclass(cls, Experiment):
         raise SettingError(
-            f"_target_: found {target!r}, which is no experiment. Expected a subclass of elo_exp.experiments.Experiment."
+            f"_target_ must be a subclass of elo_exp.experiments.Experiment, and {target} is not one."
         )
     return cls
 
 
 def _name_source_setting(line: str, cfg: DictConfig) -> str:
     """Name the setting that a part's setting is taken from: judging.orders for rating.bradley_terry.orders."""
-    key, colon, message = line.partition(": ")
-    parent, _, last = key.rpartition(".")
+    key = _OPENING_SETTING.match(line)
+    parent, _, last = key[0].rpartition(".") if key else ("", "", "")
     node = OmegaConf.select(cfg, parent, default=None) if parent else None
     if (
         isinstance(node, DictConfig)
@@ -697,5 +737,5 @@ def _name_source_setting(line: str, cfg: DictConfig) -> str:
     ):
         word = str(OmegaConf.to_container(node, resolve=False)[last])  # type: ignore[call-overload,index]
         if source := re.fullmatch(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}", word):
-            return f"{source[1]}{colon}{message}"
+            return f"{source[1]}{line.removeprefix(f'{parent}.{last}')}"
     return line

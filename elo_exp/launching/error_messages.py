@@ -17,8 +17,13 @@ from omegaconf.errors import (
 from elo_exp.console import shorten_lines
 from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.files import errno_advice
-from elo_exp.launching.composing import compose, parse_config_dirs, suggest
-from elo_exp.launching.shorthand import override_key
+from elo_exp.launching.composing import (
+    compose,
+    parse_config_dirs,
+    suggest,
+    suggest_setting,
+)
+from elo_exp.launching.shorthand import LIST_GROUPS, override_key
 from elo_exp.masking import mask_text
 from elo_exp.paths import CONF
 
@@ -34,8 +39,8 @@ _WHY_ABSENT = {
     (
         "audit",
         "draws",
-    ): "an audit draws no answers: it makes three of known order of each prompt, and asks about them. "
-    "Leave draws out; audit.retest_share has the judge asked again, audit.n_prompts about fewer prompts.",
+    ): "an audit asks about answers of known quality that it makes itself. Leave draws out. "
+    "audit.retest_share repeats questions, audit.n_prompts asks about fewer prompts.",
 }
 _EXTRA_BY_LAUNCHER = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}
 
@@ -78,12 +83,16 @@ def _format_composition_error(
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _explain_missing_option(error.missing_cfg_file, words)
     if isinstance(error, OverrideParseException):
-        return _one_line(_explain_unreadable_word(error))
+        return _explain_unreadable_word(error)
+    if ambiguous := re.match(
+        r"Ambiguous value for argument '(.+?)=(.*?)' *\n", str(error)
+    ):
+        return _explain_several_values(ambiguous[1], ambiguous[2], words)
     cause = error.__cause__ or error
     if isinstance(cause, OmegaConfBaseException):
         return _format_omegaconf_error(cause, words)
     group = re.match(r"Could not override '([\w/@]+)", str(error))
-    return _explain_unknown_setting(group[1], words) if group else _one_line(error)
+    return _explain_absent_setting(group[1], words) if group else _one_line(error)
 
 
 def _format_omegaconf_error(error: OmegaConfBaseException, words: Sequence[str]) -> str:
@@ -97,37 +106,42 @@ def _format_omegaconf_error(error: OmegaConfBaseException, words: Sequence[str])
         full_key = next(
             (word for word in keys if f"{word}.".startswith(f"{key}.")), key
         )
-        return _explain_unknown_setting(
+        return _explain_absent_setting(
             full_key, words, [str(name) for name in error.parent_node]
         )
     if " is not a ListConfig" in str(error):
         value = next(
             (w.partition("=")[2] for w in words if override_key(w) == key), "VALUE"
         )
-        return f"{key}: found {value}. Expected a list: '{key}=[{value}]'."
+        return f"{key} must be a list; got {value}. Write:\n  '{key}=[{value}]'"
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
 
 
-def _explain_unknown_setting(
+def _explain_absent_setting(
     key: str, words: Sequence[str], siblings: Collection[str] = ()
 ) -> str:
-    """Say which experiments have a setting or a group that the chosen one has not."""
+    """Say what to write for a setting that was renamed or belongs elsewhere, or what an unknown one may have meant."""
     if new := RENAMED.get(key):
-        return f"{key}: is called {new} now."
+        return f"{key} is now called {new}."
     if key.startswith("judging.families."):
-        return f"{key}: is no part of a name yet. To add it: +{key}=FAMILY."
+        name = key.removeprefix("judging.families.")
+        return f"No family is known for {name}. To add one:\n  +{key}=FAMILY"
+    return _explain_unknown_setting(key, words, siblings)
+
+
+def _explain_unknown_setting(
+    key: str, words: Sequence[str], siblings: Collection[str]
+) -> str:
+    """Say which experiments have a setting or a group that the chosen one has not."""
     group = key.partition(".")[0]
     if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in words):
-        return (
-            f"{key}: unknown setting. In a sweep over {group}, write ++{key}=..., if all of its "
-            "options have it."
-        )
+        return f"Unknown setting: {key}. If every {group} of the sweep has it, write:\n  ++{key}=VALUE"
     chosen = next(
         (w.partition("=")[2] for w in words if w.startswith("experiment=")),
         "tournament",
     )
     if why := _WHY_ABSENT.get((chosen, key)):
-        return f"{key}: {why}"
+        return f"{key} is not a setting of experiment={chosen}: {why}"
     readers = [
         name
         for name in _list_options("experiment", words)
@@ -135,20 +149,33 @@ def _explain_unknown_setting(
     ]
     if readers:
         return (
-            f"{key}: experiment={chosen} does not have it. Add experiment={' or '.join(readers)}, "
-            "or leave it out."
+            f"{key} is not a setting of experiment={chosen}, but of {', '.join(readers)}. Add "
+            f"experiment={readers[0]}, or leave {key} out."
         )
     names = [
         name
         for name in siblings or _list_keys(chosen, words)
         if "." not in name and name != "_target_"
     ]
-    hint = (
-        suggest(key.rpartition(".")[2], set(names) - {"hydra"})
-        if names
-        else f" Nothing is set there; add it with +{key}=VALUE."
-    )
-    return f"{key}: unknown setting.{hint}"
+    if not names:
+        return f"Unknown setting: {key}. {group} holds no settings yet. To add it:\n  +{key}=VALUE"
+    return f"Unknown setting: {key}.{suggest_setting(key, set(names) - {'hydra'})}"
+
+
+def _explain_several_values(key: str, values: str, words: Sequence[str]) -> str:
+    """Say how several values are given to a setting: in a list, or to a sweep."""
+    if key in LIST_GROUPS or _is_list(key, words):
+        return f"{key} takes a list in brackets; got {values}. Write:\n  '{key}=[{values}]'"
+    return f"{key} takes one value; got {values}. To run one job per value, add -m:\n  -m {key}={values}"
+
+
+def _is_list(key: str, words: Sequence[str]) -> bool:
+    """Return whether a setting holds a list in the command without the word at fault."""
+    other_words = [word for word in words if override_key(word) != key]
+    try:
+        return OmegaConf.is_list(OmegaConf.select(compose(other_words).cfg, key))
+    except (HydraException, OmegaConfBaseException):
+        return False
 
 
 def _list_keys(experiment: str, words: Sequence[str]) -> set[str]:
@@ -194,25 +221,31 @@ def _explain_missing_option(name: str, words: Sequence[str]) -> str:
         and (extra := option.partition("_")[0]) in _EXTRA_BY_LAUNCHER
     ):
         return (
-            f"hydra/launcher={option}: is not installed. pip install "
-            f"'elo-exp[{_EXTRA_BY_LAUNCHER[extra]}]' brings it."
+            f"hydra/launcher={option} is not installed. Install it:\n"
+            f"  pip install 'elo-exp[{_EXTRA_BY_LAUNCHER[extra]}]'"
         )
     options = _list_options(group, words) if group else []
     folders = parse_config_dirs(words)
     if not options:
         where = ", ".join(map(str, (CONF, *folders)))
-        return f"{name}: no such configuration file in {where}."
-    line = f"{group}={option}: no such {group}.{suggest(option, options)}"
+        return f"Configuration file not found: {name} (looked in {where})."
+    if group == "rating" and option == "elo":
+        return (
+            "elo is not a rating method: Elo is always computed (settings elo.k and elo.n_perms). "
+            f"Methods: {', '.join(options)}."
+        )
+    line = f"Unknown {group}: {option}.{suggest(option, options)}"
     if not folders:
-        line += f" One of your own needs --config-dir=FOLDER, which has {group}/{option}.yaml."
+        line += (
+            f" To use your own FOLDER/{group}/{option}.yaml, add --config-dir=FOLDER."
+        )
     if group == "entrant" and "recorded_dir" in map(override_key, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
-        line += (
-            " recorded_dir wants a small yaml for each name that is new: write "
-            f"{folder}/entrant/{option}.yaml of the three lines '# @package entrant.{option}', "
-            f"'defaults: [recorded@_here_, _self_]' and 'entrant_id: {option}', and give "
-            f"--config-dir {folder} (docs/entrants.md)."
+        line = (
+            f"Unknown entrant: {option}. With recorded_dir, each new name needs a file. Write these three lines into "
+            f"{folder}/entrant/{option}.yaml and add --config-dir={folder} (docs/entrants.md):"
+            f"\n  # @package entrant.{option}\n  defaults: [recorded@_here_, _self_]\n  entrant_id: {option}"
         )
     return line
 
@@ -220,27 +253,25 @@ def _explain_missing_option(name: str, words: Sequence[str]) -> str:
 def _explain_unreadable_word(error: OverrideParseException) -> str:
     """Keep of Hydra's text only what is wrong inside a function such as range(1,b)."""
     if " while evaluating " in error.message:
-        return error.message
+        return _one_line(error.message)
     word = error.override
     name = word.partition("=")[0]
     return (
-        f"{word}: cannot be read. Put a value with a quote or any of ~ ( ) [ ] {{ }} = , in quotes "
-        f"of its own ('{name}=\"...\"'), and write $HOME for ~."
+        f"{word} cannot be read: the value holds a quote or one of ~ ( ) [ ] {{ }} = , and needs quotes of its own. "
+        f"Write $HOME for ~, and:\n  '{name}=\"VALUE\"'"
     )
 
 
 def _explain_library_error(message: str, kind: str) -> str | None:
     """Errors of libraries that have no class for them, or need not be installed."""
     if message.startswith("Config group override must be"):
-        return "a group was set to null. Choose one of its options; --help lists them."
+        return "A part was set to null. Choose one of its options instead. --help lists them."
     if kind in ("TerminatedWorkerError", "UncompletedJobError"):
-        return (
-            "a job was killed, perhaps for its memory. Every answer so far is stored."
-        )
+        return "A job was killed, perhaps because it needed too much memory. Every answer so far is stored."
     if message.startswith('Could not detect "srun"'):
         return (
-            "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted "
-            "to Slurm."
+            "hydra/launcher=submitit_slurm needs Slurm, and srun is not installed here. Start the sweep on a machine "
+            "that submits jobs to Slurm."
         )
     return None
 

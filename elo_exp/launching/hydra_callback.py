@@ -119,7 +119,7 @@ class Checks(Callback):
             sys.exit(0)
         if line := _find_shared_mistake(jobs):
             with exit_on_mistakes():
-                raise SettingError(line)
+                raise SettingError(*line.splitlines())
         if any(word in config.hydra.launcher._target_ for word in _QUEUE_LAUNCHERS):
             _check_before_the_queue(config_name, overrides_by_job)
         folder = Path(config.hydra.sweep.dir)

@@ -103,7 +103,7 @@ class PreparedRun:
                     report = experiment.run(context)
                 if not isinstance(report, Report):
                     raise SettingError(
-                        f"{type(experiment).__name__}.run: returned {report!r:.60}. Expected a Report."
+                        f"{type(experiment).__name__}.run must return a Report; got {report!r:.60}."
                     )
                 results = {**report.metrics, **_measure_spend(usage, started)}
                 name, value = choose_objective(

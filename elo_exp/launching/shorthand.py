@@ -25,7 +25,7 @@ from elo_exp.paths import CONF, HOME
 
 _EXPERIMENTS_WITH_STUDY = ("tournament", "gate", "audit", "answer")
 _EXPERIMENTS_WITH_JUDGES = (None, "tournament", "audit")
-_LIST_GROUPS = ("entrant", "rubric", "rating", "estimator", "probe")
+LIST_GROUPS = ("entrant", "rubric", "rating", "estimator", "probe")
 _SHIPPED_BANK = HOME / "prompts" / "bank.jsonl"
 _ENTRANT_FILE_BY_PREFIX = {
     "hf": "huggingface",
@@ -114,6 +114,17 @@ def _is_folder(word: str) -> bool:
         return bool(word) and Path(word).is_dir()
     except (OSError, ValueError):
         return False
+
+
+def _looks_like_path(word: str) -> bool:
+    return re.search(r"[./\\*]", word) is not None
+
+
+def _is_absent(word: str) -> bool:
+    """Whether a word looks like a file that is not there."""
+    return _looks_like_path(word) and not (
+        _is_override(word) or _is_file(word) or _is_folder(word)
+    )
 
 
 def _find_experiment(settings: Sequence[str]) -> str | None:
@@ -218,12 +229,14 @@ def _parse_judges(word: str) -> dict[str, str]:
         name = name if colon else option.rpartition("/")[2]
         if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
             raise SettingError(
-                f"judge: found {_shorten(item)}. Expected files of conf/judge, each under a name of letters, digits "
-                "and underscores: 'judge=[low:sonnet,high:sonnet]'."
+                f"judge cannot be {_shorten(item)}: several judges are files of conf/judge, each with a name of "
+                "letters, digits and underscores. Example:",
+                "  'judge=[low:sonnet,high:sonnet]'",
             )
         if name in options:
             raise SettingError(
-                f"judge: two are called {name}. Name them: 'judge=[low:{options[name]},high:{option}]'."
+                f"Two judges are called {name}. Give each a name of its own, such as:",
+                f"  'judge=[low:{options[name]},high:{option}]'",
             )
         options[name] = option
     return options
@@ -255,7 +268,8 @@ def _quote_named_file(item: str) -> str:
     match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
         raise SettingError(
-            f"answers: found {_shorten(item)}. Expected names and files: 'answers={{NAME:FILE,NAME:FILE}}'."
+            f"answers must be names with files; got {_shorten(item)}. Write:",
+            "  'answers={NAME:FILE,NAME:FILE}'",
         )
     name, file = (_strip_quotes(text.strip()) for text in match.groups())
     return f"{{name:{quote_value(name)},file:{quote_value(file)}}}"
@@ -265,7 +279,8 @@ def _expand_entrants(value: str) -> Iterator[str]:
     """Yield the words for a list in which some entrants are named by where they come from."""
     if not (value.startswith("[") and value.endswith("]")):
         raise SettingError(
-            f"entrant: found {_shorten(value)}. Expected a list: 'entrant=[{_shorten(value)}]'."
+            f"entrant takes a list in brackets; got {_shorten(value)}. Write:",
+            f"  'entrant=[{_shorten(value)}]'",
         )
     items = [_strip_quotes(item) for item in _split_at_commas(value[1:-1])]
     sources, names_with_yaml = dict[str, str](), list[str]()
@@ -280,15 +295,15 @@ def _expand_entrants(value: str) -> Iterator[str]:
             (k for k in names_with_yaml if k == name), None
         ):
             raise SettingError(
-                f"entrant: {taken} and {item} are both called {name}. Name one yourself: "
-                f"+entrant@entrant.NAME={_ENTRANT_FILE_BY_PREFIX[prefix]} entrant.NAME.entrant_id=NAME "
-                f"entrant.NAME.model={model}"
+                f"The entrants {taken} and {item} are both called {name}. Name the second yourself:",
+                f"  +entrant@entrant.NAME={_ENTRANT_FILE_BY_PREFIX[prefix]} entrant.NAME.entrant_id=NAME "
+                f"entrant.NAME.model={model}",
             )
         sources[name] = item
     for name in names_with_yaml:
         if name in sources:
             raise SettingError(
-                f"entrant: {name} and {sources[name]} are both called {name}."
+                f"The entrants {name} and {sources[name]} are both called {name}. Leave one out."
             )
     yield f"entrant=[{','.join(names_with_yaml)}]"
     for name, item in sources.items():
@@ -318,8 +333,8 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
     )
     if experiment not in (None, "rate", "tournament", "gate"):
         raise SettingError(
-            f"{files[0]}: experiment={experiment} takes no file by itself. Name the setting that "
-            "it is for, NAME=FILE; --help lists them."
+            f"experiment={experiment} reads no file without a setting. Write SETTING={files[0]}. --help lists the "
+            "settings."
         )
     kinds_by_file = {file: recognise_kinds(Path(file)) for file in files}
     listed = f"[{','.join(map(quote_value, files))}]"
@@ -327,13 +342,13 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
     if not is_rated and _are_answers(kinds_by_file, experiment, keys):
         if "answers" in keys:
             raise SettingError(
-                f"answers: is set, and {files[0]} given besides. Name all files in one of the two."
+                f"Answers are named twice: by answers=... and by {files[0]}. Name all files in one place."
             )
         return [f"answers={listed}"]
     if experiment in ("tournament", "gate"):
         raise FileError(
-            f"{files[0]}: has no answers to judge ({_format_kinds(kinds_by_file[files[0]])}). experiment=rate takes "
-            "battles and scores; docs/formats.md has the files that are read."
+            f"{files[0]} holds no answers to judge but {_format_kinds(kinds_by_file[files[0]])}. For battles and "
+            "scores, use experiment=rate. docs/formats.md lists the formats."
         )
     chosen = [] if experiment else ["experiment=rate"]
     return [*chosen, f"battles={listed}"]
@@ -361,13 +376,17 @@ def _are_answers(
     is_judged = "judge" in keys or experiment is not None
     if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
         name = shlex.quote(f"prompts={prompts[0]}")
-        raise SettingError(f"{prompts[0]}: holds prompts and no answers. Write {name}.")
+        raise SettingError(
+            f"{prompts[0]} holds prompts and no answers. Write:", f"  {name}"
+        )
     if prompts and len(prompts) == len(kinds_by_file):
         file = prompts[0]
         raise SettingError(
-            f"{file}: holds prompts and nobody's answers. Write {shlex.quote(f'prompts={file}')} and "
-            "who answers: 'entrant=[hf:org/model,api:name]'; of battles under other names, the columns: "
-            "battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN."
+            f"{file} holds prompts and no answers. To let models answer them first, or to rate battles whose columns "
+            "have other names, write:",
+            f"  {shlex.quote(f'prompts={file}')} 'entrant=[hf:org/model,api:name]'",
+            f"  {shlex.quote(file)} battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN "
+            "battles_columns.winner=COLUMN",
         )
     if len(answers) == len(kinds_by_file):
         return is_judged or len(rated) < len(kinds_by_file)
@@ -379,14 +398,14 @@ def _are_answers(
             file for file in kinds_by_file if file != lone and file in rated
         )
         raise SettingError(
-            f"{lone} has {_format_kinds(kinds_by_file[lone])}, {other_file} {_format_kinds(kinds_by_file[other_file])}. "
-            "Give files of one kind: answers are judged, battles and scores are rated."
+            f"The files are of two kinds: {lone} holds {_format_kinds(kinds_by_file[lone])}, {other_file} holds "
+            f"{_format_kinds(kinds_by_file[other_file])}. Give files of one kind."
         )
     return bool(answers) or (is_judged and not rated)
 
 
 def _format_kinds(file_kinds: Sequence[Kind]) -> str:
-    return " and ".join(file_kinds) or "nothing that is read"
+    return " and ".join(file_kinds) or "nothing that can be read"
 
 
 def _choose_study(settings: Sequence[str]) -> list[str]:
@@ -430,34 +449,33 @@ def _build_unknown_word_error(
     names = _list_setting_names(flags, settings)
     error_class: type[UserError] = SettingError
     if word in ("help", "version"):
-        line = f"{word}: is no setting. Did you mean --{word}?"
+        line = f'"{word}" is neither a file nor a setting. Did you mean --{word}?'
     elif _is_folder(word):
         error_class, line = FileError, _explain_folder(word)
     elif word.partition(".")[0] in names:
-        line = (
-            f"{short}: is no file and has no value. Write {short}=VALUE without spaces; --help "
-            "lists settings."
-        )
-    elif re.search(r"[./\\*]", word):
-        error_class = FileError
-        line = f"{short}: no such file. A setting is NAME=VALUE"
+        line = f'"{short}" is neither a file nor a setting with a value. Write {short}=VALUE without spaces.'
+    elif _looks_like_path(word):
+        absent = [other_word for other_word in other_words if _is_absent(other_word)]
+        return FileError.not_found(", ".join(map(_shorten, absent)))
     elif group := next(
         (g for g in _list_groups(flags) if word in _list_options(g, flags)), None
     ):
         line = _explain_option(group, word, other_words)
     elif near := find_nearest(word, names):
-        line = f"{short}: no setting. Did you mean {near!r}?"
+        line = f'"{short}" is neither a file nor a setting. Did you mean {near}=VALUE?'
     else:
-        line = f"{short}: no setting. A setting is NAME=VALUE; --help lists them."
+        line = f'"{short}" is neither a file nor a setting. Write settings as NAME=VALUE. --help lists them.'
     return error_class(line)
 
 
 def _explain_option(group: str, word: str, other_words: Sequence[str]) -> str:
     """Say how an option is chosen."""
     if group == "experiment":
-        return f"{word}: is an experiment: {_suggest_experiment(word, other_words)}"
-    value = f"[{word}]" if group in _LIST_GROUPS else word
-    return f"{word}: is one of {group}: {shlex.quote(f'{group}={value}')}"
+        return (
+            f'"{word}" is an experiment. Write {_suggest_experiment(word, other_words)}'
+        )
+    value = f"[{word}]" if group in LIST_GROUPS else word
+    return f'"{word}" names a file of conf/{group}. Write {shlex.quote(f"{group}={value}")}'
 
 
 def _explain_folder(word: str) -> str:
@@ -472,11 +490,11 @@ def _explain_folder(word: str) -> str:
         pattern = "..." if runs != [path] else ""
         inside = str(path) + (f"/{pattern}" if pattern else "")
         setting = shlex.quote(f"runs=[{inside}]")
-        return f"{word}: {kind}. Did you mean experiment=compare {setting}?"
+        return f"{word} is {kind}. Did you mean experiment=compare {setting}?"
     setting = shlex.quote(f"battles={word}")
     return (
-        f"{word}: a folder. Did you mean its files, {shlex.quote(f'{path}/')}*? Of battles or scores: "
-        f"experiment=rate {setting}"
+        f"{word} is a folder. To give its files, write {shlex.quote(f'{path}/')}*. To rate a folder of battles or "
+        f"scores, write experiment=rate {setting}"
     )
 
 
@@ -533,7 +551,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             near = find_nearest(key, _list_setting_names(flags, settings))
             hint = f" Did you mean {near}=VALUE?" if near else ""
             raise SettingError(
-                f"{_shorten(flag)}: no such flag. A setting is NAME=VALUE; --help lists both.{hint}"
+                f"Unknown flag: {_shorten(flag)}. Write settings as NAME=VALUE. --help lists flags and settings.{hint}"
             )
         if not equals:
             following = [word for word in other_words if not _is_override(word)]
@@ -542,7 +560,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             )
             value = "true" if isinstance(values.get(full_keys[0]), bool) else value
         meant = shlex.quote(f"{full_keys[0]}={value}")
-        raise SettingError(f"{_shorten(flag)}: did you mean {meant}?")
+        raise SettingError(f"{_shorten(flag)} is not a flag. Did you mean {meant}?")
 
 
 def _refuse_lists(settings: Sequence[str]) -> None:
@@ -552,7 +570,7 @@ def _refuse_lists(settings: Sequence[str]) -> None:
         options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
         if (
             options is None
-            or name in (*_LIST_GROUPS, "arena")
+            or name in (*LIST_GROUPS, "arena")
             or not (CONF / name).is_dir()
         ):
             continue
@@ -561,10 +579,11 @@ def _refuse_lists(settings: Sequence[str]) -> None:
         choices = options[1].replace(" ", "")
         if "," not in choices:
             raise SettingError(
-                f"{word}: {name} takes one. Write {name}={choices or 'NAME'}."
+                f"{name} takes one value without brackets. Write {name}={choices or 'NAME'}."
             )
         raise SettingError(
-            f"{word}: a run has one {name}. To run it with each, in a sweep: -m {name}={choices}"
+            f"A run has one {name}; got {word}. To run one job with each, add -m:",
+            f"  -m {name}={choices}",
         )
 
 
@@ -577,19 +596,20 @@ def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
     experiment = _find_experiment(settings)
     if experiment not in _EXPERIMENTS_WITH_JUDGES:
         raise SettingError(
-            f"{word}: experiment={experiment} has one judge. Several are asked by a tournament and an audit; "
-            f"to run this with each: -m judge={','.join(_parse_judges(word).values())}"
+            f"experiment={experiment} has one judge; got {word}. To run one job with each, add -m:",
+            f"  -m judge={','.join(_parse_judges(word).values())}",
         )
     if {"-m", "--multirun"} & {*flags}:
         raise SettingError(
-            f"{word}: a sweep has one judge in each job. Leave -m out, or sweep over judges: "
-            f"judge={','.join(_parse_judges(word).values())}"
+            f"Each job of a sweep has one judge; got {word}. Leave -m out, or sweep over the judges:",
+            f"  -m judge={','.join(_parse_judges(word).values())}",
         )
     for setting in settings:
         if setting.startswith("judge.") or setting.startswith("+judge."):
             _, _, field = setting.partition("judge.")
             raise SettingError(
-                f"{_shorten(setting)}: there are several judges. Say whose: judges.{names[0]}.{field}"
+                f"{_shorten(setting)} does not say for which judge it is. Write:",
+                f"  judges.{names[0]}.{field}",
             )
 
 
@@ -597,13 +617,13 @@ def _refuse_unplaced(flags: Sequence[str], settings: Sequence[str]) -> None:
     """Raise FileError for a file of the user's, chosen in a list, that does not say where it belongs."""
     for word in settings:
         group, _, value = word.partition("=")
-        for name in re.findall(r"[\w./-]+", value) if group in _LIST_GROUPS else ():
+        for name in re.findall(r"[\w./-]+", value) if group in LIST_GROUPS else ():
             for folder in parse_config_dirs(flags):
                 path = folder / group / f"{name}.yaml"
                 expected = f"{group}.{name.rpartition('/')[2]}"
                 if path.is_file() and _read_package(path) not in (expected, "_global_"):
                     raise FileError(
-                        f"{path}: its first line has to be '# @package {expected}'."
+                        f"{path} does not say where its settings belong. Its first line must be '# @package {expected}'."
                     )
 
 

@@ -79,9 +79,5 @@ def _is_elo_setting(key: str) -> bool:
 def _explain_unknown(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     examples = [example for example in _EXAMPLES if example in names] or names[:1]
-    hint = (
-        f"Did you mean {close[0]}?"
-        if close
-        else f"Expected one such as {', '.join(examples)}."
-    )
-    return f"headline: this run has no number {name}. {hint}"
+    hint = f"Did you mean {close[0]}?" if close else f"Examples: {', '.join(examples)}."
+    return f"headline names a number that this run does not have: {name}. {hint}"
