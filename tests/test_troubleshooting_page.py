@@ -26,33 +26,33 @@ OWN = ("old.csv", "new.jsonl")
 SERVER = (*OWN, "judge=openai_compatible", "judge.model=big")
 # What the page quotes -> the words of the command that is mistaken
 MISTAKES = {
-    "befor.csv: no such file": ("befor.csv", "new.jsonl", "judge=lexical"),
+    "File not found: befor.csv": ("befor.csv", "new.jsonl", "judge=lexical"),
     "answers: one entrant (old)": ("old.csv",),
     "no prompt is answered by all": ("old.csv", "other.csv", "judge=lexical"),
     "onlyid.csv holds no prompts: add prompts=FILE": (
         *("onlyid.csv", "old.csv", "judge=lexical"),
     ),
     "cols.csv: has no answers": ("old.csv", "cols.csv", "judge=lexical"),
-    "broken.jsonl:2: not JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
+    "broken.jsonl:2 is not valid JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
     "a second, different answer of twice": ("twice.csv", "old.csv", "judge=lexical"),
     "runs: found no manifest.json in nope": (
         *("experiment=compare", "runs=[nope,nope2]"),
     ),
-    "judging.budget: unknown setting. Did you mean 'budget_usd'?": (
+    "Unknown setting: judging.budget. Did you mean judging.budget_usd?": (
         "judging.budget=5",
     ),
-    "judging.use: is called judging.orders now": ("judging.use=one",),
-    "judge=sonet: no such judge": ("judge=sonet",),
-    "gate.margin: experiment=tournament does not have it": ("gate.margin=0.1",),
-    "plan: is no file and has no value": ("plan",),
-    "judge: is no file and has no value": ("judge", "=", "sonnet"),
-    "elo.k: found 'abc'. Expected a valid number": ("elo.k=abc",),
-    "Ambiguous value for argument 'elo.k=8,16'": ("elo.k=8,16",),
+    "judging.use is now called judging.orders": ("judging.use=one",),
+    "Unknown judge: sonet": ("judge=sonet",),
+    "gate.margin is not a setting of experiment=tournament": ("gate.margin=0.1",),
+    '"plan" is neither a file nor a setting with a value': ("plan",),
+    '"judge" is neither a file nor a setting with a value': ("judge", "=", "sonnet"),
+    'elo.k must be a number above 0 and at most 1,000; got "abc"': ("elo.k=abc",),
+    "elo.k takes one value; got 8,16": ("elo.k=8,16",),
     "entrant: found 1 (probe_hedged)": ("entrant=[probe_hedged]",),
     "judge: none is chosen": OWN,
     "ANTHROPIC_API_KEY: not set": (*OWN, "judge=sonnet"),
     "whose prices are not known": ("judge=claude", "judge.model=claude-sonnet-9"),
-    "judge.base_url: has no value yet": (*OWN, "judge=openai_compatible"),
+    "judge.base_url is not set": (*OWN, "judge=openai_compatible"),
     "judge.base_url: found 'localhost:8000'": (
         *(*SERVER, "judge.base_url=localhost:8000"),
     ),
@@ -60,7 +60,7 @@ MISTAKES = {
         *("experiment=store", "cache_dir=bad"),
     ),
     "is empty, and a store never is": ("experiment=store", "cache_dir=emptied"),
-    "store.url: found a URL with a password": (
+    "store.url holds a URL with a password": (
         *("experiment=store", "store=postgresql://me:secret@localhost/db"),
     ),
     "store: found 'mysql://x'": ("experiment=store", "store=mysql://x"),
@@ -69,8 +69,8 @@ MISTAKES = {
     ),
     "notmodel: holds no config.json": (*OWN, "judge=local", "judge.model=notmodel"),
     "shard: found '4/4'": ("shard=4/4",),
-    "sweep=nosweep: no such sweep": ("-m", "sweep=nosweep"),
-    "In a sweep over judge, write ++judge.effort=": (
+    "Unknown sweep: nosweep": ("-m", "sweep=nosweep"),
+    "If every judge of the sweep has it": (
         *("-m", "judge=sonnet,haiku", "judge.effort=low", "plan=true"),
     ),
 }
