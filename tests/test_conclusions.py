@@ -27,6 +27,8 @@ from elo_exp.analysis.conclusions.tournament_conclusion import (
     list_other_reasons,
     stratum_reversal_reasons,
 )
+from elo_exp.analysis.diagnosis import StrataDiagnosis
+from elo_exp.analysis.stratum_reversals import RivalAhead
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.sentences import tournament_sentences as words
@@ -438,19 +440,29 @@ def test_a_judge_is_checked_where_flips_and_first_shown_have_a_value(
 
 def test_the_widest_lead_of_a_rival_that_a_stratum_shows_is_a_reason():
     """On two of three strata the test shows that the leader is behind."""
-    row = {"rival": "B", "n_prompts": 50, "ci_low": 5.0, "ci_high": 90.0}
     wide, shown, small = (
-        {**row, "stratum": stratum, "lead": lead, "p_holm": p, "reverses": p < 0.05}
+        RivalAhead(
+            stratum=stratum, rival="B", n_prompts=50, n_effective=50.0, df=49.0, lead=lead,
+            ci_low=5.0, ci_high=90.0, p_value=p, p_holm=p, reverses=p < 0.05,
+        )
         for stratum, lead, p in (("wide", 80.0, 0.3), ("shown", 60.0, 0.01), ("small", 40.0, 0.02))
     )  # fmt: skip
-    strata = {"leader": "A", "ahead": [wide, shown, small]}
+    strata = StrataDiagnosis(
+        dimension="d", strata=["wide", "shown", "small"], n_prompts=[50, 50, 50], df=2,
+        chi_square=12.3, p_value=0.01, ratings=[], most_varied_gap=None, leader="A",
+        ahead=[wide, shown, small],
+    )  # fmt: skip
     (found,) = stratum_reversal_reasons(strata, "A")
     assert (found.about["stratum"], found.about["rival"], found.value) == ("shown", "B", 60.0)  # fmt: skip
-    assert not [*stratum_reversal_reasons({"leader": "A", "ahead": [wide]}, "A")]
+    assert not [
+        *stratum_reversal_reasons(dataclasses.replace(strata, ahead=[wide]), "A")
+    ]
     assert not [*stratum_reversal_reasons(strata, "B")]
-    assert not [*stratum_reversal_reasons({}, "A")]
-    all_won = {**shown, "lead": None, "ci_low": 300.0, "ci_high": None}
-    (found,) = stratum_reversal_reasons({"leader": "A", "ahead": [all_won]}, "A")
+    assert not [*stratum_reversal_reasons(None, "A")]
+    all_won = dataclasses.replace(shown, lead=None, ci_low=300.0, ci_high=None)
+    (found,) = stratum_reversal_reasons(
+        dataclasses.replace(strata, ahead=[all_won]), "A"
+    )
     assert found.about["one_sided"]
     assert found.value == 300.0
 

@@ -13,7 +13,7 @@ from elo_exp.analysis import standings as standing
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.judge_bias import PositionEffect
-from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.judge_quality import InvalidShare, JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.data.scores import Score
@@ -217,10 +217,10 @@ def test_a_judge_that_fails_its_checks():
         "verdict": "cannot tell",
         "estimate": 0.01,
     }
-    invalid = {
-        **{"model": "ann", "n_invalid": 9, "n_judgments": 60, "share": 0.15},
-        **{"differs": True, "bound_low": 1410.0, "bound_high": 1720.0},
-    }
+    invalid = InvalidShare(
+        dimension="d", model="ann", n_invalid=9, n_judgments=60, share=0.15,
+        p_holm=0.01, differs=True, bound_low=1410.0, bound_high=1720.0,
+    )  # fmt: skip
     repeats = {
         "dimension": "d", "n_comparisons": 40, "agreement": 0.9, "kappa": 0.8,
         "ci_low": 0.7, "ci_high": 0.9,

@@ -1,13 +1,12 @@
 """Invalid verdicts by entrant: shares by hand, and what the test and the bounds promise."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.analysis.judge_quality import bound_rating, invalid_shares
+from elo_exp.analysis.judge_quality import InvalidShare, bound_rating, invalid_shares
 from elo_exp.records import Battle, Judgment
 from tests.simulation import BRADLEY_TERRY, Tournament
 
@@ -25,8 +24,8 @@ def judgment(prompt: str, a: str, b: str, *, invalid: bool) -> Judgment:
     )
 
 
-def shares(judgments: Sequence[Judgment]) -> dict[str, dict[str, Any]]:
-    return {row["model"]: row for row in invalid_shares(judgments, dimension="d")}
+def shares(judgments: Sequence[Judgment]) -> dict[str, InvalidShare]:
+    return {row.model: row for row in invalid_shares(judgments, dimension="d")}
 
 
 def test_shares_of_three_entrants_by_hand():
@@ -38,18 +37,18 @@ def test_shares_of_three_entrants_by_hand():
         for pair in pairs
     ]
     found = shares(rows)
-    counts = {m: (row["n_invalid"], row["n_judgments"]) for m, row in found.items()}
+    counts = {m: (row.n_invalid, row.n_judgments) for m, row in found.items()}
     assert counts == {"a": (6, 20), "b": (6, 20), "c": (0, 20)}
-    assert [row["share"] for row in found.values()] == [0.3, 0.3, 0.0]
+    assert [row.share for row in found.values()] == [0.3, 0.3, 0.0]
     # On each of the six: a and b 1/2, c 0, the mean 1/3.
     of_c = stats.ttest_1samp([-1 / 3] * 6 + [0] * 4, 0).pvalue
-    assert found["c"]["p_holm"] == pytest.approx(3 * of_c)
-    assert found["c"]["differs"]
+    assert found["c"].p_holm == pytest.approx(3 * of_c)
+    assert found["c"].differs
 
 
 def test_without_an_invalid_verdict_nothing_is_tested():
     rows = [judgment(f"q{q}", "a", "b", invalid=False) for q in range(5)]
-    assert [row["p_holm"] for row in shares(rows).values()] == [None, None]
+    assert [row.p_holm for row in shares(rows).values()] == [None, None]
     assert shares([]) == {}
 
 
@@ -76,14 +75,14 @@ def test_failures_on_losses_are_found_and_bounded_and_failures_at_random_are_not
     found, covered = [], []
     for _ in range(200):
         world, valid, judgments = drawn(rng, of_losses=0.3, of_all=0.0)
-        found.append(shares(judgments)["a"]["differs"])
+        found.append(shares(judgments)["a"].differs)
         low, high = bound_rating(valid, judgments, [], "a", BRADLEY_TERRY.rate)
         assert low is not None
         assert high is not None
         covered.append(low <= 1400 + world.true_ratings()[0] <= high)
     alarms = [
         any(
-            row["differs"]
+            row.differs
             for row in shares(drawn(rng, of_losses=0.05, of_all=0.05)[2]).values()
         )
         for _ in range(400)

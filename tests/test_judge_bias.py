@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp.analysis.dimension_fit import DimensionFit
-from elo_exp.analysis.judge_bias import PositionEffect, length_control, position_effect
+from elo_exp.analysis.judge_bias import (
+    LengthControl,
+    PositionEffect,
+    length_control,
+    position_effect,
+)
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.covariates import with_columns
@@ -213,16 +218,11 @@ def with_lengths(n: int, effect: float, seed: int = 2) -> tuple[Battles, Lengths
     return some, every
 
 
-def controlled(some: Battles, lengths: Lengths) -> Row:
+def controlled(some: Battles, lengths: Lengths) -> LengthControl:
     some = of_lengths(some, lengths)
     found = length_control(some, dimension="d", initial_rating=1400.0)
-    json.dumps(found, allow_nan=False)
-    return Row(
-        effect=Row(**found["effect"]),
-        ratings=[Row(**row) for row in found["ratings"]],
-        lead=Row(**found["lead"]) if found["lead"] else None,
-        terciles=[Row(**row) for row in found["terciles"]],
-    )
+    json.dumps(found.to_dict(), allow_nan=False)
+    return found
 
 
 def test_the_effect_of_length_and_the_gap_at_equal_length_are_recovered():
@@ -288,7 +288,7 @@ def test_a_battle_whose_lengths_are_unknown_is_left_out_and_counted():
     unknown = [battle("a", "b"), battle("a", "x", "tie", question_id="q1")]
     found = controlled(Battles.from_rows([*some.rows(), *unknown]), lengths)
     without = controlled(some, lengths)
-    assert vars(found.effect) == {**vars(without.effect), "n_without_length": 2}
+    assert found.effect == dataclasses.replace(without.effect, n_without_length=2)
     assert found.ratings == without.ratings
     nothing = controlled(some, {})
     counts = nothing.effect.n_games, nothing.effect.n_without_length

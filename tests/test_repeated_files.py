@@ -37,7 +37,7 @@ def looked_at(
     now: Battles, *before: EarlierFileResult
 ) -> dict[str, tuple[int, str | None]]:
     rows = find_earlier_results(before, hashes_of_battles(now))
-    return {row["first"]: (row["n_looks"], row["first_leader"]) for row in rows}
+    return {row.first: (row.n_looks, row.first_leader) for row in rows}
 
 
 def test_rows_that_were_added_make_an_earlier_result_a_look():

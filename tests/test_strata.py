@@ -1,16 +1,15 @@
 """Strata: the parts of the battles, and a test of heterogeneity held against its size."""
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
 
 from elo_exp.analysis.complete_separation import unbeaten_lower_bound
 from elo_exp.analysis.dimension_fit import DimensionFit
-from elo_exp.analysis.goodness_of_fit import heterogeneity, split_by_stratum
+from elo_exp.analysis.goodness_of_fit import StrataTest, heterogeneity, split_by_stratum
 from elo_exp.analysis.standings import rate_strata
-from elo_exp.analysis.stratum_reversals import rivals_ahead
+from elo_exp.analysis.stratum_reversals import RivalAhead, rivals_ahead
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.fit import POINTS_PER_LOG_ODDS
 from elo_exp.ratings.leaderboard import t_quantile
@@ -26,7 +25,7 @@ def battle(question: str, winner: str) -> Battle:
     return Battle(model_a="a", model_b="b", winner=winner, question_id=question)
 
 
-def compare(battles: Battles) -> dict[str, Any]:
+def compare(battles: Battles) -> StrataTest:
     return heterogeneity(DimensionFit.of(battles), STRATA, dimension="d")
 
 
@@ -54,8 +53,8 @@ def test_two_models_that_trade_places_by_hand():
     found = heterogeneity(
         DimensionFit.of(Battles.from_rows(rows)), strata, dimension="d"
     )
-    assert (found["strata"], found["n_prompts"]) == (["one", "other"], [10, 10])
-    assert (found["df"], found["chi_square"]) == (1, pytest.approx(6**2 / (20 * 0.25)))
+    assert (found.strata, found.n_prompts) == (["one", "other"], [10, 10])
+    assert (found.df, found.chi_square) == (1, pytest.approx(6**2 / (20 * 0.25)))
 
 
 def test_a_model_that_wins_all_on_a_stratum_is_no_obstacle():
@@ -63,7 +62,7 @@ def test_a_model_that_wins_all_on_a_stratum_is_no_obstacle():
     ahead = Tournament(ratings=(3000.0, 0.0, 0.0))
     level = Tournament(ratings=(0.0, 0.0, 0.0))
     found = compare(drawn({"medqa": ahead, "curated": level, "medmcqa": level}, rng))
-    assert (found["df"], found["p_value"]) == (4, pytest.approx(0, abs=1e-6))
+    assert (found.df, found.p_value) == (4, pytest.approx(0, abs=1e-6))
 
 
 def test_battles_are_split_by_the_strata_of_their_prompts():
@@ -81,7 +80,7 @@ def test_battles_are_split_by_the_strata_of_their_prompts():
     ids=["no battle", "one stratum", "fewer prompts than needed"],
 )
 def test_without_enough_prompts_there_is_no_test(rows: list[Battle]):
-    assert compare(Battles.from_rows(rows))["p_value"] is None
+    assert compare(Battles.from_rows(rows)).p_value is None
 
 
 @pytest.mark.slow
@@ -89,7 +88,7 @@ def test_without_enough_prompts_there_is_no_test(rows: list[Battle]):
 def test_it_rejects_one_in_twenty_tournaments_whose_strata_are_alike(m: int):
     rng = np.random.default_rng(m)
     world = Tournament(ratings=tuple(np.linspace(0.0, 100.0, m)))
-    p_values = [compare(world.columns(143, rng))["p_value"] for _ in range(600)]
+    p_values = [compare(world.columns(143, rng)).p_value for _ in range(600)]
     rejected = np.mean([p is not None and p < 0.05 for p in p_values])
     print(f"{m} entrants: {rejected:.3f} rejected at .05")
     assert 0.02 <= rejected <= 0.075
@@ -98,7 +97,7 @@ def test_it_rejects_one_in_twenty_tournaments_whose_strata_are_alike(m: int):
 # Reversals: who is ahead of the leader on which stratum
 
 
-def ahead(rows: list[Battle], strata: dict[str, str], leader: str) -> list[Any]:
+def ahead(rows: list[Battle], strata: dict[str, str], leader: str) -> list[RivalAhead]:
     parts = split_by_stratum(Battles.from_rows(rows), strata)
     return rivals_ahead(parts, BRADLEY_TERRY.rate(parts), leader)
 
@@ -114,25 +113,23 @@ def test_a_reversal_is_claimed_by_the_test_of_the_stratum_by_hand():
     rows = won(80, 20, 0) + won(10, 30, 100)
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(140)}
     (row,) = ahead(rows, strata, "a")
-    assert (row["stratum"], row["rival"], row["n_prompts"], row["df"]) == ("books", "b", 40, 39)  # fmt: skip
+    assert (row.stratum, row.rival, row.n_prompts, row.df) == ("books", "b", 40, 39)  # fmt: skip
     lead, error = (
         POINTS_PER_LOG_ODDS * np.log(3),
         POINTS_PER_LOG_ODDS * np.sqrt(1 / 7.5 * 40 / 39),
     )
-    assert row["lead"] == pytest.approx(lead)
-    assert row["ci_low"] == pytest.approx(lead - t_quantile(39) * error, rel=1e-3)
-    assert (
-        row["p_holm"] == row["p_value"]
-    )  # the smaller one of the other stratum is doubled
-    assert row["reverses"]
+    assert row.lead == pytest.approx(lead)
+    assert row.ci_low == pytest.approx(lead - t_quantile(39) * error, rel=1e-3)
+    assert row.p_holm == row.p_value  # the smaller one of the other stratum is doubled
+    assert row.reverses
 
 
 def test_a_small_lead_of_a_rival_on_a_stratum_is_shown_and_not_claimed():
     rows = won(80, 20, 0) + won(18, 22, 100)
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(140)}
     (row,) = ahead(rows, strata, "a")
-    assert row["ci_low"] < 0 < row["lead"] < row["ci_high"]
-    assert not row["reverses"]
+    assert row.ci_low < 0 < row.lead < row.ci_high
+    assert not row.reverses
     assert ahead(won(80, 20, 0) + won(22, 18, 100), strata, "a") == []
 
 
@@ -141,16 +138,16 @@ def test_a_reversal_on_fewer_than_20_prompts_is_not_tested(n: int, reverses: boo
     rows = won(90, 10, 0) + won(1, n - 1, 100)
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(100 + n)}
     (row,) = ahead(rows, strata, "a")
-    assert (row["reverses"], row["p_holm"] is None) == (reverses, not reverses)
+    assert (row.reverses, row.p_holm is None) == (reverses, not reverses)
 
 
 def test_a_rival_that_took_every_point_of_a_stratum_has_an_exact_bound():
     rows = won(90, 10, 0) + won(0, 25, 100)
     strata = {f"q{q}": "web" if q < 100 else "books" for q in range(125)}
     (row,) = ahead(rows, strata, "a")
-    assert (row["lead"], row["ci_high"], row["n_prompts"]) == (None, None, 25)
-    assert row["ci_low"] == pytest.approx(unbeaten_lower_bound(25))
-    assert row["reverses"]
+    assert (row.lead, row.ci_high, row.n_prompts) == (None, None, 25)
+    assert row.ci_low == pytest.approx(unbeaten_lower_bound(25))
+    assert row.reverses
 
 
 # The world of the paper: the first two differ by the same amount on every stratum, a poor model's level varies
@@ -200,10 +197,10 @@ def reversals(world: str, repeats: int, seed: int) -> tuple[int, int, int]:
         battles, strata = mixed(m, n_strata, n_each, gap, shift, reversal, rng, spread)
         (found,) = rate_strata({"d": DimensionFit.of(battles)}, strata, BRADLEY_TERRY.rate).values()  # fmt: skip
         test = found["strata"]
-        if test["leader"] == "m0":
+        if test.leader == "m0":
             n_led += 1
-            n_ahead += bool(test["ahead"])
-            n_claimed += any(row["reverses"] for row in test["ahead"])
+            n_ahead += bool(test.ahead)
+            n_claimed += any(row.reverses for row in test.ahead)
     return n_led, n_ahead, n_claimed
 
 

@@ -19,8 +19,13 @@ from elo_exp.analysis.checks import check_judge
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.conclusions import Conclusion, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
-from elo_exp.analysis.judge_bias import PositionEffect
-from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.judge_bias import (
+    LengthControl,
+    LengthEffect,
+    PositionEffect,
+    WeakestLead,
+)
+from elo_exp.analysis.judge_quality import InvalidShare, JudgeQuality
 from elo_exp.analysis.odd_answers import check_responses
 from elo_exp.analysis.standings import Standings, add_diagnoses, rate
 from elo_exp.figures import ratings
@@ -382,11 +387,11 @@ def test_invalid_verdicts_of_one_entrant_need_caution_and_may_undo_a_lead(
 ):
     """a has some 1600 points, b 1400."""
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    row = {
-        **{"model": model, "n_invalid": 9, "n_judgments": 60, "share": 0.15},
-        **{"differs": True, "bound_low": low, "bound_high": high},
-    }
-    diagnosis = {**standings.diagnoses["d"], "invalid": [row]}
+    share = InvalidShare(
+        dimension="d", model=model, n_invalid=9, n_judgments=60, share=0.15,
+        p_holm=0.01, differs=True, bound_low=low, bound_high=high,
+    )  # fmt: skip
+    diagnosis = {**standings.diagnoses["d"], "invalid": [share]}
     found = dataclasses.replace(standings, diagnoses={"d": diagnosis})
     said = page(found).said
     assert f"the rating of {model} is between {low:.0f} and {high:.0f}." in said
@@ -517,13 +522,15 @@ def length(
     difference: float, least: float | None, effect: float = 1.0, n_longer: int = 60
 ) -> dict[str, Any]:
     """Of two entrants 100 points apart, and `difference` apart at equal length, `least` at the least."""
-    names = {"first": "ann", "second": "bob"}
-    return {"length": {
-        "effect": {"effect": effect, "ci_low": effect - 0.5, "ci_high": effect + 0.5,
-                   "scale": 120.4, "n_games": 100},
-        "weakest_leads": [{**names, "gap": 100.0, "difference": difference, "least": least,
-                   "n_games": 100, "n_longer": n_longer, "n_shorter": 5}],
-    }}  # fmt: skip
+    length_effect = LengthEffect(
+        dimension="d", n_prompts=100, n_games=100, n_without_length=0, scale=120.4,
+        effect=effect, std_error=0.25, ci_low=effect - 0.5, ci_high=effect + 0.5,
+    )  # fmt: skip
+    lead = WeakestLead(
+        first="ann", second="bob", gap=100.0, difference=difference, least=least,
+        n_games=100, n_longer=n_longer, n_shorter=5,
+    )  # fmt: skip
+    return {"length": LengthControl(effect=length_effect, weakest_leads=[lead])}
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def covers_length(q: Index, rng: np.random.Generator) -> bool:
         "style_b": code[n:].astype(np.int32),
     }
     found = battles(np.zeros(n), np.ones(n), ab, ba, q, **style)
-    row = length_control(found, dimension="d", initial_rating=0.0)["effect"]
-    return bool(row["ci_low"] <= 0.0 <= row["ci_high"])
+    row = length_control(found, dimension="d", initial_rating=0.0).effect
+    return bool(row.ci_low <= 0.0 <= row.ci_high)
 
 
 def covers_panel(q: Index, rng: np.random.Generator) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from elo_exp.analysis.conclusions.tournament_conclusion import earlier_look_reasons
+from elo_exp.analysis.repeated_files import EarlierLook
 from elo_exp.ratings.leaderboard import t_quantile
 from elo_exp.store.answer_store import Store
 from elo_exp.store.database import SCHEMA_VERSION
@@ -76,8 +75,10 @@ def test_a_store_of_before_gets_the_table_of_looks(place: Place):
     assert rows(place, version) == [(SCHEMA_VERSION,)]
 
 
-def row(**changes: Any) -> dict[str, Any]:
-    return {"first": "a", "second": "b", "n_looks": 2, "first_leader": None} | changes
+def row(first_leader: str | None = None, n_looks: int = 2) -> EarlierLook:
+    return EarlierLook(
+        first="a", second="b", n_looks=n_looks, first_leader=first_leader
+    )
 
 
 def test_only_looks_at_the_leader_count_unless_its_lead_was_claimed_at_the_first():

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
+from elo_exp.analysis.diagnosis import StrataDiagnosis
+from elo_exp.analysis.goodness_of_fit import VariedGap
 from elo_exp.analysis.odd_answers import describe_odd_answers
+from elo_exp.analysis.stratum_reversals import RivalAhead
 from elo_exp.formatting import expected_win_rate
 from elo_exp.ratings.convergence import Convergence, Progress
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -154,16 +157,14 @@ def test_each_entrant_without_a_rating_is_named_once_with_its_reason():
 
 
 GAPS = [{"stratum": "one", "gap": 80.0}, {"stratum": "other", "gap": -30.0}]
-TEST = {
-    "p_value": 0.01, "chi_square": 12.3, "df": 2,
-    "most_varied_gap": {"model_a": "a", "model_b": "b", "gaps": GAPS},
-}  # fmt: skip
-
-
-AHEAD = {
-    "stratum": "other", "rival": "b", "n_prompts": 40, "lead": 90.2, "ci_low": 20.0,
-    "ci_high": 160.0, "p_holm": 0.012, "reverses": True,
-}  # fmt: skip
+STRATA = StrataDiagnosis(
+    dimension="d", strata=["one", "other"], n_prompts=[60, 40], p_value=0.01, chi_square=12.3, df=2,
+    ratings=[], most_varied_gap=VariedGap(model_a="a", model_b="b", gaps=GAPS), leader="a", ahead=[],
+)  # fmt: skip
+AHEAD = RivalAhead(
+    stratum="other", rival="b", n_prompts=40, n_effective=40.0, df=39.0, lead=90.2, ci_low=20.0,
+    ci_high=160.0, p_value=0.012, p_holm=0.012, reverses=True,
+)  # fmt: skip
 
 
 def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
@@ -171,26 +172,28 @@ def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
         "Ratings differ between strata (χ² = 12, 2 df, p = .010). The gap a − b varies most: "
         "+80 points on one, −30 points on other."
     )
-    assert strata_sentences.sentence(TEST) == begin
-    found = {**TEST, "leader": "a", "ahead": [AHEAD]}
+    assert strata_sentences.sentence(STRATA) == begin
+    found = dataclasses.replace(STRATA, ahead=[AHEAD])
     assert strata_sentences.sentence(found) == (
         f"{begin} On other b is ahead of a by 90 [20, 160], p = .012. The order reverses: "
         "report strata separately."
     )
-    wide = {**AHEAD, "ci_low": -20.0, "p_holm": 0.3, "reverses": False}
-    assert strata_sentences.sentence({**found, "ahead": [wide]}) == (
+    wide = dataclasses.replace(AHEAD, ci_low=-20.0, p_holm=0.3, reverses=False)
+    assert strata_sentences.sentence(dataclasses.replace(found, ahead=[wide])) == (
         f"{begin} On other b is ahead of a by 90 [−20, 160], p = .300: no evidence of a reversal."
     )
-    few = {**wide, "p_holm": None}
-    assert strata_sentences.sentence({**found, "ahead": [few]}).endswith(
+    few = dataclasses.replace(wide, p_holm=None)
+    assert strata_sentences.sentence(dataclasses.replace(found, ahead=[few])).endswith(
         "b is ahead of a by 90 [−20, 160]: too few prompts for a test."
     )
-    alike = strata_sentences.sentence({**TEST, "p_value": 0.2}, "arenas")
+    alike = strata_sentences.sentence(
+        dataclasses.replace(STRATA, p_value=0.2), "arenas"
+    )
     assert (
         alike
         == "No evidence that ratings differ between arenas (χ² = 12, 2 df, p = .200)."
     )
-    assert not strata_sentences.ratings_differ({"p_value": None})
+    assert not dataclasses.replace(STRATA, p_value=None).is_significant
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quant
 from elo_exp.records import Record
 
 ALPHA = 0.05
+# Effective ones: with fewer, no test of a lead is made
+MIN_PROMPTS_FOR_LEAD = 20
 # the 95 % quantile of max-t is then known to .015, a probability to .004
 N_RANK_DRAWS = 20_000
 _N_DRAWS_WITH_MANY_MODELS = 5_000

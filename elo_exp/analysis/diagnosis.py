@@ -1,13 +1,62 @@
 """What is known of a judge on one dimension, as `judge` of ratings.json has it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.families import KinDiagnosis
-from elo_exp.analysis.goodness_of_fit import CycleCounts, TransitivityTest
-from elo_exp.analysis.judge_bias import PositionEffect
+from elo_exp.analysis.goodness_of_fit import (
+    CycleCounts,
+    StrataTest,
+    TransitivityTest,
+    VariedGap,
+)
+from elo_exp.analysis.judge_bias import LengthControl, PositionEffect
+from elo_exp.analysis.judge_quality import InvalidShare
+from elo_exp.analysis.repeated_files import EarlierLook
+from elo_exp.analysis.sequential_tests import Look
+from elo_exp.analysis.stratum_reversals import RivalAhead
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.records import Record, Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownOrder(Record):
+    """How often ratings recover the order of entrants of known quality.
+
+    models         of these, the best first
+    n_pairs        of two of them
+    n_recovered    of these pairs, whose difference has the right sign
+    n_significant  of these, whose difference is significant
+    """
+
+    dimension: str
+    models: Sequence[str]
+    n_pairs: int
+    n_recovered: int
+    n_significant: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrataDiagnosis(StrataTest):
+    """Whether ratings differ between strata of the prompts.
+
+    ratings          rows of a model on a stratum; empty with one stratum
+    most_varied_gap  None if no gap varies
+    leader           of all prompts; None if nobody is rated
+    ahead            who is ahead of it on which stratum
+    """
+
+    ratings: Rows
+    most_varied_gap: VariedGap | None
+    leader: str | None
+    ahead: Sequence[RivalAhead]
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether ratings differ significantly."""
+        return self.p_value is not None and self.p_value < ALPHA
 
 
 class Diagnosis(TypedDict, total=False):
@@ -17,11 +66,11 @@ class Diagnosis(TypedDict, total=False):
     transitivity   the test whether one rating explains all pairs, with each pair in `pair_residuals`
     cycles         on how many prompts three entrants beat each other in a circle
     equal_answers  pairs of entrants that gave the same answers to half of the prompts or more
-    length         of `length_control`
+    length         what the length of answers has to do with the verdicts
     repeats        agreement of repeated queries
-    invalid        a row for each entrant: whether invalid verdicts fall on it
-    looks          a row for each planned look; `earlier_looks`: one for each pair whose result was shown before
-    strata         of `heterogeneity`, with the ratings of each stratum
+    invalid        for each entrant, whether invalid verdicts fall on it
+    looks          the planned looks; `earlier_looks`: one for each pair whose result was shown before
+    strata         whether ratings differ between strata of the prompts
     known_order    how often the order of entrants of known quality was recovered
     kin            which entrants are of the judge's family
     audit          as audit.json has it; {}: the judge was not audited
@@ -32,13 +81,13 @@ class Diagnosis(TypedDict, total=False):
     pair_residuals: Rows
     cycles: CycleCounts
     equal_answers: Sequence[EqualAnswers]
-    length: Mapping[str, Any]
+    length: LengthControl
     repeats: Mapping[str, Any]
-    invalid: Rows
-    looks: Rows
-    earlier_looks: Rows
-    strata: Mapping[str, Any]
-    known_order: Mapping[str, Any]
+    invalid: Sequence[InvalidShare]
+    looks: Sequence[Look]
+    earlier_looks: Sequence[EarlierLook]
+    strata: StrataDiagnosis
+    known_order: KnownOrder
     kin: KinDiagnosis
     audit: Mapping[str, Any]
 

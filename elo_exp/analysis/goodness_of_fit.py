@@ -6,7 +6,7 @@ Letters: m rated models; p of the pairs i < j that met; q of n prompts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -27,7 +27,7 @@ from elo_exp.ratings.fit import (
 )
 from elo_exp.ratings.games import difference_matrix
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Record
+from elo_exp.records import Record, Rows
 
 # The pairs of 63 models take seconds
 _MAX_TESTED_PAIRS = 2_000
@@ -348,9 +348,26 @@ def _number_strata(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrataTest(Record):
+    """The test whether one rating for each model explains the battles of every stratum.
+
+    strata      their names
+    n_prompts   of each
+    chi_square, p_value  None of one stratum, of more than 2,000 models times strata, and if `score_test` has none
+    """
+
+    dimension: str
+    strata: Sequence[str]
+    n_prompts: Sequence[int]
+    df: int
+    chi_square: float | None
+    p_value: float | None
+
+
 def heterogeneity(
     fitted: DimensionFit, strata: Mapping[str, str], *, dimension: str
-) -> dict[str, Any]:
+) -> StrataTest:
     """Test whether one rating for each model explains the battles of every stratum.
 
     The statistic is the prompt-clustered score chi-square of ratings of their own for each
@@ -367,10 +384,7 @@ def heterogeneity(
 
     Returns
     -------
-    dict
-        The test of `judge.DIMENSION.strata` of ratings.json: names of the `strata`, `n_prompts` of
-        each, `df`, `chi_square`, `p_value`; the last two are None of one stratum, of more than 2,000
-        models times strata, and where `score_test` has none.
+    StrataTest
     """
     battles, fit = fitted.battles, fitted.fit
     names, code = _number_strata(battles, strata)
@@ -404,19 +418,29 @@ def heterogeneity(
             df=df,
             n_prompts=n,
         )
-    return {
-        "dimension": dimension,
-        "strata": names,
-        "n_prompts": count_codes(
-            stratum, played.prompts_per_cluster, len(names)
-        ).tolist(),
-        "df": df,
-        "chi_square": chi_square,
-        "p_value": p_value,
-    }
+    return StrataTest(
+        dimension=dimension,
+        strata=names,
+        n_prompts=count_codes(stratum, played.prompts_per_cluster, len(names)).tolist(),
+        df=df,
+        chi_square=chi_square,
+        p_value=p_value,
+    )
 
 
-def find_most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariedGap(Record):
+    """The gap of two models on each stratum that rates both.
+
+    gaps  rows of `stratum` and `gap`, the lead of model_a in the unit of the ratings
+    """
+
+    model_a: str
+    model_b: str
+    gaps: Rows
+
+
+def find_most_varied_gap(boards: Mapping[str, Leaderboard]) -> VariedGap | None:
     """Return the pair of models whose gap varies most between strata.
 
     Parameters
@@ -426,9 +450,8 @@ def find_most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | 
 
     Returns
     -------
-    dict or None
-        `model_a`, `model_b` and `gaps`, the lead of the first on each stratum that rates both, in the
-        unit of the ratings; None where no gap varies.
+    VariedGap or None
+        None where no gap varies.
     """
     ratings = {
         stratum: {r.model: r.rating for r in board.ratings if r.rating is not None}
@@ -447,6 +470,6 @@ def find_most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | 
             rows = [{"stratum": s, "gap": gap} for s, gap in gaps.items()]
             widest_spread, most_varied = (
                 spread,
-                {"model_a": a, "model_b": b, "gaps": rows},
+                VariedGap(model_a=a, model_b=b, gaps=rows),
             )
     return most_varied

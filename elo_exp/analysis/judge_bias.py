@@ -4,8 +4,8 @@ Both are a column x in Bradley-Terry: logit P(i beats j) = theta_i - theta_j + e
 clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -128,12 +128,129 @@ def _games_per_row(played: Games) -> Array:
 # Length
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthEffect(Record):
+    """How far the log-odds of a game move with the difference of the lengths of two answers.
+
+    n_without_length  further battles, whose answers are not known
+    scale             of the difference, in characters; None if no lengths differ
+    effect            in log-odds, with its prompt-clustered error and 95 % interval; None if it is not identified
+    """
+
+    dimension: str
+    n_prompts: int
+    n_games: int
+    n_without_length: int
+    scale: float | None
+    effect: float | None
+    std_error: float | None
+    ci_low: float | None
+    ci_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualLengthRating(Record):
+    """A model's rating as it is, and as it would be if all answers were equally long; None if not identified.
+
+    mean_length  of its answers, in characters
+    """
+
+    dimension: str
+    model: str
+    mean_length: float | None
+    rating: float | None
+    std_error: float | None
+    rating_at_equal_length: float | None
+    std_error_at_equal_length: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualLengthLead(Record):
+    """By how much the best would be ahead of the second at equal length, in rating points."""
+
+    first: str
+    second: str
+    difference: float | None
+    std_error: float | None
+    ci_low: float | None
+    ci_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakestLead(Record):
+    """The lead of a model that length could explain most easily, in rating points.
+
+    gap         as it is
+    difference  at equal length
+    least       its one-sided 95 % bound at equal length
+    n_longer, n_shorter  of the `n_games` of the two, with the longer and the shorter answer by the first. They say
+                whether equal length lies within the data, or is extrapolated
+    """
+
+    first: str
+    second: str
+    gap: float
+    difference: float
+    least: float | None
+    n_games: int
+    n_longer: int
+    n_shorter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignTest(Record):
+    """A test of a lead that no fit bounds, by the prompts on which length cannot explain it.
+
+    p_not_longer, p_not_shorter  on the prompts where the first's answer is not the longer, or shorter
+    """
+
+    first: str
+    second: str
+    p_not_longer: float
+    p_not_shorter: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthTercile(Record):
+    """How often the longer answer wins, in a third of the games by how much longer it is; a tie is half.
+
+    shortest, longest  difference in the third, in characters
+    """
+
+    dimension: str
+    shortest: int
+    longest: int
+    n_prompts: int
+    n_games: int
+    win_rate: float
+    std_error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthControl(Record):
+    """What the length of answers has to do with the verdicts of a judge.
+
+    ratings        of the models that played, the best first
+    lead           of the best at equal length; None if fewer than two have a rating
+    weakest_leads  of each of the best three; empty if no fit bounds the effect
+    sign_tests     of leads that no fit bounds
+    terciles       in the order of the difference
+    """
+
+    effect: LengthEffect
+    ratings: Sequence[EqualLengthRating] = ()
+    lead: EqualLengthLead | None = None
+    weakest_leads: Sequence[WeakestLead] = ()
+    sign_tests: Sequence[SignTest] = ()
+    terciles: Sequence[LengthTercile] = ()
+
+
 def length_control(
     battles: Battles,
     *,
     dimension: str,
     initial_rating: float,
-) -> dict[str, Any]:
+) -> LengthControl:
     """Estimate the effect of length in Bradley-Terry, a tie being half a win.
 
     The log-odds of a game move by effect * tanh(difference / scale), as in [1]_. The difference of
@@ -150,16 +267,8 @@ def length_control(
 
     Returns
     -------
-    dict
-        `judge.DIMENSION.length` of ratings.json. `effect`: a row with the effect in log-odds, its
-        prompt-clustered error and 95 % interval, and `scale` in characters. `ratings`: a row for each
-        model that played, the best first, with `mean_length` in characters, and ratings and errors in
-        rating points as they are and `at_equal_length`. `lead`: by how much the best would be ahead of
-        the second at equal length, or None. `weakest_leads`: of each of the best three, the lead that length
-        could explain most easily, with the raw `gap` and `least`, its one-sided 95 % bound at equal length.
-        `sign_tests`: of leads that no fit bounds, on prompts where the leader is not longer, or shorter.
-        `terciles`: how often the longer answer wins, in thirds of
-        the games by how much longer it is. None where a value is not identified.
+    LengthControl
+        As `judge.DIMENSION.length` of ratings.json has it.
 
     References
     ----------
@@ -224,30 +333,32 @@ def length_control(
         cov = controlled_fit.covariance
         variance = max(cov[i, i] + cov[j, j] - 2.0 * cov[i, j], 0.0)
         error = POINTS_PER_LOG_ODDS * np.sqrt(variance)
-        lead = make_row(
-            first=names[best[0]],
-            second=names[best[1]],
-            difference=gap,
-            std_error=error,
-            ci_low=gap - t * error,
-            ci_high=gap + t * error,
+        lead = EqualLengthLead(
+            **make_row(
+                first=names[best[0]],
+                second=names[best[1]],
+                difference=gap,
+                std_error=error,
+                ci_low=gap - t * error,
+                ci_high=gap + t * error,
+            )
         )
     model_names = [*battles.models]
     is_finite = bool(
         np.isfinite(controlled_fit.theta).all() and len(controlled_fit.theta)
     )
-    return {
-        "effect": effect_row,
-        "ratings": ratings,
-        "lead": lead,
-        "weakest_leads": _find_weakest_leads(
+    return LengthControl(
+        effect=LengthEffect(**effect_row),
+        ratings=[EqualLengthRating(**row) for row in ratings],
+        lead=lead,
+        weakest_leads=_find_weakest_leads(
             raw_fit, controlled_fit, played, difference, model_names, order
         ),
-        "sign_tests": _test_signs(raw_fit, is_finite, played, difference, model_names)
+        sign_tests=_test_signs(raw_fit, is_finite, played, difference, model_names)
         if difference.any()
         else [],
-        "terciles": _split_by_tercile(played, difference, dimension),
-    }
+        terciles=_split_by_tercile(played, difference, dimension),
+    )
 
 
 _N_BEST_ENTRANTS = 3
@@ -260,12 +371,11 @@ def _find_weakest_leads(
     difference: Array,
     names: list[str],
     order: Index,
-) -> list[dict[str, Any]]:
+) -> list[WeakestLead]:
     """Return, for each of the best three, the lead that is least certain at equal length.
 
-    At the largest effect of length that the data leave possible the lead is `least`: its one-sided
-    95 % bound. `n_longer` and `n_shorter` of its `n_games` say whether equal length lies within the
-    data, or is extrapolated. Empty where a rating is not finite, so that nothing bounds the effect.
+    At the largest effect of length that the data leave possible the lead is `least`. Empty where a rating is not
+    finite, so that nothing bounds the effect.
     """
     fit_number = np.cumsum(raw_fit.is_rated) - 1
     rated_models = [i for i in order if raw_fit.is_rated[i]]
@@ -296,15 +406,17 @@ def _find_weakest_leads(
             is_counted
         ]
         leads.append(
-            make_row(
-                first=names[leader],
-                second=names[rival],
-                gap=POINTS_PER_LOG_ODDS * (raw_fit.theta[i] - raw_fit.theta[j]),
-                difference=theta[i] - theta[j],
-                least=bounds[worst],
-                n_games=len(excess_length),
-                n_longer=int((excess_length > 0.0).sum()),
-                n_shorter=int((excess_length < 0.0).sum()),
+            WeakestLead(
+                **make_row(
+                    first=names[leader],
+                    second=names[rival],
+                    gap=POINTS_PER_LOG_ODDS * (raw_fit.theta[i] - raw_fit.theta[j]),
+                    difference=theta[i] - theta[j],
+                    least=bounds[worst],
+                    n_games=len(excess_length),
+                    n_longer=int((excess_length > 0.0).sum()),
+                    n_shorter=int((excess_length < 0.0).sum()),
+                )
             )
         )
     return leads
@@ -312,7 +424,7 @@ def _find_weakest_leads(
 
 def _test_signs(
     raw_fit: Fit, is_finite: bool, played: Games, difference: Array, names: list[str]
-) -> list[dict[str, Any]]:
+) -> list[SignTest]:
     """Test leads that no fit bounds, on prompts where the leader's answer is not the longer, or shorter.
 
     A preference for length, of either sign, wins none of these. Sign tests of a prompt's mean score, one
@@ -341,12 +453,12 @@ def _test_signs(
             )
         ]
         tests.append(
-            {
-                "first": names[i],
-                "second": names[j],
-                "p_not_longer": p_values[0],
-                "p_not_shorter": p_values[1],
-            }
+            SignTest(
+                first=names[i],
+                second=names[j],
+                p_not_longer=p_values[0],
+                p_not_shorter=p_values[1],
+            )
         )
     return tests
 
@@ -361,7 +473,7 @@ def _sign_test_p_value(score: Array, cluster: Index) -> float:
 
 def _split_by_tercile(
     games: Games, difference: Array, dimension: str
-) -> list[dict[str, Any]]:
+) -> list[LengthTercile]:
     """Count how often the longer answer wins, in thirds of the games by how much longer it is; a tie is half."""
     length_gap = np.abs(difference)
     if not length_gap.any():
@@ -374,14 +486,14 @@ def _split_by_tercile(
         is_in_tercile = tercile == number
         wins, cluster = longer_wins[is_in_tercile], games.cluster[is_in_tercile]
         terciles.append(
-            {
-                "dimension": dimension,
-                "shortest": int(length_gap[is_in_tercile].min()),
-                "longest": int(length_gap[is_in_tercile].max()),
-                "n_prompts": len(np.unique(cluster)),
-                "n_games": int(is_in_tercile.sum()),
-                "win_rate": float(wins.mean()),
-                "std_error": clustered_error_of_mean(wins - wins.mean(), cluster),
-            }
+            LengthTercile(
+                dimension=dimension,
+                shortest=int(length_gap[is_in_tercile].min()),
+                longest=int(length_gap[is_in_tercile].max()),
+                n_prompts=len(np.unique(cluster)),
+                n_games=int(is_in_tercile.sum()),
+                win_rate=float(wins.mean()),
+                std_error=clustered_error_of_mean(wins - wins.mean(), cluster),
+            )
         )
     return terciles

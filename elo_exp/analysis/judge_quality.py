@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
@@ -104,9 +103,31 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
 # Invalid verdicts: whether they fall on one entrant more than on others, and how far they could move it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidShare(Record):
+    """How many judgments of an entrant are invalid, beside those of the others.
+
+    share    of its judgments
+    p_holm   of the test that its share is that of the others, adjusted for all entrants; None if prompts do not differ
+    differs  whether it is not, at 5 %
+    bound_low, bound_high  its rating whatever its invalid verdicts would be, in rating points; None if not known, or
+             if its share does not differ
+    """
+
+    dimension: str
+    model: str
+    n_judgments: int
+    n_invalid: int
+    share: float | None
+    p_holm: float | None
+    differs: bool | None
+    bound_low: float | None = None
+    bound_high: float | None = None
+
+
 def invalid_shares(
     judgments: Sequence[Judgment], *, dimension: str
-) -> list[dict[str, Any]]:
+) -> list[InvalidShare]:
     """Compare each entrant's share of invalid judgments with that of the others.
 
     A t test over prompts of the entrant's share less the mean share of all on the prompt.
@@ -120,9 +141,8 @@ def invalid_shares(
 
     Returns
     -------
-    list of dict
-        By entrant: `n_judgments`, `n_invalid`, `share`, `p_holm`, which is adjusted for all entrants,
-        and whether it `differs` at 5 %; the last two are None where the prompts do not differ.
+    list of InvalidShare
+        One for each entrant, without bounds of its rating.
     """
     models = sorted({m for j in judgments for m in (j.entrant_a, j.entrant_b)})
     prompts = sorted({j.prompt_id for j in judgments})
@@ -149,7 +169,7 @@ def invalid_shares(
         p_values[varies] = 2.0 * scipy.special.stdtr(n[varies] - 1, -np.abs(t))
     adjusted = adjust_by_holm(p_values)
     n_judgments, n_invalid = judged_counts.sum(axis=0), invalid_counts.sum(axis=0)
-    return make_rows(
+    rows = make_rows(
         dimension=dimension,
         model=models,
         n_judgments=n_judgments.astype(int),
@@ -158,6 +178,7 @@ def invalid_shares(
         p_holm=adjusted,
         differs=[None if np.isnan(p) else bool(p <= ALPHA) for p in adjusted],
     )
+    return [InvalidShare(**row) for row in rows]
 
 
 def bound_rating(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from elo_exp.data.battles import Battles, Codes
 from elo_exp.data.scores import Score
+from elo_exp.records import Record
 
 # Hashes that are kept of an entrant's rows
 N_KEPT_HASHES = 16
@@ -121,9 +122,24 @@ def to_evidence(hashes: Mapping[str, Hashes]) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLook(Record):
+    """Results of a pair, or of an entrant, that were shown before verdicts were added to it.
+
+    first, second  the pair in alphabetical order; without a second, the entrant of a file
+    n_looks        how many results were shown
+    first_leader   who was significantly ahead at the first of them; None: nobody
+    """
+
+    first: str
+    second: str | None = None
+    n_looks: int
+    first_leader: str | None
+
+
 def find_earlier_results(
     earlier_results: Sequence[EarlierFileResult], hashes: Mapping[str, Hashes]
-) -> list[dict[str, Any]]:
+) -> list[EarlierLook]:
     """Return the entrants whose results were shown before rows were added to them.
 
     Parameters
@@ -135,9 +151,8 @@ def find_earlier_results(
 
     Returns
     -------
-    list of dict
-        As the looks of a tournament: `first` is the entrant, `second` None, how many results were shown, and who was
-        significantly ahead at the first of them.
+    list of EarlierLook
+        `first` is the entrant.
     """
     looks = []
     for name, entrant_hashes in hashes.items():
@@ -148,12 +163,7 @@ def find_earlier_results(
         ]
         if leaders:
             looks.append(
-                {
-                    "first": name,
-                    "second": None,
-                    "n_looks": len(leaders),
-                    "first_leader": leaders[0],
-                }
+                EarlierLook(first=name, n_looks=len(leaders), first_leader=leaders[0])
             )
     return looks
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 import scipy
@@ -20,7 +19,14 @@ from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import transitivity
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
-from elo_exp.records import FIXED_SEED, Battle, Comparison, Judgment, make_fingerprint
+from elo_exp.records import (
+    FIXED_SEED,
+    Battle,
+    Comparison,
+    Judgment,
+    Record,
+    make_fingerprint,
+)
 
 # A look with fewer prompts joins the next look
 MIN_PROMPTS_PER_LOOK = 20
@@ -133,19 +139,41 @@ class Resolution(Difference):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Record):
+    """What one planned look at a dimension has resolved.
+
+    look        its number, from 1
+    n_prompts   that were judged
+    boundary    of the test statistic
+    n_resolved  pairs that have an answer, of this look or an earlier one
+    n_judged    comparisons so far, of the `n_planned`
+    is_whole    whether no pair is left out
+    """
+
+    dimension: str
+    look: int
+    n_prompts: int
+    boundary: float
+    n_resolved: int
+    n_judged: int
+    n_planned: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
     """What to judge next.
 
     wanted    not judged yet; nothing once the design has ended
     asked     judged, and wanted
     resolved  the differences of all pairs that could be tested
-    looks     a row for each look and dimension
+    looks     those of each dimension
     """
 
     to_judge: Comparisons
     judged: Comparisons
     resolutions: Sequence[Resolution]
-    looks: Sequence[Mapping[str, Any]]
+    looks: Sequence[Look]
 
 
 def plan_next_wave(
@@ -211,7 +239,7 @@ def plan_next_wave(
             if pair in state.open_pairs and difference.p_value is not None:
                 z = -float(scipy.special.ndtri(difference.p_value / 2))
                 state.pair_tests.setdefault(pair, []).append(
-                    (len(state.look_rows), z, difference)
+                    (len(state.past_looks), z, difference)
                 )
         n_open = sum(len(state.open_pairs) for state in states.values())
         while n_open and (
@@ -228,7 +256,7 @@ def plan_next_wave(
             for state in states.values()
             for resolution in state.list_resolved()
         ],
-        looks=[row for state in states.values() for row in state.look_rows],
+        looks=[look for state in states.values() for look in state.past_looks],
     )
 
 
@@ -241,7 +269,7 @@ class _DimensionState:
     n_looks: int
     keeps_all_pairs: bool  # no pair is left out
     boundary: float = 0.0  # of the look
-    look_rows: list[dict[str, Any]] = field(default_factory=list)  # of the looks before
+    past_looks: list[Look] = field(default_factory=list)
     # of each pair: the looks, from 0, at which it was tested while open, with Z and the test
     pair_tests: dict[Pair, list[tuple[int, float, Difference]]] = field(
         default_factory=dict
@@ -289,7 +317,7 @@ class _DimensionState:
 
     def resolve(self, alpha: float) -> int:
         """Resolve the open pairs beyond the boundary, and count them."""
-        k = len(self.look_rows)
+        k = len(self.past_looks)
         self.boundary = boundaries(alpha, self.times)[k]
         new_pairs = {
             pair
@@ -302,21 +330,21 @@ class _DimensionState:
         return len(new_pairs)
 
     def close_look(self, dimension: str) -> None:
-        self.look_rows.append(
-            {
-                "dimension": dimension,
-                "look": len(self.look_rows) + 1,
-                "n_prompts": self.looks[len(self.look_rows)],
-                "boundary": self.boundary,
-                "n_resolved": len(self.n_prompts_of_pair) - len(self.open_pairs),
-                "n_judged": len(self.list_asked()),
-                "n_planned": len(self.comparisons),
-                "is_whole": self.keeps_all_pairs,
-            }
+        self.past_looks.append(
+            Look(
+                dimension=dimension,
+                look=len(self.past_looks) + 1,
+                n_prompts=self.looks[len(self.past_looks)],
+                boundary=self.boundary,
+                n_resolved=len(self.n_prompts_of_pair) - len(self.open_pairs),
+                n_judged=len(self.list_asked()),
+                n_planned=len(self.comparisons),
+                is_whole=self.keeps_all_pairs,
+            )
         )
 
     def list_resolved(self) -> Iterator[Resolution]:
-        bounds = [row["boundary"] for row in self.look_rows]
+        bounds = [look.boundary for look in self.past_looks]
         for pair, tests in self.pair_tests.items():
             k, _, test = tests[-1]
             middle, low, high = None, test.ci_low, None

@@ -27,7 +27,7 @@ from elo_exp.analysis.comparisons import (
 )
 from elo_exp.analysis.complete_separation import rate_with_unbeaten
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.analysis.diagnosis import Diagnosis
+from elo_exp.analysis.diagnosis import Diagnosis, KnownOrder, StrataDiagnosis
 from elo_exp.analysis.dimension_fit import DimensionFit
 from elo_exp.analysis.goodness_of_fit import (
     count_cycles,
@@ -37,7 +37,12 @@ from elo_exp.analysis.goodness_of_fit import (
     transitivity,
 )
 from elo_exp.analysis.judge_bias import length_control, position_effect
-from elo_exp.analysis.judge_quality import JudgeQuality, bound_rating, invalid_shares
+from elo_exp.analysis.judge_quality import (
+    InvalidShare,
+    JudgeQuality,
+    bound_rating,
+    invalid_shares,
+)
 from elo_exp.analysis.mean_scores import mean_scores, pass_rates
 from elo_exp.analysis.missing_answers import WorstCase
 from elo_exp.analysis.power import Precision, estimate_precision
@@ -464,13 +469,14 @@ def diagnose_texts(
     diagnoses = dict[str, Diagnosis]()
     for dimension, battles in standings.battles.items():
         rows, own_judgments = battles.rows(), judgments[dimension]
-        invalid = invalid_shares(own_judgments, dimension=dimension)
-        for row in invalid:
-            row |= {"bound_low": None, "bound_high": None}
-            if row["differs"]:
-                row["bound_low"], row["bound_high"] = bound_rating(
-                    rows, own_judgments, comparisons[dimension], row["model"], rate
+        invalid = list[InvalidShare]()
+        for share in invalid_shares(own_judgments, dimension=dimension):
+            low, high = None, None
+            if share.differs:
+                low, high = bound_rating(
+                    rows, own_judgments, comparisons[dimension], share.model, rate
                 )
+            invalid.append(dataclasses.replace(share, bound_low=low, bound_high=high))
         diagnoses[dimension] = {
             "length": length_control(
                 Battles.from_rows(add_style(rows, comparisons[dimension])),
@@ -569,8 +575,9 @@ def apply_looks(standings: Standings, wave: Wave) -> Standings:
                 p_best=None,
             )
         )
-        rows = [row for row in wave.looks if row["dimension"] == dimension]
-        looks[dimension] = {"looks": rows}
+        looks[dimension] = {
+            "looks": [look for look in wave.looks if look.dimension == dimension]
+        }
     return add_diagnoses(
         standings,
         looks,
@@ -672,9 +679,9 @@ def _add_worst_cases(
 
 def _level_of_look(standings: Standings, pair: Difference) -> float:
     """Return the two-sided level of the boundary at which a pair was resolved."""
-    look = getattr(pair, "look", None)
-    rows = standings.diagnoses.get(pair.dimension, {}).get("looks", ())
-    bounds = [row["boundary"] for row in rows if row["look"] == look]
+    number = getattr(pair, "look", None)
+    looks = standings.diagnoses.get(pair.dimension, {}).get("looks", ())
+    bounds = [look.boundary for look in looks if look.look == number]
     return 2.0 * float(scipy.special.ndtr(-bounds[0])) if bounds else 0.0
 
 
@@ -720,8 +727,7 @@ def rate_strata(
     Returns
     -------
     dict of str to Diagnosis
-        `strata` by dimension: the test of `heterogeneity`, `ratings` of each stratum where there are
-        several, the `most_varied_gap`, the `leader`, and who is `ahead` of it on which stratum.
+        `strata` by dimension.
     """
     diagnoses = dict[str, Diagnosis]()
     for dimension, fit in fitted.items():
@@ -731,20 +737,20 @@ def rate_strata(
             _highest_rated_model(fit) if leaders is None else leaders.get(dimension)
         )
         diagnoses[dimension] = {
-            "strata": {
-                **heterogeneity(fit, strata, dimension=dimension),
-                "ratings": [
+            "strata": StrataDiagnosis(
+                **heterogeneity(fit, strata, dimension=dimension).to_dict(),
+                ratings=[
                     {"stratum": stratum}
                     | {name: getattr(row, name) for name in _STRATUM_COLUMNS}
                     for stratum, board in boards.items()
                     for row in board.ratings
                 ],
-                "most_varied_gap": find_most_varied_gap(boards),
-                "leader": leader,
-                "ahead": rivals_ahead(battles_by_stratum, boards, leader)
+                most_varied_gap=find_most_varied_gap(boards),
+                leader=leader,
+                ahead=rivals_ahead(battles_by_stratum, boards, leader)
                 if leader
                 else [],
-            }
+            )
         }
     return diagnoses
 
@@ -773,8 +779,7 @@ def count_recovered_pairs(
     Returns
     -------
     dict of str to Diagnosis
-        `known_order` by dimension: `n_pairs`, of which `n_recovered` have the right sign, and of these
-        `n_significant`; dimensions without a pair are left out.
+        `known_order` by dimension; dimensions without a pair are left out.
     """
     diagnoses = dict[str, Diagnosis]()
     for dimension, rank in ranks.items():
@@ -789,13 +794,13 @@ def count_recovered_pairs(
             and (d.one_sided or (d.difference or 0.0) > 0)
             and (d.higher, d.lower) in pairs
         ]
-        order = {
-            "dimension": dimension,
-            "models": models,
-            "n_pairs": len(pairs),
-            "n_recovered": len(recovered),
-            "n_significant": sum(bool(d.significant) for d in recovered),
-        }
+        order = KnownOrder(
+            dimension=dimension,
+            models=models,
+            n_pairs=len(pairs),
+            n_recovered=len(recovered),
+            n_significant=sum(bool(d.significant) for d in recovered),
+        )
         diagnoses[dimension] = {"known_order": order}
     return diagnoses
 

@@ -2,21 +2,51 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
-from elo_exp.analysis.comparisons import ALPHA, Difference, adjust_by_holm, differences
+from elo_exp.analysis.comparisons import (
+    ALPHA,
+    MIN_PROMPTS_FOR_LEAD,
+    Difference,
+    adjust_by_holm,
+    differences,
+)
 from elo_exp.analysis.complete_separation import rank_unbeaten
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom
+from elo_exp.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RivalAhead(Record):
+    """An entrant that is ahead of the leader on a stratum, in any amount.
+
+    n_prompts    on which the two met there; `n_effective`: worth so many equal prompts
+    df           of the test; None if one of the two took every point
+    lead         in the unit of the ratings, with its 95 % interval; None if the rival took every point
+    p_holm       adjusted over all strata and entrants; None on fewer than 20 effective prompts
+    reverses     whether the test shows the lead
+    """
+
+    stratum: str
+    rival: str
+    n_prompts: int
+    n_effective: float
+    df: float | None
+    lead: float | None
+    ci_low: float | None
+    ci_high: float | None
+    p_value: float | None
+    p_holm: float | None
+    reverses: bool
 
 
 def rivals_ahead(
     battles: Mapping[str, Battles], boards: Mapping[str, Leaderboard], leader: str
-) -> list[dict[str, Any]]:
+) -> list[RivalAhead]:
     """Test on each stratum whether another model is ahead of the leader.
 
     Each stratum is rated alone, and each difference is tested by Student's t with the prompts of the
@@ -35,14 +65,10 @@ def rivals_ahead(
 
     Returns
     -------
-    list of dict
-        `judge.DIMENSION.strata.ahead` of ratings.json: a row for each stratum and model that is ahead of
-        the leader there, in any amount: `stratum`, `rival`, `n_prompts`, `n_effective` (worth so
-        many equal prompts), `df`, `lead` of the rival in
-        the unit of the ratings with `ci_low` and `ci_high`, `p_value`, `p_holm`, `reverses`. The
-        widest lead comes first.
+    list of RivalAhead
+        The widest lead first.
     """
-    rows = []
+    tests = list[tuple[RivalAhead, bool]]()
     for stratum, board in boards.items():
         complete_board = rank_unbeaten(board, battles[stratum], orders="both")
         counts = (
@@ -51,21 +77,30 @@ def rivals_ahead(
         )
         for pair in differences({stratum: complete_board}):
             if leader in (pair.higher, pair.lower):
-                rows.append(_make_row(pair, stratum, leader, counts))
+                is_ahead = pair.higher != leader and (
+                    pair.one_sided or bool(pair.difference)
+                )
+                tests.append((_compare(pair, stratum, leader, counts), is_ahead))
     p_values = np.array(
         [
             math.nan
-            if row["p_value"] is None or row["n_effective"] < MIN_PROMPTS_FOR_LEAD
-            else row["p_value"]
-            for row in rows
+            if rival.p_value is None or rival.n_effective < MIN_PROMPTS_FOR_LEAD
+            else rival.p_value
+            for rival, _ in tests
         ]
     )
-    for row, p_holm in zip(rows, adjust_by_holm(p_values).tolist(), strict=True):
-        row["p_holm"] = None if math.isnan(p_holm) else p_holm
-        row["reverses"] = row["is_ahead"] and p_holm <= ALPHA
-        row["n_prompts"] = int(row["n_prompts"])
-    rows_ahead = [row for row in rows if row.pop("is_ahead")]
-    return sorted(rows_ahead, key=lambda row: -(row["lead"] or row["ci_low"] or 0.0))
+    rivals = [
+        replace(
+            rival,
+            p_holm=None if math.isnan(p_holm) else p_holm,
+            reverses=p_holm <= ALPHA,
+        )
+        for (rival, is_ahead), p_holm in zip(
+            tests, adjust_by_holm(p_values).tolist(), strict=True
+        )
+        if is_ahead
+    ]
+    return sorted(rivals, key=lambda rival: -(rival.lead or rival.ci_low or 0.0))
 
 
 def _count_prompts(board: Leaderboard, model_counts: Array | None) -> dict[str, float]:
@@ -78,27 +113,28 @@ def _count_prompts(board: Leaderboard, model_counts: Array | None) -> dict[str, 
     return dict(zip(board.models, counts.tolist(), strict=True))
 
 
-def _make_row(
+def _compare(
     pair: Difference,
     stratum: str,
     leader: str,
     counts: tuple[Mapping[str, float], Mapping[str, float]],
-) -> dict[str, Any]:
-    is_ahead = pair.higher != leader and (pair.one_sided or bool(pair.difference))
+) -> RivalAhead:
+    """Return the rival of the leader in a pair, before its test is adjusted."""
     n_prompts, n_effective = (
         min(n_by_model[pair.higher], n_by_model[pair.lower]) for n_by_model in counts
     )
     if pair.one_sided:
         n_prompts = n_effective = pair.n_prompts or 0
-    return {
-        "stratum": stratum,
-        "rival": pair.lower if pair.higher == leader else pair.higher,
-        "n_prompts": n_prompts,
-        "n_effective": n_effective,
-        "df": None if pair.one_sided else float(degrees_of_freedom(n_effective)),
-        "lead": pair.difference,
-        "ci_low": pair.ci_low,
-        "ci_high": pair.ci_high,
-        "p_value": pair.p_value,
-        "is_ahead": is_ahead,
-    }
+    return RivalAhead(
+        stratum=stratum,
+        rival=pair.lower if pair.higher == leader else pair.higher,
+        n_prompts=int(n_prompts),
+        n_effective=n_effective,
+        df=None if pair.one_sided else float(degrees_of_freedom(n_effective)),
+        lead=pair.difference,
+        ci_low=pair.ci_low,
+        ci_high=pair.ci_high,
+        p_value=pair.p_value,
+        p_holm=None,
+        reverses=False,
+    )

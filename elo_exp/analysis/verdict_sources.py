@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
+from elo_exp.analysis.comparisons import MIN_PROMPTS_FOR_LEAD
 from elo_exp.arrays import Index, Mask
 from elo_exp.data.battles import Battles, Codes
 

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from elo_exp import pipeline
 from elo_exp.analysis import standings
 from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.odd_answers import check_responses
+from elo_exp.analysis.repeated_files import EarlierLook
 from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles, pairing
@@ -326,18 +327,18 @@ def _record_shown_pairs(
         PairResult(verdicts=keys, leader=leaders.get(pair))
         for pair, keys in verdicts.items()
     ]
-    rows: dict[str, list[dict[str, Any]]] = {}
+    earlier_looks: dict[str, list[EarlierLook]] = {}
     for (dimension, pair), looks in zip(
         verdicts, record_looks(store, shown_pairs), strict=True
     ):
         if looks.n_looks:
             first, second = sorted(pair)
-            rows.setdefault(dimension, []).append(
-                {
-                    "first": first,
-                    "second": second,
-                    "n_looks": looks.n_looks,
-                    "first_leader": looks.first_leader,
-                }
+            earlier_looks.setdefault(dimension, []).append(
+                EarlierLook(
+                    first=first,
+                    second=second,
+                    n_looks=looks.n_looks,
+                    first_leader=looks.first_leader,
+                )
             )
-    return {name: {"earlier_looks": looks} for name, looks in rows.items()}
+    return {name: {"earlier_looks": looks} for name, looks in earlier_looks.items()}

@@ -267,14 +267,13 @@ def length_effect(standings: Standings) -> Plot | None:
     """Draw how often the longer response wins by how much longer it is."""
     rows = []
     for diagnosis in standings.diagnoses.values():
-        for tercile in diagnosis.get("length", {}).get("terciles", ()):
-            share_statistics = (
-                tercile["win_rate"],
-                tercile["std_error"],
-                tercile["n_prompts"],
-            )
-            low, high = clustered_interval(*share_statistics) or (None, None)
-            rows.append({**tercile, "ci_low": low, "ci_high": high})
+        if "length" not in diagnosis:
+            continue
+        for tercile in diagnosis["length"].terciles:
+            low, high = clustered_interval(
+                tercile.win_rate, tercile.std_error, tercile.n_prompts
+            ) or (None, None)
+            rows.append({**tercile.to_dict(), "ci_low": low, "ci_high": high})
     if not rows:
         return None
     xlabel, by_dimension = (

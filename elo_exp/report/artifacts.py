@@ -110,7 +110,8 @@ def strata_rows(standings: Standings) -> list[dict[str, Any]]:
     return [
         {"dimension": dimension, **row}
         for dimension, diagnosis in standings.diagnoses.items()
-        for row in diagnosis.get("strata", {}).get("ratings", ())
+        if "strata" in diagnosis
+        for row in diagnosis["strata"].ratings
     ]
 
 
@@ -423,10 +424,10 @@ def list_final_metrics(
     known_orders = [d.diagnosis.get("known_order") for d in dimensions]
     if checked_orders := [known_order for known_order in known_orders if known_order]:
         metrics["known_order/recovered"] = sum(
-            known_order["n_recovered"] for known_order in checked_orders
+            known_order.n_recovered for known_order in checked_orders
         )
         metrics["known_order/pairs"] = sum(
-            known_order["n_pairs"] for known_order in checked_orders
+            known_order.n_pairs for known_order in checked_orders
         )
     for d in dimensions:
         by_method = boards(standings, d.name)
@@ -552,7 +553,7 @@ def tables(
             for c in d.checks
         ],
         "strata": strata_rows(standings),
-        "looks": [row for d in dimensions for row in d.diagnosis.get("looks", ())],
+        "looks": [look.to_dict() for d in dimensions for look in d.looks],
     }
 
 

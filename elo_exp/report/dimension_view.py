@@ -3,13 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.analysis.diagnosis import Diagnosis
-from elo_exp.analysis.sequential_tests import Resolution
+from elo_exp.analysis.diagnosis import Diagnosis, StrataDiagnosis
+from elo_exp.analysis.sequential_tests import Look, Resolution
 from elo_exp.analysis.standings import ELO, Standings
 from elo_exp.analysis.variance import Variance
 from elo_exp.data.battles import Battles
@@ -40,13 +39,13 @@ class DimensionView:
     diagnosis: Diagnosis
 
     @property
-    def looks(self) -> Sequence[Mapping[str, Any]]:
-        """A row for each planned look; none without looks."""
+    def looks(self) -> Sequence[Look]:
+        """The planned looks; none without looks."""
         return self.diagnosis.get("looks") or ()
 
     @property
-    def strata(self) -> Mapping[str, Any] | None:
-        """The test of whether ratings differ between strata; None without strata."""
+    def strata(self) -> StrataDiagnosis | None:
+        """Whether ratings differ between strata; None without strata."""
         return self.diagnosis.get("strata")
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import FAILED, Check, list_definitions_by_row
+from elo_exp.analysis.judge_bias import LengthControl
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import (
     NO_VALUE,
@@ -58,7 +59,8 @@ def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[B
             FigureSlot("length_effect"),
             FigureSlot("predicted_and_observed"),
         ]
-    lengths = _build_length_table([d.diagnosis.get("length") or {} for d in dimensions])
+    controls = [d.diagnosis["length"] for d in dimensions if "length" in d.diagnosis]
+    lengths = _build_length_table(controls)
     if lengths.rows:
         blocks.append(Details(lengths.label, [lengths]))
     if tables := _build_agreement_tables(dimensions, view.standings):
@@ -103,12 +105,19 @@ def _make_cell(check: Check | None) -> Cell:
     return Cell(text, "caution" if check.state == FAILED else "plain")
 
 
-def _build_length_table(controls: Sequence[Mapping[str, Any]]) -> Table:
+def _build_length_table(controls: Sequence[LengthControl]) -> Table:
     rows = [
-        _make_length_row(row)
+        [
+            row.model,
+            row.dimension,
+            format_number(row.mean_length),
+            format_number(row.rating),
+            format_number(row.rating_at_equal_length),
+            format_number(row.rating_at_equal_length - row.rating, sign=True),
+        ]
         for control in controls
-        for row in (control.get("ratings") or ())[:_MAX_EQUAL_LENGTH_ROWS]
-        if None not in (row["rating"], row["rating_at_equal_length"])
+        for row in control.ratings[:_MAX_EQUAL_LENGTH_ROWS]
+        if row.rating is not None and row.rating_at_equal_length is not None
     ]
     columns = ["Characters", "Rating", "At equal length", "Change"]
     return Table(
@@ -122,18 +131,6 @@ def _build_length_table(controls: Sequence[Mapping[str, Any]]) -> Table:
             "one for quality."
         ),
     )
-
-
-def _make_length_row(row: Mapping[str, Any]) -> list[str]:
-    at_equal_length = row["rating_at_equal_length"]
-    return [
-        row["model"],
-        row["dimension"],
-        format_number(row["mean_length"]),
-        format_number(row["rating"]),
-        format_number(at_equal_length),
-        format_number(at_equal_length - row["rating"], sign=True),
-    ]
 
 
 def _build_agreement_tables(

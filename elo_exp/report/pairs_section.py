@@ -1,12 +1,11 @@
 """Entrants head to head, as sections of a page: win rates as a matrix, differences with intervals, planned looks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.sequential_tests import Resolution
+from elo_exp.analysis.sequential_tests import Look, Resolution
 from elo_exp.formatting import (
     format_count,
     format_interval,
@@ -221,14 +220,14 @@ def list_look_blocks(view: StandingsView, *, drops: bool) -> list[Block]:
     dimensions = [d for d in view.dimensions if d.looks]
     if not dimensions:
         return []
-    n_judged = sum(d.looks[-1]["n_judged"] for d in dimensions)
-    n_planned = sum(d.looks[-1]["n_planned"] for d in dimensions)
+    n_judged = sum(d.looks[-1].n_judged for d in dimensions)
+    n_planned = sum(d.looks[-1].n_planned for d in dimensions)
     saved = (
         f"{format_count(n_judged)} of {format_count(n_planned)} planned comparisons were judged: "
         f"{format_percent(1.0 - n_judged / n_planned)} saved."
     )
-    rows = [row for d in dimensions for row in d.looks]
-    return [Paragraph(saved, "lede"), _build_looks_table(rows, drops=drops)]
+    looks = [look for d in dimensions for look in d.looks]
+    return [Paragraph(saved, "lede"), _build_looks_table(looks, drops=drops)]
 
 
 def list_prompts_note(view: StandingsView) -> list[Block]:
@@ -250,7 +249,7 @@ def _format_prompt_counts(dimension: DimensionView) -> str:
     return f"{n} prompts in {dimension.name}"
 
 
-def _build_looks_table(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Table:
+def _build_looks_table(looks: Sequence[Look], *, drops: bool) -> Table:
     alpha = ".04, and the rest of .05 for pairs left out before a misfit shows"
     columns = ["Look", "Prompts", "Boundary", "Pairs resolved", "Comparisons judged"]
     return Table(
@@ -259,15 +258,15 @@ def _build_looks_table(rows: Sequence[Mapping[str, Any]], *, drops: bool) -> Tab
         words=["Left out"],
         rows=[
             [
-                row["dimension"],
-                str(row["look"]),
-                format_count(row["n_prompts"]),
-                format_number(row["boundary"], 2),
-                str(row["n_resolved"]),
-                format_count(row["n_judged"]),
-                _describe_left_out(is_whole=row["is_whole"], drops=drops),
+                look.dimension,
+                str(look.look),
+                format_count(look.n_prompts),
+                format_number(look.boundary, 2),
+                str(look.n_resolved),
+                format_count(look.n_judged),
+                _describe_left_out(is_whole=look.is_whole, drops=drops),
             ]
-            for row in rows
+            for look in looks
         ],
         note=(
             "Boundary: standard errors by which two entrants must differ, by alpha spending like "

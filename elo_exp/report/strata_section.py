@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elo_exp.analysis.diagnosis import StrataDiagnosis
 from elo_exp.formatting import (
     NO_VALUE,
     format_count,
@@ -32,28 +33,28 @@ def list_strata_blocks(
     """
     blocks: list[Block] = []
     for dimension in dimensions[:_MAX_DIMENSIONS]:
-        test = dimension.diagnosis.get("strata")
-        if test and len(test["strata"]) > 1 and dimension.board:
+        strata = dimension.strata
+        if strata and len(strata.strata) > 1 and dimension.board:
             models = [
                 row.model for row in dimension.board.ratings if row.rating is not None
             ]
-            differ = strata_sentences.ratings_differ(test)
             blocks += [
                 Heading(dimension.name),
                 Paragraph(
-                    strata_sentences.sentence(test, noun), "reason" if differ else ""
+                    strata_sentences.sentence(strata, noun),
+                    "reason" if strata.is_significant else "",
                 ),
-                _build_table(dimension.name, test, models),
+                _build_table(dimension.name, strata, models),
             ]
     return blocks
 
 
 def _build_table(
-    dimension: str, test: Mapping[str, Any], models: Sequence[str]
+    dimension: str, strata: StrataDiagnosis, models: Sequence[str]
 ) -> Table:
-    names = list(dict.fromkeys(row["stratum"] for row in test["ratings"]))
-    rows_by_stratum = {(row["stratum"], row["model"]): row for row in test["ratings"]}
-    sizes = zip(test["strata"], test["n_prompts"], strict=True)
+    names = list(dict.fromkeys(row["stratum"] for row in strata.ratings))
+    rows_by_stratum = {(row["stratum"], row["model"]): row for row in strata.ratings}
+    sizes = zip(strata.strata, strata.n_prompts, strict=True)
     size_texts = [f"{name}: {format_count(n)} prompts" for name, n in sizes]
     return Table(
         label=f"Ratings by stratum in {dimension}",

@@ -20,7 +20,6 @@ from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.sentences import (
     check_sentences,
     order_sentences,
-    strata_sentences,
     variance_sentences,
 )
 from elo_exp.report.sentences import standings_sentences as standings_words
@@ -247,16 +246,16 @@ def _describe_looks(dimensions: Sequence[DimensionView]) -> Iterator[str]:
         if not d.looks:
             continue
         last_look = d.looks[-1]
-        resolved_counts = ", ".join(str(look["n_resolved"]) for look in d.looks)
-        prompts = ", ".join(str(look["n_prompts"]) for look in d.looks)
+        resolved_counts = ", ".join(str(look.n_resolved) for look in d.looks)
+        prompts = ", ".join(str(look.n_prompts) for look in d.looks)
         text = (
-            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {format_count(last_look['n_judged'])} of "
-            f"{format_count(last_look['n_planned'])} comparisons judged"
+            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {format_count(last_look.n_judged)} of "
+            f"{format_count(last_look.n_planned)} comparisons judged"
         )
         min_prompts, max_prompts = d.prompts_of_pairs
         if min_prompts != max_prompts:
             text += f", pairs on {min_prompts} to {max_prompts} prompts"
-        yield f"{text}, no pair left out" if last_look["is_whole"] else text
+        yield f"{text}, no pair left out" if last_look.is_whole else text
 
 
 def _describe_known_order(dimensions: Sequence[DimensionView]) -> Iterator[str]:
@@ -265,7 +264,7 @@ def _describe_known_order(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     ]
     if known_orders:
         recovered, pairs, significant = (
-            sum(row[name] for row in known_orders)
+            sum(getattr(order, name) for order in known_orders)
             for name in ("n_recovered", "n_pairs", "n_significant")
         )
         yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
@@ -306,9 +305,7 @@ def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
     differing_dimensions = [
         d.name
         for d in dimensions
-        if d.strata
-        and strata_sentences.ratings_differ(d.strata)
-        and not _has_reason(d, "stratum")
+        if d.strata and d.strata.is_significant and not _has_reason(d, "stratum")
     ]
     if differing_dimensions:
         warnings.append(

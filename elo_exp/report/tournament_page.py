@@ -230,8 +230,8 @@ def _describe_tests(d: DimensionView) -> list[str]:
         ]
     if known_order := d.diagnosis.get("known_order"):
         sentences.append(
-            f"Known order of the entrants: {known_order['n_recovered']} of {known_order['n_pairs']} pairs "
-            f"recovered, {known_order['n_significant']} significantly."
+            f"Known order of the entrants: {known_order.n_recovered} of {known_order.n_pairs} pairs "
+            f"recovered, {known_order.n_significant} significantly."
         )
     return sentences
 

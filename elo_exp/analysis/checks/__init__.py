@@ -29,7 +29,6 @@ from elo_exp.errors import FileError, SettingError, describe_mistake
 from elo_exp.formatting import format_count, format_percent, format_percent_interval
 from elo_exp.records import Rows
 
-MIN_PROMPTS_FOR_LEAD = 20
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
 PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE

@@ -22,16 +22,16 @@ from elo_exp.formatting import (
 
 class _InvalidByEntrant(CheckDefinition):
     def measure(self, evidence: JudgeEvidence) -> Iterator[Check]:
-        rows = evidence.diagnosis.get("invalid") or ()
-        if not any(row["n_invalid"] for row in rows):
+        shares = evidence.diagnosis.get("invalid") or ()
+        if not any(share.n_invalid for share in shares):
             return
-        worst = max(rows, key=lambda row: row["share"] or 0.0)
-        differing = [row for row in rows if row["differs"]]
+        worst = max(shares, key=lambda share: share.share or 0.0)
+        differing = [share.to_dict() for share in shares if share.differs]
         yield Check(
             name=self.name,
             state=FAILED if differing else PASSED,
-            value=worst["share"],
-            about={"worst": worst, "differing": differing},
+            value=worst.share,
+            about={"worst": worst.to_dict(), "differing": differing},
         )
 
     def describe_counts(self, check: Check) -> str:

@@ -1,7 +1,7 @@
 """Whether the length of answers could by itself produce the leader's lead, or the result of a gate."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +22,7 @@ from elo_exp.analysis.checks import (
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
+from elo_exp.analysis.judge_bias import LengthControl
 from elo_exp.arrays import Array
 from elo_exp.formatting import format_number, format_percent
 
@@ -88,7 +89,7 @@ class _Length(CheckDefinition):
         return f"{text}, and may be none" if is_maybe_none else text
 
 
-def _check_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> Check:
+def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Check:
     """Check whether the length of answers could by itself produce the leader's lead.
 
     It could not if the lead is above zero at the largest effect that the data leave possible: the
@@ -97,37 +98,46 @@ def _check_length(control: Mapping[str, Any] | None, leaders: Sequence[str]) -> 
     won every prompt, the leader has to win where its answers are not longer, and where they are not
     shorter.
     """
-    effect = control["effect"] if control else {}
-    if control is None or not effect.get("n_games"):
+    if control is None or not control.effect.n_games:
         return Check(name="length", state=NOT_DONE)
+    effect = control.effect
     value = low = high = None
-    if effect["effect"] is not None:
+    if effect.effect is not None:
         # The win rate of the longer of two equals whose lengths differ by the scale
         value, low, high = (
             None if end is None else float(scipy.special.expit(end * math.tanh(1)))
-            for end in (effect["effect"], effect["ci_low"], effect["ci_high"])
+            for end in (effect.effect, effect.ci_low, effect.ci_high)
         )
     is_effect = low is not None and high is not None and not low <= 0.5 <= high
     leader = leaders[0] if leaders else None
-    leads = [row for row in control.get("weakest_leads", ()) if row["first"] == leader]
-    tests = [row for row in control.get("sign_tests", ()) if row["first"] == leader]
+    leads = [lead for lead in control.weakest_leads if lead.first == leader]
+    tests = [test for test in control.sign_tests if test.first == leader]
     state, is_notable = PASSED, is_effect
-    about = {"scale": effect["scale"], "second": None, "gap": None, "least": None}
-    about["gap_at_equal_length"] = None
+    about: dict[str, Any] = {
+        "scale": effect.scale,
+        "second": None,
+        "gap": None,
+        "least": None,
+        "gap_at_equal_length": None,
+    }
     if leads:
         lead = leads[0]
-        about |= {name: lead[name] for name in ("second", "gap", "least")}
-        about["gap_at_equal_length"] = lead["difference"]
-        n_one_sided = max(lead["n_longer"], lead["n_shorter"])
-        is_within = n_one_sided <= (1.0 - MIN_SUPPORT) * lead["n_games"]
+        about |= {
+            "second": lead.second,
+            "gap": lead.gap,
+            "least": lead.least,
+            "gap_at_equal_length": lead.difference,
+        }
+        n_one_sided = max(lead.n_longer, lead.n_shorter)
+        is_within = n_one_sided <= (1.0 - MIN_SUPPORT) * lead.n_games
         about["is_extrapolated"] = not is_within
-        holds = is_within and lead["least"] is not None and lead["least"] > 0.0
-        if is_effect and lead["difference"] < lead["gap"] / 2:
+        holds = is_within and lead.least is not None and lead.least > 0.0
+        if is_effect and lead.difference < lead.gap / 2:
             holds = False
         if not holds:
             state, is_notable = FAILED if is_effect else CANNOT_TELL, False
-    elif leader is not None and effect["scale"]:
-        p_values = [max(t["p_not_longer"], t["p_not_shorter"]) for t in tests]
+    elif leader is not None and effect.scale:
+        p_values = [max(test.p_not_longer, test.p_not_shorter) for test in tests]
         state = PASSED if p_values and max(p_values) <= ALPHA else CANNOT_TELL
     return Check(
         name="length",

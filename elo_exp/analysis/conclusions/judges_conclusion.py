@@ -10,8 +10,13 @@ import numpy as np
 
 from elo_exp.analysis import judge_panel, missing_answers
 from elo_exp.analysis.agreement import pairwise_kappa
-from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
-from elo_exp.analysis.comparisons import Difference, Leader, adjust_by_holm, find_leader
+from elo_exp.analysis.comparisons import (
+    MIN_PROMPTS_FOR_LEAD,
+    Difference,
+    Leader,
+    adjust_by_holm,
+    find_leader,
+)
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 from elo_exp.analysis.conclusions.tournament_conclusion import (
     find_worst_case,

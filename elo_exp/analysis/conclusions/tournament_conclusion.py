@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,17 @@ from elo_exp.analysis.checks import (
     FAILED,
     LEADS,
     LEVEL,
-    MIN_PROMPTS_FOR_LEAD,
     Check,
     check_definitions,
     list_reason_names,
     name_file_of_mistakes,
 )
-from elo_exp.analysis.comparisons import Leader, find_leader
+from elo_exp.analysis.comparisons import MIN_PROMPTS_FOR_LEAD, Leader, find_leader
 from elo_exp.analysis.conclusions import Conclusion, Effect, Gold, Reason, Scope
+from elo_exp.analysis.diagnosis import StrataDiagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.missing_answers import WorstCase
+from elo_exp.analysis.repeated_files import EarlierLook
 from elo_exp.analysis.standings import Standings, add_checks
 from elo_exp.analysis.style_support import find_adjustment, style_support_reasons
 from elo_exp.data.battle_judges import find_annotators
@@ -68,7 +69,7 @@ def add_conclusions(
         board, checks = checked_standings.board(name), checked_standings.checks[name]
         leader = find_leader(board, checked_standings.pairs(name)) if board else None
         n_prompts, n_effective = count_prompts_of_pair(checked_standings, name, leader)
-        strata = checked_standings.diagnoses.get(name, {}).get("strata", {})
+        strata = checked_standings.diagnoses.get(name, {}).get("strata")
         pairs = checked_standings.diagnoses.get(name, {}).get("equal_answers", ())
         reasons = [*equal_answer_reasons(leader, pairs)]
         identical_models = [
@@ -430,22 +431,19 @@ def no_result_reasons(checks: Sequence[Check]) -> Iterator[Reason]:
 
 
 def stratum_reversal_reasons(
-    strata: Mapping[str, Any], leader: str
+    strata: StrataDiagnosis | None, leader: str
 ) -> Iterator[Reason]:
-    """Yield the widest lead over the first that a stratum's own test shows (Holm over strata and entrants).
-
-    strata  of `Standings.diagnoses`: who is ahead of the first on which stratum
-    """
-    if strata.get("leader") != leader:
+    """Yield the widest lead over the first that a stratum's own test shows (Holm over strata and entrants)."""
+    if strata is None or strata.leader != leader:
         return
-    for row in strata["ahead"]:
-        if row["reverses"]:
+    for rival in strata.ahead:
+        if rival.reverses:
             about = {
-                name: row[name]
+                name: getattr(rival, name)
                 for name in ("stratum", "n_prompts", "rival", "ci_low", "ci_high")
             }
-            value = row["ci_low"] if row["lead"] is None else row["lead"]
-            about |= {"one_sided": row["lead"] is None, "p_holm": row["p_holm"]}
+            value = rival.ci_low if rival.lead is None else rival.lead
+            about |= {"one_sided": rival.lead is None, "p_holm": rival.p_holm}
             yield Reason(name="stratum", value=value, about=about)
             return
 
@@ -477,21 +475,17 @@ def exploratory_reasons(n_seen: int) -> Iterator[Reason]:
         yield Reason(name="exploratory", value=float(n_seen))
 
 
-def earlier_look_reasons(
-    looks: Sequence[Mapping[str, Any]], leader: str
-) -> Iterator[Reason]:
+def earlier_look_reasons(looks: Sequence[EarlierLook], leader: str) -> Iterator[Reason]:
     """Yield that a result of the first was shown before verdicts were added to it.
 
     Its test then is one of several, of which the first has used all of alpha. A lead that this first test had
     claimed for the same entrant adds no error: it was found with one test.
-
-    looks  rows of pairs: `n_looks` before, and the `first_leader`
     """
     n_looks = max(
         (
-            row["n_looks"]
-            for row in looks
-            if leader in (row["first"], row["second"]) and row["first_leader"] != leader
+            look.n_looks
+            for look in looks
+            if leader in (look.first, look.second) and look.first_leader != leader
         ),
         default=0,
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elo_exp.analysis.checks import MIN_PROMPTS_FOR_LEAD
+from elo_exp.analysis.comparisons import MIN_PROMPTS_FOR_LEAD
 from elo_exp.analysis.conclusions import Gold, Scope
 from elo_exp.formatting import format_number, format_percent
 
