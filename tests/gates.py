@@ -9,13 +9,19 @@ from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate_checks import CandidateEvidence
 from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.records import Judgment
+from elo_exp.records import Judgment, Response
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Shown
 
 
-def candidate_evidence(judgments: Sequence[Judgment]) -> CandidateEvidence:
-    """Of a candidate of which verdicts alone are known."""
+def candidate_evidence(
+    judgments: Sequence[Judgment], answers: Sequence[str] = ()
+) -> CandidateEvidence:
+    """Of a candidate of which verdicts, and perhaps answers, are known."""
+    responses = {
+        (f"q{i}", 0): Response(entrant_id="new", prompt_id=f"q{i}", response_text=text)
+        for i, text in enumerate(answers)
+    }
     return CandidateEvidence(
         candidate="new",
         baseline="baseline",
@@ -25,7 +31,7 @@ def candidate_evidence(judgments: Sequence[Judgment]) -> CandidateEvidence:
         controls=[],
         control_judgments=[],
         wants_control=True,
-        responses={"new": {}, "baseline": {}},
+        responses={"new": responses, "baseline": {}},
         points={},
         clusters=[],
         margin=0.1,

@@ -55,9 +55,6 @@ QUALITY = JudgeQuality(
     tie_rate=0.1,
     invalid_rate=6 / 360,
 )
-RECIPE = re.compile(
-    r"^### A check of a judge$.*?```python\n(.*?)```", re.DOTALL | re.MULTILINE
-)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +81,13 @@ def folder_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def _forget_checks() -> None:
     check_definitions.cache_clear()
     gate_check_definitions.cache_clear()
-    sys.modules.pop("elo_exp.analysis.checks.refusals_check", None)
+    for name in ("refusals_check", "fences_check"):
+        sys.modules.pop(f"elo_exp.analysis.checks.{name}", None)
 
 
-def read_recipe() -> str:
-    (recipe,) = RECIPE.findall((HOME / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    return str(recipe)
+def read_recipe(title: str = "A check of a judge") -> str:
+    text = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return text.partition(f"### {title}\n")[2].split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture
@@ -134,37 +132,20 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     )
 
 
-GATE_FILE = """
-from elo_exp.analysis.checks import FAILED, Check
-from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
-
-
-class _Refusals(GateCheckDefinition):
-    def check_pass(self, evidence: CandidateEvidence) -> Check:
-        quality = evidence.quality
-        n, n_all = quality.n_refused, quality.n_judgments
-        return Check(name=self.name, state=FAILED, value=n / n_all, n=n, of=n_all)
-
-    def explain_reason(self, reason, subject):
-        return f"The judge refuses to compare {subject}."
-
-
-GATE_CHECK = _Refusals(
-    name="refusals", title="Comparisons that the judge refuses", accepted="none"
-)
-"""
-
-
 def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
     folder_of_checks: Path,
 ):
-    (folder_of_checks / "refusals_check.py").write_text(GATE_FILE, encoding="utf-8")
+    path = folder_of_checks / "fences_check.py"
+    path.write_text(read_recipe("A check of a gate"), encoding="utf-8")
     drawn = np.random.default_rng(3).choice(["A", "B"], size=(60, 2))
-    evidence = candidate_evidence([judged(ab, ba) for ab, ba in drawn.tolist()])
+    judgments = [judged(ab, ba) for ab, ba in drawn.tolist()]
+    answers = ["```\n```", "```python\nx = 1\n```", "Yes.", "  "]
+    evidence = candidate_evidence(judgments, answers)
     checks_by_name = {check.name: check for check in check_pass_claim(evidence)}
-    assert [*checks_by_name][-1] == "refusals"
-    row = ("Comparisons that the judge refuses", "failed", "0 of 60", "none")
-    assert gate_sentences.check_row(checks_by_name["refusals"]) == row
+    assert [*checks_by_name][-1] == "fences"
+    title = "Answers that are empty without their code fences"
+    row = (title, "failed", "2 of 4", "at most 1 %")
+    assert gate_sentences.check_row(checks_by_name["fences"]) == row
 
     sees = Check(name="control", state="passed", value=1.0, n=10, of=10)
     share = share_of_points(
@@ -176,11 +157,12 @@ def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
         candidate="new",
         baseline="main",
         scope=Scope(),
-        checks={"d": [sees, checks_by_name["refusals"]]},
+        checks={"d": [sees, checks_by_name["fences"]]},
     )
     assert conclusion.state == "cannot tell"
     sentence = gate_sentences.verdict(conclusion)
-    assert sentence.endswith("the margin. The judge refuses to compare new.")
+    reason = "50 % of new's answers are empty without their code fences."
+    assert sentence.endswith(f"the margin. {reason}")
 
 
 def test_without_that_file_nothing_stands_against_the_lead(rated: Standings):

@@ -51,6 +51,7 @@ def _list_texts(own: list[Block], kind: str) -> list[str]:
 
 RECIPES = read_recipes()
 CHECK = "A check of a judge"
+GATE_CHECK = "A check of a gate"
 
 
 def write_files(folder: Path, recipe: Recipe) -> None:
@@ -63,14 +64,14 @@ def write_files(folder: Path, recipe: Recipe) -> None:
 def test_the_page_has_these_recipes():
     parts = (
         *("judge", "entrant", "rating method", "estimator", "probe of an audit"),
-        *("tracker", "check of a judge", "experiment"),
+        *("tracker", "check of a judge", "check of a gate", "experiment"),
     )
     assert [title.partition(" ")[2] for title in RECIPES] == [*parts]
     for title, recipe in RECIPES.items():
         assert 1 <= len(recipe.files) <= 2, title
         code = "".join(recipe.files.values())
         imported = set(re.findall(r"^from (elo_exp\S*) import", code, re.MULTILINE))
-        assert (imported == {"elo_exp.extending"}) == (title != CHECK)
+        assert (imported == {"elo_exp.extending"}) == (title not in (CHECK, GATE_CHECK))
 
 
 @pytest.mark.parametrize(
