@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from elo_exp.analysis.checks import Check
+from elo_exp.analysis.conclusions import audit_conclusion, labels_conclusion
 from elo_exp.analysis.diagnosis import StrataDiagnosis
 from elo_exp.analysis.goodness_of_fit import VariedGap
 from elo_exp.analysis.odd_answers import describe_odd_answers
@@ -22,7 +23,9 @@ from elo_exp.report.document import Cell, Facts, Paragraph, Styled, Table
 from elo_exp.report.leaderboard_section import fit_scale
 from elo_exp.report.page import Contents, Figures
 from elo_exp.report.sentences import (
+    audit_sentences,
     check_sentences,
+    label_sentences,
     order_sentences,
     standings_sentences,
     strata_sentences,
@@ -278,3 +281,8 @@ def test_a_bill_has_what_was_paid_before_in_its_total():
     )
     assert provenance.list_bill_blocks(dataclasses.asdict(Usage()), None) == []
     assert provenance.list_bill_blocks(None, None) == []
+
+
+def test_every_state_of_audits_and_of_labels_has_a_row():
+    assert [*audit_sentences.STATE_ROWS] == [*audit_conclusion.STATES]
+    assert {*label_sentences.STATE_ROWS} == {*labels_conclusion.STATES}

@@ -5,7 +5,8 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 
-_STATES_WORST_FIRST = ("biased", "cannot tell", "not audited", "ok")
+# The worst first; of one judge, which was audited, all but "not audited"
+STATES = ("biased", "cannot tell", "not audited", "ok")
 
 
 def conclude_judge(
@@ -56,9 +57,7 @@ def conclude_judges(
     state_by_judge = {
         name: conclusion.state for name, conclusion in by_judge.items()
     } | dict.fromkeys(failed, "not audited")
-    present_states = [
-        state for state in _STATES_WORST_FIRST if state in state_by_judge.values()
-    ]
+    present_states = [state for state in STATES if state in state_by_judge.values()]
     scope = next(iter(by_judge.values())).scope
     return Conclusion(
         state=present_states[0],

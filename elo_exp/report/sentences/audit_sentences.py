@@ -1,6 +1,7 @@
 """What an audit says of a judge, on the console and on its page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
@@ -13,6 +14,7 @@ from elo_exp.formatting import (
 )
 from elo_exp.records import Verdict
 from elo_exp.report.sentences.check_sentences import effect_to_points, word_overlap
+from elo_exp.report.sentences.state_rows import WordedState, index_by_state
 
 _VERDICT_NAMES = {"A": "the first", "B": "the second", "TIE": "a tie"}
 _BOUND_SIGNS = {"bias": "± ", "share": "< ", "floor": "> "}
@@ -40,12 +42,14 @@ def describe_judges(audit_conclusion: Conclusion) -> str:
         quantifier = "both" if n == 2 else f"all {n}"
         return f"{scope_text} {quantifier} judges are ok{word_overlap(audit_conclusion.others)}"
     parts = []
-    for state, describe in _JUDGE_SENTENCES.items():
+    for state, row in STATE_ROWS.items():
         judges = [r.about["judge"] for r in audit_conclusion.reasons if r.name == state]
         judges = [*audit_conclusion.others] if state == "ok" else judges
         if judges:
             parts.append(
-                describe(join_names(judges), "is" if len(judges) == 1 else "are")
+                row.phrase.format(
+                    judges=join_names(judges), verb="is" if len(judges) == 1 else "are"
+                )
             )
     all_judges = [
         *audit_conclusion.others,
@@ -54,12 +58,27 @@ def describe_judges(audit_conclusion: Conclusion) -> str:
     return f"{scope_text} {'; '.join(parts)}{word_overlap(all_judges)}"
 
 
-_JUDGE_SENTENCES: Mapping[str, Callable[[str, str], str]] = {
-    "biased": lambda judges, verb: f"{judges} {verb} biased",
-    "cannot tell": lambda judges, _: f"of {judges} nobody can tell with so few prompts",
-    "not audited": lambda judges, verb: f"{judges} {verb} not audited",
-    "ok": lambda judges, verb: f"{judges} {verb} ok",
-}
+@dataclass(frozen=True, kw_only=True)
+class AuditStateRow(WordedState):
+    """How a state of an audit is worded.
+
+    phrase  about the judges in that state, with places for `judges` and `verb`
+    """
+
+    phrase: str
+
+
+STATE_ROWS = index_by_state(
+    [
+        AuditStateRow(state="biased", phrase="{judges} {verb} biased"),
+        AuditStateRow(
+            state="cannot tell",
+            phrase="of {judges} nobody can tell with so few prompts",
+        ),
+        AuditStateRow(state="not audited", phrase="{judges} {verb} not audited"),
+        AuditStateRow(state="ok", phrase="{judges} {verb} ok"),
+    ]
+)
 
 
 def counts(n_prompts: int, n_questions: int, n_invalid: int, dollars: float) -> str:

@@ -2,11 +2,12 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.analysis.conclusions import Conclusion, Reason
+from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.human_agreement import PEOPLE, labelling_minutes
 from elo_exp.formatting import (
     NO_VALUE,
@@ -16,6 +17,7 @@ from elo_exp.formatting import (
     join_names,
 )
 from elo_exp.report.sentences.check_sentences import word_overlap
+from elo_exp.report.sentences.state_rows import WordedState, index_by_state
 from elo_exp.report.sentences.tournament_sentences import format_difference
 
 # Of a 95 % interval, for a test at 5 % that succeeds four times in five
@@ -119,15 +121,15 @@ def state(lead: Conclusion, half_width: float) -> str:
 
     half_width  rating points to which a difference is to be known
     """
-    if lead.state != "open":
-        return lead.state
+    row = STATE_ROWS[lead.state]
+    return row.explain(lead, half_width) if row.explain else row.state
+
+
+def _explain_open(lead: Conclusion, half_width: float) -> str:
+    """Say why people's labels decide nothing."""
     if lead.effect is None:
         return "open: no label links them"
-    return _explain_open(lead.reasons[0], half_width)
-
-
-def _explain_open(reason: Reason, half_width: float) -> str:
-    """Say why people's labels decide nothing."""
+    reason = lead.reasons[0]
     n = reason.value
     if reason.name == "annotators":
         annotators = "one annotator" if n == 1 else f"{n:.0f} annotators"
@@ -142,6 +144,25 @@ def _explain_open(reason: Reason, half_width: float) -> str:
     if not n:
         return f"open: people see less than {half_width:g} points"
     return f"open, some {_round_up(int(n)):,} labels more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeadStateRow(WordedState):
+    """How it is worded what people make of a lead.
+
+    explain  says why it is in that state, from half_width; None: the name of the state says all
+    """
+
+    explain: Callable[[Conclusion, float], str] | None = None
+
+
+STATE_ROWS = index_by_state(
+    [
+        LeadStateRow(state="confirmed"),
+        LeadStateRow(state="contradicted"),
+        LeadStateRow(state="open", explain=_explain_open),
+    ]
+)
 
 
 def _round_up(n: int) -> int:
@@ -160,9 +181,7 @@ def count_lead_states(leads: Sequence[Conclusion]) -> str:
     states = [lead.state for lead in leads]
     if not states:
         return "it has none"
-    count_by_state = {
-        name: states.count(name) for name in ("confirmed", "contradicted", "open")
-    }
+    count_by_state = {name: states.count(name) for name in STATE_ROWS}
     return ", ".join(f"{n} {name}" for name, n in count_by_state.items() if n)
 
 

@@ -6,20 +6,28 @@ from typing import TypeVar
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateRow:
-    """How a state is shown on a card.
+class WordedState:
+    """A state with its words.
 
     state  one of the states of its kind of conclusion
+    """
+
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateRow(WordedState):
+    """How a state is shown on a card.
+
     chip   the label
     tone   the colour
     """
 
-    state: str
     chip: str
     tone: str
 
 
-Row = TypeVar("Row", bound=StateRow)
+Row = TypeVar("Row", bound=WordedState)
 
 
 def index_by_state(rows: Iterable[Row]) -> dict[str, Row]:
