@@ -16,7 +16,9 @@ import pytest
 
 from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.files import write_jsonl
+from elo_exp.launching.error_messages import RENAMED
 from elo_exp.paths import HOME
+from elo_exp.version import __version__
 from tests.commands import LOCAL, Ran, attempt, attempt_program, run
 from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, read, tutorial
 from tests.readers_files import write
@@ -118,6 +120,21 @@ def test_a_target_of_the_makefile_runs_what_exists(line: str):
     modules = re.findall(r"-m (tests\.\S+)", recipe.out)
     assert all((HOME / f"{name.replace('.', '/')}.py").is_file() for name in modules)
     assert line in OF_CI or re.search("bench|figures|notebooks|slow|faults", line)
+
+
+# Citing and upgrading
+
+
+def test_the_citation_is_of_this_version():
+    shown = f"version = {{{__version__}}}"
+    assert shown in read("docs/citing.md")
+    assert f"version: {__version__}" in read("CITATION.cff").splitlines()
+
+
+def test_every_setting_with_a_new_name_is_on_the_page_of_upgrades():
+    rows = read("docs/upgrading.md").splitlines()
+    for old, new in RENAMED.items():
+        assert f"| `{old}` | `{new}` |" in rows
 
 
 # Files
