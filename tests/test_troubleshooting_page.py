@@ -76,6 +76,17 @@ MISTAKES = {
 }
 
 
+# Whole lines that other pages quote, by page
+QUOTED = {
+    "docs/quickstart.md": [(*OWN, "judge=sonnet")],
+    "docs/privacy.md": [
+        (*SERVER, "judge.base_url=http://me:secret@localhost/v1"),
+        (*SERVER, "judge.base_url=http://localhost/v1", "judge.key_variable=sk-abc"),
+    ],
+    "docs/upgrading.md": [("judging.use=one",)],
+}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistaken")
@@ -92,3 +103,12 @@ def test_a_message_is_what_the_program_says(message: str, folder: Path):
     assert ran.code == 2, ran.out
     assert message in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), [(page, words) for page in QUOTED for words in QUOTED[page]]
+)
+def test_another_page_quotes_the_line(page: str, words: tuple[str, ...], folder: Path):
+    ran = attempt(*words, folder=folder, ANTHROPIC_API_KEY="")
+    assert ran.code == 2, ran.out
+    assert ran.err.splitlines()[-1] in read(page).splitlines()
