@@ -29,11 +29,11 @@ from typing import Any
 from unittest.mock import patch
 
 import matplotlib
-import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from tests.pages import Reader
+from tests.settings_files import read_settings_once
 
 SCRIPTS = Path(sys.executable).parent
 SMALL = (
@@ -46,8 +46,6 @@ QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 600  # a program that takes this long hangs
 _READ_AT_IMPORT = ("HF_", "OPENAI_LOG", "PYTHONPATH", "TRACKIO_")
 _INHERITED = dict(os.environ)
-_PARSE_YAML = yaml.load
-_PARSED_YAML: dict[str, Any] = {}
 _ONE_AT_A_TIME = threading.RLock()  # a process has one folder, environment and output
 
 
@@ -218,22 +216,10 @@ def _as_process(
         stack.enter_context(chdir(folder))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
-        stack.enter_context(patch.object(yaml, "load", _load_yaml))
+        stack.enter_context(read_settings_once())
         stack.callback(GlobalHydra.instance().clear)
         HydraConfig.instance().cfg = None  # --cfg with --resolve leaves one
         yield out, err
-
-
-def _load_yaml(stream: Any, Loader: Any) -> Any:  # noqa: N803, as it is called
-    """Read a YAML; what OmegaConf reads, the files of conf/ above all, once in all commands."""
-    if Loader.__name__ != "OmegaConfLoader":
-        return _PARSE_YAML(stream, Loader)
-    text = stream if isinstance(stream, str) else stream.read()
-    if text not in _PARSED_YAML:
-        copy = io.StringIO(text)
-        copy.name = getattr(stream, "name", "<unicode string>")  # errors name it
-        _PARSED_YAML[text] = _PARSE_YAML(copy, Loader)
-    return _PARSED_YAML[text]
 
 
 @contextmanager

@@ -14,10 +14,14 @@ from elo_exp.launching import composing
 from elo_exp.launching.composing import Job
 from elo_exp.launching.running import PreparedRun, open_run
 from elo_exp.paths import CONF
+from tests.settings_files import read_settings_once
 
 
 def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+    with (
+        read_settings_once(),
+        initialize_config_dir(version_base="1.3", config_dir=str(CONF)),
+    ):
         return compose("config", overrides=list(overrides), return_hydra_config=True)
 
 
