@@ -79,6 +79,34 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def excluded_marks(config: pytest.Config) -> set[str]:
+    """Return the marks that `-m` leaves out, if that is all it says."""
+    expression = config.option.markexpr
+    if not re.fullmatch(r"not \w+( and not \w+)*", expression):
+        return set()
+    return set(re.findall(r"not (\w+)", expression))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make no test of a case whose mark is left out: two thirds of all cases are of the matrix of faults."""
+    excluded = excluded_marks(metafunc.config)
+    markers = metafunc.definition.own_markers
+    for number, marker in enumerate(markers):
+        if marker.name != "parametrize" or len(marker.args) < 2:
+            continue
+        names, cases = marker.args[:2]
+        cases = list(cases)
+        kept = [
+            case
+            for case in cases
+            if not excluded & {mark.name for mark in getattr(case, "marks", ())}
+        ]
+        if kept and len(kept) < len(cases):
+            again = pytest.mark.parametrize(names, kept, **marker.kwargs)
+            markers[number] = again.mark
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files."""
     items.sort(key=lambda item: item.path.stem not in LONG_FILES)
