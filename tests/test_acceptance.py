@@ -161,6 +161,7 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
         assert not re.search(r"\bleads\b|\bOK\b|Supported", text)
 
 
+@pytest.mark.system
 def test_the_demo_says_one_number_everywhere(tmp_path: Path):
     """The difference of the two ratings that are shown, with its interval; and no reversal without evidence."""
     ran = run(*QUIET, folder=tmp_path)

@@ -35,6 +35,7 @@ def grid() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.system
 def test_the_words_of_the_shipped_file_run_and_log_its_metric(tmp_path: Path):
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args  # in seconds
 

@@ -37,6 +37,7 @@ def printed(folder: Path, server: AnthropicServer) -> dict[Block, Ran]:
     return judged_pages.printed(AGENTS, folder, server)
 
 
+@pytest.mark.system
 def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
     assert len(printed) == 4
     for block, ran in printed.items():
@@ -44,6 +45,7 @@ def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
         assert lines(block.text) <= lines(ran.out + ran.err)
 
 
+@pytest.mark.system
 def test_the_judge_was_shown_what_the_page_shows(printed: dict[Block, Ran]):
     (shown,) = (b.text.strip() for b in blocks(AGENTS) if b.text.startswith("<turn"))
     *_, ran, _ = printed.values()
@@ -51,6 +53,7 @@ def test_the_judge_was_shown_what_the_page_shows(printed: dict[Block, Ran]):
     assert shown in [row["response_a"] for row in rows]
 
 
+@pytest.mark.system
 def test_the_table_of_the_page_is_that_of_the_run(printed: dict[Block, Ran]):
     *_, ran, _ = printed.values()
     table = re.findall(r"(?m)^\| (.*) \|$", read(AGENTS))
@@ -67,6 +70,7 @@ def test_the_row_of_messages_is_read(tmp_path: Path):
     assert len(row.messages) == 3
 
 
+@pytest.mark.system
 def test_the_agents_as_entrants_are_judged_from_the_store(
     printed: dict[Block, Ran], folder: Path, server: AnthropicServer
 ):

@@ -174,6 +174,7 @@ def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     assert text == "shard 0/2: 12 responses made; run without shard= to judge"
 
 
+@pytest.mark.system
 def test_adaptive_rounds_are_checked_against_the_cap_before_the_first(
     folder: Path,
 ) -> None:
@@ -695,6 +696,7 @@ def llmfao(folder: Path, model: str) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
     tmp_path: Path,
 ) -> None:

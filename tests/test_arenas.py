@@ -439,6 +439,7 @@ def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.system
 def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
     """Those that the settings name, once; from then on also where no hub is reached."""
     votes = write_table(tmp_path / "votes" / "train.csv", lmarena_55k()).parent
@@ -463,6 +464,7 @@ def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
     assert "Retrying" not in refused.err
 
 
+@pytest.mark.system
 def test_a_plan_without_the_data_set_goes_by_the_settings_and_says_so(
     tmp_path: Path,
 ) -> None:

@@ -68,6 +68,7 @@ def test_answers_are_equal_where_their_token_ids_are():
     }
 
 
+@pytest.mark.system
 def test_the_benchmark_itself_small_and_without_a_gpu(tmp_path, capsys):
     """Every row has its figures or the reason for none, on the console and in the file."""
     n_threads = torch.get_num_threads()

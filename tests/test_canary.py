@@ -105,6 +105,7 @@ def test_a_canary_of_zero_goes_on():
         assert "invalid 100 %" in ran.out
 
 
+@pytest.mark.system
 def test_few_queries_are_asked_at_once_and_a_run_without_a_verdict_has_no_boards():
     """Ten prompts of two entrants: there is nothing left to save after them."""
     with OpenAiServer(outcomes=says_nothing) as server:
@@ -291,6 +292,7 @@ def test_an_entrant_that_answers_nothing_is_stopped_after_twenty_answers():
         assert set(server.billed.values()) == {1}
 
 
+@pytest.mark.system
 def test_one_answer_that_holds_something_is_enough():
     with OpenAiServer(
         outcomes=lambda params, n: Says("" if n_asked() % 5 else "Yes.")

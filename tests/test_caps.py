@@ -113,6 +113,7 @@ def test_a_batch_that_arrives_after_it_was_given_up_is_charged_again(store):
 # The command
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("paying")
 def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
     """A plan says what is left; a run that it cannot hold is not begun; the store lists it."""

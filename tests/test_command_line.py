@@ -157,6 +157,7 @@ def test_flags_may_follow_settings(tmp_path):
     assert "plan: judge lexical" in ran.out
 
 
+@pytest.mark.system
 def test_the_plan_of_a_sweep_is_that_of_each_job_and_leaves_no_folder(tmp_path):
     """Also where the launcher is not installed."""
     words = ("-m", "judge=haiku,opus", "hydra/launcher=ray", "plan=true")
@@ -213,6 +214,7 @@ def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     assert "verdicts: 80 queries" in small.err
 
 
+@pytest.mark.system
 def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path):
     run(*QUICK, folder=tmp_path)
     with full_disk(60_000):
@@ -222,6 +224,7 @@ def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path):
     assert "0 new from lexical, 54 stored" in run(*QUICK, folder=tmp_path).err
 
 
+@pytest.mark.system
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     """They share the store too, so neither judges what the other has judged already."""
     with ThreadPoolExecutor(2) as at_once:

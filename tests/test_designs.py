@@ -21,6 +21,7 @@ TWENTY = (*SIX, "+mode.strata.medqa=20", "rubric=[factuality]")
 FOUR = ("judging.orders=one", "judging.opponents=4")
 
 
+@pytest.mark.system
 def test_four_opponents_and_both_orders_for_some_are_planned_judged_and_shown(
     tmp_path: Path,
 ):

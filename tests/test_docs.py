@@ -235,6 +235,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.system
 def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
     """In a run with every method, after another judge whose verdicts the store holds, and in one
     with planned looks."""

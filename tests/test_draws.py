@@ -260,6 +260,7 @@ def rows_of(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.system
 def test_probes_have_one_draw_each_whatever_is_asked_for(tmp_path: Path):
     ran = [run(*QUICK, *more, folder=tmp_path) for more in ((), ("draws=3",))]
     assert "draws: found 3, and no entrant varies: one draw each" in ran[1].err
@@ -317,6 +318,7 @@ def test_more_draws_later_pay_for_the_new_ones_alone(server: OpenAiServer, tmp_p
     assert again.read("manifest.json")["selected_prompt_count"] == 5
 
 
+@pytest.mark.system
 def test_a_plan_says_what_a_pilot_is_made_of_and_what_the_next_dollar_buys(server: OpenAiServer, tmp_path: Path):  # fmt: skip
     """As much money again: as many prompts more, or as many draws of these, which buys less."""
     judge = (
@@ -338,6 +340,7 @@ def test_a_plan_says_what_a_pilot_is_made_of_and_what_the_next_dollar_buys(serve
     assert "next dollar" not in without.out
 
 
+@pytest.mark.system
 def test_verdicts_of_draws_are_replayed_draw_by_draw(server: OpenAiServer, tmp_path: Path):  # fmt: skip
     ran = hosted(server, tmp_path, "draws=2")
     again = hosted(
@@ -354,6 +357,7 @@ def test_verdicts_of_draws_are_replayed_draw_by_draw(server: OpenAiServer, tmp_p
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.system
 def test_a_gate_takes_the_mean_of_a_prompt_s_draws(server: OpenAiServer, tmp_path: Path):  # fmt: skip
     base = attempt(
         "entrant=[api:small,api:large]", f"api.base_url={server.url}", "prompts.n=25", "rubric=[clinical_utility]",
@@ -372,6 +376,7 @@ def test_a_gate_takes_the_mean_of_a_prompt_s_draws(server: OpenAiServer, tmp_pat
     assert gate["share"] == pytest.approx(np.mean(wins))
 
 
+@pytest.mark.system
 def test_battles_of_draws_are_read_back_and_compared_draw_by_draw(server: OpenAiServer, tmp_path: Path):  # fmt: skip
     """A run of one draw and one of two have the first in common, on which nothing differs."""
     one, two = (hosted(server, tmp_path, f"draws={n}") for n in (1, 2))

@@ -130,6 +130,7 @@ COLUMNS = {
 OTHER_FILES = ["elo_per_perm.npz", "elo_results.json", "ratings.json"]
 
 
+@pytest.mark.system
 def test_the_run_folder_holds_these_files_with_these_columns(demo: Ran):
     by_entrant = {f"responses/responses_{name}.jsonl" for name in PROBES}
     by_dimension = {f"verdicts/{dimension}.jsonl" for dimension in DIMENSIONS}
@@ -154,6 +155,7 @@ def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
     assert "stratum: found no column 'topic' in" in refused.err
 
 
+@pytest.mark.system
 def test_every_pair_is_judged_on_every_prompt_of_a_dimension(demo: Ran):
     """Factuality leaves out the 50 curated prompts, which have no reference."""
     matches = demo.rows("matches/matches.jsonl")
@@ -162,6 +164,7 @@ def test_every_pair_is_judged_on_every_prompt_of_a_dimension(demo: Ran):
     assert Counter(factual) == {"medmcqa_open": 24 * 6, "medqa": 69 * 6}
 
 
+@pytest.mark.system
 def test_elo_results_have_the_originals_layout(demo: Ran):
     """The array beside it has the rating after every permutation: its mean, its standard error."""
     results = demo.read("elo_results.json")
@@ -194,6 +197,7 @@ def test_elo_results_have_the_originals_layout(demo: Ran):
             }
 
 
+@pytest.mark.system
 def test_ratings_json_has_every_method_best_first(demo: Ran):
     dimensions = demo.read("ratings.json")["dimensions"]
     primary = demo.read("elo_results.json")["primary"]
@@ -212,6 +216,7 @@ def test_ratings_json_has_every_method_best_first(demo: Ran):
         assert [row["ordering_error"] for row in fitted] == [None] * 4  # not known
 
 
+@pytest.mark.system
 def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
     """And leaves what others have put there."""
     three = "entrant=[probe_reference,probe_hedged,probe_partial]"
@@ -229,6 +234,7 @@ def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path:
     assert said in last.err + last.out
 
 
+@pytest.mark.system
 def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
     manifest = demo.read("manifest.json")
     expected = {
@@ -248,6 +254,7 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
     assert manifest["usage"]["verdicts_wanted"] == 2 * sum(DIMENSIONS.values()) == 4548
 
 
+@pytest.mark.system
 def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
     paths = list((demo.run_dir / "figures").iterdir())
     endings = [
@@ -264,6 +271,7 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
 # Who wins
 
 
+@pytest.mark.system
 def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     lines = demo.out.splitlines()
     assert len(lines) + len(demo.err.splitlines()) <= 40
@@ -315,6 +323,7 @@ def test_in_one_order_everything_says_so_and_nothing_gives_a_number_of_flips(
 # What a second run costs
 
 
+@pytest.mark.system
 def test_a_second_run_asks_nothing_and_concludes_the_same_to_the_byte(demo: Ran):
     """The times too: they are those at which the answers were made, once."""
     again = run("tracker=local", folder=demo.folder)
@@ -348,6 +357,7 @@ OF_TEXTS = {
 }  # not of battles
 
 
+@pytest.mark.system
 def test_rating_the_battles_file_gives_the_same_ratings(demo: Ran):
     """By dimension, from its name alone."""
     given = (f"{demo.run_dir}/battles.jsonl", "tracker=local", "figures=false")

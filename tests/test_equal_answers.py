@@ -180,6 +180,7 @@ def test_equal_answers_are_refused_before_a_judge_is_paid(tmp_path, server):
     assert judged(tmp_path, server, files, "judging.stored_only=true").code == 0
 
 
+@pytest.mark.system
 def test_with_allow_equal_they_are_judged_and_the_state_says_that_nothing_is_compared(
     tmp_path, server
 ):
@@ -215,6 +216,7 @@ def test_with_allow_equal_they_are_judged_and_the_state_says_that_nothing_is_com
     assert f"preference, 24 prompts: {SAME}" in rated.out, rated.err
 
 
+@pytest.mark.system
 def test_half_of_the_answers_are_said_and_judged(tmp_path, server):
     write(tmp_path, "cold", N // 2)
     write(tmp_path, "hot", N // 2)
@@ -241,6 +243,7 @@ def test_of_three_the_two_that_are_the_same_are_named(tmp_path, server):
     assert f"answers       {ALL}" in ran.out
 
 
+@pytest.mark.system
 def test_models_placed_together_in_an_arena_are_held_against_each_other(
     tmp_path, server
 ):

@@ -218,6 +218,7 @@ TWO, BOTH = "entrant=[claude,probe_reference]", "entrant=[claude,poe]"
 OF_POE = "+judging.families.poe=Anthropic"
 
 
+@pytest.mark.system
 def test_a_plan_says_who_is_judged_by_its_own_family_before_money_is_spent(tmp_path):
     opus = (TWO, "judge=opus", "plan=true")
     line = "kin      claude is judged by its own family (Anthropic)"

@@ -322,6 +322,7 @@ def test_the_matrix_kills_at_every_write_and_every_call():
     assert reference("--transport", "messages").commits == MESSAGE_COMMITS
 
 
+@pytest.mark.system
 def test_a_fresh_interpreter_does_the_same_with_warnings_as_errors(here):
     done = attempt(here)
     assert done.returncode == 0, done.stderr

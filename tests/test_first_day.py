@@ -374,6 +374,7 @@ def test_what_runs_also_plans(task: Task, desk: Path, server: OpenAiServer):
     assert len(server.asked) == n_before
 
 
+@pytest.mark.system
 def test_a_table_is_rated_in_one_line_of_python(desk: Path):
     """The twenty-fifth, in a process of its own, as it stands in a shell."""
     folder = desk / "outputs" / "first"

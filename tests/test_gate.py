@@ -495,6 +495,7 @@ def test_a_loss_that_holds_at_equal_length_is_a_plain_fail():
     assert failed("d", blocked={"d": check}).reasons == ()
 
 
+@pytest.mark.system
 def test_a_judge_of_the_baselines_family_fails_no_candidate_of_another(folder: Path):
     kin = ("+judging.families.lexical=Mine", "+judging.families.probe_hedged=Mine")
     failing = ("entrant=probe_swapped", "tracker=local")
@@ -743,6 +744,7 @@ def test_an_empty_answer_is_lost_whatever_the_judge_says(folder: Path):
         assert judged_gate(server, candidate=name, folder=folder).code == 1
 
 
+@pytest.mark.system
 def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
     better = write_answers(folder, "given.jsonl", lambda text: f"{text} Thus hence so.")
     with AnthropicServer(verdicts=more_words) as server:
@@ -779,6 +781,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
     assert "Control: 10 of 10 degraded copies" in ran.page.said
 
 
+@pytest.mark.system
 def test_a_gate_that_was_shown_with_fewer_prompts_has_used_its_alpha(folder: Path):
     """The same candidate and more prompts; one with other answers is another candidate."""
 
@@ -813,6 +816,7 @@ def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
     assert "P(pass | equal) = 0.00" in gate(*one, "plan=true", folder=folder).out
 
 
+@pytest.mark.system
 def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
     (block,) = (b for b in blocks("docs/decide.md") if b.kind == "yaml")
     steps = yaml.safe_load(block.text)["jobs"]["gate"]["steps"]

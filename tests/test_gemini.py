@@ -358,6 +358,7 @@ def test_a_thought_is_no_part_of_an_answer():
 # The command
 
 
+@pytest.mark.system
 def test_the_command_plans_without_a_key_and_pays_once(server, tmp_path):
     words = (
         *("judge=gemini", f"judge.base_url={server.url}", "judging.limit_pairs=4"),

@@ -178,6 +178,7 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(*GRID, *recorded, *axes, folder=tmp_path_factory.mktemp("ran"))
 
 
+@pytest.mark.system
 def test_a_grid_answers_its_question_and_draws_its_figures(ran: Ran):
     page = ran.page
     sentence = ran.out.splitlines()[1]

@@ -14,6 +14,8 @@ from tests.anthropic_verdicts import NoisyBradleyTerry
 from tests.commands import Ran, run
 from tests.data import BANK, DIMENSIONS
 
+pytestmark = pytest.mark.system
+
 ELO = {
     "base_olmo": -75.0,
     "security_only": -25.0,

@@ -110,6 +110,7 @@ def test_the_manifest_names_the_number_that_the_job_hands_on(folder: Path):
     assert own["headline_is"] == "headline/gap"
 
 
+@pytest.mark.system
 def test_a_sweep_of_k_hands_on_what_moves(folder: Path):
     ran = rate(folder, "-m", "elo.k=4,32")
     found = [read_json(ran.run_dir / job / "manifest.json") for job in "01"]

@@ -31,6 +31,7 @@ def loaded(folder: Path, *words: str) -> set[str]:
     return {*json.loads((folder / "modules.json").read_text())} & (HEAVY | PARTS)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -48,6 +49,7 @@ def test_help_plans_and_the_store_import_no_library_of_a_run(
     assert loaded(tmp_path, *words) <= expected
 
 
+@pytest.mark.system
 def test_a_run_without_figures_and_tracker_imports_neither_matplotlib_nor_wandb(
     tmp_path: Path,
 ):

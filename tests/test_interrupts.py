@@ -96,6 +96,7 @@ def test_a_signal_that_is_ignored_at_the_start_stays_ignored(
     assert n_stored(tmp_path) == N_PROMPTS
 
 
+@pytest.mark.system
 def test_a_second_signal_ends_the_command_at_once(tmp_path: Path):
     with OpenAiServer() as server:
         server.fault(AcceptThenHang(600.0), nth=None)
@@ -137,6 +138,7 @@ def test_a_signal_lets_a_batch_be_submitted_and_the_same_command_collects_it(
     assert set(server.meter.billed_bodies.values()) == {1}
 
 
+@pytest.mark.system
 def test_a_signal_ends_a_sweep_whose_jobs_are_in_this_process(tmp_path: Path):
     with OpenAiServer() as server:
         server.on_call = at_the_third(send(signal.SIGTERM))

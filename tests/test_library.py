@@ -159,6 +159,7 @@ def test_a_run_is_shown_in_a_notebook_by_its_conclusions_and_boards():
     assert "<b>" not in shown
 
 
+@pytest.mark.system
 def test_figures_are_drawn_when_they_are_asked_for_and_the_page_then_has_them(
     tmp_path,
 ):
@@ -184,6 +185,7 @@ def test_figures_are_drawn_when_they_are_asked_for_and_the_page_then_has_them(
         rated.figure("rating")
 
 
+@pytest.mark.system
 def test_a_rating_leaves_nothing_behind_unless_it_is_told_where(tmp_path):
     code = (
         "import json, os, sys, elo_exp\n"
@@ -295,6 +297,7 @@ def test_an_audit_concludes_by_dimension():
     assert {row["probe"] for row in audited.probes} >= {"ladder", "constant"}
 
 
+@pytest.mark.system
 def test_runs_and_sweeps_are_opened(tmp_path):
     commands.run(
         "-m", "rating=[bradley_terry]", "elo.k=8,16", "hydra.sweep.dir=swept",
@@ -434,6 +437,7 @@ def test_a_table_is_plain_text_where_a_program_wants_colours(monkeypatch):
     assert "\x1b" not in repr(elo_exp.rate(BATTLES, **QUICK).ratings)
 
 
+@pytest.mark.system
 def test_threads_and_a_running_loop_rate_alike():
     tables = [[{**row, "question_id": f"{n}{row['question_id']}"} for row in BATTLES] for n in range(8)]  # fmt: skip
     alone = elo_exp.rate(BATTLES, **QUICK).ratings
@@ -450,6 +454,7 @@ def test_threads_and_a_running_loop_rate_alike():
         ]
 
 
+@pytest.mark.system
 def test_threads_draw_and_judge_alike():
     def judged(_: int) -> tuple[object, ...]:
         run = elo_exp.compare(ANSWERS, judge="lexical", **QUICK)
@@ -461,6 +466,7 @@ def test_threads_draw_and_judge_alike():
     assert all(one[:2] == found[0][:2] for one in found)
 
 
+@pytest.mark.system
 def test_eight_threads_before_one_paid_server_send_each_query_once():
     with OpenAiServer() as server:
         barrier = threading.Barrier(8)

@@ -272,6 +272,7 @@ class Tiring(Judge):
 '''
 
 
+@pytest.mark.system
 def test_a_wave_without_a_verdict_does_not_stop_a_run(tmp_path, monkeypatch):
     (tmp_path / "tiring.py").write_text(UNREADABLE_LATER)
     (tmp_path / "conf/judge").mkdir(parents=True)
@@ -284,6 +285,7 @@ def test_a_wave_without_a_verdict_does_not_stop_a_run(tmp_path, monkeypatch):
     assert 0 < quality["n_invalid"] < quality["n_judgments"]
 
 
+@pytest.mark.system
 def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
     again = run(*RUN, folder=ran.folder)
     assert "0 new from lexical" in again.err + again.out
@@ -297,6 +299,7 @@ def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
         assert reason["value"] > 0 and reason["words"] in changed.page.said
 
 
+@pytest.mark.system
 def test_in_one_order_permutation_elo_is_not_computed(tmp_path):
     ran = run(*RUN, "judging.orders=one", folder=tmp_path)
     assert "order experiment: not computed; after looks" in ran.out

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from elo_exp.files import write_jsonl
 from tests.commands import QUICK, Ran, attempt, run
 from tests.openai_server import OpenAiServer
@@ -41,6 +43,7 @@ def test_words_that_were_counted_on_own_answers_lead_nowhere(tmp_path: Path):
     assert given(ran) == []
 
 
+@pytest.mark.system
 def test_after_a_judge_that_nobody_has_audited_comes_the_plan_of_its_audit(
     tmp_path: Path,
 ):

@@ -519,6 +519,7 @@ def test_a_row_is_read_whatever_its_shape(line, outcome, is_billed):
 # The command
 
 
+@pytest.mark.system
 def test_the_command_plans_without_a_key_at_batch_price_and_pays_once(server, tmp_path):
     words = (
         *("judge=gpt", f"judge.base_url={server.url}", "judging.limit_pairs=4"),

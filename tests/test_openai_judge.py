@@ -161,6 +161,7 @@ key_variable: MY_KEY
 """
 
 
+@pytest.mark.system
 def test_the_key_of_judge_and_entrants_is_in_no_file_and_no_log(tmp_path):
     """Two models of a server compared by one of them, with debug logs. The longer answers win."""
     lengths = {"small": "Yes: ", "large": "Yes, and at once: "}

@@ -172,6 +172,7 @@ def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Pa
     assert "Next: Take good: it is best." in said
 
 
+@pytest.mark.system
 def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
     """Judge and oracle disagree; those reported hold the truth, and those that mislead do not pass."""
     ran = run_oracle(tmp_path, "figures=false")
@@ -295,6 +296,7 @@ def test_the_command_ends_with_one_line_for_a_wrong_row(tmp_path: Path):
     assert found in ran.err
 
 
+@pytest.mark.system
 def test_the_logging_policy_is_estimated_where_it_is_named_and_ips_needs_no_draws(
     folder: Path, tmp_path: Path
 ):

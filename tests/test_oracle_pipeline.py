@@ -55,6 +55,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return Told(folder, before, shard, begun, *first, *again)
 
 
+@pytest.mark.system
 def test_a_run_continues_what_was_begun_and_repeats_nothing(told: Told, tmp_path: Path):
     """Answers depend on nothing but their keys: two policies alone are estimated as among three."""
     n_answers = len(POLICIES) * N_PROMPTS
@@ -73,6 +74,7 @@ def test_a_run_continues_what_was_begun_and_repeats_nothing(told: Told, tmp_path
     assert alone.tables["estimates"] == [clone[0], clone[-1]]
 
 
+@pytest.mark.system
 def test_a_shard_is_answered_and_forced_and_neither_scored_nor_labelled(told: Told):
     assert told.shard.text.startswith(
         "shard 1/4: 30 responses and 20 log-probabilities made, "
@@ -84,6 +86,7 @@ def test_a_shard_is_answered_and_forced_and_neither_scored_nor_labelled(told: To
     assert said(told.folder, *CHOSEN, "status=true").endswith("complete")
 
 
+@pytest.mark.system
 def test_the_weights_of_a_clone_are_exactly_one(told: Told):
     for row in logged(told):
         targets = row["target_logps"]
@@ -94,6 +97,7 @@ def test_the_weights_of_a_clone_are_exactly_one(told: Told):
     assert drawn["max_difference"] < 1e-3
 
 
+@pytest.mark.system
 def test_the_files_are_those_that_recorded_answers_are_read_from(
     told: Told, tmp_path: Path
 ):
@@ -110,6 +114,7 @@ def logged(told: Told) -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(told.folder / "run" / "logged.jsonl")]
 
 
+@pytest.mark.system
 def test_every_chosen_policy_is_labelled_by_its_fraction_and_summarised(told: Told):
     facts = told.report.facts
     assert facts["policies"] == list(TARGETS)
@@ -122,6 +127,7 @@ def test_every_chosen_policy_is_labelled_by_its_fraction_and_summarised(told: To
     assert json.loads(written)["policies"] == facts["collection"]["policies"]
 
 
+@pytest.mark.system
 def test_a_larger_label_fraction_keeps_the_labels_that_are_there(
     told: Told, tmp_path: Path
 ):
@@ -183,6 +189,7 @@ def test_claude_and_recorded_answers_are_policies_and_nothing_is_paid_twice(
     assert set(claude.meter.billed_bodies.values()) == {1}
 
 
+@pytest.mark.system
 def test_beside_policies_with_log_probabilities_others_get_what_does_without(
     tmp_path: Path, claude: AnthropicServer
 ):

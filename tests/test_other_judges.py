@@ -99,6 +99,7 @@ def test_a_model_with_other_settings_is_another_judge(store, tmp_path):
     assert len(others(store, contrary(tmp_path))) == 2
 
 
+@pytest.mark.system
 def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path):
     """The second judge reverses every tenth battle."""
     first = run(*QUICK, folder=tmp_path)

@@ -115,6 +115,7 @@ def test_the_same_answers_in_another_format_share_every_verdict(tmp_path):
     assert BY_ID  # they need the bank
 
 
+@pytest.mark.system
 def test_answers_as_recorded_answers_share_keys_with_a_run_of_ours(tmp_path):
     """What a run has written is read again under its study: not a verdict is new."""
     first = run("figures=false", "elo.n_perms=5", "tracker=local", folder=tmp_path)

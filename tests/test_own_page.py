@@ -36,6 +36,7 @@ def printed(folder: Path, server: AnthropicServer) -> dict[Block, Ran]:
     return judged_pages.printed(OWN, folder, server)
 
 
+@pytest.mark.system
 def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
     assert len(printed) == 6
     for block, ran in printed.items():
@@ -54,6 +55,7 @@ def test_the_files_hold_what_the_page_shows_of_them(folder: Path):
         assert lines(block.text) <= lines((folder / block.file).read_text())
 
 
+@pytest.mark.system
 def test_the_sentence_has_the_numbers_of_the_run(
     printed: dict[Block, Ran], folder: Path
 ):

@@ -126,6 +126,7 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.system
 def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_paid_again(
     server, tmp_path
 ):

@@ -698,6 +698,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_from_twenty_entrants_on_peoples_board_is_the_joint_fit_and_claims_are_of_labels_alone(
     many: Path,
 ):
@@ -722,6 +723,7 @@ def test_from_twenty_entrants_on_peoples_board_is_the_joint_fit_and_claims_are_o
     assert [*differences] == ["bradley_terry"]
 
 
+@pytest.mark.system
 def test_a_judge_that_does_not_follow_people_leaves_their_labels_alone(many: Path):
     """Its order is theirs turned round."""
     ranks = {f"m{i:02}": -i for i in range(N_MANY)}
@@ -762,6 +764,7 @@ def test_from_many_entrants_on_the_joint_fit_holds_the_crowds_ratings_and_misses
 # Several judges
 
 
+@pytest.mark.system
 def test_labels_say_how_many_votes_several_judges_are_worth(tmp_path: Path):
     """Of the folder of one of them; judges that go by words err together where people prefer other answers."""
     given = (

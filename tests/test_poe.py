@@ -294,6 +294,7 @@ def test_adapters_that_do_not_do_are_refused(folder, tmp_path):
     assert answers(entrant(folder, **one, bypass_jury=True), PROMPTS[:1])
 
 
+@pytest.mark.system
 def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
     write_jsonl(tmp_path / "bank.jsonl", [prompt.to_dict() for prompt in PROMPTS[:4]])
     four = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")

@@ -294,6 +294,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.system
 def test_every_action_does_on_postgresql_what_it_does_on_sqlite(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -326,6 +327,7 @@ def test_every_action_does_on_postgresql_what_it_does_on_sqlite(
     assert listed(url) == listed("")
 
 
+@pytest.mark.system
 def test_a_command_with_a_store_of_postgresql_pays_nothing_twice(
     url: str, tmp_path: Path
 ):

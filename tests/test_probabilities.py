@@ -320,6 +320,7 @@ def test_votes_stand_beside_shares():
     assert count_shares_and_labels(every) == (1, 0)
 
 
+@pytest.mark.system
 def test_compare_does_not_set_shares_beside_labels(tmp_path: Path):
     for name, weighed in (("labels", False), ("shares", True), ("again", True)):
         write_table(tmp_path / f"{name}.jsonl", rows(weighed=weighed))

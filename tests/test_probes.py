@@ -321,6 +321,7 @@ class Shouting:
 """
 
 
+@pytest.mark.system
 def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
     tmp_path,
 ):
@@ -347,6 +348,7 @@ def test_a_probe_of_your_own_is_a_class_and_a_file_and_one_of_texts_a_file(
     assert bounds == {"shouting": 0.05, "emoji": 0.1, "position": 0.05, "retest": 0.9}
 
 
+@pytest.mark.system
 def test_killed_and_resumed_it_pays_nothing_twice(tmp_path):
     with AnthropicServer(verdicts=longer, seconds_to_end=1.0) as server:
         words = (

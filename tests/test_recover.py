@@ -238,6 +238,7 @@ def test_a_store_counts_the_answers_that_it_ever_had(place):
         assert Ledger(store).batches()[0].nonce.endswith(store.nonce_suffix)
 
 
+@pytest.mark.system
 def test_a_store_that_went_back_is_said_before_anything_is_paid_for(tmp_path):
     """By the manifests of runs beside it. The count of a store whose answers were purged does not go back."""
     words = ("rubric=[factuality]", "judging.limit_pairs=4", "tracker=local", *FAST)

@@ -86,6 +86,7 @@ def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path):
     assert json.loads(manifests(folder)["2"])["config"]["elo"]["k"] == 32
 
 
+@pytest.mark.system
 def test_a_failed_job_is_tried_again_and_so_is_one_whose_prompts_changed(
     tmp_path,
 ):
@@ -145,6 +146,7 @@ def is_finished(job: Path) -> bool:
     return sweeping.read_finished_headline(info) is not None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "changed",
     [
@@ -170,6 +172,7 @@ def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file, changed):
         file.write_bytes(before)
 
 
+@pytest.mark.system
 def test_weights_that_have_changed_are_noticed(on_file, tmp_path):
     """Of the files of a model's folder only those that make the model count."""
     model, weights = tmp_path / "model", tmp_path / "model/model.safetensors"

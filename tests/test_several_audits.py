@@ -69,6 +69,7 @@ def vague(model: str) -> Callable[[JSON, int], Says | None]:
 # One plan, one cap, nothing twice
 
 
+@pytest.mark.system
 def test_a_judge_that_has_been_audited_is_not_asked_again_and_the_other_way_round():
     """Each audit lies where that of one judge lies."""
     with OpenAiServer() as server:

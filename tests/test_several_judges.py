@@ -259,6 +259,7 @@ def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three
     )
 
 
+@pytest.mark.system
 def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
     """A tournament, a file that is rated and one that is replayed are three ways to the same numbers."""
     rows = [

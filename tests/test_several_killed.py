@@ -32,6 +32,7 @@ def model_of(server: AnthropicServer, call: Call) -> str:
     return str(of[0].requests[0]["params"]["model"]) if of else ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("stage", "path", "nth"),
     [

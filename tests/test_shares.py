@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from elo_exp.files import write_jsonl
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
@@ -33,6 +35,7 @@ def answers(folder: Path, name: str) -> list[str]:
     return ["experiment=answer", f"entrant=[{name}]", *kept]
 
 
+@pytest.mark.system
 def test_one_entrant_is_answered_in_shares_and_the_tournament_makes_no_answer(
     tmp_path: Path,
 ):
@@ -55,6 +58,7 @@ def test_one_entrant_is_answered_in_shares_and_the_tournament_makes_no_answer(
     assert "loading" not in tournament.err
 
 
+@pytest.mark.system
 def test_two_shares_of_verdicts_and_a_run_that_makes_none_pay_for_each_once(
     tmp_path: Path,
 ):

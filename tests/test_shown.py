@@ -152,6 +152,7 @@ def mt_bench(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.system
 def test_mt_bench_is_planned_asked_judged_by_turn_and_costs_nothing_again(
     mt_bench: Path,
 ):

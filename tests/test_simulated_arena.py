@@ -120,6 +120,7 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     assert summary["arena_mean/error"] == abs(summary["newcomer/error"])
 
 
+@pytest.mark.system
 def test_an_entrant_of_ones_own_has_no_known_rating(tmp_path: Path):
     both = run(
         *("experiment=arena", "entrant=[newcomer,probe_hedged]"),
@@ -130,6 +131,7 @@ def test_an_entrant_of_ones_own_has_no_known_rating(tmp_path: Path):
     assert "By the verdicts of lexical as they are, probe_hedged is at " in both.out
 
 
+@pytest.mark.system
 def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
     """Read from the file, the newcomer is placed as it was, and asks for no new verdict."""
     read = (f"arena.path={ran.run_dir}/arena.jsonl", "arena.n_battles=300")

@@ -64,6 +64,7 @@ def test_it_runs_and_leaves_what_every_run_leaves(folder: Path):
     assert ran.run_dir.name.startswith("coin_")
 
 
+@pytest.mark.system
 def test_it_is_swept_and_all_of_its_jobs_are_checked_before_the_first(folder: Path):
     swept = coin(folder, "-m", "flips=1,2")
     assert "sweep: 2 of 2 jobs finished" in swept.out

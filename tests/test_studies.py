@@ -316,6 +316,7 @@ def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
     assert share.code == 0, share.err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("plan", [(), ("plan=true",)])
 def test_nobody_places_models_in_an_arena_either(tmp_path: Path, plan: tuple[str, ...]):
     ran = attempt("experiment=arena", "judge=none", *plan, folder=tmp_path)

@@ -309,6 +309,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run("-m", *given, *axes, folder=folder)
 
 
+@pytest.mark.system
 def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
     """K and permutations enter Elo alone."""
     rows = table(swept.run_dir / "sweep_summary.csv")
@@ -355,6 +356,7 @@ def console_table(out: str, title: str) -> tuple[list[str], list[list[str]]]:
     return cells[at - 1], cells[at + 1 :]
 
 
+@pytest.mark.system
 def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
     swept: Ran,
 ):
@@ -390,6 +392,7 @@ def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
         ]
 
 
+@pytest.mark.system
 def test_the_numbers_of_a_job_are_those_of_its_ratings_json(swept: Ran):
     for row in table(swept.run_dir / "sweep_numbers.csv"):
         found = read_json(swept.run_dir / row["job"] / "ratings.json")
@@ -403,6 +406,7 @@ def test_the_numbers_of_a_job_are_those_of_its_ratings_json(swept: Ran):
         assert row["judge_flip_rate"] == ""  # nobody judged here
 
 
+@pytest.mark.system
 def test_elo_by_k_has_the_limit_of_each_entrant_in_figure_and_tracker(swept: Ran):
     """It is that of ratings.json, and a flat line over the values of K."""
     (logged,) = (
@@ -424,6 +428,7 @@ def test_elo_by_k_has_the_limit_of_each_entrant_in_figure_and_tracker(swept: Ran
     assert sum(", limit" in name for name in lines) == 3
 
 
+@pytest.mark.system
 def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
     rows = table(swept.run_dir / "sweep_numbers.csv")
     title = "What moved by job, means over dimensions"
@@ -439,6 +444,7 @@ def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
         )  # of the dimension that has one in every job
 
 
+@pytest.mark.system
 def test_a_sweep_of_equals_says_that_nothing_moved(swept: Ran):
     given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")
     equal = (
@@ -453,6 +459,7 @@ def test_a_sweep_of_equals_says_that_nothing_moved(swept: Ran):
     assert "What moved" not in ran.page.headings
 
 
+@pytest.mark.system
 def test_an_entrant_without_a_decisive_battle_has_no_elo(swept: Ran):
     """Its ties rate it by Bradley-Terry; Elo plays decisive battles, and 1400 would be no result."""
     rows = table(swept.run_dir / "sweep_summary.csv")
@@ -470,6 +477,7 @@ def test_an_entrant_without_a_decisive_battle_has_no_elo(swept: Ran):
     assert elo[at] == "–"
 
 
+@pytest.mark.system
 def test_the_tracker_has_the_sentences(swept: Ran):
     found = read_json(swept.run_dir / "sweep_conclusions.json")
     logged = {row["kind"]: row["value"] for row in swept.rows("tracker/log.jsonl")}
@@ -479,6 +487,7 @@ def test_the_tracker_has_the_sentences(swept: Ran):
             assert logged["summary"][metric] == conclusion[name]
 
 
+@pytest.mark.system
 def test_elo_scatters_over_seeds_as_its_monte_carlo_error_says(swept: Ran):
     """Within what the scatter of eight has by chance, with 7 degrees of freedom: .49 to 1.51."""
     given = ("experiment=rate", "battles=battles.csv", "figures=false", "tracker=local")

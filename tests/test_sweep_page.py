@@ -197,6 +197,7 @@ def test_names_are_text_whatever_they_hold():
     assert {HOSTILE, "<u>", "<q>", "<img>"} <= cells
 
 
+@pytest.mark.system
 def test_a_sweep_of_oracle_runs_shows_estimates(tmp_path: Path):
     """Value, half-width and status by policy, as each job's estimates.json has them."""
     settings = ("experiment=oracle", "tracker=local", "oracle.seed=1,2")

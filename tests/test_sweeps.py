@@ -17,6 +17,8 @@ from tests.data import BANK, write_table
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
+pytestmark = pytest.mark.system
+
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 # Keys of a manifest that differ between two runs of the same settings; what a job compares by is the sweep's
 ITS_OWN = {"group", "files", "started_at", "finished_at", "config", "overrides"}

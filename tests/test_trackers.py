@@ -156,6 +156,7 @@ def logged(request: pytest.FixtureRequest) -> Logged:
 # What every job logs
 
 
+@pytest.mark.system
 def test_the_results_are_in_the_summary(logged: Logged):
     summary, manifest = logged.summary, logged.read("manifest.json")
     assert (
@@ -187,6 +188,7 @@ def test_the_results_are_in_the_summary(logged: Logged):
         assert summary[f"judge/{dimension}/flip_rate"] == rate
 
 
+@pytest.mark.system
 def test_intervals_are_flat_lines_with_the_best_on_top(logged: Logged):
     ratings = logged.read("ratings.json")["dimensions"]["factuality"]
     board = ratings["bradley_terry"]["ratings"]
@@ -199,6 +201,7 @@ def test_intervals_are_flat_lines_with_the_best_on_top(logged: Logged):
     assert logged.lines("ratings/factuality") == expected
 
 
+@pytest.mark.system
 def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
     rows = logged.steps("n_perms")
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
@@ -219,6 +222,7 @@ def test_permutations_are_histograms_and_traces_end_at_the_mean(logged: Logged):
     assert not any(name.startswith("trace/") for name in logged.summary)
 
 
+@pytest.mark.system
 def test_elo_by_k_is_a_chart_with_the_limit_of_each_entrant(jobs: list[Logged]):
     """Whoever has a limit: it is a flat line over the values of K."""
     for job in jobs:
@@ -236,6 +240,7 @@ def test_elo_by_k_is_a_chart_with_the_limit_of_each_entrant(jobs: list[Logged]):
                 assert line == [(float(k), at[name]["mean"]) for k, at in found.items()]
 
 
+@pytest.mark.system
 def test_tables_have_the_numbers_of_the_run_folder(logged: Logged):
     rates = table(logged.run_dir / "pairwise_winrates.csv")
     found = logged.table("win_rates")
@@ -246,6 +251,7 @@ def test_tables_have_the_numbers_of_the_run_folder(logged: Logged):
     assert ("caution" in logged.tags) == logged.summary["judge/caution"]
 
 
+@pytest.mark.system
 def test_verdicts_have_their_texts_cut_where_they_are_long(logged: Logged):
     keys = ("prompt_id", "dimension", "entrant_a", "entrant_b")
     files = {}
@@ -329,6 +335,7 @@ def test_a_run_has_its_name_tags_and_the_settings_of_its_experiment(single: Logg
     assert not {"oracle", "arena", "estimator", "runs", "battles"} & set(config)
 
 
+@pytest.mark.system
 def test_a_sweep_is_one_group_of_runs_named_by_what_was_swept(
     jobs: list[Logged], folder: Path
 ):
@@ -404,6 +411,7 @@ def test_the_machine_is_watched_on_request_and_of_runs_that_hold_no_weights_not_
     assert not any(job.of("stats") for job in jobs)
 
 
+@pytest.mark.system
 def test_what_k_moves_is_numbers_of_the_summary_and_so_is_the_headline(
     jobs: list[Logged],
 ):
@@ -455,6 +463,7 @@ def test_copies_for_the_upload_are_in_the_run_folder_and_not_in_the_home(
 # While it works
 
 
+@pytest.mark.system
 def test_a_run_logs_its_progress_while_it_works(jobs: list[Logged]):
     rows, usage = (
         jobs[0].steps("progress/seconds"),

@@ -178,6 +178,7 @@ def test_drawing_at_another_temperature_stops_after_eight_scored_answers(
     assert len(sent(server, "/v1/completions")) == 8
 
 
+@pytest.mark.system
 def test_the_oracle_weights_two_policies_behind_one_server(server, tmp_path):
     """One has a system prompt. Nothing is asked for twice."""
     (tmp_path / "conf/entrant").mkdir(parents=True)
