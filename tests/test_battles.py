@@ -367,7 +367,7 @@ MEANING = st.sampled_from([*formats.WINNER_WORDS, None])
 
 @given(st.dictionaries(WORD, MEANING, min_size=1, max_size=6))
 @example({"None": "model_b"})  # is no missing verdict
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_law_words_are_read_as_said_and_the_setting_that_is_offered_names_them(
     tmp_path, values
 ):

@@ -326,7 +326,7 @@ ENDINGS = ["jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "jsonl.zst", "csv.zs
 
 @given(rows=st.lists(ROWS, min_size=1, max_size=12), ending=st.sampled_from(ENDINGS))
 @settings(
-    max_examples=20,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

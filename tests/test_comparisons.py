@@ -248,10 +248,13 @@ def boards(
     ]
 
 
-def test_rank_sets_hold_all_true_ranks_at_once():
+@pytest.mark.parametrize("n_runs", [70, pytest.param(200, marks=pytest.mark.slow)])
+def test_rank_sets_hold_all_true_ranks_at_once(n_runs: int):
     """In nearly all tournaments of 143 prompts; the sets are 2.6 of four ranks wide. Of equals any
     certainty is wrong, and the promise is kept just so: in .955 of 1000 tournaments."""
-    sets = [rank_sets(ranked(some)) for some in boards(Tournament(), 143, 200, seed=12)]
+    sets = [
+        rank_sets(ranked(some)) for some in boards(Tournament(), 143, n_runs, seed=12)
+    ]
     truth = dict(zip("abcd", (4, 3, 2, 1), strict=True))
     right = [
         all(low <= truth[model] <= high for model, (low, high) in s.items())
@@ -260,7 +263,9 @@ def test_rank_sets_hold_all_true_ranks_at_once():
     assert np.mean(right) > 0.975
     widths = [high - low + 1 for s in sets for low, high in s.values()]
     assert np.mean(widths) == pytest.approx(2.6, abs=0.2)
-    equals = [rank_sets(ranked(some)) for some in boards(EQUALS, 143, 400, seed=13)]
+    equals = [
+        rank_sets(ranked(some)) for some in boards(EQUALS, 143, 2 * n_runs, seed=13)
+    ]
     assert 0.92 < np.mean([set(s.values()) == {(1, 4)} for s in equals]) < 0.98
 
 

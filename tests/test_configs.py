@@ -143,7 +143,13 @@ def test_every_file_of_settings_composes(group: str, name: str):
             pytest.fail(f"conf/{group}: say here what its files must hold")
 
 
-@pytest.mark.parametrize(("group", "name"), PARTS)
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        pytest.param(*part, marks=[pytest.mark.system] * (number % 3 > 0))
+        for number, part in enumerate(PARTS)
+    ],
+)
 def test_every_part_composes_and_builds(
     group: str, name: str, tmp_path: Path, files_to_read: dict[str, list[str]]
 ):

@@ -323,10 +323,10 @@ def bootstrapped(battles: list[Battle], **changes: Any) -> Leaderboard:
 
 
 @pytest.mark.parametrize(
-    ("n", "margin"), [(60, 0.15), pytest.param(600, 0.08, marks=pytest.mark.slow)]
+    ("n", "margin"), [(30, 0.2), pytest.param(600, 0.08, marks=pytest.mark.slow)]
 )
 def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
-    """60 data sets give their own scatter within 9 %; the bootstrap of each is within 7 % of its mean.
+    """30 data sets give their own scatter within 13 %; the bootstrap of each is within 7 % of its mean.
     Of 600, the mean over all stands for the truth of Elo's own estimand."""
     boards = [
         bootstrapped(simulated(seed, of=Tournament()), n_perms=100, k_sweep=[])
@@ -349,9 +349,10 @@ def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
         assert 0.93 <= covers <= 0.97
 
 
-def test_few_orders_of_each_draw_neither_widen_it_nor_make_it_noise():
+@pytest.mark.parametrize("n_prompts", [800, pytest.param(1500, marks=pytest.mark.slow)])
+def test_few_orders_of_each_draw_neither_widen_it_nor_make_it_noise(n_prompts: int):
     """Of 1500 prompts, what ten orders of a draw add is as large as what the prompts do."""
-    some, rules = simulated(0, 1500), {"n_perms": 200, "k_sweep": []}
+    some, rules = simulated(0, n_prompts), {"n_perms": 200, "k_sweep": []}
     few = [bootstrapped(some, seed=seed, **rules).std_error for seed in range(3)]
     many = bootstrapped(some, perms_per_bootstrap=60, **rules).std_error
     np.testing.assert_allclose(few, np.broadcast_to(many, (3, 4)), rtol=0.4)
@@ -409,9 +410,9 @@ def test_who_was_on_few_prompts_has_a_wide_one_and_of_one_prompt_none():
 def test_of_one_order_it_holds_what_many_orders_find():
     """The error of the one order is in it."""
     some = simulated(0, 400)
-    many = bootstrapped(some, n_perms=2000, k_sweep=[])
+    many = bootstrapped(some, n_perms=500, n_bootstraps=0, k_sweep=[])
     held = []
-    for seed in range(40):
+    for seed in range(15):
         one = bootstrapped(some, n_perms=1, seed=seed, n_bootstraps=100, k_sweep=[])
         held += ((one.ci_low <= many.rating) & (many.rating <= one.ci_high)).tolist()
     assert np.mean(held) > 0.9

@@ -97,7 +97,7 @@ def test_names_and_dimensions_may_be_anything():
     assert shown <= words(hostile["ratings"]) & words(hostile["k_sensitivity"])
 
 
-@pytest.mark.parametrize("n_models", [2, 40])
+@pytest.mark.parametrize("n_models", [2, 12, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_crowd_is_drawn_as_two_are_and_all_are_in_the_rows(n_models: int):
     """Of a crowd the best are drawn."""
     draw = random.Random(3)

@@ -343,7 +343,14 @@ def begins_in_order(lines: list[str], begins: tuple[str, ...]) -> bool:
     return all(any(line.startswith(text) for line in rest) for text in begins)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(task, marks=[pytest.mark.system] * (task.number == 23))
+        for task in TASKS
+    ],
+    ids=str,
+)
 def test_a_task_of_the_first_day(task: Task, desk: Path, server: OpenAiServer):
     if task.number == 23:
         run(

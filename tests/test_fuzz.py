@@ -22,7 +22,9 @@ from tests.commands import attempt_program
 N = 500  # files of a seed
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))]
+)
 def test_fuzz_every_reader_ends_in_what_it_has_read_or_in_one_line(
     tmp_path: Path, seed: int
 ) -> None:

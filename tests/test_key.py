@@ -159,7 +159,10 @@ def do(case: Case, folder: Path) -> tuple[Ran, set[str]]:
     "case",
     [
         pytest.param(
-            case, id=name, marks=[pytest.mark.system] * (LOCAL not in case.tracker)
+            case,
+            id=name,
+            marks=[pytest.mark.system]
+            * (LOCAL not in case.tracker or case.anew or "-m" in case.words),
         )
         for name, case in CASES.items()
     ],

@@ -79,7 +79,7 @@ def test_a_look_has_twenty_prompts(n, n_looks, expected):
 # Waves
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, random):
     """Killed after any verdict, as often as may be: nothing is asked twice, and verdicts not due change nothing."""

@@ -98,10 +98,13 @@ def as_hydra(items: list[dict[str, str]]) -> str:
     return f"[{','.join(texts)}]"
 
 
-def test_the_same_answers_in_another_format_share_every_verdict(tmp_path):
+@pytest.mark.parametrize(
+    "names", [[*MADE][:3], pytest.param([*MADE], marks=pytest.mark.slow)]
+)
+def test_the_same_answers_in_another_format_share_every_verdict(tmp_path, names):
     """No format pays again: 0 new verdicts, of all eight."""
     prompts = bank(tmp_path)
-    for n, name in enumerate(MADE):
+    for n, name in enumerate(names):
         files = [
             made(tmp_path / f"{n}", name, says, model)
             for says, model in (("Old", "old"), ("New", "new"))

@@ -631,7 +631,7 @@ def run(n: int) -> None:
 
 
 def test_law_nothing_is_paid_twice_and_nothing_paid_is_lost():
-    run(60)
+    run(20)
 
 
 @pytest.mark.faults

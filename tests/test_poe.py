@@ -121,8 +121,22 @@ def uncached(wholes: Sequence[Any], sampling: Sampling, i: int) -> list[int]:
 # Decoding
 
 
-@pytest.mark.parametrize("how", ["speculative", "direct", "draft"])
-@pytest.mark.parametrize("temperature", [0.7, None])
+@pytest.mark.parametrize(
+    ("temperature", "how"),
+    [
+        (0.7, "speculative"),
+        (None, "direct"),
+        (0.7, "draft"),
+        *(
+            pytest.param(temperature, how, marks=pytest.mark.slow)
+            for temperature, how in (
+                (None, "speculative"),
+                (0.7, "direct"),
+                (None, "draft"),
+            )
+        ),
+    ],
+)
 def test_a_batch_answers_as_whole_models_one_prompt_at_a_time(
     heads, wholes, how, temperature
 ):

@@ -72,7 +72,7 @@ def test_without_a_headline_nothing_is_compared():
     assert found.next_step.policies == ("target",)
 
 
-@pytest.mark.parametrize("n_runs", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_runs", [6, pytest.param(200, marks=pytest.mark.slow)])
 def test_differences_and_the_best_policy_are_right_as_often_as_they_say(n_runs: int):
     truth = {name: world.truth for name, world in FIVE.items()}
     covered, at_once, wrong, kept = [], [], [], []

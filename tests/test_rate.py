@@ -217,7 +217,8 @@ def test_a_loser_does_not_lead_over_an_unbeaten_entrant(tmp_path):
         for a, b in ("AB", "AC", "BC")
     ]
     path = write_table(tmp_path / "unbeaten.csv", rows)
-    ran = run(str(path), "tracker=local", "elo.n_perms=2", folder=tmp_path)
+    quick = ("tracker=local", "figures=false", "elo.n_perms=2")
+    ran = run(str(path), *quick, folder=tmp_path)
     said = (
         "if each of the 180 votes is by a person of its own, A is ahead of B by at least 479, having won all 60 "
         "prompts, p < .001"
@@ -331,6 +332,7 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     assert conclusion["whose"].startswith("Points are an unnamed judge's taste on ")
 
 
+@pytest.mark.system
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
     tmp_path,
 ):

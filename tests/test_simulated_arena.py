@@ -59,9 +59,12 @@ def test_the_quadrature_is_the_mean_over_drawn_likings():
     assert compute_true_abilities(worth) == pytest.approx(expected, abs=0.02)
 
 
-def test_votes_follow_the_truth_and_tie_at_times():
-    """Of one seed voters like some answers better than their words; ten seeds tell."""
-    rows = [row for seed in range(10) for row in simulated_by(seed).votes]
+@pytest.mark.parametrize(
+    ("n_seeds", "margin"), [(4, 30), pytest.param(10, 20, marks=pytest.mark.slow)]
+)
+def test_votes_follow_the_truth_and_tie_at_times(n_seeds: int, margin: int):
+    """Of one seed voters like some answers better than their words; several seeds tell."""
+    rows = [row for seed in range(n_seeds) for row in simulated_by(seed).votes]
     score = {"model_a": 1.0, "tie": 0.5, "model_b": 0.0}
     wins = np.zeros((len(ANCHORS),) * 2)
     for row in rows:
@@ -69,7 +72,7 @@ def test_votes_follow_the_truth_and_tie_at_times():
         wins[i, j] += score[row["winner"]]
         wins[j, i] += 1.0 - score[row["winner"]]
     found = 1000 + POINTS_PER_LOG_ODDS * fit_abilities(wins)
-    assert found == pytest.approx([TRUTH[name] for name in ANCHORS], abs=20)
+    assert found == pytest.approx([TRUTH[name] for name in ANCHORS], abs=margin)
     assert 0.25 < np.mean([row["winner"] == "tie" for row in rows]) < 0.3
     golds = {p.prompt_id: p.text for p in bank.load_bank(BANK) if p.gold_answer}
     assert {row["question_id"]: row["prompt"] for row in rows} == golds

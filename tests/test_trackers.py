@@ -143,6 +143,22 @@ def jobs(swept: Ran, folder: Path) -> list[Logged]:
     return [Logged(folder / "both" / job, folder) for job in "01"]
 
 
+@pytest.fixture(scope="module")
+def silent(folder: Path) -> Logged:
+    """A run of two judges whose texts are not sent."""
+    words = (
+        "judge=[lexical,wide:lexical]",
+        "judges.wide.margin=0.2",
+        *LOCAL[:-1],
+        "rubric=[factuality]",
+        "figures=false",
+        "tracker.texts=false",
+        "hydra.run.dir=silent",
+    )
+    run(*words, folder=folder, strict=False)
+    return Logged(folder / "silent", folder)
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param("single", marks=pytest.mark.system), "job"],
@@ -451,12 +467,11 @@ def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
 
 
 def test_copies_for_the_upload_are_in_the_run_folder_and_not_in_the_home(
-    jobs: list[Logged], folder: Path
+    silent: Logged, folder: Path
 ):
-    for job in jobs:
-        (copies,) = job.run_dir.glob("wandb/copies-*")
-        there = {path.read_bytes() for path in copies.rglob("*") if path.is_file()}
-        assert (job.run_dir / "ratings.json").read_bytes() in there
+    (copies,) = silent.run_dir.glob("wandb/copies-*")
+    there = {path.read_bytes() for path in copies.rglob("*") if path.is_file()}
+    assert (silent.run_dir / "judges.json").read_bytes() in there
     assert not (folder / "home/.local/share/wandb").exists()
 
 
@@ -902,19 +917,8 @@ def test_each_of_several_judges_has_verdicts_and_a_leaderboard_of_its_own(
     assert len(digests) == 3
 
 
-def test_without_texts_no_verdicts_of_several_judges_are_logged(tmp_path: Path):
-    words = (
-        "judge=[lexical,wide:lexical]",
-        "judges.wide.margin=0.2",
-        *LOCAL[:-1],
-        "rubric=[factuality]",
-        "figures=false",
-        "tracker.texts=false",
-        "hydra.run.dir=silent",
-    )
-    run(*words, folder=tmp_path, strict=False)
-    logged = Logged(tmp_path / "silent", tmp_path)
-    names = logged.names()
+def test_without_texts_no_verdicts_of_several_judges_are_logged(silent: Logged):
+    names = silent.names()
     assert "by_wide/leaderboard" in names
     assert not [name for name in names if name.endswith("verdicts")]
-    assert not [name for name in logged.artifacts() if name.startswith("verdicts-")]
+    assert not [name for name in silent.artifacts() if name.startswith("verdicts-")]
