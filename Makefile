@@ -11,7 +11,7 @@ demo: .venv/demo
 test: .venv/dev
 	$(BIN)/python -m pytest --durations=15
 
-test-system: .venv/dev  # commands of the pages, notebooks, the site, the wheel, launchers, trackers' SDKs, a browser
+test-system: .venv/dev  # whole runs and sweeps, pages, notebooks, the site, the wheel, launchers, trackers' SDKs, a browser
 	$(BIN)/python -m pytest -m "system and not slow and not faults"
 
 test-lowest: .venv-lowest/installed  # the demo, three paid judges and files, on the lowest allowed versions
