@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a poisonous request asks alone whether the server is back",
-        where="api/calls:RequestPool._next_probe_index",
+        where="api/job_queue:JobQueue.find_probe",
         change=Change("self.A and all(...)", "False"),
         seen_by="test_refusals.py::test_one_poisonous_request_delays_no_other",
     ),
