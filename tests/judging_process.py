@@ -53,10 +53,11 @@ from elo_exp.records import Judgment, Prompt, Response, canonical_json
 from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_rows import Batch
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import Database
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.ledger import Ledger
 from tests.data import shipped, shipped_settings
 from tests.stores import place_of
 

@@ -326,13 +326,13 @@ MUTANTS = [
     ),
     Mutant(
         name="two doubtful batches may have one size",
-        where="store/ledger:Ledger.record_intent.write_intent",
+        where="store/batch_rows:find_free_size",
         change=Change("for A in range(1, B) if A not in C", "for A in range(1, B)"),
         seen_by="test_ledger.py::test_two_batches_whose_arrival_is_doubtful_differ_in_size",
     ),
     Mutant(
         name="what is in a batch under way enters another",
-        where="store/ledger:Ledger.record_intent.write_intent",
+        where="store/batch_rows:read_claimed_keys",
         change=Text(" EXCEPT {}", ""),
         seen_by="test_ledger.py::test_what_is_in_a_batch_under_way_enters_no_other",
     ),

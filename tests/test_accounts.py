@@ -16,7 +16,8 @@ from elo_exp.api.transport import Clock
 from elo_exp.errors import UserError
 from elo_exp.experiments.store import _confirm, _repay
 from elo_exp.store.answer_store import Store
-from elo_exp.store.ledger import Ledger, same_account
+from elo_exp.store.batch_accounts import hash_account, same_account
+from elo_exp.store.ledger import Ledger
 from tests.batch_judges import each_provider, judged, machine, n_stored, serving
 from tests.batch_server import BatchServer
 from tests.http_server import AcceptThenReset, Call, Fault, ResetBefore, Stage
@@ -235,6 +236,6 @@ def test_accounts_are_one_by_key_and_organization():
 
 def test_a_store_shows_nobody_a_key():
     with Store(HERE) as store, Store(Path("other.sqlite")) as other:
-        account = store.account_hash("secret-key", "org")
+        account = hash_account(store, "secret-key", "org")
         assert re.fullmatch("[0-9a-f]{16}/[0-9a-f]{16}", account)
-        assert account != other.account_hash("secret-key", "org")
+        assert account != hash_account(other, "secret-key", "org")

@@ -16,6 +16,7 @@ import pytest
 from elo_exp.errors import UserError
 from elo_exp.records import JudgeReply
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_accounts import find_account
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION, Database
 from elo_exp.store.ledger import Ledger
@@ -294,7 +295,7 @@ def test_a_store_of_version_9_gets_an_identity_and_keeps_its_batches(place):
         batch = ledger.record_intent(
             queries, [1.0], high_water=None, account="a", **facts
         )
-        assert batch is not None and ledger.find_account(batch) == "a"
+        assert batch is not None and find_account(store, batch) == "a"
     for table in ("accounts", "identity"):
         write(place, f"DROP TABLE {table}")
     if isinstance(place, str):
@@ -304,7 +305,7 @@ def test_a_store_of_version_9_gets_an_identity_and_keeps_its_batches(place):
     for _ in range(2):
         with Store(place) as store:
             assert Ledger(store).batches() == [batch]
-            assert Ledger(store).find_account(batch) is None
+            assert find_account(store, batch) is None
             assert store.n_answers_ever() == 1
             assert texts(place, "k7") == {"k7": "VERDICT: A"}
     (identity,) = rows(place, "SELECT id FROM identity")

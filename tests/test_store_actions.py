@@ -24,10 +24,11 @@ from elo_exp.files import write_jsonl
 from elo_exp.records import ForcedLogprob, JudgeReply, Judgment, Record, Response
 from elo_exp.store import admin
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_rows import Batch
 from elo_exp.store.caps import Account, Caps
 from elo_exp.store.claims import Claims
 from elo_exp.store.database import SCHEMA_VERSION
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.looks import count_queries_seen_before
 from elo_exp.store.usage import Usage
 from tests import stores

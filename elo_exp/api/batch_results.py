@@ -18,7 +18,8 @@ from elo_exp.api.open_batches import OpenBatch, OpenBatches, repay_hint
 from elo_exp.api.transport import Clock, UnreachableError
 from elo_exp.errors import ServerError
 from elo_exp.records import Record, storable_json
-from elo_exp.store.ledger import CANCELLED_NOTE, Batch, Ledger
+from elo_exp.store.batch_rows import Batch
+from elo_exp.store.ledger import CANCELLED_NOTE, Ledger
 
 logger = logging.getLogger(__name__)
 

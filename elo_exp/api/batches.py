@@ -31,6 +31,7 @@ from elo_exp.api.transport import (
 )
 from elo_exp.errors import ServerError, UserError
 from elo_exp.records import Record
+from elo_exp.store.batch_accounts import find_account
 from elo_exp.store.ledger import CANCELLED_NOTE, Ledger
 
 logger = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class Batcher(Generic[R]):
             return True
         try:
             for opened in list(self._open.by_nonce.values()):
-                account = self._ledger.find_account(opened.batch)
+                account = find_account(self._ledger.store, opened.batch)
                 is_lost = opened.batch.batch_id is None
                 if is_lost and self._search.explain_account_problem(account):
                     for _ in self._search.recover(opened):

@@ -13,7 +13,8 @@ from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.api.open_batches import OpenBatches
 from elo_exp.api.transport import Clock, UnreachableError
 from elo_exp.errors import UserError
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.batch_rows import Batch
+from elo_exp.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

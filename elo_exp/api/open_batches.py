@@ -9,7 +9,9 @@ from elo_exp.api.batch_protocol import BatchModel
 from elo_exp.api.jobs import Completion
 from elo_exp.api.server_patience import ServerPatience
 from elo_exp.api.transport import Clock
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.batch_accounts import hash_account
+from elo_exp.store.batch_rows import Batch
+from elo_exp.store.ledger import Ledger
 
 _MAX_VAIN_CHECKS = 10
 
@@ -103,7 +105,7 @@ class OpenBatches:
     def account_hash(self) -> str:
         """Return who asks the server, as the ledger keeps it."""
         login = self._model.api.login()
-        return self._ledger.store.account_hash(login.key, login.organization)
+        return hash_account(self._ledger.store, login.key, login.organization)
 
 
 def repay_hint(batch: Batch) -> str:

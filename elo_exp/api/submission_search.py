@@ -13,7 +13,9 @@ from elo_exp.api.jobs import Job
 from elo_exp.api.open_batches import OpenBatch, OpenBatches, repay_hint
 from elo_exp.api.transport import Clock, UnreachableError
 from elo_exp.errors import ServerError
-from elo_exp.store.ledger import CONFIRMED_ACCOUNT, Batch, Ledger, same_account
+from elo_exp.store.batch_accounts import CONFIRMED_ACCOUNT, find_account, same_account
+from elo_exp.store.batch_rows import Batch
+from elo_exp.store.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ class SubmissionSearch:
         )
         if opened.batch.batch_id is not None or is_undecided:
             return
-        if why := self.explain_account_problem(self._ledger.find_account(opened.batch)):
+        account = find_account(self._ledger.store, opened.batch)
+        if why := self.explain_account_problem(account):
             self._stop_at_unknown_submission(opened, why, can_confirm=True)
             return
         if not is_quarantine_over:

@@ -15,9 +15,11 @@ from elo_exp.report.store_table import (
 )
 from elo_exp.store import admin
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_accounts import confirm_account
+from elo_exp.store.batch_rows import Batch
 from elo_exp.store.copying import copy_store
 from elo_exp.store.database import check_url
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.ledger import Ledger
 
 
 @dataclass(kw_only=True)
@@ -156,7 +158,7 @@ def _confirm(store: Store, name: str | None) -> str:
         raise SettingError(
             f"store.batch: {batch.nonce} has arrived, as {batch.batch_id}. Nothing is to be confirmed."
         )
-    Ledger(store).confirm_account(batch)
+    confirm_account(store, batch)
     return (
         f"the keys used from now on are taken to be of the account that {batch.nonce} was submitted to. The same command "
         "looks for it there, and submits its queries again if it never arrived."

@@ -8,8 +8,9 @@ from elo_exp.api.jobs import describe_spending
 from elo_exp.console import format_table
 from elo_exp.store.admin import StoreSummary
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_rows import Batch
 from elo_exp.store.caps import Spending
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.ledger import Ledger
 
 _NOUN_BY_KIND = {
     "Response": "responses",
@@ -79,7 +80,9 @@ def _format_remaining(spent: Spending) -> str:
 def format_open_batches(ledger: Ledger) -> str:
     """Format a line for each batch whose results are still to come, and for each command that goes on with them."""
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
-    commands = dict.fromkeys(map(ledger.command, open_batches))
+    commands = dict.fromkeys(
+        ledger.store.find_command(batch.nonce) for batch in open_batches
+    )
     lines = [
         _format_batch_line(batch, ledger.count_pending(batch)) for batch in open_batches
     ]

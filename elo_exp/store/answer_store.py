@@ -22,7 +22,6 @@ from elo_exp.records import (
     JudgeReply,
     Record,
     Response,
-    make_fingerprint,
     storable_json,
 )
 from elo_exp.store.caps import (
@@ -148,11 +147,6 @@ class Store:
     def n_answers_ever(self) -> int:
         """Return how many answers were ever put into it, those that were purged included."""
         return int(self.query("SELECT n_answers FROM identity")[0][0])
-
-    def account_hash(self, key: str, organization: str | None) -> str:
-        """Return what tells an account at an API from others, and shows nobody its key."""
-        parts = [key, *([organization] if organization else [])]
-        return "/".join(make_fingerprint([self.identity, part])[:16] for part in parts)
 
     def save(
         self,

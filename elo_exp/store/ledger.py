@@ -10,70 +10,33 @@ server's batches (api/batches.py): by its size, which is unlike that of every ot
 batch, and by the nonce in its custom ids. Only the list of the account that it went to can say that it never arrived.
 """
 
-import dataclasses
 import json
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from elo_exp.errors import UserError
 from elo_exp.masking import mask_text
-from elo_exp.records import Record, storable_json
+from elo_exp.records import Record
 from elo_exp.store import caps
 from elo_exp.store.answer_store import Store
+from elo_exp.store.batch_accounts import insert_account
+from elo_exp.store.batch_rows import (
+    Batch,
+    delete_given_up,
+    find_free_size,
+    insert_batch,
+    insert_queries,
+    list_batches,
+    make_nonce,
+    read_claimed_keys,
+    update_batch,
+)
 from elo_exp.store.claims import OPEN_STATES_SQL, PENDING_KEYS_SQL
 from elo_exp.store.database import Database, escape_unstorable
 
 CANCELLED_NOTE = "cancelled by the user"
-CONFIRMED_ACCOUNT = (
-    "confirmed by the user"  # in place of an account: it is that of any key
-)
-
 R = TypeVar("R", bound=Record)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """A row of the ledger.
-
-    nonce       starts every custom id of the batch: the proof that it is ours
-    reserve     the most that it may cost, in dollars
-    ttl         of the prompt cache
-    high_water  the newest batch on the server when it was intended
-    batch_id    the server's own: another server may give the same
-    created_at  seconds since 1970, by this machine's clock
-    """
-
-    nonce: str
-    owner: str
-    endpoint: str
-    judge_model: str
-    state: str
-    size: int
-    reserve: float
-    ttl: str | None
-    high_water: str | None
-    batch_id: str | None
-    created_at: float
-    settled_at: float | None = None
-    note: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether results are still to come."""
-        return self.state in ("intended", "submitted")
-
-    def custom_id(self, key: str) -> str:
-        return f"{self.nonce}-{key}"
-
-
-_COLUMNS = [field.name for field in dataclasses.fields(Batch)]
-_INSERT_BATCH = (
-    f"INSERT INTO batches ({', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
 
 
 class Ledger:
@@ -101,7 +64,7 @@ class Ledger:
 
         names     what each request asks about, by the key of its answer
         reserves  the most that each may cost, in dollars
-        account   whose batch it is, by `Store.account_hash`
+        account   whose batch it is, by `batch_accounts.hash_account`
 
         None, and nothing written, where there is no such number. Raises UserError where a claim has
         been lost: this process slept, and another took over; OverCapError where a cap of the store has
@@ -111,29 +74,16 @@ class Ledger:
         mark = self.store.nonce_suffix
 
         def write_intent(db: Database) -> Batch | None:
-            query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
-            unresolved_sizes = {
-                size for (size,) in db.execute(query, (endpoint,)).fetchall()
-            }
-            free_sizes = [
-                n for n in range(1, len(names) + 1) if n not in unresolved_sizes
-            ]
-            if not free_sizes:
+            size = find_free_size(db, endpoint, len(names))
+            if size is None:
                 return None
-            size = free_sizes[-1]
             chosen = dict(islice(names.items(), size))
-            claimed_query = (
-                f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING_KEYS_SQL}"
-            )
-            claimed = {
-                key for (key,) in db.execute(claimed_query, (self._owner,)).fetchall()
-            }
-            if not chosen.keys() <= claimed:
+            if not chosen.keys() <= read_claimed_keys(db, self._owner):
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had "
                     "died. Nothing more is submitted; the same command goes on."
                 )
-            nonce = _new_nonce(db, mark)
+            nonce = make_nonce(db, mark)
             batch = Batch(
                 nonce=nonce,
                 owner=self._owner,
@@ -147,12 +97,11 @@ class Ledger:
                 batch_id=None,
                 created_at=now,
             )
-            db.execute(_INSERT_BATCH, [*dataclasses.asdict(batch).values()])
+            insert_batch(db, batch)
             caps.reserve_charge(db, self.store.account, nonce, batch.reserve)
-            _insert_queries(db, nonce, chosen)
+            insert_queries(db, nonce, chosen)
             if account is not None:
-                row = (nonce, account)
-                db.execute("INSERT INTO accounts VALUES (?, ?)", row)
+                insert_account(db, nonce, account)
             return batch
 
         return self.store.write(write_intent, is_paid=True)
@@ -188,40 +137,14 @@ class Ledger:
         )
 
         def write_adoption(db: Database) -> Batch | None:
-            values = [*dataclasses.asdict(batch).values()]
-            given_up_sql = "state = 'abandoned' AND batch_id IS NULL"
-            for table in ("queries", "batches"):
-                db.execute(
-                    f"DELETE FROM {table} WHERE nonce = ? AND nonce IN "
-                    f"(SELECT nonce FROM batches WHERE {given_up_sql})",
-                    (nonce,),
-                )
-            if not db.execute(
-                f"{_INSERT_BATCH} ON CONFLICT DO NOTHING", values
-            ).rowcount:
+            delete_given_up(db, nonce)
+            if not insert_batch(db, batch, skip_known=True):
                 return None
             caps.charge_past_caps(db, self.store.account, nonce, cost)
-            _insert_queries(db, nonce, names)
+            insert_queries(db, nonce, names)
             return batch
 
         return self.store.write(write_adoption, is_paid=True)
-
-    def find_account(self, batch: Batch) -> str | None:
-        """Return whose batch it is, as `intend` was told; CONFIRMED if a user says that every key is of that account; None
-        if it was not noted."""
-        query = "SELECT account FROM accounts WHERE nonce = ?"
-        rows = self.store.query(query, (batch.nonce,))
-        return str(rows[0][0]) if rows else None
-
-    def confirm_account(self, batch: Batch) -> None:
-        """Note that the keys used from now on are of the account that a batch was submitted to: the user says so."""
-        self.store.write(
-            lambda db: db.execute(
-                "INSERT INTO accounts VALUES (?, ?) "
-                "ON CONFLICT (nonce) DO UPDATE SET account = excluded.account",
-                (batch.nonce, CONFIRMED_ACCOUNT),
-            )
-        )
 
     def mark_submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is
@@ -229,7 +152,7 @@ class Ledger:
 
         def mark_submitted(db: Database) -> None:
             not_known_sql = "state IN ('intended', 'abandoned')"
-            if _update_batch(
+            if update_batch(
                 db, batch, not_known_sql, state="submitted", batch_id=batch_id
             ):
                 caps.charge_past_caps(
@@ -245,7 +168,7 @@ class Ledger:
 
         def mark_abandoned(db: Database) -> bool:
             new = {"state": "abandoned", "note": why}
-            is_ours = _update_batch(db, batch, ours_sql, self._owner, **new)
+            is_ours = update_batch(db, batch, ours_sql, self._owner, **new)
             if is_ours:
                 caps.settle(db, batch.nonce, 0.0)
             return is_ours
@@ -256,14 +179,14 @@ class Ledger:
         """Let its queries be submitted again, whatever has become of it: the user says so. It stays charged."""
         open_sql = f"state IN {OPEN_STATES_SQL}"
         self.store.write(
-            lambda db: _update_batch(db, batch, open_sql, state="abandoned", note=why)
+            lambda db: update_batch(db, batch, open_sql, state="abandoned", note=why)
         )
 
     def mark_refused(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again: the server, which had accepted it, has begun none of it. Not charged."""
 
         def mark_refused(db: Database) -> None:
-            if _update_batch(
+            if update_batch(
                 db, batch, f"state IN {OPEN_STATES_SQL}", state="abandoned", note=why
             ):
                 caps.settle(db, batch.nonce, 0.0)
@@ -272,9 +195,7 @@ class Ledger:
 
     def add_note(self, batch: Batch, note: str) -> None:
         self.store.write(
-            lambda db: _update_batch(
-                db, batch, f"state IN {OPEN_STATES_SQL}", note=note
-            )
+            lambda db: update_batch(db, batch, f"state IN {OPEN_STATES_SQL}", note=note)
         )
 
     def record_results(
@@ -340,9 +261,7 @@ class Ledger:
 
     def batches(self) -> list[Batch]:
         """Every batch, oldest first."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM batches ORDER BY created_at, rowid"
-        rows = self.store.query(query)
-        return [Batch(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        return self.store.read_with(list_batches)
 
     def find(self, nonce: str) -> Batch:
         return next(batch for batch in self.batches() if batch.nonce == nonce)
@@ -361,53 +280,10 @@ class Ledger:
             key for (key,) in self.store.query(f"{PENDING_KEYS_SQL}{condition}", values)
         }
 
-    def command(self, batch: Batch) -> str | None:
-        """Return the command that goes on with the run which has paid for a batch; None where it is not known."""
-        return self.store.find_command(batch.nonce)
-
     def count_pending(self, batch: Batch) -> int:
         """Count the queries of a batch whose results are still to come."""
         query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"
         return int(self.store.query(query, (batch.nonce,))[0][0])
-
-
-def _new_nonce(db: Database, mark: str) -> str:
-    """A name for a batch, unlike all others in the store, that no option of a command reads as a number."""
-    while True:
-        nonce = secrets.choice("abcdf") + secrets.token_hex(2) + mark
-        if not db.execute("SELECT 1 FROM batches WHERE nonce = ?", (nonce,)).fetchone():
-            return nonce
-
-
-def same_account(account: str, other_account: str) -> bool:
-    """Return whether two accounts are one: they have the same key, and no two organizations."""
-    key, _, organization = account.partition("/")
-    other_key, _, other_organization = other_account.partition("/")
-    organizations = {organization, other_organization} - {""}
-    return key == other_key and len(organizations) < 2
-
-
-def _insert_queries(
-    db: Database, nonce: str, names: Mapping[str, Mapping[str, Any]]
-) -> None:
-    db.executemany(
-        "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
-        [(nonce, key, storable_json(about)) for key, about in names.items()],
-    )
-
-
-def _update_batch(
-    db: Database, batch: Batch, condition: str, *condition_values: str, **values: str
-) -> bool:
-    """Update columns of a batch if a condition in SQL holds; `condition_values` are its parameters."""
-    if "note" in values:  # what a server has said
-        values["note"] = mask_text(values["note"])
-    new = ", ".join(f"{name} = ?" for name in values)
-    result = db.execute(
-        f"UPDATE batches SET {new} WHERE nonce = ? AND {condition}",
-        [*map(escape_unstorable, values.values()), batch.nonce, *condition_values],
-    )
-    return result.rowcount == 1
 
 
 def describe_unresolved(batches: Iterable[Batch]) -> str:
