@@ -30,7 +30,9 @@ from elo_exp.library.arguments import (
     open_folder,
 )
 from elo_exp.library.notes import collect_notes
-from elo_exp.library.results import Plan, Rows, Run, raise_user_errors
+from elo_exp.library.results import Plan, Run
+from elo_exp.library.rows import Rows
+from elo_exp.library.user_mistakes import raise_user_errors
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.progress import silence
 from elo_exp.runs.reading import read_manifest, sweep_jobs

@@ -1,0 +1,92 @@
+"""The files of a finished run, read back."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from elo_exp.errors import FileError
+from elo_exp.files import read_json, read_jsonl
+from elo_exp.library.rows import Rows
+from elo_exp.library.user_mistakes import raise_user_errors
+from elo_exp.runs import documents
+from elo_exp.runs.reading import read_manifest
+
+_DOCUMENTS = {
+    "ratings.json": documents.Ratings,
+    "gate.json": documents.Gate,
+    "audit.json": documents.Audits,
+    "judges.json": documents.Judges,
+    "compare.json": documents.Conclusions,
+    "manifest.json": documents.Conclusions,
+}
+
+
+class RunFiles:
+    """The files in the folder of a run. Raises FileError for one that is not there, or is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def kind(self) -> str:
+        """The words of the command that made the run, such as experiment=rate."""
+        path = self._folder / "manifest.json"
+        kind = read_manifest(self._folder).get("experiment") if path.is_file() else None
+        return f"experiment={kind}" if kind else "no run"
+
+    def read_file(self, name: str) -> Any:
+        """Return the content of a file: rows, arrays by name, or the object of a document."""
+        path = self._folder / name
+        with raise_user_errors():
+            if not path.is_file():
+                raise FileError(f"{path}: no such file of the run, of {self.kind}.")
+            if path.suffix == ".jsonl":
+                return Rows(row for _, row in read_jsonl(path))
+            if path.suffix in (".csv", ".parquet"):
+                from elo_exp.data import table_files
+
+                return Rows(dict(row) for _, row in table_files.read_rows(path))
+            if path.suffix == ".npz":
+                import numpy as np
+
+                with np.load(path, allow_pickle=False) as arrays:
+                    return dict(arrays)
+            content = read_json(path)
+        is_rows = isinstance(content, list) and all(
+            isinstance(r, dict) for r in content
+        )
+        return Rows(content) if is_rows else content
+
+    @cached_property
+    def ratings(self) -> dict[str, Any]:
+        """The object of ratings.json."""
+        if not (self._folder / "ratings.json").is_file():
+            if judges := sorted((self._folder / "judges").glob("*/")):
+                raise FileError(
+                    f"{self._folder}: has ratings of each of {len(judges)} judges. Open one's folder: "
+                    f"open_run({str(judges[0])!r})."
+                )
+            raise FileError(f"{self._folder}: has no ratings, being of {self.kind}.")
+        return self.read_document("ratings.json")
+
+    def read_document(self, name: str) -> dict[str, Any]:
+        """Return the object of a file whose fields are read by name, checked."""
+        path = self._folder / name
+        if not path.is_file():
+            raise FileError(f"{path}: no such file of the run, of {self.kind}.")
+        with raise_user_errors():
+            content: dict[str, Any] = documents.read_document(_DOCUMENTS[name], path)
+        return content
+
+    def read_rows(self, name: str, single_file: str | None = None) -> Rows:
+        """Return the rows of all files of a folder of the run, or of one file in its place."""
+        if single_file and (self._folder / single_file).is_file():
+            rows: Rows = self.read_file(single_file)
+            return rows
+        paths = sorted((self._folder / name).glob("*.jsonl"))
+        if not paths:
+            raise FileError(f"{self._folder}: has no {name}, being of {self.kind}.")
+        with raise_user_errors():
+            return Rows(row for path in paths for _, row in read_jsonl(path))

@@ -1,0 +1,20 @@
+"""Mistakes of users as UserError, whichever library finds them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from elo_exp.errors import UserError
+from elo_exp.launching.error_messages import choose_error_class, format_user_error
+
+
+@contextlib.contextmanager
+def raise_user_errors(words: Sequence[str] = ()) -> Iterator[None]:
+    """Raise the user's mistakes as UserError, in the words of the command; ours as they are."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if (line := format_user_error(error, words)) is None:
+            raise
+        raise choose_error_class(error)(line) from None
