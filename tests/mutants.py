@@ -428,7 +428,7 @@ MUTANTS = [
     ),
     Mutant(
         name="thoughts, which stand beside an answer, are not billed",
-        where="api/gemini:message_in",
+        where="api/gemini_answers:message_in",
         change=Change(
             '("candidatesTokenCount", "thoughtsTokenCount")',
             '("candidatesTokenCount",)',

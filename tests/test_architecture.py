@@ -291,10 +291,6 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     assert [str(i) for i in early] == []
 
 
-# Classes that are longer than MAX_CLASS_LINES, with the lines that they may have
-LONG_CLASSES = {
-    "api.gemini.GeminiApi": 270,
-}
 MAX_CLASS_LINES = 250
 
 
@@ -323,13 +319,9 @@ def test_no_class_is_longer_than_a_few_screens():
     long_classes = {
         name: lines
         for name, node in classes().items()
-        if (lines := count_lines(node)) > LONG_CLASSES.get(name, MAX_CLASS_LINES)
+        if (lines := count_lines(node)) > MAX_CLASS_LINES
     }
     assert long_classes == {}
-    short_again = [
-        name for name in LONG_CLASSES if count_lines(classes()[name]) <= MAX_CLASS_LINES
-    ]
-    assert short_again == [], "take these from LONG_CLASSES"
 
 
 # Of API clients and loaders, which their subclasses fill in

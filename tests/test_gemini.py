@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api.gemini import (
+from elo_exp.api.gemini_answers import (
     batch_in,
     message_in,
     page_in,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elo_exp.api import batch_results
-from elo_exp.api.gemini import parse_document
+from elo_exp.api.gemini_answers import parse_document
 from elo_exp.api.result_lines import parse_lines, split_rows
 from elo_exp.errors import UserError
 from elo_exp.experiments.store import _repay

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elo_exp.api.costs import Prices, make_token_prices
-from elo_exp.api.gemini import API_VERSION, GeminiSettings
+from elo_exp.api.gemini import GeminiSettings
+from elo_exp.api.gemini_sdk import API_VERSION
 from elo_exp.errors import SettingError
 from elo_exp.judges import BatchJudge, list_format_remedies
 from elo_exp.records import JudgeRequest
