@@ -34,6 +34,11 @@ class Reader(HTMLParser):
     def headings(self) -> list[str]:
         return re.findall(r"<h2 [^>]*>(.*?)</h2>", self.text)
 
+    @property
+    def folds(self) -> list[str]:
+        """The names of what is folded away."""
+        return re.findall(r"<summary><b>(.*?)</b>", self.text)
+
     def given(self, attribute: str) -> list[str]:
         """Every value of an attribute."""
         return [

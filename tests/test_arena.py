@@ -554,7 +554,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
         for number in (row.rating, row.std_error, row.ci_low, row.ci_high):
             assert not [text for text in shown if str(number)[:9] in text]
             assert f"{number:.1f}" not in page.said + report.text
-    assert "Verdict: refused." in page.said
+    assert "The judge is refused." in page.said
     rows = read_json(made.run_dir / "elo_ratings.json")["ratings"]
     (mine,) = (row for row in rows if row["model"] == "mine")
     assert (mine["status"], mine["flag"]) == ("refuse", "refused")

@@ -107,6 +107,8 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     assert isinstance(table, Table)
 
     name = [
+        Styled("✕ Failed", "failed"),
+        " ",
         "Comparisons that the judge refuses",
         Styled("at most 1 %", "small"),
     ]
@@ -115,7 +117,7 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     value = Styled("2\N{NO-BREAK SPACE}%", "bold")
     assert row[1] == Cell([value, " ", failed, counted], "caution")
     failure = "d: The judge refuses 2\N{NO-BREAK SPACE}% of comparisons."
-    assert strip_styles(verdict.text).startswith(f"Verdict: caution. {failure}")
+    assert strip_styles(verdict.text).startswith(f"Caution: a check failed. {failure}")
 
     console = tournament_console.format_console(view)
     assert "CAUTION: refuses 2 %; flips 3 %" in console

@@ -22,10 +22,14 @@ from elo_exp.report.document import (
     Drawn,
     Facts,
     FigureSlot,
+    Fold,
+    Folds,
     Heading,
     LineBreak,
     Link,
     OtherFigures,
+    OutcomeCount,
+    Outcomes,
     Paragraph,
     Section,
     Styled,
@@ -147,8 +151,40 @@ def test_a_row_has_a_cell_for_each_column():
 def test_answers_and_the_winner():
     answers = [Answer("x", "<t>", is_winner=True), Answer("y", "u", is_winner=False)]
     shown = drawn(Answers(answers))
-    assert '<article class="answer won"><h3>x wins</h3>' in shown
-    assert '<article class="answer"><h3>y</h3><p class="text">u</p>' in shown
+    assert (
+        '<article class="answer won"><h3>x wins <small>3 characters</small></h3>'
+        in shown
+    )
+    assert '<div class="rendered"><p>u</p>' in shown
+
+
+def test_an_answer_is_markdown_without_html_images_and_links():
+    text = "**b** <b>x</b> &amp; ![i](http://x/y.png) [l](http://x) <http://x>\n\n- one\n- two"
+    shown = drawn(Answers([Answer("x", text, is_winner=False)]))
+    reader = Reader(f"<main>{shown}</main>")
+    assert "<strong>b</strong>" in shown
+    assert "<li>one</li>" in shown
+    assert not reader.given("href") and not reader.given("src")
+    assert "<b>x</b> &amp; ![i](http://x/y.png) [l](http://x) <http://x>" in reader.said
+
+
+def test_a_fold_shows_its_answer_and_is_left_out_if_it_shows_nothing():
+    full = Fold("a", "Name", "the answer", [Paragraph("p")])
+    empty = Fold("b", "Empty", "", [OtherFigures()])
+    shown = drawn(Folds([full, empty]))
+    assert (
+        '<details id="a"><summary><b>Name</b><span>the answer</span></summary>' in shown
+    )
+    assert "Empty" not in shown
+    assert drawn(Folds([empty])).strip() == ""
+
+
+def test_outcomes_are_squares_and_of_many_a_bar():
+    few = [OutcomeCount("a wins 2", 2, "lead"), OutcomeCount("b wins 1", 1, "other")]
+    many = [OutcomeCount("a wins 201", 201, "lead")]
+    assert [tone for tone, _ in Outcomes("All", few).marks] == ["lead", "lead", "other"]
+    assert drawn(Outcomes("All", few)).count('<i class="lead"') == 2 + 1
+    assert "flex-grow:201" in drawn(Outcomes("All", many))
 
 
 def test_the_viewer_names_what_it_leaves_out_and_flips_only_where_there_are_two_orders():
@@ -181,9 +217,7 @@ def test_a_section_that_shows_nothing_is_left_out():
     )
     reader = Reader(shown)
     assert reader.headings == ["F", "Glossary"]
-    assert [link for link in reader.given("href") if link.startswith("#")] == [
-        *("#full", "#full", "#glossary")
-    ]
+    assert [link for link in reader.given("href") if link.startswith("#")] == ["#full"]
     assert '<h1 class="begins">h</h1>' in shown
     assert reader.said.endswith("F p Glossary termmeaning end ")
 

@@ -324,7 +324,7 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     view = build_view(with_quality)
     printed = tournament_console.format_console(view)
     assert "judge         checked: flips 0 %" in printed  # the answers are not its own
-    assert "Verdict: no check failed." in page(fair(found), quality=[STEADY]).said
+    assert "No check failed." in page(fair(found), quality=[STEADY]).said
     tracked = artifacts.list_final_metrics(with_quality, view.dimensions)
     assert tracked["judge/caution"] is False
 
@@ -587,7 +587,13 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
     some = {"d": Tournament(first_shown=0.7).battles(100, np.random.default_rng(1))}
     standings = rated(some, "abcd", "bradley_terry")
     found = artifacts.ratings_json(standings)["judge"]["d"]
-    rows = {r[0].partition(" /")[0]: r[1] for r in page(standings).cells if len(r) == 2}
+    cells = [r for r in page(standings).cells if len(r) == 2]
+    rows = {
+        re.sub(
+            "^[✕?✓–] (Failed|Cannot tell|Passed|Not done) ", "", r[0].partition(" /")[0]
+        ): r[1]
+        for r in cells
+    }
     position, test = found["position"], found["transitivity"]
     for name, words in (
         ("First shown wins, of equal answers", f"{position['p_first']:.1%}"),
@@ -616,7 +622,8 @@ def test_it_shows_the_counts_costs_and_settings_of_the_manifest(whole: Reader):
 def test_what_is_missing_is_left_out_and_said():
     """No match; one prompt; one method; battles of a file without a judge."""
     reader = page(rated({"d": []}, (), "bradley_terry"), usage=None)
-    assert reader.headings == ["Result", "How this was made", "Glossary"]
+    assert reader.headings == ["Result", "Details"]
+    assert reader.folds == ["How this was made", "Glossary"]
     one = {"model_a": "a", "model_b": "b", "question_id": "q"}
     battles = simulated("ab", ["rated"]) | {
         "unbeaten": [Battle(winner="model_a", **one)],
@@ -636,4 +643,4 @@ def test_what_is_missing_is_left_out_and_said():
     line = "b.csv read as evalica: 60 used, 0 tied, 2 dropped; assumed: that."
     for words in (line, "Primary rating: Elo", "the error of"):
         assert words in reader.said
-    assert "Cost" not in reader.headings
+    assert "Cost" not in reader.folds

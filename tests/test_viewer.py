@@ -182,3 +182,24 @@ def test_rubrics_that_show_other_turns_have_their_own_texts():
     assert (turns["id"], turns["in_turns"]) == ("p1", True)
     assert turns["answers"]["ann"] == talk.response_a
     assert "in_turns" not in plain
+
+
+def test_three_wins_are_shown_that_the_two_best_entrants_can_be_understood_by():
+    """Of each kind that whose answers differ most in length; a draw and a flip teach nothing."""
+    answers = {"q1": ("a" * 90, "b" * 30), "q2": ("a" * 20, "b" * 80), "q3": ("a" * 50, "b" * 60),
+               "q4": ("a" * 90, "b" * 80), "q5": ("a", "b" * 99)}  # fmt: skip
+    letters = {"q1": "AB", "q2": "AB", "q3": "BA", "q4": "AB", "q5": ("TIE", "TIE")}
+    pairs = []
+    for prompt, (first, second) in answers.items():
+        comparison, judgment = judged(prompt, *letters[prompt])
+        changed = dataclasses.replace(comparison, response_a=first, response_b=second)
+        pairs.append((changed, judgment))
+    chosen = texts(pairs).instructive
+    leader, rival = "ann", "bob"
+    assert [(kind, c.comparison.prompt_id) for kind, c in chosen] == sorted(
+        [
+            (f"{leader} wins with the longer answer", "q1"),
+            (f"{leader} wins, although its answer is not longer", "q2"),
+            (f"{rival} wins", "q3"),
+        ]
+    )

@@ -107,16 +107,19 @@ def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
 def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
     flips = Check(name="flips", state="failed", value=0.3, n=3, of=10)
     fit = Check(name="fit", state="passed", value=0.01, about={})
-    assert check_sentences.verdict({"d": [flips], "e": [fit]})[0] == "Verdict: caution."
+    assert (
+        check_sentences.verdict({"d": [flips], "e": [fit]})[0]
+        == "Caution: a check failed."
+    )
     assert check_sentences.verdict({"d": [flips]})[1].startswith(
         "d: The judge names another"
     )
     (sentence,) = check_sentences.verdict({"d": [fit]})
     assert sentence.startswith("Position bias was not checked")
     passed = dataclasses.replace(flips, state="passed")
-    assert check_sentences.verdict({"d": [passed]}) == ["Verdict: no check failed."]
+    assert check_sentences.verdict({"d": [passed]}) == ["No check failed."]
     refused = check_sentences.verdict({"d": [passed]}, "too few battles")
-    assert refused == ["Verdict: refused. Too few battles."]
+    assert refused == ["The judge is refused. Too few battles."]
 
 
 def test_odd_answers_are_said_by_kind():

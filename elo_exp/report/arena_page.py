@@ -27,7 +27,7 @@ from elo_exp.report.document import (
     Styled,
     TextFragment,
 )
-from elo_exp.report.judge_section import list_judge_blocks
+from elo_exp.report.judge_section import JUDGE_HEADING, list_judge_blocks
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.provenance import (
     build_cost_section,
@@ -84,7 +84,7 @@ def build_document(
             ),
             Section(
                 "judge",
-                "Judge quality",
+                JUDGE_HEADING,
                 list_judge_blocks(view, _explain_refusal(placement, conclusions)),
             ),
             Section(
@@ -174,7 +174,7 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
         if doubt not in position:
             text: list[TextFragment] = [f"{_capitalize(doubt)}."]
             if reason.judges:
-                text += [" ", Link("Judge quality", "#judge")]
+                text += [" ", Link("Checks of the judge", "#judge")]
             blocks.append(Paragraph(text, "reason"))
     return Card(title=model, chip=row.chip, tone=row.tone, blocks=blocks)
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Style: TypeAlias = Literal[
-    "", "bold", "small", "code", "quote", "name", "chip", "badge", "fine", "yes", "no"
-]
+    "", "bold", "small", "code", "quote", "name", "chip", "badge", "fine", "yes", "no", "passed", "failed", "cannot_tell",
+    "not_done",
+]  # fmt: skip
 
+# More outcomes than these are a bar
+MAX_OUTCOME_SQUARES = 200
 COMPARISON_TERMS = (
     (
         "comparison",
@@ -67,7 +70,7 @@ class Styled(Drawn):
     """A part of a text.
 
     style  `name` for a name that others chose, in any script; `chip` for the state of a card, `badge` for that of a
-           cell; `fine` for a line in smaller type
+           cell; `fine` for a line in smaller type; `passed`, `failed`, `cannot_tell` and `not_done` for states of checks
     """
 
     text: "Text"
@@ -276,10 +279,62 @@ class Details(Block):
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks behind a line that gives the answer already; left out if the blocks show nothing.
+
+    anchor  where links lead; it opens the fold
+    """
+
+    anchor: str
+    name: str
+    answer: Text
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Folds(Block):
+    """Details, one line each until they are opened."""
+
+    folds: Sequence[Fold]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeCount:
+    """How often a comparison ended in one way; `tone` is lead, tie or other."""
+
+    text: str
+    n: int
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes(Block):
+    """All comparisons of two entrants: a square each, or of many a bar."""
+
+    label: str
+    counts: Sequence[OutcomeCount]
+
+    @property
+    def has_squares(self) -> bool:
+        return sum(count.n for count in self.counts) <= MAX_OUTCOME_SQUARES
+
+    @property
+    def marks(self) -> list[tuple[str, int]]:
+        """The tone of each mark, and how many comparisons it stands for."""
+        if self.has_squares:
+            return [(count.tone, 1) for count in self.counts for _ in range(count.n)]
+        return [(count.tone, count.n) for count in self.counts]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     title: Text
     text: str
     is_winner: bool
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.text):,} characters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +342,20 @@ class Answers(Block):
     """Two answers side by side."""
 
     answers: Sequence[Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Block):
+    """A comparison with its answers, whose beginnings are shown until a reader asks for all of them.
+
+    kicker   the line above it
+    reasons  of the judge, in each order
+    """
+
+    kicker: str
+    question: str
+    answers: Sequence[Answer]
+    reasons: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +406,6 @@ class Document:
 
     @property
     def all_sections(self) -> list[Section]:
-        """The sections and the glossary, which is the last one."""
-        glossary = Facts(self.glossary, "glossary")
-        return [*self.sections, Section("glossary", "Glossary", [glossary])]
+        """The sections and the glossary, which is the last one; without terms there is none."""
+        glossary = [Facts(self.glossary, "glossary")] if self.glossary else []
+        return [*self.sections, Section("glossary", "Glossary", glossary)]

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elo_exp.analysis.checks import FAILED, Check, list_definitions_by_row
+from elo_exp.analysis.checks import (
+    CANNOT_TELL,
+    FAILED,
+    NOT_DONE,
+    PASSED,
+    Check,
+    CheckDefinition,
+    list_definitions_by_row,
+)
 from elo_exp.analysis.judge_bias import LengthControl
 from elo_exp.analysis.standings import Standings
 from elo_exp.formatting import (
@@ -18,8 +26,9 @@ from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.document import (
     Block,
     Cell,
-    Details,
     FigureSlot,
+    Fold,
+    Folds,
     Paragraph,
     Styled,
     Table,
@@ -29,6 +38,15 @@ from elo_exp.report.document import (
 from elo_exp.report.sentences import check_sentences
 from elo_exp.report.standings_view import StandingsView
 
+JUDGE_HEADING = "Can this judge be trusted here?"
+# In the order of the table: what a reader has to know first
+_STATE_LABELS = {
+    FAILED: Styled("✕ Failed", "failed"),
+    CANNOT_TELL: Styled("? Cannot tell", "cannot_tell"),
+    PASSED: Styled("✓ Passed", "passed"),
+    NOT_DONE: Styled("– Not done", "not_done"),
+}
+_STATES = [*_STATE_LABELS]
 _MAX_EQUAL_LENGTH_ROWS = 30
 _CHECKS_NOTE = (
     "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Length "
@@ -56,42 +74,79 @@ def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[B
         blocks += [
             Paragraph(" ".join([*verdict, *audits]), "lede"),
             _build_checks_table(dimensions),
-            FigureSlot("length_effect"),
-            FigureSlot("predicted_and_observed"),
         ]
+    folds = _list_folds(view)
+    return [*blocks, Folds(folds)] if folds else blocks
+
+
+def _list_folds(view: StandingsView) -> list[Fold]:
+    """Return what stands behind the checks, each on a line of its own until it is opened."""
+    dimensions = view.dimensions
     controls = [d.diagnosis["length"] for d in dimensions if "length" in d.diagnosis]
     lengths = _build_length_table(controls)
-    if lengths.rows:
-        blocks.append(Details(lengths.label, [lengths]))
-    if tables := _build_agreement_tables(dimensions, view.standings):
-        blocks += [*add_headings(tables), Paragraph(KAPPA_NOTE, "small")]
-    return blocks
+    tables = _build_agreement_tables(dimensions, view.standings)
+    agreement = (
+        [*add_headings(tables), Paragraph(KAPPA_NOTE, "small")] if tables else []
+    )
+    return [
+        Fold(
+            "length",
+            "Length",
+            "win rates by length, and ratings at equal length",
+            [FigureSlot("length_effect"), lengths],
+        ),
+        Fold(
+            "fit",
+            "Predicted and observed",
+            "whether one rating for each entrant explains all pairs",
+            [FigureSlot("predicted_and_observed")],
+        ),
+        Fold("agreement", "Agreement", _name_tables(tables), agreement),
+    ]
+
+
+def _name_tables(tables: Sequence[Table]) -> str:
+    return ", ".join(table.label[:1].lower() + table.label[1:] for table in tables)
 
 
 def _build_checks_table(dimensions: Sequence[DimensionView]) -> Table:
-    """Return a row for each check, with what it accepts, and a column for each dimension."""
+    """Return a row for each check, those that failed first, and a column for each dimension."""
     checks_by_dimension = {
         d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks
     }
-    check_names = {name for checks in checks_by_dimension.values() for name in checks}
+    rows = []
+    for definition in list_definitions_by_row():
+        checks = [row.get(definition.name) for row in checks_by_dimension.values()]
+        states = {check.state for check in checks if check is not None}
+        if states:
+            worst = min(states, key=_STATES.index)
+            rows.append(
+                (_rank(definition, worst), _make_row(definition, worst, checks))
+            )
+    rows.sort(key=lambda row: row[0])
     return Table(
         label="Checks of the judge",
         columns=["Check", *checks_by_dimension],
-        rows=[
-            [
-                Cell([definition.title, Styled(definition.accepted, "small")]),
-                *(
-                    _make_cell(checks.get(definition.name))
-                    for checks in checks_by_dimension.values()
-                ),
-            ]
-            for definition in list_definitions_by_row()
-            if definition.name in check_names
-        ],
+        rows=[row for _, row in rows],
         words=list(checks_by_dimension),
         note=_CHECKS_NOTE,
         style="checks",
     )
+
+
+def _rank(definition: CheckDefinition, state: str) -> int:
+    """Return where a check stands: what failed first, what is only to be known last."""
+    is_known_only = not definition.blocked_claims and state in (PASSED, NOT_DONE)
+    return len(_STATES) if is_known_only else _STATES.index(state)
+
+
+def _make_row(
+    definition: CheckDefinition, state: str, checks: Sequence[Check | None]
+) -> list[Cell]:
+    title: list[TextFragment] = [definition.title, Styled(definition.accepted, "small")]
+    if _rank(definition, state) < len(_STATES):
+        title = [_STATE_LABELS[state], " ", *title]
+    return [Cell(title), *map(_make_cell, checks)]
 
 
 def _make_cell(check: Check | None) -> Cell:

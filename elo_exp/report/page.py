@@ -22,6 +22,7 @@ from elo_exp.report.document import Document
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
+    from markdown_it import MarkdownIt
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -49,6 +50,9 @@ _SVG_NOT_FOR_HTML = re.compile(
 _REDUNDANT_SVG = re.compile(
     r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
 )
+_MAX_SECTIONS_WITHOUT_LINKS = 4
+# Of an answer that is shown on a page; the viewer has the rest
+_MAX_RENDERED_CHARACTERS = 20_000
 # In points; opacities are smaller
 _COORDINATE = re.compile(r"(?<!\d)\d{2,}\.\d{2,}")
 
@@ -80,6 +84,7 @@ def build_environment(folder: Path | None) -> Environment:
         **_OPTIONS,
     )
     jinja_environment.filters["inline"] = inline_svg
+    jinja_environment.filters["markdown"] = render_markdown
     return jinja_environment
 
 
@@ -109,6 +114,11 @@ class Contents:
 
     def __init__(self) -> None:
         self.sections: list[tuple[str, str]] = []
+
+    @property
+    def has_many(self) -> bool:
+        """Whether a reader needs links to the sections."""
+        return len(self.sections) > _MAX_SECTIONS_WITHOUT_LINKS
 
     def listed(self, anchor: str, heading: str) -> str:
         """Return the heading of a section that has something to show, which the contents name then."""
@@ -148,6 +158,26 @@ def make_page_renderer(
         return render_document(title, build(manifest), plots)
 
     return render_run
+
+
+def render_markdown(text: str) -> str:
+    """Return an answer as HTML: its Markdown, without raw HTML, images and links, which stay as they are written.
+
+    Of a very long answer the beginning is returned.
+    """
+    beginning = escape_unprintable(text[:_MAX_RENDERED_CHARACTERS])
+    html: str = _make_markdown_parser().render(beginning)
+    return html
+
+
+@cache
+def _make_markdown_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    return parser.enable("table").disable(
+        ["image", "link", "autolink", "html_block", "html_inline", "entity"]
+    )
 
 
 def inline_svg(plot: Plot) -> str:

@@ -14,25 +14,33 @@ from elo_exp.formatting import (
     format_number,
     format_percent,
     format_time,
+    join_names,
 )
 from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.document import (
+    COMPARISON_TERMS,
     Block,
     Card,
     Cards,
     Document,
+    Facts,
     FigureSlot,
+    Fold,
+    Folds,
     Heading,
     Link,
     OtherFigures,
+    OutcomeCount,
+    Outcomes,
     Paragraph,
     Section,
     Styled,
     Table,
     TextFragment,
+    strip_styles,
 )
 from elo_exp.report.effort_section import build_effort_table
-from elo_exp.report.judge_section import list_judge_blocks
+from elo_exp.report.judge_section import JUDGE_HEADING, list_judge_blocks
 from elo_exp.report.leaderboard_section import (
     Bars,
     fit_page_scale,
@@ -49,7 +57,12 @@ from elo_exp.report.provenance import (
     describe_judge_roles,
     list_made_blocks,
 )
-from elo_exp.report.sentences import check_sentences, variance_sentences
+from elo_exp.report.sentences import (
+    check_sentences,
+    order_sentences,
+    strata_sentences,
+    variance_sentences,
+)
 from elo_exp.report.sentences import standings_sentences as standings_words
 from elo_exp.report.sentences import tournament_sentences as words
 from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, StandingsView
@@ -71,7 +84,7 @@ _FOOTER = "Every number, also of methods that are not shown here, is in ratings.
 def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
     """Return the page of a tournament, or of rated battles."""
     conclusions, dimensions = view.conclusions, view.dimensions
-    headline = words.headline(conclusions)
+    headline = _find_title(view) or words.headline(conclusions)
     precision = _find_detectable(view)
     cards = [
         _build_card(view, d, d.conclusion, precision.get(d.name))
@@ -79,34 +92,42 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
         if d.conclusion
     ]
     judging = (manifest.get("config") or {}).get("judging") or {}
+    leaderboard = Section(
+        "leaderboard",
+        "Leaderboard",
+        [*list_prompts_note(view), *list_leaderboard_blocks(view)],
+    )
+    pairs = Section("pairs", "Head to head", list_pair_blocks(view))
+    is_of_two = len(view.standings.models) == 2
+    folds = _list_folds(view, manifest, precision)
+    if is_of_two:
+        answers = "ratings, intervals and ranks", "win rates and differences"
+        folds = [
+            Fold(section.anchor, section.heading, answer, section.blocks)
+            for section, answer in zip((leaderboard, pairs), answers, strict=True)
+        ] + folds
     return Document(
         kicker=_format_kicker(manifest),
         headline=headline,
         begins_with_word=words.begins_with_word(headline, conclusions),
         lede=_list_lede(view, manifest),
         sections=[
-            Section("result", "Result", [Cards(cards)]),
-            Section(
-                "leaderboard",
-                "Leaderboard",
-                [*list_prompts_note(view), *list_leaderboard_blocks(view)],
-            ),
-            Section("pairs", "Head to head", list_pair_blocks(view)),
+            Section("result", "Result", [Cards(cards), *_list_outcomes(view)]),
+            *([] if is_of_two else [leaderboard, pairs]),
             Section(
                 "looks",
                 "Looks",
                 list_look_blocks(view, drops=judging.get("drop") != "none"),
             ),
-            Section("strata", "By stratum", list_strata_blocks(dimensions)),
             Section(
                 "effort",
                 "What the answers took",
                 [build_effort_table(manifest.get("effort") or ())],
             ),
-            Section("judge", "Judge quality", list_judge_blocks(view)),
+            Section("judge", JUDGE_HEADING, list_judge_blocks(view)),
             Section(
                 "verdicts",
-                "Verdicts",
+                "Verdicts worth reading",
                 list_verdict_blocks(
                     view.texts,
                     manifest,
@@ -114,23 +135,116 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
                     has_battles=view.has_battles,
                 ),
             ),
-            Section("variance", "Variance", [_build_variance_table(dimensions)]),
-            Section("power", "Power", _list_power_blocks(precision)),
-            Section(
-                "order", "Order experiment: permutation Elo", list_order_blocks(view)
-            ),
-            Section("figures", "Further figures", [OtherFigures()]),
-            build_cost_section(manifest),
-            Section(
-                "made",
-                "How this was made",
-                list_made_blocks(manifest, has_elo=not view.is_of_scores),
-            ),
+            Section("details", "Details", [Folds(folds)]),
         ],
+        glossary=(),
         footer=_FOOTER,
         verdict_data=view.texts.island if view.texts else None,
         figures_left_out=FIGURES_SHOWN_AS_TABLES,
     )
+
+
+def _find_title(view: StandingsView) -> str | None:
+    """Return the title of two entrants in one dimension, in wins; None if the conclusion needs more words."""
+    if len(view.dimensions) != 1 or len(view.standings.models) != 2:
+        return None
+    (d,) = view.dimensions
+    conclusion = d.conclusion
+    cell = conclusion and d.cells.get(
+        (conclusion.subject or "", conclusion.rival or "")
+    )
+    return words.title_in_wins(conclusion, cell[0]) if conclusion and cell else None
+
+
+def _list_outcomes(view: StandingsView) -> list[Block]:
+    """Return how often each of two entrants won, by dimension; nothing for more entrants, and for scores."""
+    if len(view.standings.models) != 2:
+        return []
+    leaders = {d.name: d.conclusion and d.conclusion.subject for d in view.dimensions}
+    blocks: list[Block] = []
+    for rate in view.standings.win_rates:
+        names, wins = [rate.entrant_a, rate.entrant_b], [rate.a_wins, rate.b_wins]
+        if leaders.get(rate.dimension) == rate.entrant_b:
+            names, wins = names[::-1], wins[::-1]
+        counts = [
+            OutcomeCount(f"{names[0]} wins {format_count(wins[0])}", wins[0], "lead"),
+            OutcomeCount(f"tie {format_count(rate.ties)}", rate.ties, "tie"),
+            OutcomeCount(f"{names[1]} wins {format_count(wins[1])}", wins[1], "other"),
+        ]
+        blocks.append(Outcomes(f"All comparisons on {rate.dimension}", counts))
+    return blocks
+
+
+def _list_folds(
+    view: StandingsView,
+    manifest: Mapping[str, Any],
+    precision: Mapping[str, Precision],
+) -> list[Fold]:
+    """Return what a reader may look up, each with its answer on one line."""
+    dimensions = view.dimensions
+    cost = build_cost_section(manifest)
+    return [
+        Fold(
+            "strata",
+            "By source of the prompts",
+            strata_sentences.summarize(
+                {d.name: d.strata for d in dimensions if d.strata}
+            ),
+            list_strata_blocks(dimensions),
+        ),
+        Fold(
+            "variance",
+            "Where the variance comes from",
+            "prompts, samples and the judge",
+            [_build_variance_table(dimensions)],
+        ),
+        Fold(
+            "power",
+            "How many prompts would do",
+            _summarize_precision(precision),
+            _list_power_blocks(precision),
+        ),
+        Fold(
+            "order",
+            "Elo and match order",
+            _summarize_order(view),
+            list_order_blocks(view),
+        ),
+        Fold("figures", "Further figures", "all are in figures/", [OtherFigures()]),
+        Fold("cost", cost.heading, _summarize_cost(cost), cost.blocks),
+        Fold(
+            "made",
+            "How this was made",
+            "settings, versions, seeds and input hashes",
+            list_made_blocks(manifest, has_elo=not view.is_of_scores),
+        ),
+        Fold(
+            "glossary",
+            "Glossary",
+            "what the words of this page mean",
+            [Facts(COMPARISON_TERMS, "glossary")],
+        ),
+    ]
+
+
+def _summarize_cost(cost: Section) -> str:
+    bill = next((block for block in cost.blocks if isinstance(block, Paragraph)), None)
+    return strip_styles(bill.text) if bill else ""
+
+
+def _summarize_precision(precision: Mapping[str, Precision]) -> str:
+    gaps = [
+        f"{format_number(row.detectable)} points on {name}"
+        for name, row in precision.items()
+    ]
+    return f"4 of 5 such runs find a true gap of {join_names(gaps)}" if gaps else ""
+
+
+def _summarize_order(view: StandingsView) -> str:
+    boards = [
+        d.elo[view.standings.k] for d in view.dimensions if view.standings.k in d.elo
+    ]
+    return order_sentences.summarize(boards, view.standings.k) if boards else ""
 
 
 def _list_lede(view: StandingsView, manifest: Mapping[str, Any]) -> list[Paragraph]:
@@ -215,7 +329,7 @@ def _build_card(
 
 def _link_to_judge(reason: str) -> Paragraph:
     """Return a reason that a card leaves to the section on the judge."""
-    return Paragraph([f"{reason} ", Link("Judge quality", "#judge")], "reason")
+    return Paragraph([f"{reason} ", Link("Checks of the judge", "#judge")], "reason")
 
 
 def _describe_tests(d: DimensionView) -> list[str]:

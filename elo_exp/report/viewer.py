@@ -25,6 +25,7 @@ from elo_exp.report.document import (
     Paragraph,
     Styled,
     Text,
+    Verdict,
     ViewerLinks,
 )
 
@@ -81,12 +82,14 @@ class Texts:
     island   gzip + base64 of the JSON that the script reads
     n_kept   comparisons whose texts are in the page
     notable  comparisons worth reading: of each dimension the widest upset, a flip, an invalid one
+    instructive  what the best two entrants of the first dimension can teach: who won, in words, and the comparison
     """
 
     island: str
     n_comparisons: int
     n_kept: int
     notable: Sequence[JudgedComparison]
+    instructive: Sequence[tuple[str, JudgedComparison]] = ()
 
     @property
     def is_sample(self) -> bool:
@@ -165,7 +168,44 @@ def collect_texts(
             for kind in _NOTABLE_KINDS
             if (dimension, kind) in widest
         ][:_MAX_NOTABLE],
+        instructive=choose_instructive(judged_comparisons, ratings),
     )
+
+
+def choose_instructive(
+    judged_comparisons: Sequence[JudgedComparison],
+    ratings: Mapping[str, Mapping[str, float]],
+) -> list[tuple[str, JudgedComparison]]:
+    """Return up to three comparisons of the two best entrants of the first dimension, each with who won.
+
+    They are a win of the first by the longer answer, one by the shorter, and a win of the second: of each kind the one
+    whose answers differ most in length, relative to the longer. Comparisons without a winner are left out.
+
+    ratings  of each dimension by model
+    """
+    dimension = next((c.comparison.dimension for c in judged_comparisons), "")
+    best = sorted(ratings.get(dimension, {}).items(), key=lambda item: -item[1])[:2]
+    if len(best) < 2:
+        return []
+    leader, rival = (model for model, _ in best)
+    chosen: dict[str, tuple[float, JudgedComparison]] = {}
+    for judged in judged_comparisons:
+        c, winner = judged.comparison, judged.judgment.winner
+        is_pair = c.dimension == dimension and {*c.entrants} == {leader, rival}
+        if not is_pair or winner is None:
+            continue
+        lengths = {c.entrant_a: len(c.response_a), c.entrant_b: len(c.response_b)}
+        longest = max(lengths.values())
+        gap = abs(lengths[leader] - lengths[rival]) / longest if longest else 0.0
+        if winner == rival:
+            kind = f"{rival} wins"
+        elif lengths[leader] > lengths[rival]:
+            kind = f"{leader} wins with the longer answer"
+        else:
+            kind = f"{leader} wins, although its answer is not longer"
+        if kind not in chosen or gap > chosen[kind][0]:
+            chosen[kind] = gap, judged
+    return [(kind, judged) for kind, (_, judged) in sorted(chosen.items())]
 
 
 def _make_printable(value: Any) -> Any:
@@ -307,12 +347,29 @@ def list_verdict_blocks(
     links = ViewerLinks(
         format_count(texts.n_comparisons), provenance.has_flips(manifest), notice
     )
-    if not texts.notable:
-        return [links]
-    heading = Paragraph(
-        "Worth reading: results that the ratings do not expect, flips and invalid verdicts."
-    )
-    return [links, heading, *(_show(judged, colors) for judged in texts.notable)]
+    blocks: list[Block] = []
+    if texts.instructive:
+        rule = "Chosen by a rule: of the two best entrants, the wins of each whose answers differ most in length."
+        blocks.append(Paragraph(rule, "small"))
+    blocks += [
+        Verdict(
+            f"{i} · {kind}", judged.comparison.prompt_text, *_list_parts(judged, colors)
+        )
+        for i, (kind, judged) in enumerate(texts.instructive, start=1)
+    ]
+    blocks.append(links)
+    if texts.notable:
+        heading = "Results that the ratings do not expect, flips and invalid verdicts:"
+        blocks.append(Paragraph(heading))
+    return [*blocks, *(_show(judged, colors) for judged in texts.notable)]
+
+
+def _list_parts(
+    judged: JudgedComparison, colors: Mapping[str, int]
+) -> tuple[list[Answer], list[str]]:
+    """Return the answers of a comparison, and the judge's reason in each order."""
+    reasons = [verdict.reasoning for verdict in judged.judgment.orders]
+    return _list_answers(judged, colors), [*dict.fromkeys(filter(None, reasons))]
 
 
 def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
@@ -321,7 +378,16 @@ def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
         Styled(comparison.prompt_id, "bold"),
         f" {comparison.prompt_text}",
     ]
-    answers = [
+    return Details(
+        [Styled(judged.kind, "chip"), f" {comparison.dimension}: {judged.title}"],
+        [Paragraph(prompt, "text"), Answers(_list_answers(judged, colors))],
+        style="notable",
+    )
+
+
+def _list_answers(judged: JudgedComparison, colors: Mapping[str, int]) -> list[Answer]:
+    comparison = judged.comparison
+    return [
         Answer(
             [Dot(colors.get(entrant, _DEFAULT_COLOR)), entrant],
             text,
@@ -332,8 +398,3 @@ def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
             (comparison.entrant_b, comparison.response_b),
         )
     ]
-    return Details(
-        [Styled(judged.kind, "chip"), f" {comparison.dimension}: {judged.title}"],
-        [Paragraph(prompt, "text"), Answers(answers)],
-        style="notable",
-    )

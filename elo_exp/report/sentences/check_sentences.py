@@ -133,11 +133,11 @@ def verdict(
         for check in dimension_checks
     )
     if refusal:
-        sentences = [f"Verdict: refused. {refusal[:1].upper()}{refusal[1:]}."]
+        sentences = [f"The judge is refused. {refusal[:1].upper()}{refusal[1:]}."]
     elif failed_sentences:
-        sentences = ["Verdict: caution.", *failed_sentences]
+        sentences = ["Caution: a check failed.", *failed_sentences]
     else:
-        sentences = ["Verdict: no check failed."] if has_position else []
+        sentences = ["No check failed."] if has_position else []
     if not refusal:
         sentences += _list_open_checks(checks)
     if not has_position:

@@ -16,6 +16,15 @@ def n_orders(boards: Sequence[Leaderboard]) -> int:
     return 1 if samples is None else len(samples)
 
 
+def summarize(boards: Sequence[Leaderboard], k: float) -> str:
+    """Return in half a line what the experiment replays, and how well it knows its means."""
+    text = f"mean Elo of {n_orders(boards)} random orders at K = {k:g}"
+    errors = [row.ordering_error for board in boards for row in board.ratings]
+    if worst := max((error for error in errors if error), default=None):
+        text += f"; the order moves it by {format_number(worst, 2)} points at most"
+    return text
+
+
 def lede(boards: Sequence[Leaderboard], k: float) -> str:
     """Return what the experiment does, and how well it knows its means."""
     text = f"Permutation Elo replays the same battles in {n_orders(boards)} random orders at K = {k:g}."

@@ -1,10 +1,23 @@
 """How a test of whether ratings differ between strata of the prompts is said."""
 
+from collections.abc import Mapping
+
 from elo_exp.analysis.conclusions import Effect
 from elo_exp.analysis.diagnosis import StrataDiagnosis
 from elo_exp.analysis.stratum_reversals import RivalAhead
-from elo_exp.formatting import format_number, format_p_equation
+from elo_exp.formatting import format_number, format_p_equation, join_names
 from elo_exp.report.sentences.tournament_sentences import format_difference
+
+
+def summarize(strata: Mapping[str, StrataDiagnosis]) -> str:
+    """Return in half a line in which dimensions ratings differ between strata.
+
+    strata  by dimension
+    """
+    differing = [name for name, test in strata.items() if test.is_significant]
+    if differing:
+        return f"ratings differ between sources on {join_names(differing)}"
+    return "no difference between sources is shown"
 
 
 def sentence(strata: StrataDiagnosis, noun: str = "strata") -> str:

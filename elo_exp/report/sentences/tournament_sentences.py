@@ -567,6 +567,29 @@ def points(conclusions: Sequence[Conclusion]) -> str:
     return describe_run_scope(scope, golds)
 
 
+def title_in_wins(conclusion: Conclusion, share: float) -> str | None:
+    """Return the lead of one of two entrants as wins of 100 comparisons; None if its sentence says more than that.
+
+    share  of the points that the leader took, ties counting half
+    """
+    leader, rival = conclusion.subject, conclusion.rival
+    if conclusion.adjustment or share <= 0.5:
+        return None
+    n = round(100 * share)
+    # All and none are said of all and none alone
+    count = min(n, 99) if share < 1 else n
+    wins = f"wins {count} of 100 comparisons against {rival}"
+    if conclusion.state == "leads":
+        return f"{leader} {wins}"
+    if conclusion.state == "words" and not conclusion.reasons:
+        return f"By shared words, {leader} {wins}"
+    if conclusion.state == "caution" and _describe_leader(conclusion).startswith(
+        "the judge"
+    ):
+        return f"The judge prefers {leader} to {rival} in {count} of 100 comparisons"
+    return None
+
+
 def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
     """Say what a lead in points is as a win rate; of one that decides nothing, what the prompts could detect."""
     effect = conclusion.effect

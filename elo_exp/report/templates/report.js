@@ -26,17 +26,13 @@ document.querySelector("#names")?.addEventListener("input", (event) => {
   for (const row of all("tr[data-name]")) row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
 });
 
-// The contents mark the section that is being read.
-const observer = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries.filter((some) => some.isIntersecting))
-      for (const link of all("nav a"))
-        if (link.hash === "#" + entry.target.id) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current");
-  },
-  { rootMargin: "-10% 0px -80%" },
-);
-all("main section").forEach((section) => observer.observe(section));
+// A link to a fold opens it.
+function openTarget() {
+  const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+  if (target && target.matches("details")) target.open = true;
+}
+addEventListener("hashchange", openTarget);
+openTarget();
 
 // Print shows what is folded away.
 addEventListener("beforeprint", () => all("main details").forEach((details) => (details.open = true)));
