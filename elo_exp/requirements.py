@@ -62,7 +62,7 @@ def describe_requirement(hint: Any, finding: str) -> str:
         # An alias means nothing for a type by itself
         warnings.simplefilter("ignore")
         schema = {} if hint is None else TypeAdapter(hint).json_schema()
-    if "description" in schema:
+    if "description" in schema and schema.get("type") != "object":
         return str(schema["description"])
     if choices := _list_choices(schema):
         return f"be {_join(choices)}"
@@ -75,7 +75,8 @@ def _list_choices(schema: Mapping[str, Any]) -> list[str]:
         return [
             choice for option in schema["anyOf"] for choice in _list_choices(option)
         ]
-    if "description" in schema:
+    # The description of a class is its docstring
+    if "description" in schema and schema.get("type") != "object":
         return [schema["description"].removeprefix("be ")]
     if "enum" in schema or "const" in schema:
         return list(map(str, schema.get("enum", [schema.get("const")])))

@@ -11,6 +11,13 @@ from pydantic import BaseModel, Field, StringConstraints
 from elo_exp.requirements import describe_requirement, find_type
 from elo_exp.types import Count, Device, Dollars, K, Share
 
+
+@dataclass
+class Inner:
+    share: Share
+    names: list[str]
+
+
 WORDS = [
     (Count, "be a whole number of 1 or more"),
     (Count | None, "be a whole number of 1 or more, or null"),
@@ -25,6 +32,7 @@ WORDS = [
     (list[str], "be a list, such as [A,B]"),
     (dict[str, str], "be a mapping, such as {A:VALUE}"),
     (str, "be text"),
+    (Inner, "be a mapping, such as {A:VALUE}"),
 ]
 
 
@@ -36,12 +44,6 @@ def test_a_type_is_described_in_words(hint: Any, words: str):
 @pytest.mark.parametrize("hint", [None, object])
 def test_a_type_without_words_has_those_of_the_finding(hint: Any):
     assert describe_requirement(hint, "Input should be a frog") == "be a frog"
-
-
-@dataclass
-class Inner:
-    share: Share
-    names: list[str]
 
 
 @dataclass
