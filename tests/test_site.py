@@ -154,10 +154,10 @@ def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from
 
 
 def test_a_setting_is_shown_with_its_value_type_and_meaning():
-    note = "the first so many pairs of each dimension; null: all"
+    note = "judge only the first N pairs per rubric; null: all"
     shown = f"`judging.limit_pairs=null` int, at least 1 or null\n:   {note}"
     assert shown in reference.settings_page() + reference.options_page()
-    note = "update factor, rating points; fractions allowed"
+    note = "update factor K, may be a fraction (rating points)"
     kind = "float, more than 0, at most 1000"
     assert f"`elo.k=16` {kind}\n:   {note}" in reference.options_page()
 
