@@ -31,20 +31,20 @@ from elo_exp.paths import CONF
 
 GROUPS = {
     "mode": "How much to spend.",
-    "experiment": "Which script runs.",
-    "study": "Which prompts, header, rubrics and strata belong together (docs/judging.md).",
-    "entrant": "Who answers; several: `'entrant=[one,two]'`.",
-    "judge": "Who compares. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`, whose settings "
-    "begin with `oracle_judge.`",
-    "rubric": "What is asked of the judge; several.",
-    "probe": "What an audit asks the judge; several.",
-    "scoring": "What the judges of `experiment=oracle` are asked of one answer. `scoring@oracle_scoring=NAME` is for "
-    "the second; its settings begin with `oracle_scoring.`",
-    "elo": "Elo averaged over match orders.",
-    "rating": "What is computed beside Elo; several.",
-    "arena": "Which human battles.",
-    "estimator": "What a policy is worth; several.",
-    "tracker": "Where runs are followed.",
+    "experiment": "What the command does.",
+    "study": "Which prompts, judge role, rubrics and strata belong together (docs/judging.md).",
+    "entrant": "Who answers. Choose several with `'entrant=[one,two]'`.",
+    "judge": "Who compares the answers. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`. Its "
+    "settings begin with `oracle_judge.`",
+    "rubric": "What the judge is asked. You can choose several.",
+    "probe": "Which tests an audit makes. You can choose several.",
+    "scoring": "What the judges of `experiment=oracle` are asked about one answer. `scoring@oracle_scoring=NAME` is for "
+    "the second judge. Its settings begin with `oracle_scoring.`",
+    "elo": "How Elo is averaged over match orders.",
+    "rating": "Which ratings are computed next to Elo. You can choose several.",
+    "arena": "Which human battles a model is placed among.",
+    "estimator": "How `experiment=oracle` estimates the value of a policy. You can choose several.",
+    "tracker": "Where runs are logged.",
     "sweep": "Named sweeps, for `-m`.",
 }
 _KINDS = {
@@ -116,10 +116,10 @@ def settings_page() -> str:
     )
     text = [
         "# Settings",
-        "What every run has, and every experiment with a judge, as given on the command line; the others "
-        "are with their experiment in [Options](options.md). An unknown name, a wrong type and a "
-        "value out of range are one line and exit code 2, before anything is spent; `--cfg job` prints all settings as "
-        "a run would have them. Entrants, judges and the other parts have their own: [Options](options.md).",
+        "These settings belong to every run, or to every experiment with a judge. Write them on the command line as they "
+        "are shown here. [Options](options.md) has the other settings of each experiment, entrant, judge and part.",
+        "If a name does not exist, or a value has the wrong type or range, the command stops with one line and exit code "
+        "2, before it spends anything. `--cfg job` prints all settings of a run with their values.",
         "## The run",
         _listed([setting for setting in every if "." not in setting.path]),
     ]
@@ -135,9 +135,9 @@ def options_page() -> str:
     """In Markdown."""
     text = [
         "# Options",
-        "Every choice is a file in `conf/`, made with `group=option`; `--config-dir DIR` adds yours. Each is listed "
-        "with its settings and their values. What a file does not say it has from the one that it starts from; `???` "
-        "must be given.",
+        "Every option is a file in `conf/`, which you choose with `group=option`. `--config-dir DIR` adds your own files. "
+        "Each option is listed with its settings and their values. An option that starts from another option also has "
+        "the settings of that option. If a value is `???`, you must set it.",
     ]
     every = options()
     for group, about in GROUPS.items():
