@@ -4,6 +4,7 @@ A user's own parts stand in a folder of the same shape, given with --config-dir.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from elo_exp.data import bank
 from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
+from elo_exp.launching.options import read_first_sentence
 from elo_exp.paths import CONF, HOME
 from tests.commands import LOCAL, attempt, run
 from tests.documented import blocks
@@ -159,6 +161,44 @@ def test_every_part_composes_and_builds(
         *files_to_read.get(name, files_to_read.get(f"{group}/{name}", [])),
     ]
     built(*overrides, f"cache_dir={tmp_path}")
+
+
+def comments_and_lines(path: Path) -> list[tuple[str, str]]:
+    """The comment, if any, and the rest of each line below the header of a yaml file."""
+    text = path.read_text(encoding="utf-8")
+    header = re.match(r"(?:#.*\n)*", text)
+    below = text[header.end() if header else 0 :].splitlines()
+    parts = [re.split(r"(?:^|\s+)# ", line, maxsplit=1) for line in below]
+    return [(part[1] if len(part) > 1 else "", part[0]) for part in parts]
+
+
+FILES = sorted(CONF.rglob("*.yaml"))
+
+
+def test_no_comment_is_longer_than_80_characters():
+    """But for the header of a file: messages and the reference show a comment on one line."""
+    comments = [comment for path in FILES for comment, _ in comments_and_lines(path)]
+    assert sum(map(bool, comments)) > 300
+    assert [comment for comment in comments if len(comment) > 80] == []
+
+
+def test_the_first_sentence_of_a_file_fits_into_90_characters():
+    """`--options` lists it."""
+    sentences = [read_first_sentence(path) for path in FILES]
+    assert [sentence for sentence in sentences if len(sentence) > 90] == []
+
+
+def test_the_comment_of_a_value_that_must_be_given_ends_in_an_example():
+    unset = [
+        (line.strip().removesuffix(": ???"), comment)
+        for path in FILES
+        for comment, line in comments_and_lines(path)
+        if line.endswith(": ???")
+    ]
+    assert {"runs", "battles", "model", "path"} <= {key for key, _ in unset}
+    for key, comment in unset:
+        about, _, example = comment.partition(", e.g. ")
+        assert about and f"{key}=" in example, f"{key}: {comment}"
 
 
 @pytest.mark.parametrize(
