@@ -492,3 +492,45 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
     check = Check(name="invalid_by_entrant", state="failed", about={"differing": [row]})
     first = dataclasses.replace(one_sided(), rivals=(), not_met=())
     assert [one.name for one in explain_undecided_lead(first, board, [check])] == names
+
+
+def test_a_title_counts_wins_if_the_lead_needs_no_more_words():
+    assert (
+        words.title_in_wins(concluded(), 0.608)
+        == "A wins 61 of 100 comparisons against B"
+    )
+    assert (
+        words.title_in_wins(concluded(), 0.999)
+        == "A wins 99 of 100 comparisons against B"
+    )
+    assert (
+        words.title_in_wins(concluded(), 1.0)
+        == "A wins 100 of 100 comparisons against B"
+    )
+    preferred = "The judge prefers A to B in 61 of 100 comparisons"
+    assert words.title_in_wins(concluded("kin"), 0.608) == preferred
+    for weaker in (
+        concluded("rivals"),
+        concluded("stratum"),
+        concluded(measured=False),
+    ):
+        assert words.title_in_wins(weaker, 0.608) is None
+    assert words.title_in_wins(concluded(), 0.5) is None
+
+
+def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():
+    other = dataclasses.replace(lead(), second="C", below=("C", "B"))
+
+    def both(*reasons: str, **options: Any) -> list[Conclusion]:
+        return [
+            concluded(*reasons, first=first, **options) for first in (lead(), other)
+        ]
+
+    assert {conclusion.rival for conclusion in both()} == {"B", "C"}
+    assert words.title_of_all(both()) == "A leads on both rubrics"
+    assert words.title_of_all([*both(kind="words"), concluded(kind="words")]) == (
+        "By shared words, A is ahead on all 3 rubrics"
+    )
+    assert words.title_of_all([*both(), concluded("kin")]) is None
+    assert words.title_of_all(both("kin")) is None
+    assert words.title_of_all([concluded(), concluded()]) is None

@@ -281,7 +281,8 @@ def test_a_truth_may_call_its_error_se_and_one_without_is_named(
     rows = {"a": {"mean": 0.7, "se": 0.1}, "b": {"mean": 0.7, "n": 500}}
     found = read_truth(write_json(tmp_path / "truth.json", rows))
     with pytest.raises(
-        UserError, match='(?s)must be a mapping, such as .*Write {"policy": {"mean": 0.7,'
+        UserError,
+        match='(?s)must be a mapping, such as .*Write {"policy": {"mean": 0.7,',
     ):
         read_truth(write_json(tmp_path / "wrong.json", {"a": 0.7}))
     assert (found["a"].std_error, found["b"].std_error) == (0.1, None)

@@ -145,7 +145,9 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
 
 
 def _find_title(view: StandingsView) -> str | None:
-    """Return the title of two entrants in one dimension, in wins; None if the conclusion needs more words."""
+    """Return a title that is shorter than the conclusions; None if they need all their words."""
+    if len(view.conclusions) > 1:
+        return words.title_of_all(view.conclusions)
     if len(view.dimensions) != 1 or len(view.standings.models) != 2:
         return None
     (d,) = view.dimensions

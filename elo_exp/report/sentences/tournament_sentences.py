@@ -567,6 +567,23 @@ def points(conclusions: Sequence[Conclusion]) -> str:
     return describe_run_scope(scope, golds)
 
 
+def title_of_all(conclusions: Sequence[Conclusion]) -> str | None:
+    """Return who is first in all dimensions; None if the conclusions differ in more, or less, than the rival."""
+    if len({conclusion.rival for conclusion in conclusions}) == 1:
+        return None
+    leaders = {conclusion.subject for conclusion in conclusions}
+    states = {conclusion.state for conclusion in conclusions}
+    if len(leaders) > 1 or states not in ({"leads"}, {"words"}):
+        return None
+    where = (
+        "both rubrics" if len(conclusions) == 2 else f"all {len(conclusions)} rubrics"
+    )
+    (leader,), (state,) = leaders, states
+    if state == "words":
+        return f"By shared words, {leader} is ahead on {where}"
+    return f"{leader} leads on {where}"
+
+
 def title_in_wins(conclusion: Conclusion, share: float) -> str | None:
     """Return the lead of one of two entrants as wins of 100 comparisons; None if its sentence says more than that.
 
