@@ -4,6 +4,8 @@ The real SDK talks to a real server on 127.0.0.1 that keeps the bill. tests/test
 every write and every call.
 """
 
+import sys
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ from elo_exp.api.gemini_answers import (
     parse_result_rows,
     row_in,
 )
+from elo_exp.api.gemini_sdk import GeminiSdk
 from elo_exp.api.transport import UnexpectedResponseError
 from elo_exp.errors import UserError
 from elo_exp.judges.gemini import GeminiJudge
@@ -376,3 +379,13 @@ def test_the_command_plans_without_a_key_and_pays_once(server, tmp_path):
     n_posts = server.meter.posts()
     run(*words, folder=tmp_path, **key)
     assert server.meter.posts() == n_posts
+
+
+def test_the_package_is_asked_for_if_others_of_google_are_there(monkeypatch):
+    """Some of them make the namespace `google`, in which `genai` is a name that cannot be imported."""
+    monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
+    monkeypatch.delitem(sys.modules, "google.genai", raising=False)
+    with pytest.raises(
+        UserError, match=r"google-genai is not installed.*'elo-exp\[gemini\]'"
+    ):
+        GeminiSdk("http://localhost", lambda: "key", 1.0)

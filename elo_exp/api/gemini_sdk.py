@@ -62,7 +62,8 @@ class GeminiSdk:
         try:
             from google import genai
             from google.genai import types
-        except ModuleNotFoundError:
+        # Not of the subclass for modules alone: another package may have made the namespace google
+        except ImportError:
             raise UserError(
                 "the package google-genai is not installed. Install it: pip install 'elo-exp[gemini]'"
             ) from None
