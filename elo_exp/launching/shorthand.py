@@ -193,6 +193,10 @@ def _expand_word(word: str, experiment: str | None) -> Iterator[str]:
         for judge, option in several.items():
             yield f"+judge@judges.{judge}={option}"
     elif name == "prompts" and value and value[0] not in "{[":
+        path = _strip_quotes(value)
+        # Not several of a sweep, a variable or an address
+        if _is_absent(path) and re.fullmatch(r"[^,$:]+\.\w+", path):
+            raise FileError.not_found(path, "given as prompts")
         yield f"prompts.bank_path={_quote_file(value)}"
     elif name == "answers":
         yield f"answers={_quote_answer_files(value)}"
