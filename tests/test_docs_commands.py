@@ -47,7 +47,7 @@ NOT_PLANNED = re.compile(
     r".*(plan=true|--help|--cfg|experiment=(store|coin|dashboard)|outputs/arena/)"
     r"|python -m elo_exp old.csv new.jsonl$"
 )
-OF_A_FIRST_DAY = ("README.md", "docs/entrants.md", "docs/judging.md", "docs/formats.md")
+OF_A_FIRST_DAY = ("README.md", "docs/entrants.md", "docs/judges.md", "docs/formats.md")
 PLANNED = [
     pytest.param(
         command, marks=() if command.page in OF_A_FIRST_DAY else pytest.mark.slow
@@ -70,7 +70,7 @@ def test_what_runs_also_plans(command: Command, reader: Machine):
     assert reader.n_billed() == before
 
 
-@pytest.mark.parametrize("page", ["docs/apis.md", "docs/judging.md"])
+@pytest.mark.parametrize("page", ["docs/apis.md", "docs/judges.md"])
 def test_the_pages_on_apis_have_asked_them(page: str, reader: Machine):
     assert sum(done.n_billed for done in reader.page(page).values()) > 0
 

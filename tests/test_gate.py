@@ -818,7 +818,7 @@ def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
 
 @pytest.mark.system
 def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
-    (block,) = (b for b in blocks("docs/decide.md") if b.kind == "yaml")
+    (block,) = (b for b in blocks("docs/gate.md") if b.kind == "yaml")
     steps = yaml.safe_load(block.text)["jobs"]["gate"]["steps"]
     entrant = folder / "conf/entrant/candidate.yaml"
     entrant.parent.mkdir(parents=True)

@@ -32,7 +32,7 @@ from elo_exp.paths import CONF
 GROUPS = {
     "mode": "How much to spend.",
     "experiment": "What the command does.",
-    "study": "Which prompts, judge role, rubrics and strata belong together (docs/judging.md).",
+    "study": "Which prompts, judge role, rubrics and strata belong together (docs/rubrics.md).",
     "entrant": "Who answers. Choose several with `'entrant=[one,two]'`.",
     "judge": "Who compares the answers. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`. Its "
     "settings begin with `oracle_judge.`",

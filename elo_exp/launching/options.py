@@ -15,7 +15,7 @@ GROUPS = {
     "entrant": "Who answers; several: 'entrant=[one,two]'.",
     "rubric": "What the judge is asked; several.",
     "mode": "How much to spend.",
-    "study": "Which prompts, header and rubrics belong together (docs/judging.md).",
+    "study": "Which prompts, header and rubrics belong together (docs/rubrics.md).",
     "probe": "Which tests an audit makes; several.",
     "rating": "Which ratings are computed next to Elo; several.",
     "elo": "How Elo is averaged over match orders.",

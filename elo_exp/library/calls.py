@@ -168,7 +168,7 @@ def compare(
     *words : str
         Further words of the command.
     judge : str
-        Such as `"sonnet"`; docs/judging.md has all. There is no default: `"lexical"` is free, counts words,
+        Such as `"sonnet"`; docs/judges.md has all. There is no default: `"lexical"` is free, counts words,
         and can find nothing.
     prompts : file or DataFrame, optional
         The prompts, where the answers do not have them.
