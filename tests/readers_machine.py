@@ -30,6 +30,7 @@ from tests.stores import empty_schema
 COPIED = (
     "conf",
     "elo_exp",
+    "examples",
     "notebooks",
     "prompts",
     "rubrics",
@@ -167,7 +168,7 @@ SAYS = {
     "make bench-oracle": r"compat=cje-0.3\n +400 ",
     "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
     "pre-commit": r"installed at .git/hooks/pre-commit",
-    " --help": r"python -m elo_exp mode=headline judge=opus",
+    " --help": r"elo-exp mode=headline judge=opus",
     "experiment=label": r"^label: [1-9]\d* of \d+ comparisons in factuality",
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
     "experiment=oracle .*plan=true": r"^plan: judge (.*\n)+oracle: its slices",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp.paths import HOME
 from tests import judged_pages, own_example
 from tests.anthropic_server import AnthropicServer
 from tests.commands import Ran
@@ -21,6 +22,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     own_example.write_files(folder)
     return folder
+
+
+def test_the_examples_that_ship_are_those_of_the_page(folder: Path):
+    for name in ("old.csv", "new.jsonl", "questions.jsonl"):
+        assert (HOME / "examples" / name).read_bytes() == (folder / name).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -78,5 +84,5 @@ def test_the_page_of_formats_shows_what_is_read_of_the_same_answers(
 
 
 def test_the_readme_quotes_the_sentence_of_this_page():
-    (quoted,) = re.findall(r"(?m)^> (.+)$", read("README.md"))
+    (quoted,) = re.findall(r"(?m)^> (preference.+)$", read("README.md"))
     assert quoted in read(OWN)

@@ -108,10 +108,9 @@ def test_a_class_that_is_no_experiment_is_refused_in_a_line(folder: Path):
 
 
 def test_it_is_listed_with_the_others(folder: Path):
-    ran = attempt("--config-dir=conf", "--help", folder=folder, anew=True)
-    assert "coin" in next(
-        line for line in ran.out.splitlines() if line.startswith("experiment:")
-    )
+    ran = attempt("--config-dir=conf", "--options", folder=folder, anew=True)
+    experiments = ran.out.partition("\njudge: ")[0]
+    assert "\n  coin " in experiments
 
 
 FIRST_WINS = """\
