@@ -83,6 +83,8 @@ def _list_choices(schema: Mapping[str, Any]) -> list[str]:
     if (kind := schema.get("type")) == "boolean":
         return ["true", "false"]
     name = _NAME_BY_JSON_TYPE.get(kind or "", "")
+    if not {"minItems", "maxItems"}.isdisjoint(schema):
+        name = "a list"
     return [" ".join(filter(None, [name, _describe_bounds(schema)]))] * bool(name)
 
 
@@ -101,11 +103,13 @@ def _describe_bounds(schema: Mapping[str, Any]) -> str:
         "maximum": "at most {:,}",
         "exclusiveMaximum": "below {:,}",
         "minLength": "of at least {:,} characters",
+        "minItems": "with {:,} or more items",
+        "maxItems": "with at most {:,} items",
     }
     if schema.get("minLength") == 1:
         return "that is not empty"
     bounds = [text.format(schema[key]) for key, text in words.items() if key in schema]
-    text = " and ".join(bounds)
+    text = re.sub(r"\b1 items", "1 item", " and ".join(bounds))
     return f"of {text}" if text.startswith("at most") else text
 
 

@@ -30,6 +30,7 @@ WORDS = [
     (Literal["drop", "half"], "be drop or half"),
     (Device, "be auto, cpu, mps, cuda or cuda:N"),
     (list[str], "be a list, such as [A,B]"),
+    (Annotated[list[str], Field(max_length=1)], "be a list with at most 1 item"),
     (dict[str, str], "be a mapping, such as {A:VALUE}"),
     (str, "be text"),
     (Inner, "be a mapping, such as {A:VALUE}"),
