@@ -65,12 +65,14 @@ def test_any_number_of_the_run_may_be_taken():
         ("headline/first", "Did you mean headline/gap?"),  # which is no number
         (
             "zzz",
-            "Expected one such as headline/gap, result_mean/gap_se, order_mean/distance",
+            "Examples: headline/gap, result_mean/gap_se, order_mean/distance",
         ),
     ],
 )
 def test_an_unknown_name_is_told(name: str, hint: str):
-    with pytest.raises(UserError, match=f"headline: this run has no number {name}"):
+    with pytest.raises(
+        UserError, match=f"headline names a number that this run does not have: {name}"
+    ):
         chosen(name)
     with pytest.raises(UserError) as error:
         chosen(name)
@@ -134,7 +136,7 @@ def test_an_unknown_name_is_refused_before_anything_is_done(
         given = (f"headline={name}", f"hydra.run.dir={tmp_path / 'run'}")
         ran = rate(folder, *words, *given, f"hydra.sweep.dir={tmp_path / 'sweep'}")
         assert (ran.code, ran.err.count("\n")) == (2, 1)
-        line = f"headline: this run has no number {name}. Did you mean {meant}?"
+        line = f"headline names a number that this run does not have: {name}. Did you mean {meant}?"
         assert ran.err.rstrip().endswith(line)
         assert not [*tmp_path.iterdir()]
 
@@ -145,7 +147,7 @@ def test_an_unknown_name_is_refused_before_anything_is_done(
         ("audit", "audit/biassed", "Did you mean audit/biased?"),
         ("gate", "gate/tone/shares", "Did you mean gate/tone/share?"),
         ("arena", "newcomer/ratings", "Did you mean newcomer/rating?"),
-        ("arena", "zzz", "Expected one such as arena_mean/error."),
+        ("arena", "zzz", "Examples: arena_mean/error."),
         ("oracle", "oracle_mean/errors", "Did you mean oracle_mean/error?"),
     ],
 )
@@ -160,10 +162,13 @@ def test_an_unknown_name_is_refused_by_experiments_of_every_kind(
     here = tmp_path / "here"
     ran = attempt(*given, "tracker=local", folder=here)
     assert (ran.code, [*here.iterdir()]) == (2, [])
-    assert ran.err == f"elo_exp: headline: this run has no number {name}. {hint}\n"
+    assert (
+        ran.err
+        == f"elo_exp: headline names a number that this run does not have: {name}. {hint}\n"
+    )
 
 
 def test_a_name_of_another_dimension_is_known_when_the_run_is_done(folder: Path):
     ran = rate(folder, "headline=elo/tone/ann", "hydra.run.dir=refused")
     assert (ran.code, ran.err.count("Traceback")) == (2, 0)
-    assert "this run has no number elo/tone/ann. Did you mean elo/" in ran.err
+    assert "that this run does not have: elo/tone/ann. Did you mean elo/" in ran.err

@@ -99,7 +99,7 @@ def refused(path: Path, folder: Path, *settings: str) -> str:
 def test_a_bomb_of_three_gigabytes_ends_in_one_line(tmp_path: Path) -> None:
     said = refused(bomb(tmp_path, "an array of nothing.json", "zst"), tmp_path)
     assert "unpacks to more than 256,000,000 bytes, 200 times its size or more" in said
-    assert said.endswith("If that is what you expect of it, unpack it first.\n")
+    assert said.endswith("If you expect that, unpack it first.\n")
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_all_parts_of_a_log_have_a_limit(
         archive.writestr("header.json", '{"eval": {"model": "m", "task": "t"}}')
         for n in range(20):
             archive.writestr(f"samples/{n}.json", '{"x": "' + 100_000 * "x" + '"}')
-    with pytest.raises(UserError, match=r"log.eval: unpacks to more than"):
+    with pytest.raises(UserError, match=r"log.eval unpacks to more than"):
         list(inspect_log.read_log(path).samples())
 
 
@@ -139,7 +139,9 @@ def test_a_document_that_is_read_whole_has_a_limit(
     (tmp_path / "a.json").write_text(text)
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("a.json", "b.json.gz"):
-        with pytest.raises(UserError, match=r"has 34 bytes. Expected at most 10 in"):
+        with pytest.raises(
+            UserError, match=r"has 34 bytes, more than the 10 that are read at once"
+        ):
             table_files.read_rows(tmp_path / name)
 
 

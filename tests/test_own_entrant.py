@@ -176,10 +176,10 @@ def test_its_key_is_its_file_its_settings_and_the_prompt(
 
 def test_what_is_left_out_of_a_class_is_named(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
-        UserError, match=r"Mine has no attribute entrant_id\. Add a field"
+        UserError, match=r"the class Mine has no attribute entrant_id\. Add a field"
     ):
         built(monkeypatch, "own_entrant_2", CLASS.replace("    entrant_id: str\n", ""))
-    with pytest.raises(UserError, match="lacks the method generate"):
+    with pytest.raises(UserError, match="lacks the method generate. Its base class"):
         built(
             monkeypatch, "own_entrant_3", CLASS.replace("def generate", "def answers")
         )
@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_imported_is_named_with_the_line(
 ):
     with pytest.raises(FileError) as error:
         built(monkeypatch, name, CLASS.replace(text, wrong_text))
-    setting = f"entrant.mine._target_: found '{name}.Mine', which cannot be imported. "
+    setting = f"entrant.mine._target_ names {name}.Mine, which cannot be imported. "
     path = Path(f"{name}.py").resolve()
     assert error.value.line.startswith(f"{setting}{path}, {message}")
 

@@ -675,7 +675,7 @@ def _import_class(target: str, where: str) -> type:
     except Exception as error:
         if path := _find_imported_file(error):
             raise FileError(
-                f"{setting}: found {target!r}, which cannot be imported. {describe_mistake(error, path)}"
+                f"{setting} names {target}, which cannot be imported. {describe_mistake(error, path)}"
             ) from error
         if not isinstance(error, ModuleNotFoundError | AttributeError | ValueError):
             raise
