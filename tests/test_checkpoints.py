@@ -107,21 +107,22 @@ def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(
 
 @pytest.mark.parametrize("name", ["{}/absent", "./absent", "~/absent", "my/own/absent"])
 def test_a_path_is_not_looked_for_on_the_hub(tmp_path, name):
-    message = (
-        r"absent \(revision main\): is no folder here, and no name on the hub. Check"
-    )
+    message = r"absent \(revision main\) is neither a folder here nor a name on the hub. Check"
     with pytest.raises(UserError, match=message):
         known(name.format(tmp_path))
 
 
 def test_a_folder_without_a_model_is_refused(model, lora):
     for names, message in (
-        ((lora,), "holds no config.json. Expected .* LoRA adapter goes into ada"),
-        ((model, model), "holds no adapter_config.json. Expected a folder as save_pre"),
+        ((lora,), "holds no config.json. Give .* LoRA adapter belongs into ada"),
+        ((model, model), "holds no adapter_config.json. Give a folder that save_pre"),
     ):
-        with pytest.raises(UserError, match=f"{names[-1]}: {message}"):
+        with pytest.raises(UserError, match=f"{names[-1]} {message}"):
             known(*names)
-    with pytest.raises(UserError, match=r"is a folder, which has no revision \(found"):
+    with pytest.raises(
+        UserError,
+        match=r"is a folder, and a folder has no revision\. Leave out revision=",
+    ):
         known(model, revision="v2")
 
 
@@ -214,25 +215,31 @@ def test_the_hub_is_not_asked_about_a_commit_and_offline_the_cache_is(
     with client(HF_ENDPOINT=hub.url, HF_HOME=cache, HF_HUB_OFFLINE="1") as offline:
         assert offline(model="tiny/model") == before
         refusal = offline(model="tiny/none")["refused"]
-    assert "(revision main): is no folder here and not in the hub's cache" in refusal
+    assert "(revision main) is neither a folder here nor in the hub's cache" in refusal
     assert hub.asked == []
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "message"),
     [
-        ({"model": "tiny/none"}, "tiny/none (revision main): is no folder here, and"),
-        ({"model": "tiny/model", "revision": "v9"}, "the hub has no such revision."),
+        (
+            {"model": "tiny/none"},
+            "tiny/none (revision main) is neither a folder here nor on the hub.",
+        ),
+        (
+            {"model": "tiny/model", "revision": "v9"},
+            "tiny/model (revision v9) does not exist on the hub.",
+        ),
         (
             {"model": "tiny/lora"},
-            "lacks a file on the hub. Expected config.json of a model",
+            "lacks a file on the hub: config.json of a model",
         ),
         (
             {"model": "tiny/model", "adapters": ["tiny/model"]},
-            "tiny/model (revision main): lacks a file on the hub. Expected",
+            "tiny/model (revision main) lacks a file on the hub: config.json",
         ),
         ({"model": "tiny/gated"}, "is gated. Accept its terms on its page"),
-        ({"model": "two words"}, "is no folder here, and no name on the hub."),
+        ({"model": "two words"}, "is neither a folder here nor a name on the hub."),
     ],
     ids=str,
 )

@@ -175,7 +175,7 @@ def test_where_memory_runs_out_batches_are_halved_and_answers_stay(
     smaller = "ann: out of memory with 5 prompts a batch, continuing with 2"
     assert caplog.messages[-1] == smaller
     monkeypatch.setattr(Cramped, "room", 0)
-    message = "ann: out of memory with a single prompt. Use dtype=bfloat16"
+    message = "ann ran out of memory with a single prompt. Use dtype=bfloat16"
     with pytest.raises(UserError, match=message):
         answers(lm)
     with pytest.raises(IndexError):

@@ -40,6 +40,6 @@ def test_a_seed_gives_the_same_files_in_any_process_and_another_seed_other_weigh
 def test_a_name_is_a_seed_or_left_alone(tmp_path):
     assert tiny.build_tiny_model("allenai/OLMo-2-7B", tmp_path) == "allenai/OLMo-2-7B"
     for seed in ("", "-1", "one"):
-        message = f"model: found 'tiny-random/{seed}'. Expected tiny-random"
+        message = f'model must be tiny-random/ and a whole number, its seed; got "tiny-random/{seed}"'
         with pytest.raises(UserError, match=message):
             built(tmp_path, seed)

@@ -47,7 +47,8 @@ def require_packages(model: str, *packages: str, extra: str) -> None:
     """Raise UserError where a package that a model needs is not installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
         raise UserError(
-            f"{model}: needs {', '.join(missing)}, not installed: pip install 'elo-exp[{extra}]'."
+            f"{model} needs Python packages that are not installed: {', '.join(missing)}. To install them:",
+            f"  pip install 'elo-exp[{extra}]'",
         )
 
 
@@ -66,4 +67,6 @@ def check_template_variables(template: str, variables: Mapping[str, Any]) -> Non
     text = re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", template)
     syntax_tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
     if unused := variables.keys() - meta.find_undeclared_variables(syntax_tree):
-        raise ValueError(f"chat_template_kwargs: it never reads {', '.join(unused)}")
+        raise ValueError(
+            f"chat_template_kwargs has values that it never reads: {', '.join(unused)}"
+        )

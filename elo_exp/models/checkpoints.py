@@ -62,17 +62,14 @@ _MIN_BYTES_OF_CACHED_HASHES = 1 << 20
 _NO_TEMPLATE = "none"
 # By the class of an error of the hub's client, or the first of its bases
 _HUB_ERROR_REASONS = {
-    "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth "
-    "login.",
-    "HFValidationError": "is no folder here, and no name on the hub. Check the path.",
-    "RepositoryNotFoundError": "is no folder here, and not on the hub. Check the name; for a "
-    "private one log in: hf auth login.",
-    "RevisionNotFoundError": "the hub has no such revision. Expected a branch, tag or commit.",
-    "LocalEntryNotFoundError": "is no folder here and not in the hub's cache, and the hub cannot "
-    "be reached or HF_HUB_OFFLINE is set. Download it on a machine with a network, and give its "
-    "folder in place of the name.",
-    "EntryNotFoundError": "lacks a file on the hub. Expected config.json of a model, "
-    "adapter_config.json of an adapter.",
+    "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth login",
+    "HFValidationError": "is neither a folder here nor a name on the hub. Check the path.",
+    "RepositoryNotFoundError": "is neither a folder here nor on the hub. Check the name. If it is private, log in: "
+    "hf auth login",
+    "RevisionNotFoundError": "does not exist on the hub. revision must be a branch, a tag or a commit.",
+    "LocalEntryNotFoundError": "is neither a folder here nor in the hub's cache, and the hub cannot be reached or "
+    "HF_HUB_OFFLINE is set. Download it elsewhere and give its folder.",
+    "EntryNotFoundError": "lacks a file on the hub: config.json of a model, or adapter_config.json of an adapter.",
 }
 # The distributions of one block of positions are in float64 at a time
 _LOGPROB_BLOCK_ROWS = 256
@@ -134,9 +131,10 @@ class TemplateSettings:
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise SettingError(
-                f"{lm.name}: its chat template cannot take these messages ({first_error_line(error)}). "
-                f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
-                "send the prompt as it is, or leave system_prompt and chat_template_kwargs out."
+                f"The chat template of {lm.name} cannot take these messages ({first_error_line(error)}). Use another "
+                "template, or none, or leave out system_prompt and chat_template_kwargs:",
+                "  chat_template=FILE.jinja",
+                f"  chat_template={_NO_TEMPLATE}",
             ) from None
 
 
@@ -243,8 +241,8 @@ def refuse_quantised_merge(
     """Raise SettingError for adapters that would be merged into a quantised model."""
     if adapters and "quantization_config" in load_kwargs:
         raise SettingError(
-            "adapters: found some with a quantization_config, and merging them would round "
-            "them. Merge them into a model in 16 bits, and load that one."
+            "adapters must be merged into a 16-bit model, and this model has a quantization_config. "
+            "Merge them first, and load the merged model."
         )
 
 
@@ -299,12 +297,14 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
     if folder.is_dir():
         if revision is not None:
             raise SettingError(
-                f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
+                f"{name} is a folder, and a folder has no revision. Leave out revision={revision}."
             )
         if not (folder / config).is_file():
-            raise FileError(
-                f"{name}: holds no {config}. Expected a folder as save_pretrained writes it; one "
-                "of a LoRA adapter goes into adapters=[...], and what it was trained on into model."
+            raise FileError.bad_file(
+                name,
+                f"holds no {config}",
+                "Give a folder that save_pretrained wrote. A LoRA adapter belongs into "
+                "adapters=[...], its base model into model.",
             )
         return str(folder.resolve()), None
     revision = revision or "main"
@@ -319,8 +319,8 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
         return name, Path(file).parent.name
     except ImportError:
         raise UserError(
-            f"{name} (revision {revision}): needs huggingface-hub, not installed: pip install "
-            "'elo-exp[hf]'."
+            f"{name} needs the Python package huggingface-hub, which is not installed. To install it:",
+            "  pip install 'elo-exp[hf]'",
         ) from None
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
@@ -329,7 +329,7 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             (_HUB_ERROR_REASONS[k] for k in kinds if k in _HUB_ERROR_REASONS),
             default_reason,
         )
-    raise FileError(f"{name} (revision {revision}): {reason}")
+    raise FileError(f"{name} (revision {revision}) {reason}")
 
 
 @cache
@@ -419,20 +419,24 @@ class Checkpoint:
             )
         model, info = model_and_info
         if missing := sorted(info["missing_keys"]):
-            raise FileError(
-                f"{name}: {len(missing)} weights are missing, such as {missing[0]}, and would be "
-                "random. Check that all files are there and belong to the model in config.json."
+            raise FileError.bad_file(
+                name,
+                f"lacks {len(missing)} weights, such as {missing[0]}",
+                "Check that all files are there and belong to the model in config.json.",
             )
         if mismatched := sorted(info["mismatched_keys"]):
             weight, shape, expected_shape = mismatched[0]
-            raise FileError(
-                f"{name}: found {len(mismatched)} weights of another shape than config.json has, such as "
-                f"{weight} of {list(shape)}. Expected {list(expected_shape)}. Check that all files belong to "
-                "one model."
+            raise FileError.bad_file(
+                name,
+                f"has {len(mismatched)} weights that do not fit config.json ({weight}: {list(shape)} instead of "
+                f"{list(expected_shape)})",
+                "Are all files of one model?",
             )
         if tokenizer.eos_token_id is None:
-            raise FileError(
-                f"{name}: its tokenizer has no end token, so no answer would ever end."
+            raise FileError.bad_file(
+                name,
+                "has a tokenizer without an end token, so no answer would ever end",
+                "Set eos_token in tokenizer_config.json.",
             )
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -596,16 +600,14 @@ def convert_library_errors(name: str) -> Iterator[None]:
             error_class, reason = (
                 UserError,
                 (
-                    "does not fit into the memory of its device. Use dtype=bfloat16, device=cpu or a "
-                    "smaller model."
+                    "does not fit into the memory of its device. Use dtype=bfloat16, device=cpu or a smaller model."
                 ),
             )
         elif "trust_remote_code" in str(error):
             error_class, reason = (
                 SettingError,
                 (
-                    "brings code of its own. Read it, and set trust_remote_code=true if it may run on "
-                    "this machine."
+                    "has code of its own. Read it, and set trust_remote_code=true if it may run on this machine."
                 ),
             )
         else:
@@ -613,4 +615,4 @@ def convert_library_errors(name: str) -> Iterator[None]:
                 FileError,
                 f"cannot be loaded ({first_error_line(error)}).",
             )
-        raise error_class(f"{name}: {reason}") from error
+        raise error_class(f"{name} {reason}") from error

@@ -88,8 +88,8 @@ def convert_memory_errors(label: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise UserError(
-            f"{label}: out of memory with a single prompt. Use dtype=bfloat16, another device, "
-            "fewer max_new_tokens or a smaller model."
+            f"{label} ran out of memory with a single prompt. Use dtype=bfloat16, another device, fewer max_new_tokens or "
+            "a smaller model."
         ) from None
 
 

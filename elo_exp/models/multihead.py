@@ -241,17 +241,16 @@ def measure_geometry(model: Any, depth: int) -> Geometry:
         raise _build_unsuitable_error(model)
     if not depth < len(layers):
         raise FileError(
-            f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. "
-            "Expected fewer, which leaves some to the trunk."
+            f"heads_depth in manifest.json must be below {len(layers)}, the number of the model's layers; got {depth}."
         )
     return Geometry(len(layers), depth, sizes)
 
 
 def _build_unsuitable_error(model: Any) -> UserError:
     return SettingError(
-        f"model: a {type(model).__name__} cannot be given several heads. Expected a model built "
-        f"like Llama or Olmo2: attention and an MLP of {', '.join(PROJECTIONS.values())} in every "
-        "layer, and nothing between the layers."
+        "model must be built like Llama or Olmo2, so that it can have several heads; got a "
+        f"{type(model).__name__}. Each layer needs:",
+        f"  attention and an MLP of {', '.join(PROJECTIONS.values())}, with nothing between the layers",
     )
 
 

@@ -40,8 +40,8 @@ def build_tiny_model(name: str, cache_dir: Path) -> str:
         return name
     seed = name.removeprefix(TINY_PREFIX)
     if not seed.isdecimal():
-        raise SettingError(
-            f"model: found {name!r}. Expected {TINY_PREFIX} and a whole number, its seed."
+        raise SettingError.bad_value(
+            "model", name, f"be {TINY_PREFIX} and a whole number, its seed"
         )
     key = make_fingerprint([BUILD_VERSION, sha256(_BANK_PATH), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]

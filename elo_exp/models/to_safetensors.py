@@ -48,13 +48,16 @@ def _load_tensors(path: Path) -> Mapping[str, "Tensor"]:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
         tensors: Mapping[str, Tensor] = state.get("head_state_dict", state)
     except pickle.UnpicklingError:
-        raise FileError(
-            f"{path}: refused, because it holds more than tensors, and reading that would run its "
-            "code. Save its state dict alone, with safetensors or torch.save."
+        raise FileError.bad_file(
+            path,
+            "was not read: it holds more than tensors, and reading that would run its code",
+            "Save its state dict alone, with safetensors or torch.save.",
         ) from None
     except Exception as error:
-        raise FileError(
-            f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
+        raise FileError.bad_file(
+            path,
+            f"cannot be read ({first_error_line(error)})",
+            "It must hold a state dict of tensors.",
         ) from None
     return tensors
 
