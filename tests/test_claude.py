@@ -167,9 +167,12 @@ MISTAKES: list[tuple[Mapping[str, Any], str]] = [
     ({"quarantine_seconds": 60.0}, "quarantine_seconds: found 60. Expected 360 or mor"),
     (
         {"model": "claude-haiku-4-5", "effort": "low"},
-        "effort: found 'low', and claude-haiku-4-5 takes none. Set judge.effort=null.",
+        'effort must be null for claude-haiku-4-5, which has no effort levels; got "low".',
     ),
-    ({"model": "claude-opus-9"}, "model: found 'claude-opus-9', whose prices are not"),
+    (
+        {"model": "claude-opus-9"},
+        'model must be a model whose prices are known; got "claude-opus-9".',
+    ),
     ({"base_url": "http://ann:hush@host"}, "base_url: found a name or password in it."),
 ]
 
@@ -187,7 +190,8 @@ def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
 def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch):
     with AnthropicServer() as server:
         with pytest.raises(
-            UserError, match=r"^judging.budget_usd: is \$0, and claude-"
+            UserError,
+            match=r"^judging.budget_usd must be above 0 .*, as claude-.* costs money; got 0\.",
         ):
             claude(server.url, budget_usd=0.0).preflight()
         monkeypatch.setenv("ANTHROPIC_API_KEY", "")  # set to nothing is not set

@@ -263,7 +263,9 @@ def test_a_key_that_is_not_set_and_a_model_without_prices_are_one_line(monkeypat
     monkeypatch.delenv("GEMINI_API_KEY")
     with pytest.raises(UserError, match="GEMINI_API_KEY: not set"):
         judged(judge(), 1)
-    with pytest.raises(UserError, match="model: found 'gemini-9', whose prices"):
+    with pytest.raises(
+        UserError, match='model must be a model whose prices are known; got "gemini-9"'
+    ):
         judge(model="gemini-9")
 
 

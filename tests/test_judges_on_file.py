@@ -493,4 +493,6 @@ def test_a_sweep_rates_the_verdicts_of_one_judge_in_each_job(tmp_path):
 
 def test_what_judges_may_be_is_said(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn(1)))
-    assert refused(path, "judges=voted").startswith("judges: found 'voted'.")
+    assert refused(path, "judges=voted").startswith(
+        'judges must be pooled or null; got "voted".'
+    )

@@ -143,7 +143,7 @@ def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does():
         _, usage = judged(judge(server.url, budget_usd=0.0), 1)
         assert (usage.judge_calls, usage.dollars) == (2, 0)
         n_calls = len(server.calls)
-        words = r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"
+        words = r"^judging\.budget_usd must be above 0 \(US dollars\), as large costs money; got 0\."
         with pytest.raises(UserError, match=words):
             judged(judge(server.url, budget_usd=0.0, **PRICES), 2)
         assert len(server.calls) == n_calls

@@ -276,13 +276,18 @@ def _watched(server: OpenAiServer, *, canary: int = 20) -> None:
 
 
 def test_another_temperature_than_that_of_the_probabilities_is_refused():
-    with pytest.raises(UserError, match="temperature: found 0. With judge.verdict"):
+    with pytest.raises(
+        UserError,
+        match="temperature must be null with judge.verdict=probabilities, .*; got 0",
+    ):
         judge(**WEIGHED, temperature=0.0)
 
 
 def test_a_score_is_not_read_from_one_token():
     asked = replace(request(judge(), COMPARISON), scale=(0.0, 10.0))
-    with pytest.raises(UserError, match="Scores take label"):
+    with pytest.raises(
+        UserError, match="judge.verdict must be label for scores; got probabilities"
+    ):
         judge(**WEIGHED).params(asked, None)
 
 

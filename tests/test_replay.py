@@ -104,7 +104,9 @@ def test_invalid_verdicts_stay_invalid_and_repeats_repeats(tmp_path):
     (twice,) = judged(replay(path), tmp_path, repeats=2)
     assert letters(twice) == "A INVALID A TIE"
     assert [verdict.repeat for verdict in twice.raw] == [0, 0, 1, 1]
-    message = "judging.repeats: found 3, but .* holds 2 for each order"
+    message = (
+        "judging.repeats must be at most 2, as many as .* holds for each order; got 3"
+    )
     with pytest.raises(UserError, match=message):
         judged(replay(path), tmp_path, repeats=3)
 
@@ -307,7 +309,10 @@ def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplo
     assert message in warnings(caplog, path)
     assert replay(path, "gpt-4").model == "gpt-4"
     assert judged(replay(path, "gpt-4"), tmp_path)[0].winner == "ann"
-    with pytest.raises(UserError, match=f"{path} holds no verdict of 'opus'"):
+    with pytest.raises(
+        UserError,
+        match=f'judge_model must name a judge whose verdicts are in {path}; got "opus"',
+    ):
         replay(path, "opus").cache_key()
 
 

@@ -128,6 +128,19 @@ def make_likeliest_verdict(chances: Mapping[str, float]) -> dict[str, str]:
     }
 
 
+def build_unpriced_error(
+    model: str, known_models: Iterable[str], path: str
+) -> SettingError:
+    """Return the error for a model without prices, which are read from the file at `path`."""
+    return SettingError.bad_value(
+        "model",
+        model,
+        "be a model whose prices are known",
+        f"  Known: {', '.join(known_models)}",
+        f"  To add it, write its prices under models in {path}.",
+    )
+
+
 @dataclass(kw_only=True)
 class NoJudge(Judge):
     """No judge: what stands in the place of one until somebody chooses.
@@ -145,8 +158,10 @@ class NoJudge(Judge):
 
     def cache_key(self) -> CacheKey:
         raise SettingError(
-            f"judge: none is chosen. Choose one: {', '.join(f'judge={name}' for name in self.offers)}, "
-            "judge=openai_compatible (a server of your own), or judge=lexical (free: counts words)."
+            "judge is not set. Choose a judge:",
+            f"  {', '.join(f'judge={name}' for name in self.offers)}",
+            "  judge=openai_compatible for a server of your own",
+            "  judge=lexical, which is free and counts words",
         )
 
     def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
@@ -249,8 +264,9 @@ class ApiJudge(ApiSettings, _PricedJudge):
     def _check_budget(self) -> None:
         if not self.budget_usd > 0:
             raise BudgetError(
-                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
-                f"Set a cap in dollars with {self.budget_setting}=..."
+                f"{self.budget_setting} must be above 0 (US dollars), as {self.model} costs money; got {self.budget_usd:g}. "
+                "Set the most that may be spent, for example:",
+                f"  {self.budget_setting}=5",
             )
 
 
@@ -307,8 +323,8 @@ class ChatJudge(OpenAiSettings, ApiJudge):
         if self.reads_shares:
             if self.temperature not in (None, 1.0):
                 raise SettingError(
-                    f"temperature: found {self.temperature:g}. With judge.verdict=probabilities leave it null: they are "
-                    "read at 1."
+                    "temperature must be null with judge.verdict=probabilities, which are read at temperature 1; got "
+                    f"{self.temperature:g}."
                 )
             self.max_tokens = self.expected_output_tokens = 1
         super().__post_init__()
@@ -348,7 +364,7 @@ class ChatJudge(OpenAiSettings, ApiJudge):
     def _make_one_token_params(self, request: JudgeRequest) -> dict[str, Any]:
         if request.scale:
             raise SettingError(
-                f"{self.part}.verdict: found probabilities, which are read of pairs. Scores take label."
+                f"{self.part}.verdict must be label for scores; got probabilities, which are read only for pairs."
             )
         *earlier_messages, last_message = request.messages
         question = {

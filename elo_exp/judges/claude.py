@@ -13,7 +13,7 @@ from elo_exp.api.anthropic import (
 )
 from elo_exp.api.costs import Prices
 from elo_exp.errors import SettingError
-from elo_exp.judges import BatchJudge
+from elo_exp.judges import BatchJudge, build_unpriced_error
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Effort, Share
 
@@ -49,20 +49,17 @@ class ClaudeJudge(ClaudeSettings, BatchJudge):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.effort is not None and not self.prices_of(self.model).takes_effort:
-            raise SettingError(
-                f"effort: found {self.effort!r}, and {self.model} takes none. Set "
-                "judge.effort=null."
+            raise SettingError.bad_value(
+                "effort",
+                self.effort,
+                f"be null for {self.model}, which has no effort levels",
             )
 
     def prices_of(self, model: str) -> ClaudeModel:
         """Return what is known of a model; a batch of an earlier run may be another model's."""
         claude_model = self.models.get(model)
         if claude_model is None:
-            raise SettingError(
-                f"model: found {model!r}, whose prices are not known. Known: "
-                f"{', '.join(self.models)}. Add another to models in conf/judge/claude.yaml, with "
-                "its prices."
-            )
+            raise build_unpriced_error(model, self.models, "conf/judge/claude.yaml")
         return claude_model
 
     def cache_key(self) -> CacheKey:

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from elo_exp.api.costs import Prices, make_token_prices
 from elo_exp.api.gemini import GeminiSettings
 from elo_exp.api.gemini_sdk import API_VERSION
-from elo_exp.errors import SettingError
-from elo_exp.judges import BatchJudge, list_format_remedies
+from elo_exp.judges import BatchJudge, build_unpriced_error, list_format_remedies
 from elo_exp.records import JudgeRequest
 from elo_exp.types import CacheKey, Dollars, NonNegative
 
@@ -52,11 +51,7 @@ class GeminiJudge(GeminiSettings, BatchJudge):
         """Return the prices of a model; a batch of an earlier run may be another model's."""
         gemini_model = self.models.get(model)
         if gemini_model is None:
-            raise SettingError(
-                f"model: found {model!r}, whose prices are not known. Known: "
-                f"{', '.join(self.models)}. Add another to models in conf/judge/gemini.yaml, with "
-                "its prices."
-            )
+            raise build_unpriced_error(model, self.models, "conf/judge/gemini.yaml")
         return make_token_prices(
             gemini_model.input,
             gemini_model.output,

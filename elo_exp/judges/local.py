@@ -121,8 +121,8 @@ def _list_scale_numbers(scale: tuple[float, float]) -> tuple[str, ...]:
     numbers = range(math.ceil(low), math.floor(high) + 1)
     if not 2 <= len(numbers) <= _MAX_SCORE_LABELS:
         raise SettingError(
-            f"scoring: found a scale from {low:g} to {high:g} with {len(numbers)} whole numbers. "
-            f"Expected 2 to {_MAX_SCORE_LABELS}: a local judge chooses among them."
+            f"scoring must have 2 to {_MAX_SCORE_LABELS} whole numbers for a local judge, which chooses among them; "
+            f"{low:g} to {high:g} has {len(numbers)}."
         )
     return tuple(map(str, numbers))
 

@@ -9,7 +9,7 @@ from elo_exp.api.costs import AutomaticCache
 from elo_exp.api.openai import OpenAiApi
 from elo_exp.api.openai_batches import OpenAiBatches
 from elo_exp.errors import SettingError
-from elo_exp.judges import BatchJudge, ChatJudge
+from elo_exp.judges import BatchJudge, ChatJudge, build_unpriced_error
 from elo_exp.types import Dollars, NonNegative
 
 _HOSTS_WITHOUT_PROOF = re.compile(r"(^|\.)together\.(xyz|ai)$")
@@ -48,19 +48,14 @@ class OpenAiJudge(ChatJudge, BatchJudge):
         host = urlsplit(self.base_url).hostname or ""
         if self.transport == "batches" and _HOSTS_WITHOUT_PROOF.search(host):
             raise SettingError(
-                f"transport: found batches, and those at {host} repeat neither metadata nor their size: nothing would "
-                "prove whose a batch is. Set judge.transport=messages."
+                f"transport must be messages for {host}, whose batches do not show who sent them; got batches."
             )
 
     def prices_of(self, model: str) -> AutomaticCache:
         """Return the prices of a model; a batch of an earlier run may be another model's."""
         openai_model = self.models.get(model)
         if openai_model is None:
-            raise SettingError(
-                f"model: found {model!r}, whose prices are not known. Known: "
-                f"{', '.join(self.models)}. Add another to models in conf/judge/openai.yaml, with "
-                "its prices."
-            )
+            raise build_unpriced_error(model, self.models, "conf/judge/openai.yaml")
         return AutomaticCache(
             input=openai_model.input,
             output=openai_model.output,

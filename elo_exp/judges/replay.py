@@ -215,9 +215,10 @@ class ReplayJudge(Judge):
         repeats = [query[4] for query in self._answers if len(query) == 7]
         n = 1 + max(repeats, default=0)
         if n_repeats > n:
-            raise SettingError(
-                f"judging.repeats: found {n_repeats}, but {self.path} holds {n} for each order at "
-                f"most. Set judging.repeats={n}."
+            raise SettingError.bad_value(
+                "judging.repeats",
+                n_repeats,
+                f"be at most {n}, as many as {self.path} holds for each order",
             )
         return filter(None, map(self._make_reply, requests))
 
@@ -241,7 +242,7 @@ class ReplayJudge(Judge):
         paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
         if not paths:
             raise FileError(
-                f"path: found no .jsonl file in {path}. Expected verdicts or battles."
+                f"path must be a folder with .jsonl files of verdicts or battles; {path} has none."
             )
         return paths
 
@@ -280,8 +281,10 @@ class ReplayJudge(Judge):
             if is_first or (not answer.mirrored and preference == "last"):
                 answers_by_query[answer.query] = answer
         if not answers_by_query:
-            raise SettingError(
-                f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
+            raise SettingError.bad_value(
+                "judge_model",
+                self.judge_model,
+                f"name a judge whose verdicts are in {self.path}",
             )
         for note, n in notes.items():
             logger.warning("%s: %d %s", self.path, n, note)
