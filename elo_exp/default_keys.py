@@ -24,8 +24,8 @@ def make_default_key(plugin: Any, *, omitted: tuple[str, ...] = ()) -> dict[str,
         code = Path(inspect.getfile(cls)).read_bytes()
     except (OSError, TypeError):
         raise SettingError(
-            f"{name}: has no file that could enter the keys of its answers. Move the class to a file, or write its "
-            "cache_key."
+            f"The class {name} has no file, and its code is part of the cache keys of its answers. Move it to a file, "
+            "or write its cache_key."
         ) from None
     fields = dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ()
     settings = {
@@ -35,7 +35,7 @@ def make_default_key(plugin: Any, *, omitted: tuple[str, ...] = ()) -> dict[str,
         canonical_json(settings)
     except (TypeError, ValueError):
         raise SettingError(
-            f"{name}: has a setting that is no number, text, list or mapping. Write its cache_key, which returns "
+            f"{name} has a setting that is no number, text, list or mapping. Write its cache_key, which returns "
             "everything that can change an answer."
         ) from None
     code_hash = hashlib.sha256(code).hexdigest()[:40]

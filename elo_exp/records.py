@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from elo_exp.errors import SettingError
+from elo_exp.errors import SettingError, format_value
 
 VERDICTS = ("A", "B", "TIE", "INVALID")
 # Seeds draws that no setting seeds, so that the same input gives the same run
@@ -161,7 +161,7 @@ class Message(Record):
         role = row["role"]
         if role not in ROLES:
             raise ValueError(
-                f"has the role {role!r}. Expected one of {', '.join(ROLES)}."
+                f"has the role {format_value(role)}, which is none of {', '.join(ROLES)}."
             )
         fields = {
             "role": role,
@@ -183,7 +183,7 @@ def _content_text(content: Any) -> str:
         kind = block.get("type")
         if kind not in ("text", "reasoning"):
             raise ValueError(
-                f"has a part of type {kind!r}. Only text is compared; leave the row out."
+                f"has a part of type {format_value(kind)}. Only text can be compared: leave the row out."
             )
         texts += [block["text"]] if kind == "text" else []
     return "\n".join(texts)
@@ -452,9 +452,11 @@ class JudgeRequest:
         answer: dict[str, Any] = {"reason": reason}
         if self.scale is None:
             if score is not None or verdict not in VERDICTS[:3]:
+                reply = (
+                    f"score={score!r}" if score is not None else f"verdict={verdict!r}"
+                )
                 raise SettingError(
-                    f"request.reply: found {f'score={score!r}' if score is not None else f'verdict={verdict!r}'}. "
-                    'Expected verdict="A", "B" or "TIE", where A is subject.response_a.'
+                    f'request.reply must get verdict="A", "B" or "TIE", where A is subject.response_a; got {reply}.'
                 )
             answer["verdict"] = verdict
         else:
@@ -470,15 +472,16 @@ class JudgeRequest:
         assert self.scale is not None
         low, high = self.scale
         if verdict is not None or score is None or not low <= score <= high:
+            reply = (
+                f"verdict={verdict!r}" if verdict is not None else f"score={score!r}"
+            )
             raise SettingError(
-                f"request.reply: found {f'verdict={verdict!r}' if verdict is not None else f'score={score!r}'}. "
-                f"Expected score=NUMBER from {low:g} to {high:g}."
+                f"request.reply must get score=NUMBER from {low:g} to {high:g}; got {reply}."
             )
         if interval is None:
             if '"high"' in self.schema:
                 raise SettingError(
-                    "request.reply: found no interval, which this rubric asks for. Expected interval=(LOW, HIGH) around "
-                    "the score."
+                    "request.reply must get interval=(LOW, HIGH) around the score, as this rubric asks for one; got none."
                 )
             return {"score": score}
         return {"score": score, "low": interval[0], "high": interval[1]}

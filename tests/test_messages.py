@@ -108,12 +108,12 @@ def test_inspects_form_is_read_too_and_thoughts_are_left_out():
 def test_what_nobody_compares_is_refused():
     with pytest.raises(
         ValueError,
-        match=r"^has the role 'function'. Expected one of system, user, assistant, tool.$",
+        match=r'^has the role "function", which is none of system, user, assistant, tool\.$',
     ):
         read({"role": "function", "content": "x"})
     with pytest.raises(
         ValueError,
-        match=r"^has a part of type 'image_url'. Only text is compared; leave the row out.$",
+        match=r'^has a part of type "image_url"\. Only text can be compared: leave the row out\.$',
     ):
         read({"role": "user", "content": [{"type": "image_url", "image_url": {}}]})
 

@@ -108,11 +108,11 @@ def test_a_crash_loses_no_reply_and_none_is_made_twice():
     [
         (
             lambda requests: (request.reply("a") for request in requests),
-            """request.reply: found verdict='a'. Expected verdict="A", "B" or "TIE", where A is subject.response_a.""",
+            """request.reply must get verdict="A", "B" or "TIE", where A is subject.response_a; got verdict='a'.""",
         ),
         (
             lambda requests: (request.reply(score=1) for request in requests),
-            """request.reply: found score=1. Expected verdict="A", "B" or "TIE", where A is subject.response_a.""",
+            """request.reply must get verdict="A", "B" or "TIE", where A is subject.response_a; got score=1.""",
         ),
         (
             lambda requests: None,
@@ -208,7 +208,9 @@ def test_a_single_response_is_scored_on_the_scale():
 
 @pytest.mark.parametrize("found", [{"verdict": "A"}, {"score": 1e9}, {}])
 def test_a_score_off_the_scale_is_refused(found: dict[str, Any]):
-    with pytest.raises(SettingError, match=r"Expected score=NUMBER from \d+ to \d+\.$"):
+    with pytest.raises(
+        SettingError, match=r"must get score=NUMBER from \d+ to \d+; got "
+    ):
         scored(lambda requests: (request.reply(**found) for request in requests))
 
 
@@ -257,13 +259,13 @@ def test_its_key_is_its_file_and_its_settings(monkeypatch: pytest.MonkeyPatch):
             "mine_2",
             '    model = "mine"\n',
             "",
-            "judge: Mine has no 'model'. Add a field, `model: str`, or set it in the class.",
+            "judge: the class Mine has no attribute model. Add a field, `model: str`, or set it in the class.",
         ),
         (
             "mine_3",
             "def answer(",
             "def reply(",
-            "judge._target_: found 'mine_3.Mine', which has no answer. Write what its base class asks for.",
+            "judge._target_: the class mine_3.Mine lacks the method answer. Its base class says what each returns.",
         ),
     ],
 )
@@ -279,7 +281,7 @@ def test_a_class_without_a_file_writes_its_own_key():
     namespace: dict[str, Any] = {"__name__": "nowhere"}
     exec(CLASS, namespace)
     with pytest.raises(
-        SettingError, match=r"Move the class to a file, or write its cache_key\.$"
+        SettingError, match=r"Move it to a file, or write its cache_key\.$"
     ):
         namespace["Mine"](letter="A").cache_key()
 
