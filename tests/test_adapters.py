@@ -191,15 +191,18 @@ def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path)
     ("text", "message"),
     [
         ("[]", "{}/manifest.json: the content must be a mapping, such as"),
-        ('{"config": {}}', "security_dir: found no manifest.json with num_shards in"),
+        (
+            '{"config": {}}',
+            "security_dir must hold a manifest.json with num_shards, the number of heads; {} does",
+        ),
         (
             '{"config": {"num_shards": 0}}',
             "{}/manifest.json: config.num_shards must be a whole number of 1 or more, or null; got 0.",
         ),
         (
             '{"config": {"num_shards": 3}}',
-            "security_dir: found 0 files for head 2 in {} (in shard_2: none). Expected "
-            "shard_2_lora{{.safetensors,",
+            "security_dir must hold one file for head 2 (shard_2_lora{{.safetensors,.pt,.pth,.bin}} or checkpoint_final in "
+            "one training run); {}/shard_2 has 0 (none).",
         ),
     ],
 )
@@ -218,10 +221,19 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
     save(again / "checkpoint_step_50.pt", pair())
     absent = str(tmp_path / "none.pt")
     for settings, message in (
-        ({**trained, "rob_checkpoint": 60}, "found 0 files for head 0 .*step_60 in"),
-        ({**trained, "rob_checkpoint": 50}, "found 2 .*20260101.*_50.*20260202.*_50"),
-        ({"rob_checkpoint": -1}, "robustness_dir: has no value with rob_checkpoint=-1"),
-        ({"uncertainty_path": absent}, "uncertainty_path: found no file .*none"),
+        (
+            {**trained, "rob_checkpoint": 60},
+            "one file for head 0 .*step_60 in .* has 0",
+        ),
+        ({**trained, "rob_checkpoint": 50}, "has 2 .*20260101.*_50.*20260202.*_50"),
+        (
+            {"rob_checkpoint": -1},
+            "robustness_dir is not set, and rob_checkpoint=-1 needs it",
+        ),
+        (
+            {"uncertainty_path": absent},
+            "uncertainty_path must be the file of .*none.pt is no file",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             find(security, **settings)
@@ -230,16 +242,31 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (pair("blocks.0.w2"), "head layer 0, down_proj: found lora_ {'A': (1, 3)"),
-        (dict([*pair().items()][:1]), "head layer 0, gate_proj: found lora_ {'A': (1"),
-        (pair("blocks.2.w1"), "found an update 'blocks.2.w1.lora_A.weight'. Expe"),
-        (pair("layers.0.up_proj"), "found an update 'layers.0.up_proj.lora_A.weight'."),
+        (
+            pair("blocks.0.w2"),
+            "does not fit the model: layer 0, down_proj has LoRA shapes {'A': (1, 3)",
+        ),
+        (
+            dict([*pair().items()][:1]),
+            "does not fit the model: layer 0, gate_proj has LoRA shapes {'A': (1",
+        ),
+        (
+            pair("blocks.2.w1"),
+            "holds the update blocks.2.w1.lora_A.weight, which belongs to no head. ",
+        ),
+        (
+            pair("layers.0.up_proj"),
+            "holds the update layers.0.up_proj.lora_A.weight, which belongs to no head.",
+        ),
         (
             pair("blocks.0.w_q"),
-            "found an update 'blocks.0.w_q.lora_A.weight'. Expected",
+            "holds the update blocks.0.w_q.lora_A.weight, which belongs to no head.",
         ),
         ({"blocks.0.weight": torch.ones(1)}, "holds no tensor named ...lora_A.weight."),
-        ([torch.ones(1)], "cannot be read ('list' object has no attribute 'get'). Exp"),
+        (
+            [torch.ones(1)],
+            "cannot be read ('list' object has no attribute 'get'). It must hold",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -248,14 +275,14 @@ def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, messa
     path = save(tmp_path / name, state)
     with pytest.raises(UserError) as refusal:
         read(path, lora_r=1)
-    assert str(refusal.value).startswith(f"{path}: {message}")
+    assert str(refusal.value).startswith(f"{path} {message}")
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.bin", "a.safetensors"])
 def test_a_truncated_file_is_refused(tmp_path, name):
     path = save(tmp_path / name, pair())
     path.write_bytes(path.read_bytes()[:-200])
-    message = rf"{name}: cannot be read \(.*\). Expected a state dict"
+    message = rf"{name} cannot be read \(.*\). It must hold a state dict"
     with pytest.raises(UserError, match=message):
         read(path)
 
@@ -277,7 +304,7 @@ def test_a_file_of_torch_is_converted_by_the_command_that_the_refusal_names(tmp_
 def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
     mark = tmp_path / "ran"
     path = save(tmp_path / "a.pt", {**pair(), "extra": Touch(mark)})
-    with pytest.raises(UserError, match="refused, because it holds more than tensors"):
+    with pytest.raises(UserError, match="was not read: it holds more than tensors"):
         read(path)
     assert not mark.exists()
     torch.load(path, weights_only=False)

@@ -306,7 +306,10 @@ def test_an_answer_that_cannot_be_read_takes_no_other_along(tmp_path):
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"input_usd_per_million": 1.0}, "set without output_usd_per_million"),
+    (
+        {"input_usd_per_million": 1.0},
+        "output_usd_per_million must be set as well, because input_usd_per_million is set",
+    ),
     ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0"),
     ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million"),
 ]

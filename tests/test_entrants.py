@@ -125,7 +125,10 @@ def test_a_graded_probe_gives_the_first_words_of_the_reference(small_bank):
     assert answers(graded(keep=1.0, lapse_rate=1.0), asked) == ["Running water."]
     (hedged,) = answers(graded(style="hedged"), asked)
     assert " might perhaps be the following: Firm pressure on. " in hedged
-    with pytest.raises(UserError, match="newcomer: found no reference for prompt 'p3'"):
+    with pytest.raises(
+        UserError,
+        match="Prompt p3 has no reference in .*, and entrant.newcomer answers",
+    ):
         answers(graded(), HEDGE)
 
 
@@ -173,7 +176,10 @@ def test_an_entrants_rows_are_taken_from_a_file_with_several(file):
     assert answers(recorded(file, *rows), BLEEDING) == ["Firm pressure."]
     assert answers(recorded(file, *rows, entrant_id="bob"), BLEEDING) == ["A prayer."]
     rows[0] = {**ROW, "entrant_id": "zoe"}
-    assert refused(file, *rows) == f"{file}: has no response of 'ann' (found bob, zoe)."
+    assert (
+        refused(file, *rows)
+        == f"{file} holds no answer of ann. It holds answers of bob, zoe."
+    )
 
 
 def test_a_file_of_one_entrant_may_give_it_any_name(file):
@@ -187,7 +193,7 @@ def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
     twice = {**ROW, "timestamp": "2026-04-25T00:00:00Z"}
     assert answers(recorded(file, ROW, twice), BLEEDING) == ["Firm pressure."]
     message = (
-        f"{file}:2: a second, different response to 'p1'. Keep one of them, or number them by "
+        f"{file}:2 holds a second, different answer to p1. Keep one of them, or number them by "
         "draw_idx: 0, 1, ..."
     )
     assert refused(file, ROW, {**ROW, "response_text": "A prayer."}) == message
@@ -204,6 +210,6 @@ def test_what_is_no_number_in_json_is_refused(file):
     """Python's json reads and writes such."""
     row = json.dumps(ROW)[:-1]
     write_whole(file, f'{row}, "diagnostics": {{"logprobs": [-0.5, -Infinity]}}}}\n')
-    message = "jsonl:1: found NaN or Infinity, which JSON does not have"
+    message = "jsonl:1 holds NaN or Infinity, which JSON does not have"
     with pytest.raises(UserError, match=message):
         RecordedEntrant(entrant_id="ann", path=str(file)).cache_key(BLEEDING)

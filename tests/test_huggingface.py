@@ -96,12 +96,12 @@ def test_load_kwargs_go_to_from_pretrained(folder):
     assert totals[1] == pytest.approx(totals[0], abs=1e-4)
     for word in ("nonsense", "dtype"):
         wrong = entrant(folder / "base", load_kwargs={word: "float16"})
-        with pytest.raises(UserError, match=rf"base: cannot be loaded .*{word}"):
+        with pytest.raises(UserError, match=rf"base cannot be loaded .*{word}"):
             models.load_weights(wrong.weights)
 
 
 def test_adapters_are_not_merged_into_a_quantised_model(tmp_path):
-    with pytest.raises(UserError, match="adapters: found some with a quantization_c"):
+    with pytest.raises(UserError, match="adapters must be merged into a 16-bit model"):
         entrant(tmp_path, tmp_path, name="huggingface_4bit")
 
 
@@ -109,7 +109,7 @@ def test_a_prompt_that_leaves_no_room_for_its_answer_is_refused(folder, tmp_path
     assert answers(entrant(tmp_path / "absent"), []) == {}
     n = answers(entrant(folder / "base"), PROMPTS)[PROMPTS[0].prompt_id]
     room = 2048 - n.diagnostics["n_tokens_prompt"]
-    message = rf"ann: \S+ has \d+ tokens and max_new_tokens is {room + 1}, more than"
+    message = rf"Prompt \S+ does not fit .* of ann: \d+ tokens and max_new_tokens={room + 1} are"
     with pytest.raises(UserError, match=message):
         answers(entrant(folder / "base", max_new_tokens=room + 1), PROMPTS[:1])
 
@@ -123,7 +123,9 @@ def test_a_prompt_without_room_is_a_missing_answer_where_answers_may_be_missing(
     of = entrant(folder / "base")
     with Store(tmp_path / "store.sqlite") as store:
         prompts = [long, first]
-        with pytest.raises(UserError, match="ann: long has [0-9]+ tokens .* 2048"):
+        with pytest.raises(
+            UserError, match="Prompt long does not fit .* of ann: [0-9]+ tokens .* 2048"
+        ):
             pipeline.generate(prompts, {"ann": of}, store, allow_missing=False)
         assert store.usage.responses_generated == 0
         made = pipeline.generate(prompts, {"ann": of}, store, allow_missing=True)
@@ -139,7 +141,7 @@ def test_a_template_in_a_file_is_the_template(folder, tmp_path):
     assert in_file.cache_key(PROMPTS[0]) == inline.cache_key(PROMPTS[0])
     assert in_file.input_files == {"template": file}
     file.unlink()
-    with pytest.raises(UserError, match=r"mine.jinja: cannot be read"):
+    with pytest.raises(UserError, match=r"File not found: .*mine.jinja"):
         entrant(folder / "base", chat_template=str(file)).check()
 
 
@@ -201,7 +203,9 @@ def test_a_thought_is_split_off_an_answer_and_recorded(
 def test_a_variable_that_the_template_never_reads_is_refused(folder, template):
     variables = {"chat_template_kwargs": {"thinking": False}}
     of = entrant(folder / "base", chat_template=template, **variables)
-    with pytest.raises(UserError, match="kwargs: it never reads thinking"):
+    with pytest.raises(
+        UserError, match="kwargs has values that it never reads: thinking"
+    ):
         answers(of, PROMPTS)
 
 

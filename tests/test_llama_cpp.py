@@ -100,7 +100,9 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
         of = entrant(model, chat_template=template)
         ids = of.chat_ids(lm, prompt().sent("Be brief."))
         assert (ids[0], ids.count(1)) == (1, n_starts)
-    with pytest.raises(UserError, match="its chat template cannot take these messages"):
+    with pytest.raises(
+        UserError, match="The chat template of .* cannot take these messages"
+    ):
         entrant(model, chat_template="{% if %}").chat_ids(lm, prompt().sent(None))
 
 
@@ -116,11 +118,11 @@ def test_what_does_not_fit_is_refused_or_has_no_log_probability(model, tmp_path)
     diagnostics = {**response.diagnostics, "token_ids": [70] * 1000}
     long = dataclasses.replace(response, diagnostics=diagnostics)
     assert forced(entrant(model), {name: long}) == {name: None}
-    message = "max_new_tokens is 1020, more than the model's"
+    message = "max_new_tokens=1020 are more than "
     with pytest.raises(UserError, match=message):
         answers(entrant(model, max_new_tokens=1020), PROMPTS)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF, but not really")
-    with pytest.raises(UserError, match="broken.gguf: cannot be loaded"):
+    with pytest.raises(UserError, match="broken.gguf cannot be loaded"):
         answers(entrant(tmp_path / "broken.gguf"), PROMPTS)
 
 
@@ -130,7 +132,9 @@ def test_what_does_not_fit_is_refused_or_has_no_log_probability(model, tmp_path)
 def test_a_file_that_is_absent_is_refused(tmp_path):
     absent = entrant(tmp_path / "absent.gguf")
     assert absent.weight_files == []
-    with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model"):
+    with pytest.raises(
+        UserError, match="File not found: .*absent.gguf .the .gguf file of"
+    ):
         absent.cache_key(PROMPTS[0])
 
 

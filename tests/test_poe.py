@@ -299,9 +299,9 @@ def test_adapters_that_do_not_do_are_refused(folder, tmp_path):
     one = {"security_dir": str(alone), "rob_checkpoint": None}
     unsure = {"needs_uncertainty": True, "uncertainty_path": None}
     for change, message in (
-        ({"security_dir": None}, "security_dir: has no value. Expected the folder"),
-        (unsure, "uncertainty_path: found no file None. Expected the"),
-        (one, "security_dir: found one head, which leaves no jury"),
+        ({"security_dir": None}, "security_dir is not set: the folder"),
+        (unsure, "uncertainty_path must be the file of the uncertainty head; None"),
+        (one, "security_dir must hold two heads or more, as one head leaves no jury"),
     ):
         with pytest.raises(UserError, match=message):
             entrant(folder, **change).check()

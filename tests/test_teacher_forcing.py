@@ -100,7 +100,9 @@ def test_a_log_probability_that_overflows_is_refused(policies, responses, monkey
     lm = models.load_weights(policies["base"].weights)
     broken = torch.full((32,), torch.nan)
     monkeypatch.setattr(lm.model.model.norm.weight, "data", broken)
-    message = "tiny_base, .*: the log-probability is nan. Use dtype=float32"
+    message = (
+        "tiny_base gives the answer to .* a log-probability of nan. Use dtype=float32"
+    )
     with pytest.raises(UserError, match=message):
         forced(policies["base"], responses)
 
@@ -113,11 +115,16 @@ def test_an_answer_records_its_tokens_only_with_logprobs(cache, responses):
     assert more == {"token_ids", "total_logprob", "tokenizer"}
     assert full.response_text == plain.response_text
     assert len(full.diagnostics["token_ids"]) == full.diagnostics["n_tokens_generated"]
-    message = "has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
+    message = (
+        r"has no recorded tokens\. Generate .*\n  entrant\.tiny_base\.logprobs=true"
+    )
     with pytest.raises(UserError, match=message):  # the text is not tokenised again
         forced(policy(cache), {plain.prompt_id: plain})
     for changes in ({"temperature": None}, {"top_p": 0.9}):
-        with pytest.raises(UserError, match="logprobs: found true with .* Expected a"):
+        with pytest.raises(
+            UserError,
+            match="logprobs must be false unless temperature is set and top_p is 1; got ",
+        ):
             policy(cache, **changes)
 
 
@@ -126,12 +133,12 @@ def test_tokens_of_another_tokenizer_are_refused(
 ):
     model = tiny_model(tmp_path / "other", n_layers=2)
     other = policy(cache, model=str(model), entrant_id="other")
-    message = "other: the answer of tiny_base to .* has the tokens of another tokenizer"
+    message = "other cannot score the answer of tiny_base to .*: their tokenizers or end tokens differ"
     with pytest.raises(UserError, match=message):
         forced(other, responses)
     config = models.load_weights(policies["base"].weights).model.generation_config
     monkeypatch.setattr(config, "eos_token_id", [0, 9])
-    with pytest.raises(UserError, match="or of one with other end tokens"):
+    with pytest.raises(UserError, match="their tokenizers or end tokens differ"):
         forced(policies["base"], responses)
 
 

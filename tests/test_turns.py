@@ -114,7 +114,7 @@ def test_claude_is_sent_the_history_and_both_system_messages():
     assert [message["content"] for message in body["messages"]] == ["q1", "q2"]
     call = ToolCall(call_id="c1", name="bash", arguments="{}")
     called = (user("q1"), assistant("", call), user("q2"))
-    with pytest.raises(UserError, match="'p1' has a call of a tool in its history"):
+    with pytest.raises(UserError, match="Prompt p1 has a tool call in its history"):
         made.cache_key(prompt(messages=called))
 
 
@@ -371,11 +371,11 @@ def test_a_recorded_conversation_is_whole_or_what_follows_the_first_question(
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"response_text": "a1"}, "has 1 turn. Expected 2, which the prompt asks."),
+        ({"response_text": "a1"}, "has 1 turn, but the prompt asks 2."),
         ({"messages": [*CHAT, ("user", "And?"), ("assistant", "a3")]},
-         "has 3 turns. Expected 2, which the prompt asks."),
+         "has 3 turns, but the prompt asks 2."),
         ({"messages": [CHAT[0], CHAT[1], ("user", "Longer?"), CHAT[3]]},
-         "has 'Longer?' as message 2 of the user. Expected '2: Shorter?', as in the bank."),
+         'has "Longer?" as message 2 of the user, but the prompt has "2: Shorter?".'),
     ],
 )  # fmt: skip
 def test_a_recorded_conversation_asks_what_the_bank_asks(
@@ -388,7 +388,7 @@ def test_a_recorded_conversation_asks_what_the_bank_asks(
     made = shipped("entrant", "recorded", entrant_id="ann", path=str(path))
     with pytest.raises(UserError) as error:
         list(made.generate([bank()[1]]))
-    assert str(error.value) == f"{path}: the answer of ann to 'p2' {words}"
+    assert str(error.value) == f"{path}: the answer of ann to p2 {words}"
 
 
 def test_a_text_prompt_is_asked_as_before(server: OpenAiServer, tmp_path: Path):

@@ -32,8 +32,10 @@ LogprobsById = Iterator[tuple[str, float | None]]  # by prompt_id
 class NoRoomError(SettingError):
     """`prompts` leave no room for an answer in the context of a model on this machine."""
 
-    def __init__(self, line: object, prompts: Collection[Prompt] = ()) -> None:
-        super().__init__(line)
+    def __init__(
+        self, line: object, prompts: Collection[Prompt] = (), *below: str
+    ) -> None:
+        super().__init__(line, *below)
         self.prompts = frozenset(prompts)
 
 
@@ -205,26 +207,23 @@ def check_unit_temperature(temperature: float | None, top_p: float | None) -> No
     """Raise SettingError for a policy that vLLM could draw from, and not score."""
     if (temperature, top_p) != (1, 1):
         raise SettingError(
-            f"logprobs: found true with temperature={temperature} and top_p={top_p}. Expected "
-            "temperature=1.0 and top_p=1.0: vLLM scores given tokens at temperature 1, whatever it "
-            "is asked for."
+            f"logprobs must be false unless temperature and top_p are 1, as vLLM scores at temperature 1; got "
+            f"temperature={temperature} and top_p={top_p}."
         )
 
 
 def read_recorded_ids(response: Response, policy: str, tokenizer: str) -> list[int]:
     """Return the tokens of an answer. Raises SettingError for none, or those of another tokenizer."""
     diagnostics = response.diagnostics
-    answer = f"{policy}: the answer of {response.entrant_id} to {response.prompt_id}"
+    answer = f"the answer of {response.entrant_id} to {response.prompt_id}"
     if not {"token_ids", "tokenizer"} <= diagnostics.keys():
         raise SettingError(
-            f"{answer} has no recorded token_ids. Expected an answer made with "
-            f"entrant.{response.entrant_id}.logprobs=true: tokenising the text again does not "
-            "always give the tokens that were drawn."
+            f"{policy} cannot score {answer}, which has no recorded tokens. Generate the answers again with:",
+            f"  entrant.{response.entrant_id}.logprobs=true",
         )
     if diagnostics["tokenizer"] != tokenizer:
         raise SettingError(
-            f"{answer} has the tokens of another tokenizer, or of one with other end tokens. "
-            "Expected policies that share a tokenizer; leave one of the two out."
+            f"{policy} cannot score {answer}: their tokenizers or end tokens differ. Leave out one of the two policies."
         )
     return list(diagnostics["token_ids"])
 
@@ -305,11 +304,11 @@ class WeightsEntrant(TemplateSettings, Entrant):
         if too_long := [prompt for prompt, row in ids.items() if len(row) > room]:
             more = f" (and {len(too_long) - 1} others)" if too_long[1:] else ""
             raise NoRoomError(
-                f"{self.entrant_id}: {too_long[0].prompt_id}{more} has {len(ids[too_long[0]])} tokens and "
-                f"max_new_tokens is {self.max_new_tokens}, more than the model's context of "
-                f"{lm.context_length}. Lower max_new_tokens, leave it out of the bank, or go on "
-                "without its answer: allow_missing=true.",
+                f"Prompt {too_long[0].prompt_id}{more} does not fit into the context of {self.entrant_id}: "
+                f"{len(ids[too_long[0]])} tokens and "
+                f"max_new_tokens={self.max_new_tokens} are more than {lm.context_length}.",
                 too_long,
+                "  Lower max_new_tokens, leave it out of the bank, or go on without its answer: allow_missing=true.",
             )
         is_policy = isinstance(self, Policy) and self.logprobs
         tokenizer = _fingerprint_tokenizer(lm) if is_policy else None
@@ -381,8 +380,8 @@ class WeightsEntrant(TemplateSettings, Entrant):
                     total = next(totals)
                 if not math.isfinite(total):
                     raise SettingError(
-                        f"{self.entrant_id}, {name}: the log-probability is {total}. Use "
-                        "dtype=float32 or bfloat16, which do not overflow."
+                        f"{self.entrant_id} gives the answer to {name} a log-probability of {total}. Use dtype=float32 "
+                        "or bfloat16, which do not overflow."
                     )
             yield name, total
 
@@ -411,9 +410,9 @@ class CheckpointEntrant(ModelSettings, WeightsEntrant, Policy):
     def __post_init__(self) -> None:
         if self.logprobs and (self.temperature is None or self.top_p != 1):
             raise SettingError(
-                f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. "
-                "Expected a temperature and top_p=1.0: other answers are not drawn with the "
-                "model's own probabilities."
+                f"logprobs must be false unless temperature is set and top_p is 1; got temperature={self.temperature} and "
+                f"top_p={self.top_p}.",
+                "  Other answers are not drawn with the model's own probabilities.",
             )
 
     @property

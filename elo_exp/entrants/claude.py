@@ -35,10 +35,12 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
     def prices_of(self, model: str) -> Prices:
         model_prices = self.prices.get(model)
         if model_prices is None:
-            raise SettingError(
-                f"model: found {model!r}, whose prices are not known. Known: "
-                f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
-                "dollars per million tokens."
+            raise SettingError.bad_value(
+                "model",
+                model,
+                "be a model whose prices are known",
+                f"  Known: {', '.join(self.prices)}",
+                "  To add it, write '{input: .., output: ..}' into prices, in US dollars per million tokens.",
             )
         return make_token_prices(
             model_prices.input, model_prices.output, model_prices.input
@@ -56,8 +58,8 @@ class ClaudeEntrant(ClaudeSettings, ApiEntrant):
         messages = request.sent(self.system_prompt)
         if any("tool_calls" in message for message in messages):
             raise SettingError(
-                f"entrant.{self.entrant_id}: prompt {request.prompt_id!r} has a call of a tool in its "
-                "history. Expected words alone; leave the prompt out, or this entrant."
+                f"Prompt {request.prompt_id} has a tool call in its history, and entrant.{self.entrant_id} cannot send "
+                "tool calls. Leave out the prompt or the entrant."
             )
         body: dict[str, Any] = {
             "model": self.model,

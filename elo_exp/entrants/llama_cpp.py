@@ -57,8 +57,10 @@ class GgufModel:
                 verbose=False,
             )
         except ValueError as error:
-            raise FileError(
-                f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
+            raise FileError.bad_file(
+                file.path,
+                f"cannot be loaded ({error})",
+                "Check that it is a complete .gguf file.",
             ) from None
         self.name, self.context_length = str(file.path), file.n_ctx
         vocab = llama_cpp.llama_model_get_vocab(self._lm.model)
@@ -146,7 +148,7 @@ class LlamaCppEntrant(WeightsEntrant, Policy):
     @cached_property
     def model_key(self) -> CacheKey:
         if not self.weight_files:
-            raise FileError(f"{self.path}: no such file. Expected a model as .gguf.")
+            raise FileError.not_found(self.path, f"the .gguf file of {self.entrant_id}")
         digests = checkpoints.hash_files(self.weight_files, Path(self.cache_dir))
         return {
             "loader": "llama_cpp",

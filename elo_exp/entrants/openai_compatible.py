@@ -56,9 +56,7 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant, Policy):
             or self.extra_body.keys() & _NO_TRUNCATION.keys()
         ):
             raise SettingError(
-                "logprobs: found true with prices, or with top_k, min_p or repetition_penalty in "
-                "extra_body. Expected neither: no dollars are counted of scoring, and answers are "
-                "drawn from all tokens."
+                "logprobs must be false with prices, and with top_k, min_p or repetition_penalty in extra_body; got true."
             )
 
     def prices_of(self, model: str) -> Prices | None:
@@ -66,9 +64,11 @@ class OpenAiCompatibleEntrant(OpenAiSettings, ApiEntrant, Policy):
         if per_input is None and per_output is None:
             return None
         if per_input is None or per_output is None:
+            absent, present = (
+                ("input", "output") if per_input is None else ("output", "input")
+            )
             raise SettingError(
-                "input_usd_per_million: set without output_usd_per_million, or the reverse. Set "
-                "both."
+                f"{absent}_usd_per_million must be set as well, because {present}_usd_per_million is set; got null."
             )
         return make_token_prices(per_input, per_output, per_input)
 

@@ -105,22 +105,21 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         """Find the files of every head. Raises SettingError or FileError if one is absent."""
         if self.security_dir is None:
             raise SettingError(
-                "security_dir: has no value. Expected the folder of the heads' adapters: train "
-                "them as docs/poe.md says, and set ELO_EXP_SECURITY_DIR. Without adapters: "
-                "recorded_dir=DIR takes recorded answers, 'entrant=[...]' your own entrants."
+                "security_dir is not set: the folder with the heads' adapters (docs/poe.md). Train them and set "
+                "ELO_EXP_SECURITY_DIR, or choose one:",
+                "  recorded_dir=DIR for recorded answers",
+                "  'entrant=[...]' for entrants of your own",
             )
         folder = Path(self.security_dir).expanduser()
         manifest = _read_manifest(folder)
         n_heads = manifest.num_shards
         if n_heads is None:
             raise FileError(
-                f"security_dir: found no manifest.json with num_shards in {folder}. Expected one "
-                "that counts the heads."
+                f"security_dir must hold a manifest.json with num_shards, the number of heads; {folder} does not."
             )
         if n_heads == 1 and not self.bypass_jury:
             raise SettingError(
-                "security_dir: found one head, which leaves no jury. Expected two or more "
-                "heads, or bypass_jury=true."
+                "security_dir must hold two heads or more, as one head leaves no jury; got one. Or set bypass_jury=true."
             )
         groups = [
             [AdapterFile(_find_file("security_dir", folder, shard), manifest)]
@@ -129,9 +128,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
         if self.rob_checkpoint is not None:
             if self.robustness_dir is None:
                 raise SettingError(
-                    f"robustness_dir: has no value with rob_checkpoint={self.rob_checkpoint}. "
-                    "Expected the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
-                    "rob_checkpoint=null."
+                    f"robustness_dir is not set, and rob_checkpoint={self.rob_checkpoint} needs it. Set "
+                    "ELO_EXP_ROBUSTNESS_DIR to the adapters' folder, or rob_checkpoint=null."
                 )
             robustness_folder = Path(self.robustness_dir).expanduser()
             for shard, files in enumerate(groups):
@@ -144,8 +142,8 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
             path = Path(self.uncertainty_path or "").expanduser()
             if not path.is_file():
                 raise FileError(
-                    f"uncertainty_path: found no file {self.uncertainty_path}. Expected the "
-                    "uncertainty head's, with needs_uncertainty=true."
+                    f"uncertainty_path must be the file of the uncertainty head; {self.uncertainty_path} is no file. Or set "
+                    "needs_uncertainty=false."
                 )
             groups[-1].append(AdapterFile(path, _read_manifest(path.parent)))
         return HeadFiles(manifest.heads_depth, n_heads, groups)
@@ -321,9 +319,10 @@ def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
             layer, projection, half = _parse_tensor_name(file.path, name, geometry)
             halves[layer, projection][half] = tensor
         if not halves:
-            raise FileError(
-                f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update "
-                "of a head."
+            raise FileError.bad_file(
+                file.path,
+                "holds no tensor named ...lora_A.weight",
+                "It must hold the LoRA update of a head.",
             )
         for (layer, projection), pair in sorted(halves.items()):
             shapes = {half: tuple(pair[half].shape) for half in sorted(pair)}
@@ -331,10 +330,11 @@ def read_updates(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
             size_in, size_out = geometry.sizes[projection]
             expected_shapes = {"A": (rank, size_in), "B": (size_out, rank)}
             if shapes != expected_shapes:
-                raise FileError(
-                    f"{file.path}: head layer {layer}, {projection}: found lora_ {shapes}. Expected "
-                    f"{expected_shapes}, by the model and the lora_r of manifest.json. Is it another "
-                    "model's adapter?"
+                raise FileError.bad_file(
+                    file.path,
+                    f"does not fit the model: layer {layer}, {projection} has LoRA shapes {shapes} instead of "
+                    f"{expected_shapes}",
+                    "Is it another model's adapter?",
                 )
             scale = (file.manifest.lora_alpha or 2 * rank) / rank
             downs[layer, projection].append(pair["A"])
@@ -357,10 +357,12 @@ def _parse_tensor_name(
         projection = PROJECTIONS.get(match[3], match[3])
         if projection in geometry.sizes and 0 <= layer < depth:
             return layer, projection, match[4]
-    raise FileError(
-        f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
-        f"{', '.join(PROJECTIONS.values())}) alone, in blocks 0 to {depth - 1} or layers {first_layer} "
-        f"to {first_layer + depth - 1}, which are the heads'."
+    raise FileError.bad_file(
+        path,
+        f"holds the update {name}, which belongs to no head",
+        "Heads have only these updates:",
+        f"  {', '.join(PROJECTIONS)} (or {', '.join(PROJECTIONS.values())})",
+        f"  in blocks 0 to {depth - 1} or layers {first_layer} to {first_layer + depth - 1}",
     )
 
 
@@ -369,15 +371,19 @@ def _load_updates(path: Path) -> Mapping[str, Tensor]:
     from safetensors.torch import load_file
 
     if path.suffix != ".safetensors":
-        raise FileError(
-            f"{path}: is a torch file, which is unpickled to be read. To write the tensors into a .safetensors "
-            f"file beside it: python -m elo_exp.models.to_safetensors {quote(str(path.parent))}"
+        raise FileError.bad_file(
+            path,
+            "is a torch file, and reading it could run code",
+            "Write its tensors into a .safetensors file beside it:",
+            f"  python -m elo_exp.models.to_safetensors {quote(str(path.parent))}",
         )
     try:
         state: Any = load_file(path)
     except Exception as error:
-        raise FileError(
-            f"{path}: cannot be read ({first_error_line(error)}). Expected a state dict of tensors."
+        raise FileError.bad_file(
+            path,
+            f"cannot be read ({first_error_line(error)})",
+            "It must hold a state dict of tensors.",
         ) from None
     return {name: state[name].float() for name in state if "lora_" in name}
 
@@ -404,10 +410,9 @@ def _find_file(
         )
         expected = f"{name} in one training run"
         if step == FINAL_CHECKPOINT:
-            expected = f"{final.name}{{{','.join(_ADAPTER_SUFFIXES)}}}, or {expected}"
+            expected = f"{final.name}{{{','.join(_ADAPTER_SUFFIXES)}}} or {expected}"
         raise FileError(
-            f"{setting}: found {len(by_run)} files for head {shard} in {folder} (in {shard_folder.name}: "
-            f"{found_paths}). Expected {expected}."
+            f"{setting} must hold one file for head {shard} ({expected}); {shard_folder} has {len(by_run)} ({found_paths})."
         )
     return by_run.popitem()[1]
 

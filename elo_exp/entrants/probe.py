@@ -157,8 +157,8 @@ class GradedProbe(ProbeEntrant):
         gold = self._find_gold(prompt, swapped=self._choose_style(prompt) == "swapped")
         if gold is None:
             raise SettingError(
-                f"entrant.{self.entrant_id}: found no reference for prompt {prompt.prompt_id!r} in "
-                f"{self.bank_path}. Choose another entrant, or arena=simulated."
+                f"Prompt {prompt.prompt_id} has no reference in {self.bank_path}, and entrant.{self.entrant_id} answers "
+                "with it. Choose another entrant, or arena=simulated."
             )
         text = _first_words(gold, max(1, math.ceil(self.keep * len(gold.split()))))
         if self.style != "hedged":

@@ -9,7 +9,7 @@ from typing import Any
 
 from elo_exp.data import answer_joins, conversations, recorded_work
 from elo_exp.entrants import Entrant
-from elo_exp.errors import FileError
+from elo_exp.errors import FileError, format_value
 from elo_exp.files import escape_name, read_jsonl, report_read_errors, validate
 from elo_exp.records import Prompt, Response, Slot, canonical_json
 from elo_exp.types import CacheKey
@@ -65,23 +65,27 @@ class RecordedEntrant(Entrant):
             try:
                 canonical_json(response.to_dict())
             except ValueError:
-                raise FileError(
-                    f"{location}: found NaN or Infinity, which JSON does not have. Write null or "
-                    "leave it out."
+                raise FileError.bad_file(
+                    location,
+                    "holds NaN or Infinity, which JSON does not have",
+                    "Write null, or leave it out.",
                 ) from None
             earlier = responses.setdefault(response.slot, response)
             compared_fields = "response_text", "messages"
             if any(
                 getattr(earlier, x) != getattr(response, x) for x in compared_fields
             ):
-                raise FileError(
-                    f"{location}: a second, different response to {response.prompt_id!r}. Keep one "
-                    "of them, or number them by draw_idx: 0, 1, ..."
+                raise FileError.bad_file(
+                    location,
+                    f"holds a second, different answer to {response.prompt_id}",
+                    "Keep one of them, or number them by draw_idx: 0, 1, ...",
                 )
         if rows and not responses:
             names = ", ".join(sorted(map(str, entrants)))
-            raise FileError(
-                f"{self._file}: has no response of {self.entrant_id!r} (found {names})."
+            raise FileError.bad_file(
+                self._file,
+                f"holds no answer of {self.entrant_id}",
+                f"It holds answers of {names}.",
             )
         by_prompt: dict[str, list[Response]] = {}
         for slot in sorted(responses, key=lambda slot: slot[1]):
@@ -125,7 +129,7 @@ class RecordedEntrant(Entrant):
             return conversations.trim_to_prompt(prompt, response)
         except ValueError as error:
             raise FileError(
-                f"{self._file}: the answer of {self.entrant_id} to {prompt.prompt_id!r} {error}"
+                f"{self._file}: the answer of {self.entrant_id} to {prompt.prompt_id} {error}"
             ) from None
 
 
@@ -180,7 +184,7 @@ def _read_entrant_name(location: str, row: Mapping[str, Any]) -> str | None:
     value = row.get("entrant_id")
     if isinstance(value, list | dict):
         raise FileError(
-            f"{location}: entrant_id: found {value!r:.80}. Expected a name."
+            f"{location}: entrant_id must be a name; got {format_value(value)}."
         )
     return None if value is None else str(value)
 

@@ -36,9 +36,11 @@ class TrajectoriesEntrant(Entrant):
             Path(self.path), self.entrant_id, None
         )
         if answer_set.format not in _TRAJECTORY_FORMATS:
-            raise FileError(
-                f"entrant.{self.entrant_id}: {self.path} is of {answer_set.format}. Expected a log of Inspect or "
-                f"rows of messages; other answers are answers={self.path}."
+            raise FileError.bad_file(
+                self.path,
+                f"holds neither a log of Inspect nor rows of messages, but {answer_set.format}",
+                "For such answers, write:",
+                f"  answers={self.path}",
             )
         return answer_set
 
@@ -75,8 +77,9 @@ class TrajectoriesEntrant(Entrant):
             if not recorded_work.matches_prompt(
                 row.question_messages, row.prompt, row.messages, prompt
             ):
-                raise FileError(
-                    f"entrant.{self.entrant_id}: {self.path} asks another question at sample "
-                    f"{prompt.prompt_id} than the bank. Expected logs of one task."
+                raise FileError.bad_file(
+                    self.path,
+                    f"asks another question at sample {prompt.prompt_id} than the prompts of {self.entrant_id}",
+                    "Give logs of one task.",
                 )
         return self._answer_set.find_response(prompt)

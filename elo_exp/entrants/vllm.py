@@ -33,8 +33,9 @@ class VllmCheckpoint(Checkpoint):
             from vllm.lora.request import LoRARequest
         except ImportError:
             raise UserError(
-                f"{self.model}: needs vllm, not installed: pip install vllm, in an environment of "
-                "its own (docs/entrants.md)."
+                f"{self.model} needs the Python package vllm, which is not installed. Install it in an environment of "
+                "its own (docs/entrants.md):",
+                "  pip install vllm",
             ) from None
         from huggingface_hub import snapshot_download
 
