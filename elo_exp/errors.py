@@ -95,14 +95,14 @@ class FileError(UserError):
 
     @classmethod
     def bad_file(
-        cls, location: str | Path, problem: str, fix: str = "", *below: str
+        cls, location: object, problem: str, fix: str = "", *below: str
     ) -> "FileError":
         """Return the error for a file that cannot be used: "answers.csv is empty (0 bytes)."
 
         Parameters
         ----------
-        location : str or Path
-            The file, or FILE:LINE.
+        location : object
+            The file, FILE:LINE, or a table that names itself as text.
         problem : str
             What is wrong with it, as a predicate: "is empty", "has no answer column". Without a full stop.
         fix : str, optional

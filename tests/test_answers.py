@@ -105,20 +105,21 @@ def test_a_row_is_read_as_its_program_means_it(tmp_path, name, changes, expected
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("alpaca_eval's outputs", {"output": ["a"]}, ":1: output is ['a']. Expected a text."),
-        ("alpaca_eval's outputs", {"instruction": " "}, ":1: the prompt is empty."),
-        ("alpaca_eval's outputs", {"generator": "a\nb"}, ":1: generator is 'a\\nb'. Expected a name: at most 200"),
-        ("FastChat's answers", {"choices": []}, ":1: choices is []. Expected a list."),
-        ("FastChat's answers", {"choices": [{"turns": "zzz"}]}, ":1: turns is 'zzz'. Expected a list."),
-        ("FastChat's answers", {"choices": [{}]}, ":1: is no row of FastChat's answers: KeyError('turns')."),
-        ("lm_eval", {"resps": "zzz"}, ":1: resps is 'zzz'. Expected a list."),
+        ("alpaca_eval's outputs", {"output": ["a"]}, ":1: output must be text; got ['a']."),
+        ("alpaca_eval's outputs", {"instruction": " "}, ":1 has an empty prompt."),
+        ("alpaca_eval's outputs", {"generator": "a\nb"},
+         ':1: generator must be a name of at most 200 characters, none of them a control character; got "a\\nb".'),
+        ("FastChat's answers", {"choices": []}, ":1: choices must be a list that is not empty; got []."),
+        ("FastChat's answers", {"choices": [{"turns": "zzz"}]}, ':1: turns must be a list that is not empty; got "zzz".'),
+        ("FastChat's answers", {"choices": [{}]}, ":1 is not a row of FastChat's answers (KeyError('turns'))."),
+        ("lm_eval", {"resps": "zzz"}, ':1: resps must be a list that is not empty; got "zzz".'),
         ("arena_hard's answers", {"messages": [{"role": "user", "content": "1?"}]},
-         ":1: messages are of 'user'. Expected user and assistant in turn."),
-        ("lm_eval", {"resps": [[[-1.5, False]]]}, ":1: has log-likelihoods of options, and no answer"),
-        ("OpenAI batch output", {"custom_id": "i" * 201}, ":1: custom_id is 'iiii"),
-        ("OpenAI batch output", {"custom_id": None}, ":1: custom_id is missing."),
-        ("plain rows", {"question": "a \ud800"}, ":1: holds a lone surrogate"),
-        ("plain rows", {"question": None}, ":1: has neither a prompt nor an id."),
+         ":1: messages must be of user and assistant in turn; got user."),
+        ("lm_eval", {"resps": [[[-1.5, False]]]}, ":1: resps holds log-likelihoods of options, and no answer"),
+        ("OpenAI batch output", {"custom_id": "i" * 201}, ":1: custom_id must be a name of at most 200 characters"),
+        ("OpenAI batch output", {"custom_id": None}, ":1: custom_id must be a name; got null."),
+        ("plain rows", {"question": "a \ud800"}, ":1 holds half of a character"),
+        ("plain rows", {"question": None}, ":1 has neither a prompt nor an id."),
         ("elo_exp's responses", {"p_correct": "x"}, ':1: p_correct must be '),
     ],
 )  # fmt: skip
@@ -126,7 +127,7 @@ def test_a_malformed_row_is_refused_with_its_place(tmp_path, name, changes, word
     with pytest.raises(UserError) as error:
         row_of(tmp_path, name, **changes)
     assert words in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.line
 
 
 def test_a_file_of_no_format_is_told_what_it_lacks(tmp_path):
@@ -134,9 +135,10 @@ def test_a_file_of_no_format_is_told_what_it_lacks(tmp_path):
     with pytest.raises(UserError) as error:
         answers.read_answers(path)
     assert str(error.value) == (
-        f"{path}: has no answers: no answer: none of response_text, response, answer, output, "
-        "completion, generation. The file (lines) has 'model', 'prompt', 'uid'. Not arena_hard's "
-        "answers: it lacks 'messages'. docs/formats.md has the files that are read."
+        f"{path} has no answer column (response_text, response, answer, output, completion or generation). "
+        "docs/formats.md lists what can be read.\n"
+        "  The file (lines) has model, prompt, uid.\n"
+        "  It is not arena_hard's answers: it lacks messages."
     )
 
 
@@ -160,7 +162,9 @@ def test_a_long_text_of_a_log_may_stand_in_its_attachments(tmp_path):
     log["samples"][0] |= {"input": "attachment://ab", "attachments": {"ab": "Long?"}}
     assert answers.read_answers(write_json(tmp_path / "a", log))[1][0].prompt == "Long?"
     log["samples"][0]["attachments"] = {}
-    with pytest.raises(UserError, match=r"sample 1: attachment 'ab' is not in the log"):
+    with pytest.raises(
+        UserError, match=r"sample 1 names the attachment ab, which is not in the log"
+    ):
         answers.read_answers(write_json(tmp_path / "b", log))
 
 

@@ -81,12 +81,13 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
     ("bad", "words"),
     [
         ({"prompt_id": 1}, "prompt_id must be text that is not empty; got 1."),
-        ({"prompt_id": None, "text": None}, "no prompt: none of prompt, question, input, "),
+        ({"prompt_id": None, "text": None},
+         "has no prompt. Give it a column called prompt, question, input, instruction or text."),
         ({"text": "  \n"}, "text must be text that is not empty; got "),
         ({"gold_answer": ""}, 'gold_answer must be text that is not empty, or null; got "".'),
         ({"expected_behavior": "refuse"}, 'expected_behavior must be answer, hedge, abstain or null; got "refuse".'),
         ({"tags": [1]}, "tags.0 must be text; got 1.\n  Leave out an"),
-        ({"prompt_id": "p0"}, "prompt_id 'p0' is already at {path}:1. Give each its own."),
+        ({"prompt_id": "p0"}, "repeats the prompt_id p0 of {path}:1. Give each prompt its own."),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):
@@ -94,11 +95,12 @@ def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):
     path = write_jsonl(tmp_path / "bank.jsonl", rows)
     with pytest.raises(UserError) as error:
         bank.load_bank(path)
-    assert str(error.value).startswith(f"{path}:2: {words.format(path=path)}")
+    message = str(error.value).replace(f"{path}:2:", f"{path}:2")
+    assert message.startswith(f"{path}:2 {words.format(path=path)}")
 
 
 def test_an_empty_bank_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no prompts. Expected one JSON object a line"):
+    with pytest.raises(UserError, match="holds no prompts. Write one prompt per line"):
         bank.load_bank(write_jsonl(tmp_path / "bank.jsonl", []))
 
 
@@ -147,7 +149,7 @@ def test_a_prompt_without_an_id_is_known_by_its_text(tmp_path):
     with pytest.raises(UserError) as error:
         bank.load_bank(path)
     assert str(error.value) == (
-        f"{path}:3: the prompt of {path}:1 again. Remove one of them, or give each a prompt_id."
+        f"{path}:3 repeats the prompt of {path}:1. Remove one of them, or give each a prompt_id."
     )
 
 
@@ -186,7 +188,7 @@ def test_a_larger_draw_holds_a_smaller_one_in_the_order_of_the_bank(n, m):
 
 def test_more_than_there_are_cannot_be_drawn(shipped):
     assert bank.sample_prompts(shipped, None) == shipped
-    with pytest.raises(UserError, match=r"prompts\.n: found 144. Expected at most 143"):
+    with pytest.raises(UserError, match=r"prompts\.n must be at most 143, .*; got 144"):
         bank.sample_prompts(shipped, 144)
 
 
@@ -198,8 +200,8 @@ def test_a_bank_without_the_pilots_sources_is_told_how_to_draw(shipped):
     with pytest.raises(UserError) as error:
         bank.sample_strata(own, PILOT, seed=1)
     assert str(error.value).endswith(
-        "the bank has medmcqa_open 24, curated 50. Of a bank of your own, mode.strata={} prompts.n=50 "
-        "takes so many."
+        "With prompts of your own, write:\n  mode.strata={} prompts.n=50\n"
+        "  (prompts by source: medmcqa_open 24, curated 50)"
     )
 
 

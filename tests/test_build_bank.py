@@ -304,7 +304,7 @@ def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
         ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
         ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a"),
         ("--curated=medqa.jsonl", "medqa.jsonl: holds no prompt of source 'curated'."),
-        ("--curated=nothing.jsonl", "nothing.jsonl:1: no prompt: none of prompt, question,"),
+        ("--curated=nothing.jsonl", "nothing.jsonl:1 has no prompt. Give it a column called prompt, question,"),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
         ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
     ],

@@ -46,7 +46,7 @@ MISTAKES = {
     "elo.k=0": "elo.k must be a number above 0 and at most 1,000; got 0.",
     "elo.k=nan": "elo.k must be a finite number; got nan.",
     "elo.ties=maybe": 'elo.ties must be drop or half; got "maybe".',
-    "+mode.strata.medqa=1000": "mode.strata: found 1000 prompts of source 'medqa'. Expected at most",
+    "+mode.strata.medqa=1000": "mode.strata asks for 1000 prompts of source medqa, and the bank has ",
     # nothing, or too little, chosen
     "judge=null": "A part was set to null. Choose one of its options",
     "'entrant=[probe_reference]'": "entrant: found 1 (probe_reference). A tournament needs at least two",
@@ -69,10 +69,11 @@ MISTAKES = {
     "experiment=oracle oracle.fresh_dir=notes.txt oracle.truth=missing.json": "File not found: missing.json (in",
     "experiment=audit audit.gold=missing.jsonl": "File not found: missing.jsonl (in ",
     "recorded_dir=missing": "File not found: missing (in ",
-    "experiment=gate gate.baseline=missing entrant=probe_hedged": "missing: cannot be read",
+    "experiment=gate gate.baseline=missing entrant=probe_hedged": "File not found: missing (in ",
     "experiment=export folder=missing": "found no manifest.json in missing.",
-    "judge=replay judge.path=run": "judge.path: found no .jsonl file in run/verdicts. Expected verdicts",
-    "experiment=rate battles=notes.txt": "notes.txt: is none of the formats that are read. The file (csv) has",
+    "judge=replay judge.path=run": "judge.path must be a folder with .jsonl files of verdicts or battles; "
+    "run/verdicts has none.",
+    "experiment=rate battles=notes.txt": "notes.txt has no format that can be read. Name its columns",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
     "cache_dir=notes.txt": "notes.txt/store.sqlite: cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
@@ -86,8 +87,8 @@ MISTAKES = {
     "judge=lexical judge._target_=nowhere.Judge": "Python found no module nowhere, neither installed nor in",
     "judge=elsewhere": "To use your own FOLDER/judge/elsewhere.yaml, add --config-dir=FOLDER.",
     # what is not on this machine
-    "mode=headline": "entrant.security_only.security_dir: has no value. Expected the folder of the heads' adapters",
-    "judge=local judge.model=./absent": "./absent (revision main): is no folder here, and no name on the hub.",
+    "mode=headline": "entrant.security_only.security_dir is not set: the folder with the heads' adapters",
+    "judge=local judge.model=./absent": "./absent (revision main) is neither a folder here nor a name on the hub.",
     "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
 }
 

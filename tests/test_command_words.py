@@ -205,7 +205,8 @@ MISTAKES = {
     "--help lists flags and settings.",
     "--config-dir mine 'entrant=[old,probe_hedged]'": "mine/entrant/old.yaml does not say where its settings belong. "
     "Its first line must be '# @package entrant.old'.",
-    "prompts=rows.jsonl 'entrant=[probe_hedged,probe_partial]' judge=lexical": "rows.jsonl:1: no prompt: none of prompt",
+    "prompts=rows.jsonl 'entrant=[probe_hedged,probe_partial]' judge=lexical":
+    "rows.jsonl:1 has no prompt. Give it a column called prompt",
     "prompts=absent.jsonl judge=lexical": "File not found: absent.jsonl (in ",
     "prompts=bank.jsonl": "entrant: found 0 (none). A tournament needs at least two",
     "old.jsonl": "answers: one entrant (old). Give a second file, or answers of several models in one file.",

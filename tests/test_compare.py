@@ -309,9 +309,9 @@ WROTE = "Expected what a run wrote."
         ("ratings.json", put(*BOARD, "unit", value="furlongs"), "Input should be 'points' or 'score'."),
         ("ratings.json", put("conclusions", "factuality", "sentence", value=0), "0 as conclusions.factuality.sentence."),
         ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),
-        ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl: has no column 'model_a' (found 'x')."),
-        ("battles.jsonl", put("score", value=7), "battles.jsonl:1: score is '7' and winner is"),
-        ("battles.jsonl", put("winner", value=None), "battles.jsonl:1: column 'winner' is empty."),
+        ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl has no column model_a. Name the column:"),
+        ("battles.jsonl", put("score", value=7), "battles.jsonl:1: score must be the share of model_a"),
+        ("battles.jsonl", put("winner", value=None), "battles.jsonl:1: winner must be a winner: text"),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
@@ -348,7 +348,7 @@ def test_the_command_refuses_a_damaged_run_with_code_2(folder: Path):
     ):
         refused = attempt(*given, "tracker=local", "hydra.run.dir=x", folder=folder)
         assert refused.code == 2
-        assert "damaged/battles.jsonl: has no column 'model_b'" in refused.err
+        assert "damaged/battles.jsonl has no column model_b" in refused.err
         assert "Traceback" not in refused.err
 
 

@@ -379,8 +379,8 @@ def test_a_count_is_a_whole_number_of_battles(count: str, tmp_path: Path):
     with pytest.raises(UserError) as error:
         read(path)
     assert str(error.value) == (
-        f"{path}:4: count is '{count}'. Expected a whole number of battles, 1 or more; where it is none, "
-        "battles_columns.count=null. battles_on_error=drop leaves such rows out."
+        f'{path}:4: count must be a whole number of battles, 1 or more; got "{count}". If the column holds no '
+        "counts, set battles_columns.count=null.\n  To leave out such rows: battles_on_error=drop"
     )
     assert read(path, on_error="drop").n_total() == 9
     unread = read(path, columns={**COLUMNS, "count": None})
@@ -388,13 +388,17 @@ def test_a_count_is_a_whole_number_of_battles(count: str, tmp_path: Path):
 
 
 def test_a_count_is_in_every_row_and_not_too_large(tmp_path: Path):
-    with pytest.raises(UserError, match=r"b\.csv:3: count is empty\. Expected a whole"):
+    with pytest.raises(
+        UserError, match=r"b\.csv:3: count must be a whole number .*; got null\."
+    ):
         read(numbered(tmp_path, 2, None))
     with pytest.raises(UserError, match=r"at most 2,147,483,647 battles in a row"):
         read(numbered(tmp_path, 2**31))
     rows = [{"model_a": "a", "model_b": "b", "winner": "a"} for _ in range(2)]
     path = write_table(tmp_path / "b.jsonl", [rows[0], {**rows[1], "count": 2}])
-    with pytest.raises(UserError, match=r"some rows have 'count', and others do not\."):
+    with pytest.raises(
+        UserError, match=r"has a number in count in some rows, and none in others\."
+    ):
         read(path)
     assert read(numbered(tmp_path, 2.0, 3.0, name="b.parquet")).n_total() == 5
 
@@ -509,6 +513,6 @@ def test_shards_have_the_same_columns(tmp_path: Path):
     ran = attempt("experiment=rate", "battles=parts", folder=tmp_path)
     assert ran.code == 2
     assert ran.err.startswith(
-        "elo_exp: parts/b.csv: has no column 'count', which parts/a.csv has. Expected the same columns "
-        "in all files of a folder;"
+        "elo_exp: parts/b.csv has no column count, and parts/a.csv has it. The files of a folder must have the same "
+        "columns. If they differ, list them:\n  'battles=[a.csv,b.csv]'"
     )

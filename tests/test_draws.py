@@ -401,7 +401,10 @@ def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
     path = write_jsonl(tmp_path / "battles.jsonl", [row])
     ran = attempt("experiment=rate", f"battles={path}", *LOCAL[1:], folder=tmp_path)
     assert ran.code == 2
-    assert "battles.jsonl:1: draw_a is 'two'. Expected a number from 0." in ran.err
+    assert (
+        'battles.jsonl:1: draw_a must be a whole number of 0 or more; got "two".'
+        in ran.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,8 +423,8 @@ def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
         (("experiment=tournament",), None),
         (
             ("experiment=audit",),
-            "draws: an audit draws no answers: it makes three of known order of each prompt, and asks about them. Leave "
-            "draws out; audit.retest_share has the judge asked again",
+            "draws is not a setting of experiment=audit: an audit asks about answers of known quality that it makes itself. "
+            "Leave draws out. audit.retest_share repeats questions",
         ),
     ],
 )  # fmt: skip

@@ -108,7 +108,7 @@ def test_a_key_that_is_not_set_is_an_error_of_servers():
 
 def test_no_valid_battle_is_an_error_of_evidence():
     rows = [{**row, "winner": "invalid"} for row in BATTLES]
-    with pytest.raises(elo_exp.EvidenceError, match="no battle is left"):
+    with pytest.raises(elo_exp.EvidenceError, match="no battle that can be rated"):
         elo_exp.rate(rows, battles_values={"invalid": None})
 
 
@@ -117,7 +117,7 @@ def test_answers_to_different_prompts_are_an_error_of_evidence():
         {**row, "id": f"x{row['id']}", "prompt": "Why?" * (n + 1)}
         for n, row in enumerate(ANSWERS["new"])
     ]
-    with pytest.raises(elo_exp.EvidenceError, match="no prompt is answered by"):
+    with pytest.raises(elo_exp.EvidenceError, match="No prompt is answered by"):
         elo_exp.compare({"old": ANSWERS["old"], "new": other}, judge="lexical")
 
 

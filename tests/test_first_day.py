@@ -119,13 +119,13 @@ TASKS = (
     Task(
         number=10,
         words="model_answer/gpt-4-0314.jsonl.gz v2.0/o3.jsonl judge=opus plan=true",
-        begins=("elo_exp: answers: no prompt is answered by all",),
+        begins=("elo_exp: No prompt is answered by all entrants",),
         code=2,
     ),
     Task(
         number=11,
         words="mt_bench/gpt-4.jsonl mt_bench/other.jsonl judge=sonnet",
-        begins=("elo_exp: answers: these files hold no prompts. Add prompts=FILE",),
+        begins=("elo_exp: The files of answers hold no prompts. Add the questions",),
         code=2,
     ),
     Task(

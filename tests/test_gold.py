@@ -40,10 +40,10 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{**OWN, "label": "c"}], "label: found 'c'"),
-        ([{**OWN, "prompt": None}], "row 1: lacks a prompt"),
-        ([{"text": "x"}], "Expected prompt, response_a"),
-        ([], "has no pair"),
+        ([{**OWN, "label": "c"}], 'label must be one of a, b, tie; got "c"'),
+        ([{**OWN, "prompt": None}], "row 1 has no prompt, or not two responses"),
+        ([{"text": "x"}], "It needs prompt, response_a"),
+        ([], "holds no pairs"),
     ],
 )
 def test_what_is_no_pair_is_refused(tmp_path, content, message):

@@ -147,7 +147,7 @@ def test_samples_are_unpacked_one_at_a_time(tmp_path):
 def refused(path: Path) -> str:
     with pytest.raises(UserError) as error:
         read(path)
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.line
     return str(error.value)
 
 
@@ -159,8 +159,8 @@ def test_a_compression_that_nobody_here_can_unpack_is_said_with_what_to_do(tmp_p
         content = content[:start] + b"\x62\x00" + content[start + 2 :]  # PPMd
     path.write_bytes(content)
     assert refused(path) == (
-        f"{path}: is a zip in a compression that this Python cannot read. One that is read: inspect "
-        f"log convert '{path}' --to json --output-dir DIR"
+        f"{path} is a zip in a compression that this Python cannot read. Convert it:\n"
+        f"  inspect log convert '{path}' --to json --output-dir DIR"
     )
 
 
@@ -170,7 +170,10 @@ def test_a_log_with_its_samples_in_pieces_is_said_with_what_to_do(tmp_path):
         archive.writestr("header.json", json.dumps(log()))
         archive.writestr("samples/s1_epoch_1/sample.json", "{}")
         archive.writestr("samples/s1_epoch_1/messages/0.json", "[]")
-    assert "a.eval: has its samples in pieces, which are not read." in refused(path)
+    assert (
+        "a.eval has its samples in pieces, which cannot be read. Convert it:"
+        in refused(path)
+    )
 
 
 def test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked(tmp_path):
@@ -182,7 +185,9 @@ def test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked(tmp_path):
                 part.write(b" " * 1_000_000)
     assert path.stat().st_size < 100_000
     tracemalloc.start()
-    assert "s1_epoch_1.json unpacks to 300,000,000 bytes. Expected" in refused(path)
+    assert "s1_epoch_1.json, which unpacks to 300,000,000 bytes, more than" in refused(
+        path
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10_000_000
@@ -191,9 +196,10 @@ def test_a_part_that_unpacks_to_more_than_a_log_has_is_not_unpacked(tmp_path):
 @pytest.mark.parametrize(
     ("part", "content", "words"),
     [
-        ("header.json", "{}", "cannot be read as inspect_ai's log: KeyError('eval')"),
-        ("header.json", "{", "header.json: cannot be read as inspect_ai's log: JSONDecodeError("),
-        ("samples/1.json", "[]", "samples/1.json: cannot be read as inspect_ai's log: TypeError('found [], no object"),
+        ("header.json", "{}", "cannot be read as a log of Inspect: KeyError('eval')"),
+        ("header.json", "{",
+         "header.json cannot be read as a log of Inspect: a key in double quotes is missing at character 2"),
+        ("samples/1.json", "[]", "samples/1.json cannot be read as a log of Inspect: TypeError('[] is not an object"),
         ("samples/1.json", '{"a": 1, "a": 2}', "the key 'a' stands twice in one object"),
     ],
 )  # fmt: skip
@@ -210,9 +216,9 @@ def test_a_zip_of_something_else_and_half_a_zip_are_no_logs(tmp_path):
     path = tmp_path / "a.eval"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", "text")
-    assert refused(path) == f"{path}: is no log of Inspect: it lacks header.json."
+    assert refused(path) == f"{path} is not a log of Inspect: it lacks header.json."
     path.write_bytes(shared_data("formats/inspect_scored.eval").read_bytes()[:9000])
-    assert "a.eval: cannot be read as zip (File is not a zip file)." in refused(path)
+    assert "a.eval cannot be read as zip (File is not a zip file)." in refused(path)
 
 
 @pytest.mark.filterwarnings("default")  # of its libraries

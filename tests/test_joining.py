@@ -144,7 +144,7 @@ def test_any_order_of_rows_and_files_gives_one_bank_and_a_lost_row_is_named(
     )
     texts = [{*map(answer_joins.fold_spaces, one)} for one in tables]
     if not any(one & other for one, other in combinations(texts, 2)):
-        with pytest.raises(UserError, match="no prompt is answered by"):
+        with pytest.raises(UserError, match="No prompt is answered by"):
             _ = whole.planned_prompts
         return
     assert {
@@ -189,7 +189,7 @@ def test_two_files_of_one_name_stop_with_words_to_paste(tmp_path):
     with pytest.raises(UserError) as error:
         joined(a, b)
     assert str(error.value) == (
-        f"{b}: a second file of 'gpt', as {a}. Name them: 'answers={{a:{a},b:{b}}}'."
+        f"{a} and {b} both hold answers of gpt. Name the two:\n  'answers={{a:{a},b:{b}}}'"
     )
     assert list(joined(("x", a), ("y", b)).answer_sets) == ["x", "y"]
 
@@ -211,10 +211,10 @@ def test_a_file_of_several_entrants_is_several_and_a_name_chooses_one(tmp_path):
         "d",
     ]
     with pytest.raises(
-        UserError, match=r"'x' is left out \(null\), and no file has it"
+        UserError, match=r"answers leaves out x \(null\), and no file has it"
     ):
         answer_joins.read_answer_sets([(None, path), ("x", None)])
-    with pytest.raises(UserError, match=r"4 entrants, and none is called 'x'. Choose"):
+    with pytest.raises(UserError, match=r"4 entrants, and none is called x. Choose"):
         joined(("x", path))
 
 
@@ -239,11 +239,17 @@ def test_the_setting_names_files(value, expected):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ([1], "answers: found 1. Expected a file, a list of files, or NAME: FILE."),
-        (5, "answers: found 5. Expected a file, a list of files, or NAME: FILE."),
-        ("", "answers: found ''. Expected a file"),
-        ({"a": {"b": "c"}}, "answers: found {'b': 'c'}. Expected a file"),
-        ([{"name": "a", "file": "x"}] * 2, "answers: 'a' stands twice."),
+        ([1], "answers must be a file, a list of files, or NAME: FILE; got 1."),
+        (5, "answers must be a file, a list of files, or NAME: FILE; got 5."),
+        ("", 'answers must be a file, a list of files, or NAME: FILE; got "".'),
+        (
+            {"a": {"b": "c"}},
+            "answers must be a file, a list of files, or NAME: FILE; got {'b': 'c'}.",
+        ),
+        (
+            [{"name": "a", "file": "x"}] * 2,
+            "answers must have each name once; got a twice.",
+        ),
     ],
 )
 def test_another_value_of_the_setting_is_refused(value, words):
@@ -321,7 +327,7 @@ def test_a_bank_of_other_prompts_is_named(tmp_path):
     with pytest.raises(UserError) as error:
         joined(path, prompts=prompts).describe()
     assert str(error.value) == (
-        "answers: no prompt is answered by all (old has 0, none shared). Are these answers to the "
+        "No prompt is answered by all entrants (old has 0, none shared). Are these answers to the "
         f"prompts of {prompts}?"
     )
 
@@ -334,20 +340,20 @@ def test_a_bank_of_other_prompts_is_named(tmp_path):
     [
         ([{"prompt": "Why?", "answer": "A"}, {"prompt": "Why?", "answer": "B"}],
          [{"prompt": "Why?", "answer": "A"}],
-         "one.jsonl:2: a second, different answer of one to "),
+         "one.jsonl:2 holds a second, different answer of one to "),
         ([{"prompt": "Why?", "answer": "A", "target": "1"}],
          [{"prompt": "Why?", "answer": "A", "target": "2"}],
-         "two.jsonl:1: another reference than at "),
+         "two.jsonl:1 has another reference for its prompt than "),
         ([{"id": 1, "prompt": "Why?", "answer": "A"}, {"id": 1, "prompt": "How?", "answer": "A"}],
          [{"id": 1, "answer": "A"}],
-         "two.jsonl:1: id '1' stands for two prompts in these files. Add prompts=FILE."),
+         "two.jsonl:1 has the id 1, which stands for two prompts in these files. Add prompts=FILE."),
         ([{"id": 1, "answer": "A"}], [{"id": 1, "answer": "A"}],
-         "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."),
+         "The files of answers hold no prompts. Add the questions that they answer:\n  prompts=FILE"),
         ([{"prompt": "Why?", "answer": "A"}], [{"prompt": "How?", "answer": "A"}],
-         "answers: no prompt is answered by all (one has 1, two has 1, none shared). Are these"),
-        ([{"prompt": "Why?", "answer": "A"}], [{"id": 1, "answer": "A"}], "two.jsonl holds no prompts: add prompts=FILE."),
+         "No prompt is answered by all entrants (one has 1, two has 1, none shared). Are these"),
+        ([{"prompt": "Why?", "answer": "A"}], [{"id": 1, "answer": "A"}], "two.jsonl holds no prompts. Add prompts=FILE."),
         ([{"prompt": "Why?", "answer": "A", "model": "m"}, {"prompt": "How?", "answer": "A", "model": None}],
-         [{"prompt": "Why?", "answer": "A"}], "one.jsonl:2: names no model, and other rows do."),
+         [{"prompt": "Why?", "answer": "A"}], "one.jsonl:2 names no model, and other rows do."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_joined_stops(tmp_path, first, second, words):
@@ -432,9 +438,7 @@ def test_answers_to_fewer_turns_than_are_asked_stop_and_failed_ones_are_missing(
 
     prompts = write_jsonl(tmp_path / "question.jsonl", [TURNS])
     one = joined(said("2"), prompts=prompts)
-    with pytest.raises(
-        UserError, match=":1: answers 1 of the 2 turns that prompt '1' asks"
-    ):
+    with pytest.raises(UserError, match=":1 answers 1 of the 2 turns of prompt 1"):
         one.answer_sets["ann"].find_response(one.prompts[0])
     failed = joined(said("2", "$ERROR$"), prompts=prompts)
     assert failed.answered_ids == {"ann": []}
@@ -508,7 +512,7 @@ def test_a_faulty_file_is_refused_or_spoken_of_or_says_the_same(tmp_path, name):
             found = joined(path, other, prompts=prompts)
             after, now = content(found), found.describe()
         except UserError as error:
-            assert "\n" not in str(error)
+            assert "\n" not in error.line
             fates["refused"] += 1
             return
         if after == before:

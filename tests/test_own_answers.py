@@ -143,7 +143,7 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     ran = judge(words, "prompts.n=99", folder=two)
     assert (ran.code, lines(ran)[-1]) == (
         2,
-        "elo_exp: prompts.n: found 99. Expected at most 24, as many as there are.",
+        "elo_exp: prompts.n must be at most 24, the number of prompts; got 99.",
     )
 
 
@@ -155,7 +155,7 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
         (("answers=[old.csv,nope.csv]",), "File not found: nope.csv (in "),
         (("answers=[old.csv,new.jsonl]", "stratum=subject"), "stratum: found 'subject'. Of the prompts of"),
         (("answers=[old.csv,new.jsonl]", "recorded_dir=x"), "recorded_dir: found x, and answers besides."),
-        (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata: found 2 prompts of source"),
+        (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata asks for 2 prompts of source"),
         (("entrant=[claude,base_olmo]",), "prompts.bank_path: study own has no prompts of its own. Give a bank"),
         (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"), "answers: experiment=oracle does not"),
     ],
@@ -165,7 +165,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(two, words, said):
     given = words if "~stratum" not in words else words[:-1]
     ran = attempt(*own, *given, folder=two)
     assert ran.code == 2, ran.out
-    assert lines(ran)[-1].startswith(f"elo_exp: {said}"), ran.err
+    assert f"\nelo_exp: {said}" in f"\n{ran.err}"
     assert not [path for path in two.glob("outputs/*") if path.name != "cache"]
 
 
@@ -302,10 +302,10 @@ HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
         ((f"answers=[{HARD},arena_hard/v0.1/gpt-3.5-turbo-0125.jsonl.gz]",),
          [f"{HARD}: arena_hard's answers: 500 answers of gpt-4-0314"], 1000),
         ((f"answers=[{HARD},v2.0/o3.jsonl]",),
-         ["elo_exp: answers: no prompt is answered by all (gpt-4-0314 has 500, o3 has 750, none shared). "
-          "Are these answers to one set of prompts?"], 0),
+         ["elo_exp: No prompt is answered by all entrants (gpt-4-0314 has 500, o3 has 750, none shared). "
+          "Are these answers to the same prompts?"], 0),
         (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]",),
-         ["elo_exp: answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."], 0),
+         ["elo_exp: The files of answers hold no prompts. Add the questions that they answer:"], 0),
         (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]", "prompts.bank_path=mt_bench/question.jsonl"),
          ["mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4"], 60),
         (("answers=[a.eval,b.eval]",),
@@ -325,7 +325,7 @@ def test_published_files_are_planned(published, words, said, n_queries):
     if n_queries:
         assert f" {n_queries:,} " in ran.out
     else:
-        assert len(lines(ran)) == 1
+        assert ran.err.startswith("elo_exp: ")
 
 
 def test_a_log_is_rated_by_its_scores_unless_a_judge_is_named(published):

@@ -588,8 +588,8 @@ def test_too_few_labels_say_nothing(folder: Path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"page": "0" * 16}, "bad.jsonl:1: is of another run's page."),
-        ({"id": "0" * 16}, "bad.jsonl:1: found the comparison '0000000000000000', which is none of the run's."),
+        ({"page": "0" * 16}, "bad.jsonl:1 is of another run's page. Give the run whose page was labelled:\n  run=DIR"),
+        ({"id": "0" * 16}, 'bad.jsonl:1 labels the comparison "0000000000000000", which the run does not have.'),
         ({"choice": "3"}, 'bad.jsonl:1: choice must be 1, 2, tie, both bad or skip; got "3".'),
     ],
 )  # fmt: skip
@@ -628,15 +628,19 @@ def test_one_persons_labels_are_not_two_persons(folder: Path):
     make(folder)
     label(folder, "anna")
     label(folder, "copy", changes={"browser": "anna"})
-    assert "are by one browser" in refused(read_back(folder, "anna", "copy"))
-    assert "are both called anna" in refused(read_back(folder, "anna", "anna"))
+    assert "labels has two files from one browser" in refused(
+        read_back(folder, "anna", "copy")
+    )
+    assert "labels has two files called anna" in refused(
+        read_back(folder, "anna", "anna")
+    )
 
 
 def test_a_comparison_that_stands_twice_is_refused(folder: Path):
     path = label(folder, "twice")
     text = path.read_text(encoding="utf-8")
     path.write_text(text + text.splitlines()[0] + "\n", encoding="utf-8")
-    assert "twice.jsonl:181: labels a comparison again, after twice.jsonl:1." in (
+    assert "twice.jsonl:181 labels a comparison again, after twice.jsonl:1." in (
         refused(read_back(folder, "twice"))
     )
 

@@ -67,7 +67,8 @@ def test_a_rubric_begins_with_its_version(tmp_path, text):
     rubric = rubric_with(tmp_path, system="You judge.\n\n", rubric=header)
     assert rubric.version == "v12"
     assert rubric.system == f"You judge.{header}" == request(rubric).system
-    found = f"{tmp_path / 'rubric'}: starts with {text.partition(chr(10))[0]!r}. Exp"
+    line = text.partition(chr(10))[0]
+    found = f'{tmp_path / "rubric"} starts with "{line}". Its first line that'
     with pytest.raises(UserError) as error:
         rubric_with(tmp_path, rubric=text)
     assert str(error.value).startswith(found)
@@ -77,16 +78,16 @@ def test_a_rubric_begins_with_its_version(tmp_path, text):
     "name", ["", " ", "..", "../../esc", "a\\b", "a\nb", ".hidden"]
 )
 def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
-    with pytest.raises(UserError, match="Expected a name that files can have"):
+    with pytest.raises(
+        UserError, match="dimension must be a name that a file can have"
+    ):
         shipped("rubric", "factuality", dimension=name)
 
 
 def test_two_rubrics_of_one_dimension_and_unknown_placeholders_are_refused(tmp_path):
     check_dimensions([FACTUALITY, UTILITY])
     other = shipped("rubric", "calibration", dimension="factuality")
-    with pytest.raises(
-        UserError, match="rubric: two are of the dimension 'factuality'"
-    ):
+    with pytest.raises(UserError, match="Two rubrics have the dimension factuality: "):
         check_dimensions([FACTUALITY, other])
     with pytest.raises(UserError, match="template.*answer_a"):
         rubric_with(tmp_path, template="{question} {answer_a}")

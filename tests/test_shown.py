@@ -212,7 +212,7 @@ def test_answers_that_a_run_wrote_are_read_again_as_conversations(tmp_path: Path
          "elo_exp: oracle: prompt 1 has 2 open turns. Expected one: a weight is of one answer. Put the first "
          "answer into messages, and the second is scored."),
         (("experiment=arena", "arena=simulated", "entrant=[newcomer]"),
-         "elo_exp: arena: prompt 1 of question.jsonl has messages. Expected texts alone: conversations are not "
+         "elo_exp: question.jsonl has messages at prompt 1. arena needs prompts of one text: conversations are not "
          "simulated."),
         (("experiment=audit", "study=own", "judge=lexical"),
          "audit: 1 of 1 prompts is left out: an answer to several turns has no ladder."),

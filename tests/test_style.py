@@ -284,7 +284,7 @@ def test_a_file_keeps_the_counts(tmp_path):
     path.write_text(path.read_text().replace(", 0]", "]"), encoding="utf-8")
     with pytest.raises(
         UserError,
-        match=r"battles.jsonl:1: style is '\[4, 0, 0\]'. Expected a list of counts",
+        match=r'battles.jsonl:1: style must be a list of counts .*; got "\[4, 0, 0\]"\.',
     ):
         battle_files.read(path, columns=columns, filters={})
 

@@ -245,23 +245,23 @@ def test_a_row_with_an_error_has_no_answer(tmp_path):
     ("changes", "words"),
     [
         ({"messages": [WORK[1], {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-         "rows.jsonl:1: message 2 has a part of type 'image_url'. Only text is compared; leave the row out."),
+         'rows.jsonl:1: message 2 has a part of type "image_url". Only text can be compared: leave the row out.'),
         ({"messages": [WORK[1], {"role": "function", "content": "x"}]},
-         "rows.jsonl:1: message 2 has the role 'function'. Expected one of system, user, assistant, tool."),
-        ({"messages": [WORK[1], "x"]}, "rows.jsonl:1: message 2 is no message: TypeError"),
-        ({"messages": WORK[:2]}, "rows.jsonl:1: messages are no question and an answer. Expected a user's message, "),
-        ({"messages": WORK[2:]}, "rows.jsonl:1: messages are no question and an answer. Expected a user's message, "),
-        ({"messages": []}, "rows.jsonl:1: messages is []. Expected a list."),
-        ({"draw_idx": "x"}, "rows.jsonl:1: draw_idx is 'x'. Expected a number from 0."),
-        ({"seconds": "x"}, "rows.jsonl:1: seconds: found 'x'. Expected a number."),
-        ({"messages": [WORK[1], {"role": "assistant", "content": "\ud800"}]}, "holds a lone surrogate"),
+         'rows.jsonl:1: message 2 has the role "function", which is none of system, user, assistant, tool.'),
+        ({"messages": [WORK[1], "x"]}, "rows.jsonl:1: message 2 must have role and content; it cannot be read (TypeError"),
+        ({"messages": WORK[:2]}, "rows.jsonl:1: messages must be a user's message and an answer. If"),
+        ({"messages": WORK[2:]}, "rows.jsonl:1: messages must be a user's message and an answer. If"),
+        ({"messages": []}, "rows.jsonl:1: messages must be a list that is not empty; got []."),
+        ({"draw_idx": "x"}, 'rows.jsonl:1: draw_idx must be a whole number of 0 or more; got "x".'),
+        ({"seconds": "x"}, 'rows.jsonl:1: seconds must be a number; got "x".'),
+        ({"messages": [WORK[1], {"role": "assistant", "content": "\ud800"}]}, "holds half of a character"),
     ],
 )  # fmt: skip
 def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, changes, words):
     with pytest.raises(UserError) as error:
         row(tmp_path, **changes)
     assert words in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.line
 
 
 def test_an_image_in_a_log_is_refused_where_answers_are_read_and_not_where_scores_are(
@@ -283,14 +283,11 @@ def test_an_image_in_a_log_is_refused_where_answers_are_read_and_not_where_score
     with pytest.raises(UserError) as error:
         answers.read_answers(path)
     assert str(error.value) == (
-        f"{path}: sample 1: message 1 has a part of type 'image'. Only text is compared; leave the row out."
+        f'{path}: sample 1: message 1 has a part of type "image". Only text can be compared: leave the row out.'
     )
 
 
-TRACE = (
-    "{}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
-    "docs/conversations.md."
-)
+TRACE = "{} is a trace of OpenTelemetry. Write its messages as rows (docs/conversations.md)."
 SPAN = {"name": "chat gpt", "start_time": "2026-11-26T12:00:00Z", "attributes": {"gen_ai.request.model": "gpt"}}  # fmt: skip
 
 
@@ -320,7 +317,7 @@ def test_a_trace_is_refused_whatever_it_was_given_for_and_a_table_with_ids_is_no
     for words in ("trace.jsonl", "trace.jsonl judge=lexical"):
         ran = attempt(*words.split(), folder=tmp_path)
         assert (ran.code, ran.err) == (2, f"elo_exp: {TRACE.format('trace.jsonl')}\n")
-    with pytest.raises(UserError, match=r"trace.jsonl:1: is a trace of OpenTelemetry"):
+    with pytest.raises(UserError, match=r"trace.jsonl:1 is a trace of OpenTelemetry"):
         prompts.load_bank(tmp_path / "trace.jsonl")
     rows = [{"trace_id": "1", "span_id": "2", "input": "Why?", "output": "So."}]
     assert (
@@ -337,7 +334,7 @@ def test_logs_of_two_tasks_are_not_paired():
     with pytest.raises(UserError) as error:
         agent(SUMS, "b").cache_key(other)
     assert str(error.value) == (
-        f"entrant.b: {SUMS} asks another question at sample s1 than the bank. Expected logs of one task."
+        f"{SUMS} asks another question at sample s1 than the prompts of b. Give logs of one task."
     )
     assert answer(SUMS, prompt("s1", "What  is 1\ntimes 2?"))  # white space is none
 
@@ -359,8 +356,8 @@ def test_answers_of_another_make_are_no_trajectories(tmp_path):
     with pytest.raises(UserError) as error:
         agent(path).check()
     assert str(error.value) == (
-        f"entrant.ann: {path} is of alpaca_eval's outputs. Expected a log of Inspect or rows of messages; "
-        f"other answers are answers={path}."
+        f"{path} holds neither a log of Inspect nor rows of messages, but alpaca_eval's outputs. For such answers, write:\n"
+        f"  answers={path}"
     )
 
 

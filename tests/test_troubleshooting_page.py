@@ -28,11 +28,11 @@ SERVER = (*OWN, "judge=openai_compatible", "judge.model=big")
 MISTAKES = {
     "File not found: befor.csv": ("befor.csv", "new.jsonl", "judge=lexical"),
     "answers: one entrant (old)": ("old.csv",),
-    "no prompt is answered by all": ("old.csv", "other.csv", "judge=lexical"),
-    "onlyid.csv holds no prompts: add prompts=FILE": (
+    "No prompt is answered by all entrants": ("old.csv", "other.csv", "judge=lexical"),
+    "onlyid.csv holds no prompts. Add prompts=FILE": (
         *("onlyid.csv", "old.csv", "judge=lexical"),
     ),
-    "cols.csv: has no answers": ("old.csv", "cols.csv", "judge=lexical"),
+    "cols.csv has no answer column": ("old.csv", "cols.csv", "judge=lexical"),
     "broken.jsonl:2 is not valid JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
     "a second, different answer of twice": ("twice.csv", "old.csv", "judge=lexical"),
     "runs: found no manifest.json in nope": (
@@ -51,7 +51,10 @@ MISTAKES = {
     "entrant: found 1 (probe_hedged)": ("entrant=[probe_hedged]",),
     "judge: none is chosen": OWN,
     "ANTHROPIC_API_KEY: not set": (*OWN, "judge=sonnet"),
-    "whose prices are not known": ("judge=claude", "judge.model=claude-sonnet-9"),
+    "must be a model whose prices are known": (
+        "judge=claude",
+        "judge.model=claude-sonnet-9",
+    ),
     "judge.base_url is not set": (*OWN, "judge=openai_compatible"),
     "judge.base_url: found 'localhost:8000'": (
         *(*SERVER, "judge.base_url=localhost:8000"),
@@ -64,10 +67,10 @@ MISTAKES = {
         *("experiment=store", "store=postgresql://me:secret@localhost/db"),
     ),
     "store: found 'mysql://x'": ("experiment=store", "store=mysql://x"),
-    "is no folder here, and no name on the hub": (
+    "is neither a folder here nor a name on the hub": (
         *(*OWN, "judge=local", "judge.model=./nomodel"),
     ),
-    "notmodel: holds no config.json": (*OWN, "judge=local", "judge.model=notmodel"),
+    "notmodel holds no config.json": (*OWN, "judge=local", "judge.model=notmodel"),
     "shard: found '4/4'": ("shard=4/4",),
     "Unknown sweep: nosweep": ("-m", "sweep=nosweep"),
     "If every judge of the sweep has it": (

@@ -11,7 +11,7 @@ from elo_exp.data import answers, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.bank import DEFAULT_SOURCE, PromptBank, hash_text
 from elo_exp.data.field_names import fold_spaces, natural_key
-from elo_exp.errors import EvidenceError, FileError, SettingError
+from elo_exp.errors import EvidenceError, FileError, SettingError, format_value
 from elo_exp.records import Prompt, Response
 
 _MAX_UNANSWERED_SHARE = 0.1
@@ -81,9 +81,10 @@ class AnswerSet:
         ]
         for row in rows[1:]:
             if (row.text, row.messages) != (rows[0].text, rows[0].messages):
-                raise FileError(
-                    f"{row.location}: a second, different answer of {self.entrant} to "
-                    f"{prompt.prompt_id!r}; the first is at {rows[0].location}. Keep one of them."
+                raise FileError.bad_file(
+                    row.location,
+                    f"holds a second, different answer of {self.entrant} to {prompt.prompt_id}",
+                    f"The first is at {rows[0].location}. Keep one of them.",
                 )
         return rows[0] if rows else None
 
@@ -117,9 +118,10 @@ class AnswerSet:
         if n_turns == 1 or row.messages:
             return response
         if len(row.later_turns) < n_turns - 1:
-            raise FileError(
-                f"{row.location}: answers {1 + len(row.later_turns)} of the {n_turns} turns that prompt "
-                f"{prompt.prompt_id!r} asks. Expected all of them; a bank of first turns asks no more."
+            raise FileError.bad_file(
+                row.location,
+                f"answers {1 + len(row.later_turns)} of the {n_turns} turns of prompt {prompt.prompt_id}",
+                "Answer each turn, or give prompts with their first turns only.",
             )
         later = [
             replace(response, response_text=text)
@@ -252,9 +254,10 @@ class JoinedAnswers:
                         prompt.prompt_id, (cluster, row.location)
                     )
                     if cluster != known_cluster:
-                        raise FileError(
-                            f"{row.location}: prompt {prompt.prompt_id!r} is in cluster {cluster!r}, and at {location} in "
-                            f"{known_cluster!r}. Expected one cluster of each prompt."
+                        raise FileError.bad_file(
+                            row.location,
+                            f"has prompt {prompt.prompt_id} in cluster {cluster}, and {location} has it in {known_cluster}",
+                            "Each prompt must be in one cluster.",
                         )
         if not located_clusters and not any(
             key in row.columns
@@ -297,17 +300,16 @@ class JoinedAnswers:
                 for name, keys in self._entrants_by_n_answered
             ]
             more = f" and {len(have) - 5} more" if have[5:] else ""
-            hint = " Are these answers to one set of prompts?"
+            hint = " Are these answers to the same prompts?"
             if self.bank is not None:
                 hint = f" Are these answers to the prompts of {self.bank}?"
             for answer_set in self.answer_sets.values():
                 if all(row.prompt is None for row in answer_set.rows):
-                    hint = f" {answer_set.path} holds no prompts: add prompts=FILE."
+                    hint = f" {answer_set.path} holds no prompts. Add prompts=FILE."
                     break
-            whom = "all" if len(self.answer_sets) <= 2 else "two of them"
+            whom = "all entrants" if len(self.answer_sets) <= 2 else "two entrants"
             raise EvidenceError(
-                f"answers: no prompt is answered by {whom} ({', '.join(have[:5])}{more}, none "
-                f"shared).{hint}"
+                f"No prompt is answered by {whom} ({', '.join(have[:5])}{more}, none shared).{hint}"
             )
 
     @property
@@ -456,19 +458,19 @@ def parse_answers_setting(value: Any) -> list[NamedFile]:
                 named_files.append((name, None))
                 continue
         if not isinstance(file, str) or not file:
-            raise SettingError(
-                f"answers: found {file!r:.80}. Expected a file, a list of files, or NAME: FILE."
+            raise SettingError.bad_value(
+                "answers", file, "be a file, a list of files, or NAME: FILE"
             )
         if name is not None and name in [other_name for other_name, _ in named_files]:
-            raise SettingError(
-                f"answers: {name!r} stands twice. Give each file its own."
-            )
+            raise SettingError(f"answers must have each name once; got {name} twice.")
         path = Path(file)
         inner_paths = (
             sorted(filter(Path.is_file, path.glob("[!.]*"))) if path.is_dir() else []
         )
         if path.is_dir() and (name is not None or not inner_paths):
-            raise SettingError(f"answers: {file} is a folder. Name the files in it.")
+            raise SettingError(
+                f"answers must name files, and {file} is a folder. Name the files in it."
+            )
         named_files += [(name, inner_path) for inner_path in inner_paths or [path]]
     return named_files
 
@@ -488,15 +490,15 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
             path, name, is_alone=stems[entrant_stem(path)] == 1
         ):
             if not answer_set.entrant.isprintable():
-                raise FileError(
-                    f"{path}: is of {answer_set.entrant!r}. Expected a name without control characters: "
-                    "'answers={NAME:FILE,...}'."
+                raise FileError.bad_file(
+                    path,
+                    f"names the entrant {format_value(answer_set.entrant)}, which has control characters",
+                    "Give it another name:",
+                    f"  'answers={{NAME:{path}}}'",
                 )
             if answer_set.entrant in answer_sets:
-                raise SettingError(
-                    _explain_second_file(
-                        answer_set, answer_sets[answer_set.entrant].path
-                    )
+                raise _build_second_file_error(
+                    answer_set, answer_sets[answer_set.entrant].path
                 )
             answer_sets[answer_set.entrant] = answer_set
     for left_out in [name for name, path in files if path is None]:
@@ -505,12 +507,12 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
                 ", ..." if len(answer_sets) > 5 else ""
             )
             raise SettingError(
-                f"answers: {left_out!r} is left out (null), and no file has it. Choose one of {choices}."
+                f"answers leaves out {left_out} (null), and no file has it. Choose from {choices}."
             )
     return answer_sets
 
 
-def _explain_second_file(answer_set: AnswerSet, first_path: Path) -> str:
+def _build_second_file_error(answer_set: AnswerSet, first_path: Path) -> SettingError:
     paths = [first_path, answer_set.path]
     distinct_names = next(
         (names for names in (list(map(entrant_stem, paths)), list(map(_folder_name, paths))) if len(set(names)) > 1),
@@ -519,9 +521,9 @@ def _explain_second_file(answer_set: AnswerSet, first_path: Path) -> str:
     suggestion = ",".join(
         f"{name}:{path}" for name, path in zip(distinct_names, paths, strict=True)
     )
-    return (
-        f"{answer_set.path}: a second file of {answer_set.entrant!r}, as {first_path}. Name them: "
-        f"'answers={{{suggestion}}}'."
+    return SettingError(
+        f"{first_path} and {answer_set.path} both hold answers of {answer_set.entrant}. Name the two:",
+        f"  'answers={{{suggestion}}}'",
     )
 
 
@@ -541,8 +543,7 @@ def _split_by_entrant(
                 ", ..." if len(inner_names) > 5 else ""
             )
             raise SettingError(
-                f"{path}: has the answers of {len(inner_names)} entrants, and none is called {name!r}. "
-                f"Choose one of {choices}."
+                f"{path} has the answers of {len(inner_names)} entrants, and none is called {name}. Choose from {choices}."
             )
         entrant_rows = by_entrant[name]
         return [
@@ -550,8 +551,10 @@ def _split_by_entrant(
         ]
     unnamed_rows = [row for row in by_entrant.get(None, ()) if row.text is not None]
     if inner_names and unnamed_rows:
-        raise FileError(
-            f"{unnamed_rows[0].location}: names no model, and other rows do. Name it, or leave the row out."
+        raise FileError.bad_file(
+            unnamed_rows[0].location,
+            "names no model, and other rows do",
+            "Name it, or leave the row out.",
         )
     if len(inner_names) > 1:
         return [
@@ -608,12 +611,15 @@ def _collect_prompts(files: Mapping[str, AnswerSet]) -> list[Prompt]:
                 texts_of[row.id].add(fold_spaces(row.prompt))
     if not by_text:
         raise SettingError(
-            "answers: these files hold no prompts. Add prompts=FILE, the questions that they answer."
+            "The files of answers hold no prompts. Add the questions that they answer:",
+            "  prompts=FILE",
         )
     for row in rows:
         if row.prompt is None and len(texts_of.get(row.id or "", ())) > 1:
-            raise FileError(
-                f"{row.location}: id {row.id!r} stands for two prompts in these files. Add prompts=FILE."
+            raise FileError.bad_file(
+                row.location,
+                f"has the id {row.id}, which stands for two prompts in these files",
+                "Add prompts=FILE.",
             )
     prompts = []
     for key, texts in texts_of.items():
@@ -660,9 +666,10 @@ def _find_reference(rows: Sequence[Answer]) -> str | None:
         if fold_spaces(str(row.reference)) != fold_spaces(
             str(referenced_rows[0].reference)
         ):
-            raise FileError(
-                f"{row.location}: another reference than at {referenced_rows[0].location}, to one prompt. Add "
-                "prompts=FILE, whose references count."
+            raise FileError.bad_file(
+                row.location,
+                f"has another reference for its prompt than {referenced_rows[0].location}",
+                "Add prompts=FILE, whose references count.",
             )
     return min((str(row.reference) for row in referenced_rows), default=None)
 

@@ -87,8 +87,11 @@ class PromptBank:
             column_names = ", ".join(
                 sorted({name for _, row in self._rows for name in row})
             )
-            raise SettingError(
-                f"{setting}: found no column {column!r} in {self.path}. Choose one of {column_names}."
+            raise SettingError.bad_value(
+                setting,
+                column,
+                f"be a column of {self.path}",
+                f"  Its columns: {column_names}",
             )
         return {
             prompt.prompt_id: str(row[column])
@@ -118,9 +121,10 @@ def load_referenced_texts(path: Path, purpose: str) -> list[Prompt]:
     prompts = [prompt for prompt in load_bank(path) if prompt.gold_answer]
     for prompt in prompts:
         if prompt.messages:
-            raise FileError(
-                f"{purpose}: prompt {prompt.prompt_id} of {path} has messages. Expected texts alone: "
-                "conversations are not simulated."
+            raise FileError.bad_file(
+                path,
+                f"has messages at prompt {prompt.prompt_id}",
+                f"{purpose} needs prompts of one text: conversations are not simulated.",
             )
     return prompts
 
@@ -139,18 +143,18 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
                 field_names.first_value(row, (*field_names.ID, "custom_id")) is None
             )
             raise FileError(
-                f"{location}: the prompt of {earlier} again. Remove one of them, or give each a "
-                "prompt_id."
+                f"{location} repeats the prompt of {earlier}. Remove one of them, or give each a prompt_id."
                 if has_no_id
-                else f"{location}: prompt_id {prompt.prompt_id!r} is already at {earlier}. Give each "
-                "its own."
+                else f"{location} repeats the prompt_id {prompt.prompt_id} of {earlier}. Give each prompt its own."
             )
         first_id = texts.setdefault(prompt.text.strip(), prompt.prompt_id)
         if first_id != prompt.prompt_id:
             repeated_texts.append(f"{prompt.prompt_id!r} that of {first_id!r}")
         prompt_rows.append((prompt, row))
     if not prompt_rows:
-        raise FileError(f"{path}: has no prompts. Expected one JSON object a line.")
+        raise FileError.bad_file(
+            path, "holds no prompts", "Write one prompt per line, as a JSON object."
+        )
     if repeated_texts:
         _warn_once(
             f"{path}: {len(repeated_texts)} of {len(prompt_rows)} prompts repeat the text of another "
@@ -161,7 +165,9 @@ def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]
 
 def _parse_prompt(row: Row, location: str, *, history: bool) -> Prompt:
     if {"text", "messages"} <= {name for name in row if row[name] is not None}:
-        raise FileError(f"{location}: has text and messages. Give one.")
+        raise FileError.bad_file(
+            location, "has both text and messages", "Leave one of them out."
+        )
     native_row = dict(row)
     if not row.keys() >= _NATIVE_FIELDS or not row.keys() & {"text", "messages"}:
         recognised_row = bank_formats.parse_row(row, location, history=history)
@@ -234,9 +240,10 @@ def _translate_row(row: Row, location: str) -> dict[str, Any]:
     text = row["text"] if "text" in row else field_names.find_prompt(row)
     if text is None:
         table_files.refuse_trace(location, row.keys())
-        raise FileError(
-            f"{location}: no prompt: none of {', '.join(field_names.PROMPT)}. Expected one of them, with a "
-            "text."
+        raise FileError.bad_file(
+            location,
+            "has no prompt",
+            f"Give it a column called {', '.join(field_names.PROMPT[:-1])} or {field_names.PROMPT[-1]}.",
         )
     key = field_names.first_value(row, field_names.ID)
     if key is None:
@@ -326,9 +333,10 @@ def sample_strata(
         if len(stratum) < count:
             sizes = Counter(p.source for p in prompts).items()
             raise SettingError(
-                f"mode.strata: found {count} prompts of source {source!r}. Expected at most "
-                f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}. Of a "
-                f"bank of your own, mode.strata={{}} prompts.n={sum(strata.values())} takes so many."
+                f"mode.strata asks for {count} prompts of source {source}, and the bank has {len(stratum)}. With "
+                "prompts of your own, write:",
+                f"  mode.strata={{}} prompts.n={sum(strata.values())}",
+                f"  (prompts by source: {', '.join(f'{name} {n}' for name, n in sizes)})",
             )
         chosen_indices.update(rng.choice(stratum, size=count, replace=False).tolist())
     return [prompt for i, prompt in enumerate(prompts) if i in chosen_indices]
@@ -341,8 +349,8 @@ def sample_prompts(prompts: Sequence[Prompt], n: int | None) -> list[Prompt]:
     Raises SettingError for more than there are.
     """
     if n is not None and n > len(prompts):
-        raise SettingError(
-            f"prompts.n: found {n:,}. Expected at most {len(prompts):,}, as many as there are."
+        raise SettingError.bad_value(
+            "prompts.n", n, f"be at most {len(prompts):,}, the number of prompts"
         )
     sample = sorted(prompts, key=lambda prompt: make_fingerprint(prompt.prompt_id))[:n]
     chosen_ids = {prompt.prompt_id for prompt in sample}

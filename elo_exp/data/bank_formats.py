@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from elo_exp.data import conversations, field_names, recorded_work
 from elo_exp.data.table_files import Row
-from elo_exp.errors import FileError
+from elo_exp.errors import FileError, format_value
 from elo_exp.records import Message, Prompt, canonical_json
 
 _ID_FIELDS = (*field_names.ID, "custom_id")
@@ -78,12 +78,12 @@ def _parse_arena(row: Row, turns: Any, location: str, *, history: bool) -> BankF
     Later turns of a user answer another model's words, so the first alone is asked, but with `history`.
     """
     if not turns or not all(isinstance(message, Mapping) for message in turns):
-        raise FileError(f"{location}: has no conversation. Expected a list of messages with role and content.")  # fmt: skip
+        raise FileError(f"{location} has no conversation. It must be a list of messages with role and content.")  # fmt: skip
     user_indices = [
         i for i, message in enumerate(turns) if message.get("role") == "user"
     ]
     if not user_indices:
-        raise FileError(f"{location}: no message is the user's. Leave the row out.")
+        raise FileError(f"{location} has no message of the user. Leave the row out.")
     question_index = user_indices[-1] if history else user_indices[0]
     question_messages = (
         turns[: question_index + 1]
@@ -105,8 +105,10 @@ def _parse_messages(row: Row, messages: Sequence[Any], location: str) -> BankFie
     if not is_answered or last.get("tool_calls") or not question_messages:
         return {**_read_metadata(row, messages), "messages": messages}
     if field_names.first_value(row, field_names.REFERENCE) is not None:
-        raise FileError(
-            f"{location}: has a reference, and messages that end with an assistant's. Give one."
+        raise FileError.bad_file(
+            location,
+            "has a reference, and its messages end with an answer, which would be another",
+            "Leave one of them out.",
         )
     bank_fields = {
         **_read_metadata(row, question_messages),
@@ -155,9 +157,9 @@ def parse_conversation(row: Mapping[str, Any], location: str) -> Prompt:
     n = len(conversations.question_indices(messages))
     if not fault and turns and len(turns) != n:
         s = "s" if turns[1:] else ""
-        fault = f"gold_answer has {len(turns)} text{s} for {n} turns."
+        fault = f"gold_answer must have one text for each of the {n} turns; got {len(turns)} text{s}."
     if not fault and not all(isinstance(text, str) for text in turns):
-        fault = f"gold_answer is {gold!r:.80}. Expected a text, or one for each turn."
+        fault = f"gold_answer must be a text, or one for each turn; got {format_value(gold)}."
     if fault:
         raise FileError(f"{location}: {fault}")
     metadata = {name: row[name] for name in ("prompt_id", "source", "subject")}

@@ -13,11 +13,12 @@ from elo_exp.data import formats, table_files
 from elo_exp.data.formats import MalformedError
 from elo_exp.data.table_files import Cell, Nested, Row
 from elo_exp.data.writing_style import FEATURES
+from elo_exp.errors import format_value
 
 MAX_NAME_CHARS = 200
-MAX_WORD_CHARS = 40
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-EXPECTED_COUNT = "Expected a whole number of battles, 1 or more; where it is none, battles_columns.count=null."
+COUNT_RULE = "must be a whole number of battles, 1 or more"
+NO_COUNT_HINT = "If the column holds no counts, set battles_columns.count=null."
 _POSITIVE_INTEGER = re.compile(r"0*([1-9]\d*)(\.0*)?", re.ASCII)
 _MAX_BATTLES_PER_ROW = 2**31 - 1
 
@@ -48,8 +49,8 @@ def parse_score(text: str, winner: str, reconciled: str | None) -> float:
         if 0.0 <= score <= 1.0 and (is_tie or formats.winner_of(score) in winner):
             return score
     raise MalformedError(
-        f"score is {quote_word(text)} and winner is {winner!r}. Expected model_a's share, from 0 to 1, above "
-        "0.5 where it wins."
+        f"score must be the share of model_a, between 0 and 1, and above 0.5 if it wins; got {format_value(text)} for "
+        f"winner={winner}."
     )
 
 
@@ -62,10 +63,12 @@ def count_battles(row: Row) -> int:
 def parse_count(column: str, text: str) -> int:
     match = _POSITIVE_INTEGER.fullmatch(text)
     if match is None:
-        raise MalformedError(f"{column} is {quote_word(text)}. {EXPECTED_COUNT}")
+        raise MalformedError(
+            f"{column} {COUNT_RULE}; got {format_value(text)}. {NO_COUNT_HINT}"
+        )
     if (count := int(match[1])) > _MAX_BATTLES_PER_ROW:
         raise MalformedError(
-            f"{column} is {quote_word(text)}. Expected at most {_MAX_BATTLES_PER_ROW:,} battles in a row."
+            f"{column} must be at most {_MAX_BATTLES_PER_ROW:,} battles in a row; got {format_value(text)}."
         )
     return count
 
@@ -75,7 +78,7 @@ def parse_draw(column: str, row: Row) -> int:
     text = cell_to_text(row.get(column)) or "0"
     if not re.fullmatch(r"[0-9]{1,6}(\.0*)?", text):
         raise MalformedError(
-            f"{column} is {quote_word(text)}. Expected a number from 0."
+            f"{column} must be a whole number of 0 or more; got {format_value(text)}."
         )
     return int(text.partition(".")[0])
 
@@ -88,14 +91,8 @@ def parse_style(text: str | None) -> tuple[int, ...] | None:
         if len(counts) == len(FEATURES):
             return counts
     raise MalformedError(
-        f"style is {quote_word(text)}. Expected a list of counts: {', '.join(FEATURES)}."
+        f"style must be a list of counts ({', '.join(FEATURES)}); got {format_value(text)}."
     )
-
-
-def quote_word(word: str | None) -> str:
-    """Quote a word of a file, and cut it if it is long."""
-    text = str(word)
-    return repr(text if len(text) <= MAX_WORD_CHARS else f"{text[:MAX_WORD_CHARS]}…")
 
 
 def quote_names(names: Iterable[str]) -> str:

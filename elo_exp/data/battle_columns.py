@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from elo_exp.data import table_files
-from elo_exp.data.battle_cells import quote_names
 from elo_exp.data.formats import Format
 from elo_exp.data.table_files import BLANK_FIELDS, Source
 from elo_exp.errors import FileError
@@ -80,9 +79,12 @@ def find_columns(
         fields[name] = column = str(column)
         is_required = name in REQUIRED and not file_format.fields
         if (is_required or requested == column != name) and column not in present:
-            raise FileError(
-                f"{path}: has no column {column!r} (found {quote_names(present)}). Name it with "
-                f"battles_columns.{name}=COLUMN."
+            raise FileError.bad_file(
+                path,
+                f"has no column {column}",
+                "Name the column:",
+                f"  battles_columns.{name}=COLUMN",
+                f"  Its columns: {', '.join(present)}",
             )
     by_field = {name: name for name in _OPTIONAL_COLUMNS} | fields
     texts = [
@@ -113,8 +115,9 @@ def check_same_columns(shards: Sequence[BattleColumns]) -> None:
             )
             shapes = map(table_files.detect_shape, (first_shard.path, shard.path))
             if name == "count" or "lines" not in shapes:
-                raise FileError(
-                    f"{without_column.path}: has no column {column!r}, which {with_column.path} has. Expected the same "
-                    "columns in all files of a folder; those of a list, 'battles=[a.csv,b.csv]', may "
-                    "have others."
+                raise FileError.bad_file(
+                    without_column.path,
+                    f"has no column {column}, and {with_column.path} has it",
+                    "The files of a folder must have the same columns. If they differ, list them:",
+                    "  'battles=[a.csv,b.csv]'",
                 )

@@ -158,13 +158,13 @@ def read_with_missing(
         )
         row_counts = ", ".join(f"{n} {word}" for word, n in counts.items())
         raise EvidenceError(
-            f"{path}: no battle is left{names and f' with {names}'} "
-            f"({row_counts or 'it has no rows'})."
+            f"{path} has no battle that can be rated{names and f' with {names}'} ({row_counts or 'it has no rows'})."
         )
     if counts["invalid"] > n:
-        raise FileError(
-            f"{path}: read as {file_format.name}, {counts['invalid']} rows have no verdict and {n} have "
-            "one. Expected most to have one; is the format the right one?"
+        raise FileError.bad_file(
+            path,
+            f"has {counts['invalid']} rows without a verdict and {n} with one, read as {file_format.name}",
+            "Is it the right format? Set it with battles_format=NAME.",
         )
     pooled_names = set[str | None]().union(*(content.pooled for content in contents))
     _warn(path, files[0].columns.fields, battles, pooled_names)
@@ -317,9 +317,10 @@ class _BattleFile:
     def _check_counts(self, kinds: Sequence[Battle]) -> None:
         """Raise FileError if some battles have a count, and others do not."""
         if len({battle.count is None for battle in kinds}) > 1:
-            raise FileError(
-                f"{self.path}: some rows have {self.columns.fields['count']!r}, and others do not. Expected a "
-                "number in all of them, or in none."
+            raise FileError.bad_file(
+                self.path,
+                f"has a number in {self.columns.fields['count']} in some rows, and none in others",
+                "Fill in all of them, or none.",
             )
 
     def _describe_first_malformed(self, status: Statuses) -> str:
@@ -343,13 +344,12 @@ class _BattleFile:
             return outcome
         if not isinstance(outcome, MalformedError):
             return FileError(
-                f"{location}: stands twice: judge, models and question are those of a row before. "
-                "Remove one of them."
+                f"{location} repeats an earlier row: judge, models and question are the same. Remove one of the two."
             )
-        hint = "battles_on_error=drop leaves such rows out."
+        hints = ["To leave out such rows: battles_on_error=drop"]
         if isinstance(outcome, UnknownWordError) and not self.format.fields:
-            hint = f"{hint} {describe_words(self.parser, outcome.field)}".rstrip()
-        return FileError(f"{location}: {outcome} {hint}")
+            hints += describe_words(self.parser, outcome.field)
+        return FileError(f"{location}: {outcome}", *(f"  {hint}" for hint in hints))
 
 
 def _open_file(
@@ -400,16 +400,18 @@ def _warn(
     """Warn of what looks wrong. Raises FileError for a column that is not one of models."""
     models = battles.models
     if len(models) > _MAX_MODELS:
-        raise FileError(
-            f"{path}: found {len(models):,} models. Expected at most {_MAX_MODELS:,}: are "
-            f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
+        raise FileError.bad_file(
+            path,
+            f"has {len(models):,} models, more than the {_MAX_MODELS:,} that can be rated",
+            f"Are {fields['model_a']} and {fields['model_b']} the right columns?",
         )
     if len(battles.dimensions) > _MAX_DIMENSIONS:
-        raise FileError(
-            f"{path}: found {len(battles.dimensions):,} dimensions in "
-            f"{fields['dimension']!r}. Expected at most {_MAX_DIMENSIONS}. Name another column "
-            "with battles_columns.dimension=COLUMN, or pool them with "
-            "battles_columns.dimension=null."
+        raise FileError.bad_file(
+            path,
+            f"has {len(battles.dimensions):,} dimensions in the column {fields['dimension']}, more than {_MAX_DIMENSIONS}",
+            "Name another column, or pool them:",
+            "  battles_columns.dimension=COLUMN",
+            "  battles_columns.dimension=null",
         )
     warnings = describe_alike(models)
     rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMES_IN_WARNING]

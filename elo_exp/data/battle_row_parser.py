@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from elo_exp.data import formats
 from elo_exp.data.battle_cells import (
-    EXPECTED_COUNT,
+    COUNT_RULE,
     MAX_NAME_CHARS,
+    NO_COUNT_HINT,
     cell_to_text,
     is_name,
     parse_count,
     parse_draw,
     parse_score,
     parse_style,
-    quote_word,
 )
 from elo_exp.data.battle_columns import FIELDS, REQUIRED, WINNER_COLUMNS, BattleColumns
 from elo_exp.data.formats import WINNER_WORDS, Format, MalformedError
 from elo_exp.data.table_files import Nested, Row
-from elo_exp.errors import FileError, UserError
+from elo_exp.errors import FileError, UserError, format_value
 from elo_exp.records import Battle
 
 ROW_STATUSES = ("used", "filtered out", "invalid", "dropped", "refused")
@@ -74,13 +74,13 @@ class BattleRowParser:
         n, words = text["count"], self.words
         if n is None and self.columns.has("count"):
             raise MalformedError(
-                f"{self.columns.fields['count']} is empty. {EXPECTED_COUNT}"
+                f"{self.columns.fields['count']} {COUNT_RULE}; got null. {NO_COUNT_HINT}"
             )
         count = None if n is None else parse_count(self.columns.fields["count"], n)
-        expected = f"Expected one of {', '.join(words)}"
+        known_words = ", ".join(words)
         for name in ("verdict_ab", "verdict_ba"):
             if text[name] and text[name] not in words:
-                error = f"{name} is {quote_word(text[name])}. {expected}."
+                error = f"{name} must be one of {known_words}; got {format_value(text[name])}."
                 raise UnknownWordError(error, name)
         verdicts = (text[name] for name in ("verdict_ab", "verdict_ba"))
         ab, ba = (words[verdict] if verdict else None for verdict in verdicts)
@@ -94,31 +94,33 @@ class BattleRowParser:
         model_a, model_b, result = (str(text[name]) for name in REQUIRED)
         if model_a == model_b:
             raise MalformedError(
-                f"{model_a!r} battles itself. Expected two different models."
+                f"the models must differ; got {format_value(model_a)} twice."
             )
         by_word = words.get(result)
         by_name = {model_a: "model_a", model_b: "model_b"}.get(result)
         winner = by_word or by_name
         is_word = result in words
         if is_word and by_name and by_word != by_name and not reconciled:
-            raise FileError(  # other rows may be read in the other way, so that none can be dropped
-                f"{self.columns.path}: winner is {result!r}, which is the name of one model and the word "
-                "for another result. Rename the model."
+            raise FileError.bad_file(
+                self.columns.path,
+                f"has the winner {format_value(result)}, which is both a model and the word for another result",
+                "Rename the model.",
             )
         verdict_words = filter(None, (text[name] for name in WINNER_COLUMNS))
         if any(words.get(word, "") is None for word in verdict_words):
             return None
         if winner is None:
-            names = f"{quote_word(model_a)} or {quote_word(model_b)}"
-            error = f"winner is {quote_word(result)}. {expected}, {names}."
+            error = (
+                f"winner must be one of {known_words}, or a model of its row ({model_a} or {model_b}); got "
+                f"{format_value(result)}."
+            )
             raise UnknownWordError(error, "winner")
         score = None if share is None else parse_score(share, winner, reconciled)
         winner_word = winner.split()[0]
         if reconciled and score is None and winner_word != reconciled.split()[0]:
             raise MalformedError(
-                f"winner is {result!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
-                f"{text['verdict_ba']!r}. Expected the verdict of both orders, or a tie where "
-                "they disagree."
+                f"winner must be the verdict of both orders, or a tie if they disagree; got {result} for "
+                f"verdict_ab={text['verdict_ab']} and verdict_ba={text['verdict_ba']}."
             )
         return Battle(
             model_a=model_a,
@@ -143,16 +145,15 @@ class BattleRowParser:
         for name in REQUIRED:
             value, noun = text[name], name.split("_")[0]
             if value is None or not is_name(value):
-                fault = "is empty" if value is None else f"has {quote_word(value)}"
                 raise MalformedError(
-                    f"column {self.columns.fields[name]!r} {fault}. Expected a {noun}: text without "
-                    f"control characters, at most {MAX_NAME_CHARS} long."
+                    f"{self.columns.fields[name]} must be a {noun}: text without control characters, at most "
+                    f"{MAX_NAME_CHARS} long; got {format_value(value)}."
                 )
         for name in _METADATA_FIELDS:
             if (value := text[name]) and len(value) > MAX_NAME_CHARS:
                 raise MalformedError(
-                    f"column {self.columns.fields[name]!r} has {quote_word(value)}. Expected a name: at most "
-                    f"{MAX_NAME_CHARS} characters."
+                    f"{self.columns.fields[name]} must be a name of at most {MAX_NAME_CHARS} characters; got "
+                    f"{format_value(value)}."
                 )
 
 
@@ -188,7 +189,9 @@ def _check_cells(row: Row) -> None:
         raise MalformedError(row["malformed"])
     for name in REQUIRED:
         if isinstance(row.get(name), list | dict | Nested):
-            raise MalformedError(f"{name} is {row[name]!r:.80}. Expected a name.")
+            raise MalformedError(
+                f"{name} must be a name; got {format_value(row[name])}."
+            )
 
 
 def _infer_source(judge: str | None) -> str:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from elo_exp.data.field_names import fold_spaces
+from elo_exp.errors import format_value
 from elo_exp.records import Comparison, Message, Prompt, Response
 from elo_exp.types import Count
 
@@ -154,12 +155,12 @@ def trim_to_prompt(prompt: Prompt, response: Response) -> Response:
     if len(questions) != len(expected_questions):
         n = len(questions) - len(repeated_texts) + 1
         raise ValueError(
-            f"has {n} turn{'s' * (n != 1)}. Expected {len(later) + 1}, which the prompt asks."
+            f"has {n} turn{'s' * (n != 1)}, but the prompt asks {len(later) + 1}."
         )
     for n, pair in enumerate(zip(questions, expected_questions, strict=True), start=1):
         if fold_spaces(pair[0]) != fold_spaces(pair[1]):
             raise ValueError(
-                f"has {pair[0]!r:.80} as message {n} of the user. Expected {pair[1]!r:.80}, as in the bank."
+                f"has {format_value(pair[0])} as message {n} of the user, but the prompt has {format_value(pair[1])}."
             )
     users = [i for i, message in enumerate(messages) if message.role == "user"]
     start = users[len(repeated_texts) - 1] + 1 if repeated_texts else 0

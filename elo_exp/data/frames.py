@@ -82,11 +82,11 @@ def to_frame(
     sizes = {len(values) for values in columns.values()}
     if len(sizes) > 1:
         raise FileError(
-            f"{name}: found columns of {' and '.join(map(str, sorted(sizes)))} rows. Expected as "
-            "many in each."
+            f"{name} has columns of different lengths: {' and '.join(map(str, sorted(sizes)))} rows. All must have the "
+            "same number of rows."
         )
     if not any(sizes):
-        raise FileError(f"{name}: found a table without rows.")
+        raise FileError(f"{name} is a table without rows.")
     return Frame(
         name, {str(key): _to_plain_list(values) for key, values in columns.items()}
     )
@@ -98,11 +98,11 @@ def to_rows(table: Any, name: str) -> list[dict[str, Any]]:
     for number, row in enumerate(row_list, start=1):
         if not isinstance(row, Mapping):
             raise FileError(
-                f"{name}: row {number}: found {row!r:.60}. Expected a table of pandas, polars or pyarrow, "
-                "rows as dictionaries, or files."
+                f"{name} must be a table of pandas, polars or pyarrow, rows as dictionaries, or files; row {number} is "
+                f"{row!r:.60}."
             )
     if not row_list:
-        raise FileError(f"{name}: found a table without rows.")
+        raise FileError(f"{name} is a table without rows.")
     return [to_plain(row) for row in row_list]
 
 
@@ -194,5 +194,5 @@ def _warn_of_gaps(values: list[Any], name: str, column: str) -> None:
 def _build_duplicate_error(names: list[str], name: str) -> UserError:
     duplicate = next(column for column in names if names.count(column) > 1)
     return FileError(
-        f"{name}: has the column {duplicate!r} twice. Expected each name once."
+        f"{name} has the column {duplicate} twice. Each name must stand once."
     )

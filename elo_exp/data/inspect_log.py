@@ -85,7 +85,7 @@ class Sample:
                 map(self.resolve_attachments, input_messages), self.location
             )
         if not any(message.role == "user" for message in messages):
-            raise FileError(f"{self.location}: input has no message of a user.")
+            raise FileError(f"{self.location} has no message of a user in its input.")
         return messages
 
     @cached_property
@@ -140,7 +140,9 @@ class Sample:
         key = value.removeprefix(_ATTACHMENT_PREFIX)
         text = (self.row.get("attachments") or {}).get(key)
         if not isinstance(text, str):
-            raise FileError(f"{self.location}: attachment {key!r} is not in the log.")
+            raise FileError(
+                f"{self.location} names the attachment {key}, which is not in the log."
+            )
         return text
 
 
@@ -170,8 +172,8 @@ class Log:
                 name for name in archive.namelist() if name.startswith(_SAMPLES_FOLDER)
             }
             if any(map(_SAMPLE_FOLDER.search, names)):
-                raise FileError(
-                    f"{self.path}: has its samples in pieces, which are not read. {_suggest_conversion(self.path)}"
+                raise _build_conversion_error(
+                    self.path, "has its samples in pieces, which cannot be read"
                 )
             unpacked_bytes = 0
             for name in sorted(names, key=natural_key):
@@ -196,8 +198,8 @@ def read_log(path: Path) -> Log:
             part_names = archive.namelist()
             name = next((name for name in _HEADER_FILES if name in part_names), None)
             if name is None:
-                raise FileError(
-                    f"{path}: is no log of Inspect: it lacks {_HEADER_FILES[0]}."
+                raise FileError.bad_file(
+                    path, f"is not a log of Inspect: it lacks {_HEADER_FILES[0]}"
                 )
             head = _read_part(archive, path, name)
     else:
@@ -219,24 +221,25 @@ def _open_archive(path: Path) -> Iterator[ZipFile]:
         with ZipFile(path) as archive:
             yield archive
     except (BadZipFile, OSError) as error:
-        raise FileError(f"{path}: cannot be read as zip ({error}).") from None
+        raise FileError.bad_file(path, f"cannot be read as zip ({error})") from None
 
 
 def _read_part(archive: ZipFile, path: Path, name: str) -> Any:
     """Read a part of a zip file as JSON. No more of it is unpacked than its size says."""
     size = archive.getinfo(name).file_size
     if size > _MAX_PART_BYTES:
-        raise FileError(
-            f"{path}: {name} unpacks to {size:,} bytes. Expected at most {_MAX_PART_BYTES:,} in a part of a log."
+        raise FileError.bad_file(
+            path,
+            f"holds {name}, which unpacks to {size:,} bytes, more than the {_MAX_PART_BYTES:,} that a part of a log may have",
         )
     try:
         content = archive.read(name)
     except NotImplementedError:
-        raise FileError(
-            f"{path}: is a zip in a compression that this Python cannot read. {_suggest_conversion(path)}"
+        raise _build_conversion_error(
+            path, "is a zip in a compression that this Python cannot read"
         ) from None
     except RuntimeError as error:  # a password, for one
-        raise FileError(f"{path}: cannot be read as zip ({error}).") from None
+        raise FileError.bad_file(path, f"cannot be read as zip ({error})") from None
     with _convert_errors(f"{path}: {name}"):
         return json.loads(content, object_pairs_hook=files.make_unique_object)
 
@@ -247,9 +250,12 @@ def _convert_errors(location: object) -> Iterator[None]:
     try:
         yield
     except _READ_ERRORS as error:
-        words = " ".join(repr(error).split())
+        is_json_fault = isinstance(error, json.JSONDecodeError)
+        words = " ".join(
+            (files.describe_json_error(error) if is_json_fault else repr(error)).split()
+        )
         raise FileError(
-            f"{location}: cannot be read as inspect_ai's log: {words:.200}"
+            f"{location} cannot be read as a log of Inspect: {words:.200}"
         ) from None
 
 
@@ -257,7 +263,7 @@ def _parse_sample(location: str, row: Any) -> Sample:
     """Return a sample; of an older log as a newer one has it, as Inspect does (EvalSample.migrate_deprecated)."""
     with _convert_errors(location):
         if not isinstance(row, dict):
-            raise TypeError(f"found {row!r:.40}, no object")
+            raise TypeError(f"{row!r:.40} is not an object")
         sample_row = dict(row)
         if sample_row.get("scores") is None and sample_row.get("score") is not None:
             sample_row["scores"] = {"score": sample_row["score"]}
@@ -273,6 +279,7 @@ def _insert_tool_error(row: Any) -> Any:
     return {**row, "content": row["error"]["message"]}
 
 
-def _suggest_conversion(path: Path) -> str:
+def _build_conversion_error(path: Path, problem: str) -> FileError:
     name = shlex.quote(str(path))
-    return f"One that is read: inspect log convert {name} --to json --output-dir DIR"
+    command = f"  inspect log convert {name} --to json --output-dir DIR"
+    return FileError.bad_file(path, problem, "Convert it:", command)

@@ -60,9 +60,10 @@ def read_pairs(path: Path) -> list[GoldPair]:
         }
         texts = [cells.get(name) for name in ("prompt", "response_a", "response_b")]
         if None in texts:
-            raise FileError(
-                f"{location}: lacks a prompt or a response. Expected prompt, response_a, response_b "
-                "and label (a, b or tie), or the columns of LLMBar or JudgeBench."
+            raise FileError.bad_file(
+                location,
+                "has no prompt, or not two responses",
+                "It needs prompt, response_a, response_b and label (a, b or tie), or columns of LLMBar or JudgeBench.",
             )
         label = str(cells.get("label"))
         label = check_choice(
@@ -71,5 +72,5 @@ def read_pairs(path: Path) -> list[GoldPair]:
         key = make_fingerprint(texts)[:16]
         pairs[key] = GoldPair.from_dict({**cells, "label": label, "pair_id": key})
     if not pairs:
-        raise FileError(f"{path}: has no pair.")
+        raise FileError(f"{path} holds no pairs.")
     return list(pairs.values())

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.files import read_json, read_jsonl, validate, write_json
 from elo_exp.records import Battle, Comparison, MissingBattle, Record, canonical_json
 
@@ -67,7 +67,7 @@ class Key(Record):
             bytes.fromhex(key.key)
         except ValueError:
             raise FileError(
-                f"{path}: found {key.key!r:.40} as key. Expected hexadecimal digits."
+                f"{path}: key must be hexadecimal digits; got {format_value(key.key)}."
             ) from None
         return key
 
@@ -180,8 +180,8 @@ def read_labels(
         name = path.name.partition(".")[0]
         if name in names:
             raise SettingError(
-                f"labels: {names[name]} and {path} are both called {name}. Give each annotator one file, named "
-                "after whoever labelled."
+                f"labels has two files called {name}: {names[name]} and {path}. Give each annotator one file, named "
+                "after the annotator."
             )
         names[name] = path
         locations = dict[str, str]()
@@ -190,28 +190,35 @@ def read_labels(
                 Label, row, location, "Give the file that the page exported."
             )
             if label.page != key.page:
-                raise FileError(
-                    f"{location}: is of another run's page. Give the run whose page was labelled: run=DIR."
+                raise FileError.bad_file(
+                    location,
+                    "is of another run's page",
+                    "Give the run whose page was labelled:",
+                    "  run=DIR",
                 )
             if label.id not in comparison_by_id:
-                raise FileError(
-                    f"{location}: found the comparison {label.id!r:.40}, which is none of the run's. Export the "
-                    "labels anew."
+                raise FileError.bad_file(
+                    location,
+                    f"labels the comparison {format_value(label.id)}, which the run does not have",
+                    "Export the labels again.",
                 )
             if first_location := locations.get(label.id):
-                raise FileError(
-                    f"{location}: labels a comparison again, after {first_location}. Expected each once: export the labels "
-                    "anew."
+                raise FileError.bad_file(
+                    location,
+                    f"labels a comparison again, after {first_location}",
+                    "Export the labels again.",
                 )
             if (other_path := owners.setdefault(label.browser, path)) != path:
                 raise FileError(
-                    f"labels: {other_path} and {path} are by one browser, and count as one person's. Give the "
-                    "later one alone."
+                    f"labels has two files from one browser, which count as one annotator: {other_path} and {path}. "
+                    "Give only the later one."
                 )
             locations[label.id] = location
             rows.append((name, label, comparison_by_id[label.id]))
         if not locations:
-            raise FileError(f"{path}: holds no labels. Expected what a page exported.")
+            raise FileError.bad_file(
+                path, "holds no labels", "Give the file that the page exported."
+            )
     return rows
 
 
@@ -230,8 +237,8 @@ def merge_clusters(
         known_cluster = cluster_of.setdefault(comparison.prompt_id, label.cluster)
         if known_cluster != label.cluster:
             raise FileError(
-                f"labels: {annotator} has prompt {comparison.prompt_id!r} in cluster {label.cluster!r}, and elsewhere it is "
-                f"in {known_cluster!r}. Expected one cluster of each prompt."
+                f"The labels of {annotator} have prompt {comparison.prompt_id} in cluster {label.cluster}, others in "
+                f"{known_cluster}. Each prompt must be in one cluster."
             )
     return cluster_of
 

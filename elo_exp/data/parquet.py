@@ -53,7 +53,7 @@ def write_parquet(path: Path, columns: Mapping[str, Column]) -> Path:
             connection.execute(f"copy ({query}) to {target}", constants)
         except duckdb.IOException as error:
             reason = str(error).partition("\n")[0]
-            raise FileError(f"{path}: cannot be written ({reason}).") from None
+            raise FileError.bad_file(path, f"cannot be written ({reason})") from None
         return write_whole(path, file.read_bytes())
 
 

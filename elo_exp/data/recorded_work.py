@@ -23,7 +23,7 @@ def parse_messages(rows: Iterable[Any], location: str) -> Messages:
             raise FileError(f"{location}: message {number} {error}") from None
         except (LookupError, TypeError, AttributeError) as error:
             raise FileError(
-                f"{location}: message {number} is no message: {error!r:.80}. Expected role and content."
+                f"{location}: message {number} must have role and content; it cannot be read ({error!r:.80})."
             ) from None
         message_list.append(_drop_thought(message))
     return tuple(message_list)

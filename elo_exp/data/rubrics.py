@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from elo_exp import files
 from elo_exp.data.conversations import ViewOverrides, ViewSettings
 from elo_exp.data.thoughts import split_thought
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.records import (
     Comparison,
     Item,
@@ -58,9 +58,10 @@ class Instructions:
     def __post_init__(self) -> None:
         usable = files.escape_name(self.dimension).strip(". ")
         if not usable or self.dimension != usable:
-            raise SettingError(
-                f"dimension: found {self.dimension!r}. Expected a name that files can have, such "
-                "as 'empathy': without slashes, and no dot at either end."
+            raise SettingError.bad_value(
+                "dimension",
+                self.dimension,
+                "be a name that a file can have, such as empathy, without slashes and without a dot at either end",
             )
 
     def check(self) -> None:
@@ -76,9 +77,10 @@ class Instructions:
         lines = filter(None, map(str.strip, self.text.splitlines()))
         first_line = next(lines, "")
         if not (match := _VERSION.match(first_line)):
-            raise FileError(
-                f"{self.path}: starts with {first_line[:40]!r}. Expected '# version: v1' (or v2, ...) "
-                "as the first non-empty line."
+            raise FileError.bad_file(
+                self.path,
+                f"starts with {format_value(first_line)}",
+                "Its first line that is not empty must be '# version: v1' (or v2, ...).",
             )
         return match[1]
 
@@ -90,9 +92,11 @@ class Instructions:
         try:
             template.format_map(dict.fromkeys(placeholders, ""))
         except (KeyError, ValueError, IndexError, AttributeError) as error:
-            raise FileError(
-                f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
-                f"{', '.join(placeholders)}."
+            raise FileError.bad_file(
+                self.template_path,
+                f"cannot be filled in ({error!r})",
+                "It may use these placeholders:",
+                f"  {', '.join(placeholders)}",
             ) from None
         return template
 
@@ -337,8 +341,9 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
     for rubric in rubrics:
         if rubric.dimension in paths:
             raise SettingError(
-                f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} "
-                f"and {rubric.path}. Give each a dimension of its own: rubric.NAME.dimension=..."
+                f"Two rubrics have the dimension {rubric.dimension}: {paths[rubric.dimension]} and {rubric.path}. Give "
+                "each its own:",
+                "  rubric.NAME.dimension=DIMENSION",
             )
         paths[rubric.dimension] = rubric.path
 

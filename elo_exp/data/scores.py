@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from elo_exp.data import answers, formats, table_files
 from elo_exp.data.field_names import CLUSTER_FIELD
 from elo_exp.data.formats import Format
-from elo_exp.errors import FileError, SettingError, UserError
+from elo_exp.errors import FileError, SettingError, UserError, format_value
+from elo_exp.requirements import describe_requirement
 
 
 @dataclass(kw_only=True, config=ConfigDict(coerce_numbers_to_str=True))
@@ -49,10 +50,18 @@ def read_scores(
                     row.item += f" in {row.cluster}"
         except UserError:
             raise
+        except ValidationError as error:
+            finding = error.errors()[0]
+            name = ".".join(map(str, finding["loc"]))
+            raise FileError.bad_file(
+                path,
+                f"cannot be read as {file_format.name}: {name} must {describe_requirement(None, finding['msg'])}; got "
+                f"{format_value(finding['input'])}",
+            ) from error
         except Exception as error:
             reason = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
-            raise FileError(
-                f"{path}: cannot be read as {file_format.name}'s: {reason}"
+            raise FileError.bad_file(
+                path, f"cannot be read as {file_format.name} ({reason})"
             ) from error
         pairs = {(row.dimension, row.entrant) for row in file_scores}
         for row in file_scores if pairs & entrants else ():
@@ -78,10 +87,12 @@ def _find_cluster(row: Score, column: str, path: Path) -> str | None:
     value = (row.columns or {}).get(column)
     if value is not None or column == CLUSTER_FIELD:
         return None if value is None else str(value)
-    column_names = ", ".join(map(repr, row.columns or {})) or "none"
-    raise SettingError(
-        f"battles_columns.cluster: {path} has no column {column!r} of item {row.item} (found {column_names}). Name one of "
-        "them, or leave the setting out."
+    column_names = ", ".join(row.columns or {}) or "none"
+    raise SettingError.bad_value(
+        "battles_columns.cluster",
+        column,
+        f"be a column of item {row.item} in {path}, or be left out",
+        f"  Its columns: {column_names}",
     )
 
 
@@ -101,11 +112,9 @@ def _has_texts(path: Path, file_format: Format) -> bool:
 def _explain_no_score(path: Path, file_format: Format, metric: str | None) -> str:
     """Return the message for a file without a score, and what to do."""
     if metric is not None:
-        hint = (
-            "battles_metric names one that it has; without it the usual ones are read."
-        )
-        return f"{path}: read as {file_format.name}, none of its items has the score {metric!r}. {hint}"
-    hint = "Give one with scores"
+        hint = "Name another with battles_metric, or leave it out."
+        return f"{path} has no item with the score {metric}, read as {file_format.name}. {hint}"
+    hint = "Give a file with scores"
     if _has_texts(path, file_format):
-        hint = "judge=sonnet judges its answers"
-    return f"{path}: read as {file_format.name}, none of its items has a score. {hint}."
+        hint = "To have its answers judged, add judge=sonnet"
+    return f"{path} has no item with a score, read as {file_format.name}. {hint}."

@@ -40,8 +40,8 @@ class ScoreRubric(Instructions):
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise SettingError(
-                f"low: found a scale from {self.low} to {self.high}. Expected a low below a high."
+            raise SettingError.bad_value(
+                "low", self.low, f"be below high, which is {self.high}"
             )
         super().__post_init__()
 

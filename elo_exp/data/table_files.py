@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp import files
-from elo_exp.errors import FileError, UserError
+from elo_exp.errors import FileError, UserError, format_value
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -161,12 +161,19 @@ def read_keys(path: Source) -> set[str]:
     return row_keys
 
 
+def refuse_empty(path: Source) -> None:
+    """Raise FileError for a file without content."""
+    if isinstance(path, Path) and not path.stat().st_size:
+        raise FileError.bad_file(path, "is empty (0 bytes)")
+
+
 def refuse_trace(location: object, keys: Set[Any]) -> None:
     """Raise FileError for the keys of a trace of OpenTelemetry."""
     if any(trace <= keys for trace in _TRACE_KEYS):
-        raise FileError(
-            f"{location}: is a trace of OpenTelemetry, a convention in development. Write its messages as rows: "
-            "docs/conversations.md."
+        raise FileError.bad_file(
+            location,
+            "is a trace of OpenTelemetry",
+            "Write its messages as rows (docs/conversations.md).",
         )
 
 
@@ -179,7 +186,7 @@ def _read_keys(path: Source) -> set[str]:
             with ZipFile(path) as archive:
                 return {name.partition("/")[0] for name in archive.namelist()}
         except (BadZipFile, NotImplementedError, OSError, ValueError) as error:
-            raise FileError(f"{path}: cannot be read as zip ({error}).") from None
+            raise FileError.bad_file(path, f"cannot be read as zip ({error})") from None
     if kind != "object":
         return set(next(read_rows(path), ("", {}))[1])
     row = files.read_json(path)
@@ -208,8 +215,10 @@ def read_rows(
     if kind == "csv":
         return _read_csv_rows(path)
     if kind not in TABLE_SHAPES:
-        raise FileError(
-            f"{path}: found {kind}. Expected a table: {', '.join(TABLE_SHAPES)}."
+        raise FileError.bad_file(
+            path,
+            f"is not a table but {kind}",
+            f"Write it as {', '.join(TABLE_SHAPES[:-1])} or {TABLE_SHAPES[-1]}.",
         )
     is_array = kind == "array"
     return _iterate_objects(
@@ -227,7 +236,7 @@ def _iterate_objects(path: Path, objects: Iterable[Any]) -> Iterator[tuple[str, 
     for number, row in enumerate(objects, start=1):
         if not isinstance(row, dict):
             raise FileError(
-                f"{path}: row {number}: found {row!r:.40}. Expected an object."
+                f"{path}: row {number} must be an object; got {format_value(row)}."
             )
         yield f"{path}: row {number}", row
 
@@ -245,21 +254,25 @@ def _read_csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
             header = list(reader.fieldnames or ())
             duplicates = [name for name in header if header.count(name) > 1]
             if duplicates:
-                raise FileError(
-                    f"{path}:1: has the column {duplicates[0]!r} twice. Expected each name once."
+                raise FileError.bad_file(
+                    f"{path}:1",
+                    f"has the column {duplicates[0]} twice",
+                    "Each name must stand once.",
                 )
             for row in reader:
                 location = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():  # more or fewer fields
-                    raise FileError(
-                        f"{location}: has not the {len(header)} fields of the header. A quote or a "
-                        "comma may be missing."
+                    raise FileError.bad_file(
+                        location,
+                        f"does not have the {len(header)} fields of the header",
+                        "A quote or a comma may be missing.",
                     )
                 yield location, row
         except csv.Error as error:
-            raise FileError(
-                f"{path}:{reader.reader.line_num}: cannot be read as CSV ({error}). "
-                "A quote may be missing."
+            raise FileError.bad_file(
+                f"{path}:{reader.reader.line_num}",
+                f"cannot be read as CSV ({error})",
+                "A quote may be missing.",
             ) from None
 
 
@@ -284,7 +297,9 @@ def _read_parquet_rows(
                     yield dict(zip(selected, values, strict=bool(selected)))
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]
-        raise FileError(f"{path}: cannot be read as parquet ({reason}).") from None
+        raise FileError.bad_file(
+            path, f"cannot be read as Parquet ({reason})"
+        ) from None
 
 
 @contextmanager
@@ -327,9 +342,10 @@ def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles
         with closing(open_database()) as connection:
             return _read_coded(connection, scan, columns, detect_shape(path) == "lines")
     except duckdb.OutOfMemoryException:
-        raise FileError(
-            f"{path}: needs more than {DUCKDB_MEMORY_MB:,} MB to be read. Count its battles first: "
-            'docs/formats.md, "count".'
+        raise FileError.bad_file(
+            path,
+            f"needs more than {DUCKDB_MEMORY_MB:,} MB of memory to be read",
+            'Count its battles first (docs/formats.md, "count").',
         ) from None
     except (duckdb.Error, ValueError, RecursionError):
         return None

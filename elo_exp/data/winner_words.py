@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from elo_exp.data import table_files
-from elo_exp.data.battle_cells import CONTROL_CHARACTER, MAX_WORD_CHARS, quote_word
+from elo_exp.data.battle_cells import CONTROL_CHARACTER
 from elo_exp.data.battle_row_parser import BattleRowParser
-from elo_exp.errors import UserError
+from elo_exp.errors import UserError, format_value
 
 _MAX_LISTED_WORDS = 8
+_MAX_WORD_CHARS = 40
 _MAX_ROWS_SEARCHED_FOR_WORDS = 100_000
 _UNQUOTED_WORD = re.compile(
     r"[A-Za-z_][\w-]*( [A-Za-z_][\w-]*)*|0|-?[1-9]\d*", re.ASCII
@@ -22,8 +23,8 @@ _COMMAND_CONSTANTS = ("true", "false", "null", "nan", "inf")
 _TIE_WORDS = {"tie", "tied", "draw", "drawn"}
 
 
-def describe_words(parser: BattleRowParser, field: str) -> str:
-    """Name the words of a column, with the setting that says what those mean that are not known."""
+def describe_words(parser: BattleRowParser, field: str) -> list[str]:
+    """Return lines with the words of a column, and the setting that says what unknown words mean."""
     column, counts = parser.columns.fields[field], Counter[str]()
     sides = [parser.columns.fields["model_a"], parser.columns.fields["model_b"]]
     unknown = dict[str, None]()
@@ -39,16 +40,11 @@ def describe_words(parser: BattleRowParser, field: str) -> str:
             counts.update([word] if word else [])
     words = [word for word, _ in counts.most_common(_MAX_LISTED_WORDS)]
     more = f" and {len(counts) - len(words)} more" if len(counts) > len(words) else ""
-    column_words = (
-        f"The column {column!r} has {', '.join(map(quote_word, words))}{more}"
-    )
-    setting = _suggest_setting(list(unknown), *sides)
-    placeholder_hint = ", in place of ?" if "?" in setting else ""
-    return (
-        f"{column_words}. To say what they mean{placeholder_hint}: {setting}"
-        if setting
-        else f"{column_words}."
-    )
+    lines = [f"The column {column} holds {', '.join(map(format_value, words))}{more}."]
+    if setting := _suggest_setting(list(unknown), *sides):
+        placeholder_hint = " instead of ?" if "?" in setting else ""
+        lines.append(f"To say what they mean{placeholder_hint}: {setting}")
+    return lines
 
 
 def _suggest_setting(words: Sequence[str], column_a: str, column_b: str) -> str:
@@ -58,7 +54,10 @@ def _suggest_setting(words: Sequence[str], column_a: str, column_b: str) -> str:
     winners has, and for a word that no command can hold.
     """
     a, b = (_split_name(column) for column in (column_a, column_b))
-    if not 0 < len(words) <= _MAX_LISTED_WORDS or max(map(len, words)) > MAX_WORD_CHARS:
+    if (
+        not 0 < len(words) <= _MAX_LISTED_WORDS
+        or max(map(len, words)) > _MAX_WORD_CHARS
+    ):
         return ""
     if any(
         CONTROL_CHARACTER.search(word) or set(word) & set("\"'\\$") for word in words

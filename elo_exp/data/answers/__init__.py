@@ -18,7 +18,7 @@ from typing import Any
 from elo_exp.data import table_files, thoughts
 from elo_exp.data.recorded_work import Messages
 from elo_exp.data.table_files import Row
-from elo_exp.errors import FileError, UserError
+from elo_exp.errors import FileError, UserError, format_value
 
 _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80
@@ -103,12 +103,12 @@ class Format:
 
     def find_fault(self, shape: str, keys: set[str]) -> str:
         """Return what a file lacks to be of this format, in words; "" where it is of it."""
-        missing_keys = [repr(key) for key in self.required if key not in keys]
+        missing_keys = [key for key in self.required if key not in keys]
         if missing_keys:
             return f"lacks {', '.join(missing_keys)}"
         is_object = shape == "lines" and "object" in self.shapes  # of one line, perhaps
         if shape not in self.shapes and not is_object:
-            return f"is no {' or '.join(self.shapes)}"
+            return f"is not {' or '.join(self.shapes)}"
         return self.find_lack(keys) if self.find_lack else ""
 
 
@@ -139,14 +139,18 @@ def recognise(path: Path) -> Format:
             share = sum(key in keys for key in file_format.required) / len(
                 file_format.required
             )
-            nearest = max(nearest, (share, f" Not {file_format.name}: it {fault}."))
+            line = f"  It is not {file_format.name}: it {fault}."
+            nearest = max(nearest, (share, line if share else ""))
         else:
-            rows_fault = f" {fault}"
-    names = sorted(repr(str(key))[:_MAX_KEY_CHARS] for key in keys)
-    key_list = ", ".join(names[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
-    raise FileError(
-        f"{path}: has no answers:{rows_fault} The file ({shape}) has {key_list}.{nearest[1]} "
-        "docs/formats.md has the files that are read."
+            rows_fault = fault
+    names = sorted(str(key)[:_MAX_KEY_CHARS] for key in keys)
+    table_files.refuse_empty(path)
+    raise FileError.bad_file(
+        path,
+        rows_fault,
+        "docs/formats.md lists what can be read.",
+        f"  The file ({shape}) has {', '.join(names[:_MAX_KEYS_IN_MESSAGE]) or 'no keys'}.",
+        *filter(None, [nearest[1]]),
     )
 
 
@@ -167,11 +171,13 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
         raise FileError(f"{path}: {error}") from None
     except Exception as error:  # of a zip file, or an object, of another make
         words = " ".join(repr(error).split())
-        raise FileError(
-            f"{path}: cannot be read as {file_format.name}: {words:.200}"
+        raise FileError.bad_file(
+            path, f"cannot be read as {file_format.name} ({words:.200})"
         ) from error
     if not answers:
-        raise FileError(f"{path}: has no answers. Expected at least one row.")
+        raise FileError.bad_file(
+            path, "holds no answers", "It must have at least one row."
+        )
     for answer in answers:
         _check_answer(answer)
     return file_format, _split_off_thoughts(answers)
@@ -180,11 +186,12 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
 def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
     assert file_format.answer is not None
     for location, row in table_files.read_rows(path):
-        missing_keys = [repr(key) for key in file_format.required if key not in row]
+        missing_keys = [key for key in file_format.required if key not in row]
         if missing_keys:
-            raise FileError(
-                f"{location}: lacks {', '.join(missing_keys)}, which other rows have. Expected a row of "
-                f"{file_format.name}."
+            raise FileError.bad_file(
+                location,
+                f"lacks {', '.join(missing_keys)}, which other rows have",
+                f"Each row must be a row of {file_format.name}.",
             )
         with convert_row_errors(location, file_format.name):
             fields = file_format.answer(row)
@@ -212,7 +219,9 @@ def convert_row_errors(location: str, name: str) -> Iterator[None]:
     except MalformedError as error:
         raise FileError(f"{location}: {error}") from None
     except ROW_ERRORS as error:
-        raise FileError(f"{location}: is no row of {name}: {error!r:.200}.") from None
+        raise FileError.bad_file(
+            location, f"is not a row of {name} ({error!r:.200})"
+        ) from None
 
 
 def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
@@ -244,9 +253,13 @@ def _split_off_thoughts(answers: Sequence[Answer]) -> list[Answer]:
 def _check_answer(answer: Answer) -> None:
     """Raise FileError for what could not be found again, or not be sent to a judge."""
     if answer.prompt is None and answer.id is None:
-        raise FileError(f"{answer.location}: has neither a prompt nor an id. Add one.")
+        raise FileError.bad_file(
+            answer.location, "has neither a prompt nor an id", "Add one of them."
+        )
     if answer.prompt is not None and not answer.prompt.strip():
-        raise FileError(f"{answer.location}: the prompt is empty. Expected a text.")
+        raise FileError.bad_file(
+            answer.location, "has an empty prompt", "Write its text."
+        )
     texts = (answer.text, answer.prompt, answer.question, answer.reference, answer.id)
     messages = [
         message.to_dict() for message in (*answer.question_messages, *answer.messages)
@@ -254,8 +267,10 @@ def _check_answer(answer: Answer) -> None:
     try:
         json.dumps([*texts, answer.entrant, messages], ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise FileError(
-            f"{answer.location}: holds a lone surrogate (\\ud...). Write the whole character."
+        raise FileError.bad_file(
+            answer.location,
+            "holds half of a character, such as \\ud83d",
+            "Write the whole character.",
         ) from None
 
 
@@ -265,14 +280,16 @@ def _check_answer(answer: Answer) -> None:
 def require_text(value: Any, label: str) -> str:
     """Return a text. Raises MalformedError for anything else."""
     if not isinstance(value, str):
-        raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
+        raise MalformedError(f"{label} must be text; got {format_value(value)}.")
     return value
 
 
 def require_list(value: Any, label: str) -> list[Any]:
     """Return a list. Raises MalformedError for anything else, a text among it, and for an empty one."""
     if not isinstance(value, list) or not value:
-        raise MalformedError(f"{label} is {value!r:.80}. Expected a list.")
+        raise MalformedError(
+            f"{label} must be a list that is not empty; got {format_value(value)}."
+        )
     return value
 
 
@@ -289,7 +306,9 @@ def message_text(content: Any, label: str) -> str:
         if kind in ("text", "output_text", "input_text"):
             texts.append(require_text(part["text"], label))
         elif kind != "reasoning":
-            raise MalformedError(f"{label} has a part {part!r:.80}. Expected texts.")
+            raise MalformedError(
+                f"{label} must hold only text; got {format_value(part)}."
+            )
     return "".join(texts)
 
 
@@ -299,12 +318,12 @@ def parse_name(value: Any, label: str) -> str | None:
     Raises MalformedError for what is neither text nor number.
     """
     if isinstance(value, list | dict | bool):
-        raise MalformedError(f"{label} is {value!r:.80}. Expected a name.")
+        raise MalformedError(f"{label} must be a name; got {format_value(value)}.")
     name_text = (table_files.to_text(value) or "").strip()
     if len(name_text) > _MAX_NAME_CHARS or not name_text.isprintable():
         raise MalformedError(
-            f"{label} is {name_text!r:.80}. Expected a name: at most {_MAX_NAME_CHARS} characters, none of them "
-            "a control character."
+            f"{label} must be a name of at most {_MAX_NAME_CHARS} characters, none of them a control character; got "
+            f"{format_value(name_text)}."
         )
     return name_text or None
 

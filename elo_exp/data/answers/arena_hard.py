@@ -27,7 +27,7 @@ def answer(row: Row) -> Mapping[str, Any]:
     roles = [message["role"] for message in messages]
     if not roles or roles != ["user", "assistant"] * (len(roles) // 2):
         raise MalformedError(
-            f"messages are of {', '.join(map(repr, roles)):.80}. Expected user and assistant in turn."
+            f"messages must be of user and assistant in turn; got {', '.join(map(str, roles)):.80}."
         )
     question, reply = messages[0]["content"], messages[1]["content"]
     reply_text = reply["answer"] if isinstance(reply, dict) else reply

@@ -12,7 +12,7 @@ from elo_exp.data.answers import (
     require_list,
 )
 from elo_exp.data.table_files import Row
-from elo_exp.errors import UserError
+from elo_exp.errors import UserError, format_value
 
 _ID_FIELDS = (*field_names.ID, "custom_id")
 
@@ -28,12 +28,13 @@ def answer(row: Row) -> Mapping[str, Any]:
     question, reply = recorded_work.split_question(messages)
     if not question or not (reply or row.get("error")):
         raise MalformedError(
-            "messages are no question and an answer. Expected a user's message, and what followed; a file of "
-            "questions is prompts=FILE."
+            "messages must be a user's message and an answer. If the file holds prompts only, write prompts=FILE."
         )
     draw_idx = row.get("draw_idx") or 0
     if not isinstance(draw_idx, int) or draw_idx < 0:
-        raise MalformedError(f"draw_idx is {draw_idx!r:.80}. Expected a number from 0.")
+        raise MalformedError(
+            f"draw_idx must be a whole number of 0 or more; got {format_value(draw_idx)}."
+        )
     is_text, is_words = len(question) == 1, recorded_work.is_words(reply)
     reason = row.get("finish_reason")
     recorded: dict[str, Any] = {
@@ -72,7 +73,7 @@ def _read_effort(row: Row, reply: recorded_work.Messages) -> dict[str, Any]:
     n = usage.get("total_tokens") if isinstance(usage, Mapping) else None
     for key, value in {"tokens": n, "seconds": row.get("seconds")}.items():
         if value is not None and not recorded_work.is_number(value):
-            raise MalformedError(f"{key}: found {value!r:.80}. Expected a number.")
+            raise MalformedError(f"{key} must be a number; got {format_value(value)}.")
         effort |= {} if value is None else {key: value}
     return effort
 

@@ -16,6 +16,7 @@ from elo_exp.data.answers import (
     short_cells,
 )
 from elo_exp.data.inspect_log import Sample
+from elo_exp.errors import format_value
 
 
 def answers(path: Path) -> Iterator[Answer]:
@@ -27,7 +28,7 @@ def answers(path: Path) -> Iterator[Answer]:
     log = inspect_log.read_log(path)
     model = parse_name(log.model, "eval.model")
     if model is None:
-        raise MalformedError("eval.model is missing. Expected a name.")
+        raise MalformedError("eval.model must be a name; got null.")
     all_fields = []
     for sample in log.samples():
         with convert_row_errors(sample.location, "inspect_ai's log"):
@@ -41,7 +42,9 @@ def answers(path: Path) -> Iterator[Answer]:
 def _read_fields(sample: Sample, model: str) -> dict[str, Any]:
     key, epoch = parse_name(sample.row["id"], "id"), sample.row["epoch"]
     if key is None or not isinstance(epoch, int) or epoch < 1:
-        raise MalformedError(f"is epoch {epoch!r:.80} of sample {key!r}.")
+        raise MalformedError(
+            f"epoch must be a whole number of 1 or more, and id a name; got {format_value(epoch)} and {format_value(key)}."
+        )
     question = recorded_work.drop_system(sample.question)
     recorded = {
         "finish_reason": sample.finish_reason,

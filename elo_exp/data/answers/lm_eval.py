@@ -32,12 +32,11 @@ def answer(row: Row) -> Mapping[str, Any]:
     answers = require_list(responses[0], "resps")
     if len(requests) > 1 or not isinstance(answers[0], str):
         raise MalformedError(
-            "has log-likelihoods of options, and no answer that could be judged. Rate its scores: "
-            "experiment=rate."
+            "resps holds log-likelihoods of options, and no answer that could be judged. To rate its scores: experiment=rate."
         )
     doc = parse_name(row["doc_id"], "doc_id")
     if doc is None:
-        raise MalformedError("doc_id is missing. Expected a number.")
+        raise MalformedError("doc_id must be a number; got null.")
     content_hash = parse_name(row.get("doc_hash"), "doc_hash")
     question = field_names.find_prompt(row["doc"]) if content_hash else None
     return {

@@ -23,7 +23,7 @@ def answer(row: Row) -> Mapping[str, Any]:
     body = response.get("body") or {}
     key = parse_name(row["custom_id"], "custom_id")
     if key is None:
-        raise MalformedError("custom_id is missing. Expected a name.")
+        raise MalformedError("custom_id must be a name; got null.")
     entrant = parse_name(body.get("model"), "body.model")
     if row["error"] or response.get("status_code") != _OK_STATUS:
         return {"id": key, "text": None, "entrant": entrant, "is_failed": True}

@@ -18,7 +18,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         parse_name(row[key], key) for key in ("entrant_id", "prompt_id")
     )
     if entrant is None or prompt_id is None:
-        raise MalformedError("entrant_id or prompt_id is empty. Expected a name.")
+        raise MalformedError("entrant_id and prompt_id must be names; one is empty.")
     recorded = {key: row[key] for key in _RECORDED_FIELDS if row.get(key) is not None}
     answer_text = (
         None
@@ -38,7 +38,7 @@ def answer(row: Row) -> Mapping[str, Any]:
         raise MalformedError(str(error).removeprefix("row: ")) from None
     except ValueError:
         raise MalformedError(
-            "found NaN or Infinity, which JSON does not have. Write null or leave it out."
+            "the row holds NaN or Infinity, which JSON does not have. Write null, or leave it out."
         ) from None
     return {
         "text": answer_text,

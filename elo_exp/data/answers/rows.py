@@ -15,6 +15,7 @@ from elo_exp.data.answers import (
     short_cells,
 )
 from elo_exp.data.table_files import Row
+from elo_exp.errors import format_value
 
 _CUT_FINISH_REASON = "length"
 _FAILURE_COLUMNS = ("error", "finish_reason")
@@ -32,9 +33,9 @@ def answers(path: Path) -> Iterator[Answer]:
             column = column or answer_column
             if answer_column is None or answer_column != column:
                 raise MalformedError(
-                    f"has its answer under {answer_column!r}, and rows before it under {column!r}."
+                    f"the answer is in the column {answer_column}, and rows before it have it in {column}."
                     if answer_column
-                    else f"has no {column!r}, which other rows have."
+                    else f"the row has no column {column}, which other rows have."
                 )
             other_columns = [
                 key for key in field_names.ANSWER if key in row and key != column
@@ -72,7 +73,7 @@ def _to_text(value: Any, label: str) -> str | None:
     if value == "":
         return ""
     if isinstance(value, list | dict | bool):
-        raise MalformedError(f"{label} is {value!r:.80}. Expected a text.")
+        raise MalformedError(f"{label} must be text; got {format_value(value)}.")
     return table_files.to_text(value)
 
 
@@ -80,9 +81,7 @@ def _normalise_names(row: Row) -> Row:
     """Return a row by names in small letters, without spaces around them."""
     plain_row = {str(key).strip().casefold().replace(" ", "_"): row[key] for key in row}
     if len(plain_row) < len(row):
-        raise MalformedError(
-            "has two columns whose names differ in spaces or capitals."
-        )
+        raise MalformedError("two column names differ only in spaces or capitals.")
     return plain_row
 
 
@@ -98,7 +97,7 @@ def _find_lack(keys: set[str]) -> str:
 
 
 def _describe_lack(noun: str, names: Sequence[str]) -> str:
-    return f"no {noun}: none of {', '.join(names)}."
+    return f"has no {noun} column ({', '.join(names[:-1])} or {names[-1]})"
 
 
 FORMATS = (Format(name="plain rows", answers=answers, find_lack=_find_lack),)

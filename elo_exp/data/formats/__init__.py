@@ -104,7 +104,9 @@ class Format:
         try:
             return {**row, "winner": None, **source, **self.fields(row)}
         except (LookupError, TypeError, ValueError) as error:
-            raise MalformedError(f"is no row of {self.name}: {error!r}.") from None
+            raise MalformedError(
+                f"the row is not a row of {self.name} ({error!r})."
+            ) from None
 
 
 @functools.cache
@@ -134,25 +136,28 @@ def recognise(path: Source, name: str | None = None) -> Format:
     for file_format in formats():
         if name not in (None, file_format.name):
             continue
-        faults = [f"lacks {key!r}" for key in file_format.required if key not in keys]
+        faults = [f"lacks {key}" for key in file_format.required if key not in keys]
         share = 1 - len(faults) / len(file_format.required)
         # An object of one line has the shape of lines
         is_object = shape == "lines" and "object" in file_format.shapes
         if not is_object and shape not in file_format.shapes:
-            faults.append(f"is no {' or '.join(file_format.shapes)}")
+            faults.append(f"is not {' or '.join(file_format.shapes)}")
         if not faults:
             return file_format
         mismatches.setdefault(
             file_format.required,
-            (share, f" Not {file_format.name}: it {', '.join(faults)}."),
+            (share, f"  It is not {file_format.name}: it {', '.join(faults)}."),
         )
-    nearest = "".join(
-        line for share, line in sorted(mismatches.values())[:-3:-1] if share
-    )
-    key_list = ", ".join(sorted(map(repr, keys))[:_MAX_KEYS_IN_MESSAGE]) or "nothing"
-    raise FileError(
-        f"{path}: is none of the formats that are read.{nearest} The file ({shape}) has {key_list}. "
-        "Name its columns with battles_columns.model_a=COLUMN and so on, or see docs/formats.md."
+    nearest = [line for share, line in sorted(mismatches.values())[:-3:-1] if share]
+    key_list = ", ".join(sorted(keys)[:_MAX_KEYS_IN_MESSAGE]) or "no columns"
+    table_files.refuse_empty(path)
+    raise FileError.bad_file(
+        path,
+        "has no format that can be read",
+        "Name its columns, or see docs/formats.md:",
+        "  battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN",
+        f"  The file ({shape}) has {key_list}.",
+        *nearest,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.table_files import Row
 from elo_exp.data.writing_style import count_style
+from elo_exp.errors import format_value
 
 
 def fields(row: Row) -> Mapping[str, Any]:
@@ -17,7 +18,7 @@ def fields(row: Row) -> Mapping[str, Any]:
     preference = row["preference"]
     if preference and not (type(preference) in (int, float) and 1 <= preference <= 2):
         raise MalformedError(
-            f"preference is {preference!r}. Expected a number from 1 to 2, 0 or null."
+            f"preference must be a number from 1 to 2, 0 or null; got {format_value(preference)}."
         )
     outputs = {"style_a": row.get("output_1"), "style_b": row.get("output_2")}
     return {

@@ -10,6 +10,7 @@ from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError, Rows
 from elo_exp.data.table_files import Row
+from elo_exp.errors import format_value
 
 # Files of version 0.1 do not name their baseline
 _DEFAULT_BASELINE = "gpt-4-0314"
@@ -56,7 +57,7 @@ def _read_winner(game: Any, a: str, b: str) -> str | None:
     weak = label and re.sub(r"([<>])\1", r"\1", label)
     if weak not in winners:
         raise MalformedError(
-            f"score is {label!r}. Expected A>>B, A>B, A=B, B>A or B>>A."
+            f"score must be A>>B, A>B, A=B, B>A or B>>A; got {format_value(label)}."
         )
     return winners[weak]
 

@@ -35,7 +35,9 @@ def join(rows: Rows) -> Rows:
 def fields(row: Row) -> Mapping[str, Any]:
     orders = row["orders"]
     if len({order["model_A"] for order in orders}) < len(orders):
-        raise MalformedError("is judged twice in one order. Remove the second row.")
+        raise MalformedError(
+            "the row is judged twice in one order. Remove the second judgment."
+        )
     ab, *ba = (_parse_share(str(order["judge_completion"])) for order in orders)
     shares = [ab, *(1.0 - share for share in ba)]
     if math.isnan(mean := sum(shares) / len(shares)):

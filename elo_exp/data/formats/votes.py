@@ -6,6 +6,7 @@ from typing import Any
 from elo_exp.data import table_files
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.table_files import Row
+from elo_exp.errors import format_value
 
 # A missing cell is "none"
 _TRUE_FLAGS, _FALSE_FLAGS = ("1", "1.0", "true"), ("0", "0.0", "false", "none")
@@ -25,19 +26,21 @@ def read_flags(row: Row, columns: Mapping[str, str | None]) -> str | None:
             winners[name] = str(column)
         elif flag not in _FALSE_FLAGS:
             raise MalformedError(
-                f"{column} is {row[column]!r}. Expected true or false, 1 or 0."
+                f"{column} must be true or false, 1 or 0; got {format_value(row[column])}."
             )
     if len(winners) > 1:
         names = " and ".join(winners.values())
         raise MalformedError(
-            f"{names} are true. Expected one of them. Correct or remove the row."
+            f"{names} are true, and only one of them can be. Correct or remove the row."
         )
     return next(iter(winners), None)
 
 
 def lmarena(row: Row) -> Mapping[str, Any]:
     if (winner := read_flags(row, _WINNER_COLUMNS)) is None:
-        raise MalformedError(f"none of {', '.join(_WINNER_COLUMNS.values())} is 1.")
+        raise MalformedError(
+            f"one of {', '.join(_WINNER_COLUMNS.values())} must be 1; got none."
+        )
     return {"winner": winner}
 
 
@@ -45,7 +48,9 @@ def comparia(row: Row) -> Mapping[str, Any]:
     chosen_model = table_files.to_text(row["chosen_model_name"])
     tie = read_flags(row, {"tie": "both_equal"})
     if chosen_model and tie:
-        raise MalformedError("names a chosen model, and both_equal is true.")
+        raise MalformedError(
+            "chosen_model_name must be empty if both_equal is true; got both."
+        )
     return {"winner": tie or chosen_model}
 
 
