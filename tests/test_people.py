@@ -648,7 +648,7 @@ def test_a_comparison_that_stands_twice_is_refused(folder: Path):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ((), "run is not set: "),
+        ((), "run: has no value yet."),
         (("run=absent",), "run: found no manifest.json in absent."),
         (("run=first", "label.dimension=tone"), "label.dimension: found 'tone'. Expected one of factuality"),
         (("run=first", "labels=[absent.jsonl]"), "File not found: absent.jsonl"),
@@ -664,7 +664,9 @@ def test_labels_without_the_key_of_their_run_are_refused(folder: Path):
     text = path.read_text(encoding="utf-8")
     label(folder, "anna")
     path.write_text('{"key": "xyz"}', encoding="utf-8")
-    assert "key.json: found 'xyz' as key" in refused(read_back(folder, "anna"))
+    assert 'key.json: key must be hexadecimal digits; got "xyz".' in refused(
+        read_back(folder, "anna")
+    )
     path.unlink()
     assert "key.json is not there" in refused(read_back(folder, "anna"))
     path.write_text(text, encoding="utf-8")
