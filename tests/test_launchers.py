@@ -167,9 +167,9 @@ def workers(path: Path) -> list[int]:
 @pytest.mark.parametrize(
     ("launcher", "number", "code", "line"),
     [
-        pytest.param(JOBLIB, signal.SIGKILL, 2, "a job was killed", id="joblib"),
+        pytest.param(JOBLIB, signal.SIGKILL, 2, "A job was killed", id="joblib"),
         pytest.param(
-            *(SUBMITIT, signal.SIGKILL, 2, "a job was killed"),
+            *(SUBMITIT, signal.SIGKILL, 2, "A job was killed"),
             id="submitit",
             marks=pytest.mark.slow,
         ),
@@ -209,14 +209,14 @@ BANKS = ("-m", f"prompts.bank_path={BANK},missing.jsonl", "study=medical", "mode
 def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(tmp_path: Path):
     ran = attempt(*BANKS, *JOBLIB, *QUICK, folder=tmp_path, anew=True)
     assert (ran.code, "Traceback" in ran.err) == (1, False)
-    assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
+    assert "job 1 failed: UserError: File not found: missing.jsonl" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
 
 
 def test_a_mistake_in_a_job_that_would_be_queued_stops_all(tmp_path: Path):
     ran = attempt(*BANKS, *SUBMITIT, *QUICK, folder=tmp_path)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "): missing.jsonl: cannot be read" in ran.err
+    assert "): File not found: missing.jsonl" in ran.err
 
 
 @pytest.mark.parametrize(
