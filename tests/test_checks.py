@@ -32,7 +32,7 @@ from elo_exp.analysis.noninferiority import share_of_points
 from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.errors import FileError
 from elo_exp.paths import HOME
-from elo_exp.report import artifacts, tournament_console
+from elo_exp.report import artifacts, gate_page, tournament_console
 from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
 from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.sentences import gate_sentences, tournament_sentences
@@ -146,8 +146,8 @@ def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
     checks_by_name = {check.name: check for check in check_pass_claim(evidence)}
     assert [*checks_by_name][-1] == "fences"
     title = "Answers that are empty without their code fences"
-    row = (title, "failed", "2 of 4", "at most 1 %")
-    assert gate_sentences.check_row(checks_by_name["fences"]) == row
+    (row,) = gate_page.build_checks_table({"d": [checks_by_name["fences"]]}).plain_rows
+    assert row == [f"✕ Failed {title}at most 1 %", "2 of 4 failed"]
 
     sees = Check(name="control", state="passed", value=1.0, n=10, of=10)
     share = share_of_points(

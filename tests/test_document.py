@@ -211,15 +211,14 @@ def test_a_section_that_shows_nothing_is_left_out():
                 Section("empty", "E", [table, FigureSlot("f"), OtherFigures()]),
                 Section("full", "F", [Paragraph("p")]),
             ],
-            glossary=[("term", "meaning")],
             footer="end",
         ),
     )
     reader = Reader(shown)
-    assert reader.headings == ["F", "Glossary"]
+    assert reader.headings == ["F"]
     assert [link for link in reader.given("href") if link.startswith("#")] == ["#full"]
     assert '<h1 class="begins">h</h1>' in shown
-    assert reader.said.endswith("F p Glossary termmeaning end ")
+    assert reader.said.endswith("F p end ")
 
 
 def test_every_class_has_a_macro_and_every_macro_a_class():

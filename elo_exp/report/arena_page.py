@@ -30,11 +30,12 @@ from elo_exp.report.document import (
 from elo_exp.report.judge_section import JUDGE_HEADING, list_judge_blocks
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     describe_judge_roles,
     format_kicker,
     join_pairs,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import arena_sentences as words
 from elo_exp.report.sentences import check_sentences
@@ -98,11 +99,11 @@ def build_document(
                 ),
             ),
             Section("figures", "Further figures", [OtherFigures()]),
-            build_cost_section(manifest),
-            Section(
-                "made",
-                "How this was made",
-                list_made_blocks(manifest, _list_arena_facts(manifest), has_elo=False),
+            build_details_section(
+                list_run_bill(manifest),
+                made=list_made_blocks(
+                    manifest, _list_arena_facts(manifest), has_elo=False
+                ),
             ),
         ],
         footer=_FOOTER,

@@ -28,10 +28,11 @@ from elo_exp.report.document import (
     Table,
 )
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     describe_judge_roles,
     format_kicker,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import audit_sentences as words
 
@@ -150,15 +151,16 @@ def build_document(
             Section("orders", "Orders, repeats, paraphrases", orders),
             Section("gold", "Labelled pairs", [*map(_build_gold_table, audited)]),
             Section("left-out", "Left out", _list_left_out(audited, probes)),
-            build_cost_section(manifest),
             Section("figures", "Further figures", [OtherFigures()]),
-            Section(
-                "made",
-                "How this was made",
-                [Paragraph([Styled(command, "code")]), *list_made_blocks(manifest)],
+            build_details_section(
+                list_run_bill(manifest),
+                made=[
+                    Paragraph([Styled(command, "code")]),
+                    *list_made_blocks(manifest),
+                ],
+                terms=_GLOSSARY,
             ),
         ],
-        glossary=_GLOSSARY,
         footer=_FOOTER,
     )
 

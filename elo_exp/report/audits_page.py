@@ -30,9 +30,10 @@ from elo_exp.report.document import (
     add_headings,
 )
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     format_kicker,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import audit_sentences as words
 from elo_exp.report.sentences import judges_sentences as judges_words
@@ -109,11 +110,12 @@ def build_document(
             Section("gold", "Labelled pairs", _list_gold_blocks(audit_sets)),
             Section("agreement", "Agreement", _list_agreement_blocks(audit_sets)),
             Section("left-out", "Left out", [Paragraph(of_turns)] if of_turns else []),
-            build_cost_section(manifest),
-            Section(
-                "made",
-                "How this was made",
-                [Paragraph([Styled(command, "code")]), *list_made_blocks(manifest)],
+            build_details_section(
+                list_run_bill(manifest),
+                made=[
+                    Paragraph([Styled(command, "code")]),
+                    *list_made_blocks(manifest),
+                ],
             ),
         ],
         footer=_FOOTER,

@@ -35,7 +35,12 @@ from elo_exp.report.document import (
     Styled,
     Table,
 )
-from elo_exp.report.provenance import format_kicker, list_made_blocks
+from elo_exp.report.provenance import (
+    build_details_section,
+    format_kicker,
+    list_made_blocks,
+    list_run_bill,
+)
 from elo_exp.report.sentences import compare_sentences as words
 from elo_exp.report.sentences import sweep_sentences as sweep_words
 from elo_exp.report.sentences.sweep_sentences import list_scope_lines
@@ -175,7 +180,9 @@ def build_document(result: CompareResult, manifest: Mapping[str, Any]) -> Docume
                     else Paragraph("No setting, version or input file differs."),
                 ],
             ),
-            Section("made", "How this was made", list_made_blocks(manifest)),
+            build_details_section(
+                list_run_bill(manifest), made=list_made_blocks(manifest)
+            ),
         ],
         footer=_FOOTER,
     )

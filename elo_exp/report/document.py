@@ -389,7 +389,6 @@ class Document:
     kicker             the line above its headline
     begins_with_word   whether the headline begins with a word, which gets a capital, and not with a name
     lede               the blocks below its headline
-    glossary           terms and their meanings
     verdict_data       what the viewer of verdicts reads; None without a viewer
     figures_left_out   names of figures that a table of the page shows better
     """
@@ -399,13 +398,6 @@ class Document:
     begins_with_word: bool = False
     lede: Sequence[Block]
     sections: Sequence[Section]
-    glossary: Sequence[tuple[str, str]] = COMPARISON_TERMS
     footer: str = ""
     verdict_data: str | None = None
     figures_left_out: Collection[str] = ()
-
-    @property
-    def all_sections(self) -> list[Section]:
-        """The sections and the glossary, which is the last one; without terms there is none."""
-        glossary = [Facts(self.glossary, "glossary")] if self.glossary else []
-        return [*self.sections, Section("glossary", "Glossary", glossary)]

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elo_exp.analysis.checks import Check
+from elo_exp.analysis.checks import CANNOT_TELL, FAILED, Check
 from elo_exp.analysis.conclusions import Conclusion, Gold
 from elo_exp.analysis.diagnosis import Diagnosis
+from elo_exp.analysis.gate_checks import gate_check_definitions
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
@@ -14,16 +15,26 @@ from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
     Card,
+    Cell,
     Document,
     Paragraph,
     Section,
+    Styled,
     Table,
+    TextFragment,
     format_markdown_table,
 )
+from elo_exp.report.judge_section import (
+    JUDGE_HEADING,
+    STATE_LABELS,
+    STATES_IN_ORDER,
+    find_worst_state,
+)
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     format_kicker,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_audits
@@ -143,7 +154,7 @@ def build_document(
     rules = [*words.rules(gate.margin), _PROMPTS_NEEDED_NOTE]
     return Document(
         kicker=format_kicker("gate", manifest),
-        headline=f"Gate: {state}",
+        headline=words.title(gate.conclusion),
         lede=[
             Paragraph(gate.scope_sentence, "whose"),
             Paragraph(" ".join(facts), "facts"),
@@ -164,15 +175,13 @@ def build_document(
                 "Verdicts",
                 list_verdict_blocks(texts, manifest, colors=colors),
             ),
-            Section("judge", "Judge quality", [_build_checks_table(gate.checks)]),
-            build_cost_section(manifest),
-            Section(
-                "made",
-                "How it was made",
-                list_made_blocks(manifest, [("Baseline", baseline)]),
+            Section("judge", JUDGE_HEADING, [build_checks_table(gate.checks)]),
+            build_details_section(
+                list_run_bill(manifest),
+                made=list_made_blocks(manifest, [("Baseline", baseline)]),
+                terms=_GLOSSARY,
             ),
         ],
-        glossary=_GLOSSARY,
         verdict_data=texts.island if texts else None,
     )
 
@@ -249,15 +258,39 @@ def _format_points(prompt: WorstPrompt) -> str:
     return ", ".join(f"{name} {n}" for name, n in numbers.items() if n != NO_VALUE)
 
 
-def _build_checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Table:
-    words_columns = ["Check", "State", "Found", "Accepted"]
-    return Table(
-        label="Judge quality",
-        columns=["Dimension", *words_columns],
-        rows=[
-            [dimension, *words.check_row(check)]
-            for dimension, checks in checks_by_dimension.items()
-            for check in checks
-        ],
-        words=words_columns,
+def build_checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Table:
+    """Return a row for each check, those that failed first, and a column for each dimension."""
+    rows_by_name = {
+        dimension: {check.name: check for check in checks}
+        for dimension, checks in checks_by_dimension.items()
+    }
+    names = dict.fromkeys(
+        check.name for checks in checks_by_dimension.values() for check in checks
     )
+    rows: list[tuple[int, list[Cell]]] = []
+    for name in names:
+        checks = [row.get(name) for row in rows_by_name.values()]
+        state = find_worst_state([check for check in checks if check])
+        definition = gate_check_definitions()[name]
+        accepted = Styled(definition.accepted, "small")
+        title = Cell([STATE_LABELS[state], " ", definition.title, accepted])
+        rows.append((STATES_IN_ORDER.index(state), [title, *map(_make_cell, checks)]))
+    rows.sort(key=lambda row: row[0])
+    return Table(
+        label="Checks of the gate",
+        columns=["Check", *checks_by_dimension],
+        rows=[row for _, row in rows],
+        words=list(checks_by_dimension),
+        style="checks",
+    )
+
+
+def _make_cell(check: Check | None) -> Cell:
+    """Return what a check found, with its state if it did not pass."""
+    if check is None:
+        return Cell(NO_VALUE)
+    finding = gate_check_definitions()[check.name].format_finding(check)
+    text: list[TextFragment] = [Styled(finding, "bold")]
+    if check.state in (FAILED, CANNOT_TELL):
+        text += [" ", Styled(check.state, "badge")]
+    return Cell(text, "caution" if check.state == FAILED else "plain")

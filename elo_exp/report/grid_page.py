@@ -24,7 +24,12 @@ from elo_exp.report.document import (
     Styled,
     Table,
 )
-from elo_exp.report.provenance import format_kicker, list_made_blocks
+from elo_exp.report.provenance import (
+    build_details_section,
+    format_kicker,
+    list_made_blocks,
+    list_run_bill,
+)
 from elo_exp.report.sentences import grid_sentences as words
 from elo_exp.report.sentences.oracle_sentences import SIMULATED_NOTE
 
@@ -227,9 +232,12 @@ def build_document(
                 ],
             ),
             Section("figures", "Further figures", [OtherFigures()]),
-            Section("made", "How this was made", list_made_blocks(manifest)),
+            build_details_section(
+                list_run_bill(manifest),
+                made=list_made_blocks(manifest),
+                terms=_GLOSSARY,
+            ),
         ],
-        glossary=_GLOSSARY,
         footer=_FOOTER,
     )
 

@@ -40,13 +40,13 @@ from elo_exp.report.standings_view import StandingsView
 
 JUDGE_HEADING = "Can this judge be trusted here?"
 # In the order of the table: what a reader has to know first
-_STATE_LABELS = {
+STATE_LABELS = {
     FAILED: Styled("✕ Failed", "failed"),
     CANNOT_TELL: Styled("? Cannot tell", "cannot_tell"),
     PASSED: Styled("✓ Passed", "passed"),
     NOT_DONE: Styled("– Not done", "not_done"),
 }
-_STATES = [*_STATE_LABELS]
+STATES_IN_ORDER = [*STATE_LABELS]
 _MAX_EQUAL_LENGTH_ROWS = 30
 _CHECKS_NOTE = (
     "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Length "
@@ -117,9 +117,8 @@ def _build_checks_table(dimensions: Sequence[DimensionView]) -> Table:
     rows = []
     for definition in list_definitions_by_row():
         checks = [row.get(definition.name) for row in checks_by_dimension.values()]
-        states = {check.state for check in checks if check is not None}
-        if states:
-            worst = min(states, key=_STATES.index)
+        if measured := [check for check in checks if check is not None]:
+            worst = find_worst_state(measured)
             rows.append(
                 (_rank(definition, worst), _make_row(definition, worst, checks))
             )
@@ -134,18 +133,23 @@ def _build_checks_table(dimensions: Sequence[DimensionView]) -> Table:
     )
 
 
+def find_worst_state(checks: Sequence[Check]) -> str:
+    """Return the state of several checks that a reader has to know first."""
+    return min((check.state for check in checks), key=STATES_IN_ORDER.index)
+
+
 def _rank(definition: CheckDefinition, state: str) -> int:
     """Return where a check stands: what failed first, what is only to be known last."""
     is_known_only = not definition.blocked_claims and state in (PASSED, NOT_DONE)
-    return len(_STATES) if is_known_only else _STATES.index(state)
+    return len(STATES_IN_ORDER) if is_known_only else STATES_IN_ORDER.index(state)
 
 
 def _make_row(
     definition: CheckDefinition, state: str, checks: Sequence[Check | None]
 ) -> list[Cell]:
     title: list[TextFragment] = [definition.title, Styled(definition.accepted, "small")]
-    if _rank(definition, state) < len(_STATES):
-        title = [_STATE_LABELS[state], " ", *title]
+    if _rank(definition, state) < len(STATES_IN_ORDER):
+        title = [STATE_LABELS[state], " ", *title]
     return [Cell(title), *map(_make_cell, checks)]
 
 

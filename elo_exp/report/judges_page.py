@@ -26,9 +26,10 @@ from elo_exp.report.judge_section import KAPPA_NOTE
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
 from elo_exp.report.pairs_section import MAX_PAIRS_PER_DIMENSION
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     format_kicker,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import judges_sentences as words
 from elo_exp.report.sentences import tournament_sentences
@@ -125,8 +126,9 @@ def build_document(
                 "Agreement",
                 [*add_headings(agreement), Paragraph(KAPPA_NOTE, "small")],
             ),
-            build_cost_section(manifest),
-            Section("made", "How it was made", list_made_blocks(manifest)),
+            build_details_section(
+                list_run_bill(manifest), made=list_made_blocks(manifest)
+            ),
         ],
         footer=_FOOTER,
         figures_left_out=FIGURES_SHOWN_AS_TABLES,

@@ -29,7 +29,12 @@ from elo_exp.report.document import (
     Styled,
     Table,
 )
-from elo_exp.report.provenance import format_kicker, list_made_blocks
+from elo_exp.report.provenance import (
+    build_details_section,
+    format_kicker,
+    list_made_blocks,
+    list_run_bill,
+)
 from elo_exp.report.sentences import oracle_sentences as words
 from elo_exp.report.sentences import taste_line
 
@@ -164,13 +169,12 @@ def build_document(
                 [_build_collected_table(collection, digits)],
             ),
             Section("figures", "Further figures", [OtherFigures()]),
-            Section(
-                "made",
-                "How this was made",
-                list_made_blocks(manifest, _list_oracle_facts(manifest)),
+            build_details_section(
+                list_run_bill(manifest),
+                made=list_made_blocks(manifest, _list_oracle_facts(manifest)),
+                terms=_GLOSSARY,
             ),
         ],
-        glossary=_GLOSSARY,
         footer=_FOOTER,
     )
 

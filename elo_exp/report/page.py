@@ -116,6 +116,11 @@ class Contents:
         self.sections: list[tuple[str, str]] = []
 
     @property
+    def beginning(self) -> str:
+        """The anchor of the first section; empty without sections."""
+        return self.sections[0][0] if self.sections else ""
+
+    @property
     def has_many(self) -> bool:
         """Whether a reader needs links to the sections."""
         return len(self.sections) > _MAX_SECTIONS_WITHOUT_LINKS

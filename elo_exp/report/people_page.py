@@ -23,7 +23,12 @@ from elo_exp.report.document import (
     add_headings,
 )
 from elo_exp.report.leaderboard_section import list_leaderboard_blocks
-from elo_exp.report.provenance import format_kicker, list_made_blocks
+from elo_exp.report.provenance import (
+    build_details_section,
+    format_kicker,
+    list_made_blocks,
+    list_run_bill,
+)
 from elo_exp.report.sentences import label_sentences as words
 from elo_exp.report.sentences import tournament_sentences
 from elo_exp.report.sentences.vote_sentences import votes as say_votes
@@ -171,7 +176,9 @@ def build_document(
                 "People’s board",
                 [*refusals, *list_leaderboard_blocks(build_view(board))],
             ),
-            Section("made", "How it was made", list_made_blocks(manifest)),
+            build_details_section(
+                list_run_bill(manifest), made=list_made_blocks(manifest)
+            ),
         ],
         footer="Every number is in certificate.json and ratings.json beside this page.",
         figures_left_out=FIGURES_SHOWN_AS_TABLES,

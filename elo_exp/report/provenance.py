@@ -7,8 +7,11 @@ from typing import Any, TypeAlias
 from elo_exp.formatting import format_count, format_percent, format_time
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
+    COMPARISON_TERMS,
     Block,
     Facts,
+    Fold,
+    Folds,
     Paragraph,
     Section,
     Text,
@@ -35,12 +38,42 @@ def describe_judge_roles(manifest: Manifest) -> str:
     return role_suffix((manifest.get("judge_roles") or {}).values())
 
 
-def build_cost_section(manifest: Manifest) -> Section:
-    """Return what a run cost, from its manifest."""
+def list_run_bill(manifest: Manifest) -> list[Block]:
+    """Return what a run cost, and for what, from its manifest."""
+    return list_bill_blocks(manifest.get("usage"), manifest.get("paid_before"))
+
+
+def build_details_section(
+    bill: Sequence[Block],
+    *,
+    folds: Sequence[Fold] = (),
+    made: Sequence[Block],
+    terms: Sequence[tuple[str, str]] = COMPARISON_TERMS,
+) -> Section:
+    """Return the last section of a page: what a reader may look up, each on a line of its own until it is opened.
+
+    bill   what was paid, from list_bill_blocks
+    folds  that only this page has
+    made   how the run was made
+    terms  of the page, with their meanings
+    """
+    dollars = next((block for block in bill if isinstance(block, Paragraph)), None)
+    cost = Fold("cost", "Cost", dollars.text if dollars else "", bill)
+    making = "settings, versions, seeds and input hashes"
+    meaning = "what the words of this page mean"
     return Section(
-        "cost",
-        "Cost",
-        list_bill_blocks(manifest.get("usage"), manifest.get("paid_before")),
+        "details",
+        "Details",
+        [
+            Folds(
+                [
+                    *folds,
+                    cost,
+                    Fold("made", "How this was made", making, made),
+                    Fold("glossary", "Glossary", meaning, [Facts(terms, "glossary")]),
+                ]
+            )
+        ],
     )
 
 

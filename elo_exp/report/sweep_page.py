@@ -44,6 +44,7 @@ from elo_exp.report.document import (
     Text,
     join_codes,
 )
+from elo_exp.report.provenance import build_details_section
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
 
@@ -312,11 +313,9 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
                 "Agreement between judges",
                 [_build_judges_table(result.judges)],
             ),
-            Section("cost", "Cost", cost),
-            Section(
-                "made",
-                "How this was made",
-                [Facts(_list_made_facts(result)), Paragraph(_MADE_NOTE, "small")],
+            build_details_section(
+                cost,
+                made=[Facts(_list_made_facts(result)), Paragraph(_MADE_NOTE, "small")],
             ),
         ],
         footer=_FOOTER,

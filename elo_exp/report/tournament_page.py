@@ -18,15 +18,12 @@ from elo_exp.formatting import (
 )
 from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.document import (
-    COMPARISON_TERMS,
     Block,
     Card,
     Cards,
     Document,
-    Facts,
     FigureSlot,
     Fold,
-    Folds,
     Heading,
     Link,
     OtherFigures,
@@ -37,7 +34,6 @@ from elo_exp.report.document import (
     Styled,
     Table,
     TextFragment,
-    strip_styles,
 )
 from elo_exp.report.effort_section import build_effort_table
 from elo_exp.report.judge_section import JUDGE_HEADING, list_judge_blocks
@@ -53,9 +49,10 @@ from elo_exp.report.pairs_section import (
     list_prompts_note,
 )
 from elo_exp.report.provenance import (
-    build_cost_section,
+    build_details_section,
     describe_judge_roles,
     list_made_blocks,
+    list_run_bill,
 )
 from elo_exp.report.sentences import (
     check_sentences,
@@ -99,7 +96,7 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
     )
     pairs = Section("pairs", "Head to head", list_pair_blocks(view))
     is_of_two = len(view.standings.models) == 2
-    folds = _list_folds(view, manifest, precision)
+    folds = _list_folds(view, precision)
     if is_of_two:
         answers = "ratings, intervals and ranks", "win rates and differences"
         folds = [
@@ -135,9 +132,12 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
                     has_battles=view.has_battles,
                 ),
             ),
-            Section("details", "Details", [Folds(folds)]),
+            build_details_section(
+                list_run_bill(manifest),
+                folds=folds,
+                made=list_made_blocks(manifest, has_elo=not view.is_of_scores),
+            ),
         ],
-        glossary=(),
         footer=_FOOTER,
         verdict_data=view.texts.island if view.texts else None,
         figures_left_out=FIGURES_SHOWN_AS_TABLES,
@@ -177,14 +177,9 @@ def _list_outcomes(view: StandingsView) -> list[Block]:
     return blocks
 
 
-def _list_folds(
-    view: StandingsView,
-    manifest: Mapping[str, Any],
-    precision: Mapping[str, Precision],
-) -> list[Fold]:
+def _list_folds(view: StandingsView, precision: Mapping[str, Precision]) -> list[Fold]:
     """Return what a reader may look up, each with its answer on one line."""
     dimensions = view.dimensions
-    cost = build_cost_section(manifest)
     return [
         Fold(
             "strata",
@@ -213,25 +208,7 @@ def _list_folds(
             list_order_blocks(view),
         ),
         Fold("figures", "Further figures", "all are in figures/", [OtherFigures()]),
-        Fold("cost", cost.heading, _summarize_cost(cost), cost.blocks),
-        Fold(
-            "made",
-            "How this was made",
-            "settings, versions, seeds and input hashes",
-            list_made_blocks(manifest, has_elo=not view.is_of_scores),
-        ),
-        Fold(
-            "glossary",
-            "Glossary",
-            "what the words of this page mean",
-            [Facts(COMPARISON_TERMS, "glossary")],
-        ),
     ]
-
-
-def _summarize_cost(cost: Section) -> str:
-    bill = next((block for block in cost.blocks if isinstance(block, Paragraph)), None)
-    return strip_styles(bill.text) if bill else ""
 
 
 def _summarize_precision(precision: Mapping[str, Precision]) -> str:

@@ -22,6 +22,22 @@ def verdict(conclusion: Conclusion) -> str:
     return STATE_ROWS[conclusion.state].describe(conclusion)
 
 
+def title(conclusion: Conclusion) -> str:
+    """Return the title of a gate's page: what happened, and on which dimensions."""
+    subject = conclusion.subject
+    if conclusion.scope.kind == "words":
+        subject = f"by shared words, {subject}"
+    if conclusion.state == "pass":
+        return f"Gate passed: {subject} is not worse than the baseline"
+    if conclusion.state == "fail":
+        has_several = conclusion.scope.dimension is not None
+        where = f" on {join_names(conclusion.others)}" if has_several else ""
+        return f"Gate failed: {subject} loses to the baseline{where}"
+    if conclusion.state == "same answers":
+        return f"Nothing to compare: {conclusion.subject} gave the baseline’s answers"
+    return f"Inconclusive: {subject} may be worse than the baseline"
+
+
 def _begin_sentence(conclusion: Conclusion) -> str:
     prefix = "By shared words " if conclusion.scope.kind == "words" else ""
     return f"{prefix}{conclusion.subject}"
@@ -315,17 +331,6 @@ def describe_check_results(checks: Mapping[str, Sequence[Check]]) -> list[str]:
             [check for check in all_checks if check.name == name]
         )
     ]
-
-
-def check_row(check: Check) -> tuple[str, str, str, str]:
-    """Return what a check is called, its state, what it found and what it accepts."""
-    definition = gate_check_definitions()[check.name]
-    return (
-        definition.title,
-        check.state,
-        definition.format_finding(check),
-        definition.accepted,
-    )
 
 
 def plan(
