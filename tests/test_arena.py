@@ -700,7 +700,7 @@ def llmfao(folder: Path, model: str) -> Path:
 def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
     tmp_path: Path,
 ) -> None:
-    """docs/arena.md has the numbers: the judge puts Weaver 12k lower than the crowd does, because it
+    """docs/evidence.md has the numbers: the judge puts Weaver 12k lower than the crowd does, because it
     is more decisive; calibrated it is where the crowd has it."""
     model = "Weaver 12k"
     path = str(shared_data("llmfao") / "battles.jsonl.gz")

@@ -27,7 +27,7 @@ STATUS_BY_STATE = {
 
 
 def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion:
-    """Decide what may be said of a placed model, by the table of docs/arena.md.
+    """Decide what may be said of a placed model, by the table of docs/arena_explained.md.
 
     Parameters
     ----------
