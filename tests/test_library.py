@@ -356,9 +356,17 @@ def test_our_mistakes_keep_their_traceback(monkeypatch):
         elo_exp.rate(BATTLES, **QUICK)
 
 
-@pytest.mark.parametrize("table", [3, [], [1, 2], {"winner": ["tie"]}])
-def test_what_is_no_table_of_battles_is_refused(table):
-    with pytest.raises(elo_exp.UserError, match="^battles: "):
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        (3, "must be a table of pandas, polars or pyarrow, .*; row 1 is 3"),
+        ([], "is a table without rows"),
+        ([1, 2], "must be a table of pandas, polars or pyarrow, .*; row 1 is 1"),
+        ({"winner": ["tie"]}, "has no format that can be read"),
+    ],
+)
+def test_what_is_no_table_of_battles_is_refused(table, fault):
+    with pytest.raises(elo_exp.UserError, match=rf"^battles {fault}\."):
         elo_exp.rate(table, **QUICK)
 
 
