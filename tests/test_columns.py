@@ -379,7 +379,7 @@ def test_a_file_that_takes_too_much_memory_is_refused_in_a_line(
     (said,) = read(path, 0)
     assert said == (
         f"refused: {path} needs more than 10 MB of memory to be read. Count its battles first "
-        '(docs/formats.md, "count").'
+        "(docs/counts.md)."
     )
 
 

@@ -332,7 +332,7 @@ def test_intervals_of_counts_hold_the_truth(seed: int):
 
 COLUMNS = {name: name for name in battle_columns.FIELDS}
 STATEMENTS = re.findall(
-    r"```sql\n(.*?)```", Path("docs/formats.md").read_text(encoding="utf-8"), re.S
+    r"```sql\n(.*?)```", Path("docs/counts.md").read_text(encoding="utf-8"), re.S
 )
 
 

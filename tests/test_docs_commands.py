@@ -45,9 +45,12 @@ def test_a_command_shown_ends_well(command: Command, reader: Machine):
 # What acts in place of running, what stops for want of a judge, and what a tutorial has made by then
 NOT_PLANNED = re.compile(
     r".*(plan=true|--help|--cfg|experiment=(store|coin|dashboard)|outputs/arena/)"
-    r"|python -m elo_exp old.csv new.jsonl$"
+    r"|python -m elo_exp (examples/)?old.csv (examples/)?new.jsonl$"
 )
-OF_A_FIRST_DAY = ("README.md", "docs/entrants.md", "docs/judges.md", "docs/formats.md")
+OF_A_FIRST_DAY = (
+    *("README.md", "docs/entrants.md", "docs/judges.md"),
+    *("docs/answer_files.md", "docs/battle_files.md"),
+)
 PLANNED = [
     pytest.param(
         command, marks=() if command.page in OF_A_FIRST_DAY else pytest.mark.slow

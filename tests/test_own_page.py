@@ -1,9 +1,10 @@
-"""docs/own.md, done as it says: from two files, which tests/own_example.py makes, to a sentence that may be published."""
+"""docs/own.md, done as it says: from two files in examples/, which tests/own_example.py makes, to a sentence."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.judged_pages import given, lines
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     own_example.write_files(folder)
+    shutil.copytree(HOME / "examples", folder / "examples")
     return folder
 
 
@@ -51,11 +53,11 @@ def test_every_command_prints_what_the_page_shows(printed: dict[Block, Ran]):
 
 
 def test_the_files_hold_what_the_page_shows_of_them(folder: Path):
-    shown = [
-        b for b in blocks(OWN) if b.file in ("old.csv", "new.jsonl", "questions.jsonl")
-    ]
+    shown = [b for b in blocks(OWN) if b.file and b.file.startswith("examples/")]
     shown = [block for block in shown if block.kind in ("csv", "json")]
-    assert len(shown) == 3
+    assert [block.file for block in shown] == [
+        f"examples/{name}" for name in ("old.csv", "new.jsonl", "questions.jsonl")
+    ]
     for block in shown:
         assert block.file is not None
         assert lines(block.text) <= lines((folder / block.file).read_text())
@@ -75,10 +77,12 @@ def test_the_sentence_has_the_numbers_of_the_run(
         assert re.search(rf"(?<![\d.]){re.escape(number.lstrip('0'))}(?!\d)", said)
 
 
-def test_the_page_of_formats_shows_what_is_read_of_the_same_answers(
+def test_the_page_of_answer_files_shows_what_is_read_of_the_same_answers(
     folder: Path, server: AnthropicServer
 ):
-    (command, shown) = (b for b in blocks("docs/formats.md") if "old.jsonl" in b.text)
+    (command, shown) = (
+        b for b in blocks("docs/answer_files.md") if "old.jsonl" in b.text
+    )
     ran = given(*in_block(command.text), folder, server)
     assert (ran.code, lines(shown.text) <= lines(ran.err)) == (0, True)
 

@@ -23,6 +23,7 @@ ELSEWHERE = {  # a file of the repository -> its page
     "SECURITY.md": "security.md",
     "prompts/README.md": "prompts.md",
     "notebooks/README.md": "notebooks.md",
+    "examples/README.md": "example_files.md",
 }
 GENERATED = {
     "reference/settings.md": reference.settings_page,

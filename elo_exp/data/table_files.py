@@ -345,7 +345,7 @@ def read_by_columns(path: Path, columns: Mapping[str, Hashable]) -> CodedBattles
         raise FileError.bad_file(
             path,
             f"needs more than {DUCKDB_MEMORY_MB:,} MB of memory to be read",
-            'Count its battles first (docs/formats.md, "count").',
+            "Count its battles first (docs/counts.md).",
         ) from None
     except (duckdb.Error, ValueError, RecursionError):
         return None
