@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from elo_exp.data import bank
 from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
+from elo_exp.launching import setting_comments
 from elo_exp.launching.options import read_first_sentence
 from elo_exp.paths import CONF, HOME
 from tests.commands import LOCAL, attempt, run
@@ -465,3 +466,20 @@ def test_a_mode_of_your_own_that_forgets_a_setting_is_told_which(tmp_path: Path)
     assert ran.code == 2
     line = "elo_exp: mode.pilot_seed is not set and has no default. Set it:"
     assert ran.err == f"{line}\n  mode.pilot_seed=VALUE\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words", "file"),
+    [
+        ("judge.base_url", ["judge=openai_compatible"], "judge/openai_compatible.yaml"),
+        ("judge.model", ["judge=local"], "judge/local.yaml"),
+        ("runs", ["experiment=dashboard"], "experiment/dashboard.yaml"),
+        ("entrant.mine.model", ["+entrant@entrant.mine=vllm"], "entrant/vllm.yaml"),
+    ],
+)
+def test_a_comment_is_that_of_the_file_that_the_command_chooses(
+    setting: str, words: list[str], file: str
+):
+    name = setting.rpartition(".")[2]
+    comment = setting_comments.read_comments(CONF / file)[name]
+    assert setting_comments.find_comment(setting, words) == comment

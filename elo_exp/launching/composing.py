@@ -273,8 +273,9 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             for name, value in config.items()
             if name not in of_run or (name == "store" and isinstance(value, Mapping))
         }
-        settings = build({"_target_": "elo_exp.launching.composing.RunSettings", **run})
-        experiment = build(of_experiment)
+        run["_target_"] = "elo_exp.launching.composing.RunSettings"
+        settings = build(run, words=overrides)
+        experiment = build(of_experiment, words=overrides)
         check_headline(settings.headline, experiment)
         return Job(config=readable_config, settings=settings, experiment=experiment)
     except UserError as error:
@@ -529,21 +530,21 @@ def is_multirun() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
-def build(node: Any, where: str = "") -> Any:
+def build(node: Any, where: str = "", words: Sequence[str] = ()) -> Any:
     """Build what plain data describe: every mapping with a `_target_` becomes an object, inner ones first.
 
     Raises SettingError naming the setting that is wrong.
     """
     if isinstance(node, list):
-        return [build(value, f"{where}.{i}") for i, value in enumerate(node)]
+        return [build(value, f"{where}.{i}", words) for i, value in enumerate(node)]
     if node == "???":
-        raise _explain_unset(where)
+        raise _explain_unset(where, words)
     if isinstance(node, float) and not math.isfinite(node):
         raise SettingError.bad_value(where, node, "be a finite number")
     if not isinstance(node, Mapping):
         return node
     values = {
-        str(key): build(value, f"{where}.{key}".lstrip("."))
+        str(key): build(value, f"{where}.{key}".lstrip("."), words)
         for key, value in node.items()
     }
     if "_target_" not in values:
@@ -637,9 +638,12 @@ def suggest_setting(setting: str, siblings: Collection[str]) -> str:
     return f" To list all:\n  python -m elo_exp --cfg job{package}"
 
 
-def _explain_unset(setting: str) -> SettingError:
-    """Return the error for a setting that must be given, with what its file says of it."""
-    comment = find_comment(setting)
+def _explain_unset(setting: str, words: Sequence[str]) -> SettingError:
+    """Return the error for a setting that must be given, with what its file says of it.
+
+    words  of the command, which choose the file
+    """
+    comment = find_comment(setting, words)
     about, _, example = comment.partition(", e.g. ")
     about = f": {about}" if about else ""
     return SettingError(

@@ -1,6 +1,7 @@
 """What the files in conf/ say of a setting: messages and the settings reference quote these comments."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,14 +13,23 @@ from elo_exp.paths import CONF
 SHARED_FILES = ("config.yaml", "judged.yaml", "families.yaml")
 
 
-def find_comment(setting: str) -> str:
+def find_comment(setting: str, words: Sequence[str] = ()) -> str:
     """Return what conf/ says of a setting, named as on the command line; "" if it says nothing.
 
-    The shared files come first, then the experiments, then the files of the setting's group.
+    The files that a command chooses come first, then the shared ones, the experiments, and the files of the setting's
+    group.
+
+    Parameters
+    ----------
+    setting : str
+        Its name.
+    words : sequence of str, optional
+        Of the command, such as judge=openai_compatible.
     """
     shared = (read_comments(CONF / name).get(setting) for name in SHARED_FILES)
     return (
-        next(filter(None, shared), "")
+        _find_in_chosen(setting, words)
+        or next(filter(None, shared), "")
         or _find_in_experiments(setting)
         or _find_in_group(setting)
     )
@@ -62,6 +72,22 @@ def _read_above(lines: list[str], line: int) -> str:
         if start
         else ""
     )
+
+
+def _find_in_chosen(setting: str, words: Sequence[str]) -> str:
+    """Return a comment from the file that judge=NAME, experiment=NAME or entrant@entrant.MINE=NAME chooses."""
+    for word in words:
+        key, _, option = word.lstrip("+").partition("=")
+        group, _, package = key.partition("@")
+        package = package or group
+        path = CONF / group / f"{option}.yaml"
+        if not re.fullmatch(r"[\w/]+", option) or not path.is_file():
+            continue
+        name = setting.removeprefix(f"{package}.")
+        comments = read_comments(path)
+        if comment := comments.get(setting) or comments.get(name):
+            return comment
+    return ""
 
 
 def _find_in_experiments(setting: str) -> str:
