@@ -114,7 +114,7 @@ BUILT = {
     "launching/composing.py",
     "launching/error_messages.py",
     "models/checkpoints.py",
-    "store/postgres.py",
+    "store/postgres_schema.py",
     "launching/shorthand.py",
 }
 
