@@ -272,7 +272,14 @@ def test_the_commands_of_the_help_compose(tmp_path, monkeypatch):
     commands = commands_of_help(run("--help", folder=tmp_path).out)
     assert len(commands) > 8
     monkeypatch.chdir(tmp_path)
-    for name in ("old.csv", "new.jsonl", "battles.csv", "a.eval", "b.eval"):
+    for name in (
+        "old.csv",
+        "new.jsonl",
+        "battles.csv",
+        "bank.jsonl",
+        "a.eval",
+        "b.eval",
+    ):
         Path(name).write_text("", encoding="utf-8")
     for command in commands:
         words = shlex.split(command)[1:]

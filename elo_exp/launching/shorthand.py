@@ -192,12 +192,13 @@ def _expand_word(word: str, experiment: str | None) -> Iterator[str]:
         yield "~judge"
         for judge, option in several.items():
             yield f"+judge@judges.{judge}={option}"
-    elif name == "prompts" and value and value[0] not in "{[":
+    elif name in ("prompts", "prompts.bank_path") and value and value[0] not in "{[":
         path = _strip_quotes(value)
         # Not several of a sweep, a variable or an address
         if _is_absent(path) and re.fullmatch(r"[^,$:]+\.\w+", path):
-            raise FileError.not_found(path, "given as prompts")
-        yield f"prompts.bank_path={_quote_file(value)}"
+            raise FileError.not_found(path, "given as bank")
+        is_shorthand = name == "prompts"
+        yield f"prompts.bank_path={_quote_file(value)}" if is_shorthand else word
     elif name == "answers":
         yield f"answers={_quote_answer_files(value)}"
     elif name == "entrant" and re.search(
