@@ -153,6 +153,8 @@ BEFORE = {
         "cat logged.jsonl fresh/*.jsonl > draws.jsonl",
     ],
 }
+for _name in ("policies", "cje"):
+    BEFORE[f"docs/oracle_{_name}.md"] = BEFORE["docs/oracle.md"]
 BEFORE["README.md"] = BEFORE["docs/tutorials/oracle.md"] = [
     BEFORE["docs/oracle.md"][0],
     "cat outputs/oracle/logged.jsonl outputs/oracle/fresh/*.jsonl > draws.jsonl",

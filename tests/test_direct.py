@@ -108,7 +108,7 @@ def test_fewer_than_20_labels_of_its_own_are_borrowed_with_caution():
 def test_intervals_by_own_labels_cover_alone_and_in_differences(
     labels: int | Mapping[str, int],
 ):
-    """300 draws of five policies on 500 prompts; figures in docs/oracle.md."""
+    """300 draws of five policies on 500 prompts; figures in docs/evidence.md."""
     truth = {policy: world.truth for policy, world in CHOSEN.items()}
     alone, pairs, together = [], [], []
     for seed in range(300):

@@ -216,7 +216,7 @@ def test_policies_with_equal_answers_and_labels_may_still_differ():
 def test_followed_it_ends_with_a_choice_that_loses_no_more_than_it_says(
     qualities: Sequence[float], kind: str
 ):
-    """60 searches each; Monte Carlo errors are .06 at .05 and .10 at .8. Figures in docs/oracle.md."""
+    """60 searches each; Monte Carlo errors are .06 at .05 and .10 at .8. Figures in docs/evidence.md."""
     truth = Study(qualities, 0, kind).truth()
     rounds, is_wrong, labels = [], [], []
     for seed in range(60):

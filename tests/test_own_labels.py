@@ -137,7 +137,7 @@ def policies(kind: str, seed: int, n_labels: int) -> tuple[Dataset, dict[str, fl
 def test_reported_intervals_of_policies_that_seldom_fail_cover(
     kind: str, n_labels: int
 ):
-    """400 policies each (Monte Carlo error .02); the last world was not tuned on. Figures in docs/oracle.md."""
+    """400 policies each (Monte Carlo error .02); the last world was not tuned on. Figures in docs/evidence.md."""
     all_cover, cover, width, top = [], [], [], 0.0
     for seed in range(100):
         data, truth = policies(kind, seed, n_labels)

@@ -84,7 +84,7 @@ def test_headlines_that_are_reported_cover_in_every_world(
     n_own: int,
     mean: float,
 ):
-    """At each number of labels so many draws; figures in docs/oracle.md."""
+    """At each number of labels so many draws; figures in docs/evidence.md."""
     every, covered = [], {}
     for world, kind in worlds.items():
         found = headlines(world, n_runs, n_own=n_own, labels=labels)

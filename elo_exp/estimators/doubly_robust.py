@@ -3,7 +3,7 @@
     v = mean g(s') + sum_j w_j (y_j - g(s_j)) / sum_j w_j   over the labelled logged rows j
 
 is consistent where either the model g or the weights w are right. Raw weights are right even where
-a score means something else for the policy; they need labels, see docs/oracle.md. Weights that are
+a score means something else for the policy; they need labels, see docs/oracle_explained.md. Weights that are
 calibrated on the score (SIMCal) protect from a wrong curve, and from nothing else.
 """
 

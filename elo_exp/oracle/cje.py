@@ -1,6 +1,6 @@
 """The estimates of cje-eval 0.3, to five decimals: `compat=cje-0.3`.
 
-For comparison with numbers published from that library; docs/oracle.md has the differences of its
+For comparison with numbers published from that library; docs/oracle_cje.md has the differences of its
 formulas from ours. Calibrated scores stand in for labels, unless every row has one; the clusters
 are the five folds; a row that lacks one policy's log-probability is dropped for all; nothing is
 refused. No code of the library is used.

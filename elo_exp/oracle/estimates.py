@@ -191,7 +191,7 @@ class NextStep(Record):
 
 
 class PolicyComparison(NamedTuple):
-    """Rows of differences.json, and of ranking.json, the best first; docs/oracle.md has the fields.
+    """Rows of differences.json, and of ranking.json, the best first; docs/oracle_files.md has the fields.
 
     choice        what may be said of the policy to take
     n_labels_now  of each policy whose answers next_step asks to label

@@ -101,7 +101,7 @@ def calibrate_weights(hajek: Array, rows: Rows) -> CrossFit:
 
     A rising and a falling isotonic curve are mixed to come closest to the raw weights. The
     published SIMCal minimises the variance instead, which selects the flatter curve whatever the
-    truth, and biases estimates towards the logging policy: docs/oracle.md has the numbers.
+    truth, and biases estimates towards the logging policy: docs/evidence.md has the numbers.
     """
     curves = []
     for fold in range(N_PROMPT_FOLDS):

@@ -58,7 +58,7 @@ _GLOSSARY = (
     ),
 )
 _FOOTER = (
-    "Every number, also of other sample sizes and calibrations, is in grid.csv beside this page; docs/oracle.md "
+    "Every number, also of other sample sizes and calibrations, is in grid.csv beside this page; docs/oracle_grid.md "
     "describes it."
 )
 

@@ -31,7 +31,7 @@ _BUDGETED_ESTIMATORS = ("direct", "dr_cpo")
 
 
 def build_json_files(analysis: Analysis) -> dict[str, Any]:
-    """Return the JSON files that docs/oracle.md describes, by name."""
+    """Return the JSON files that docs/oracle_files.md describes, by name."""
     data, widths = analysis.data, analysis.options.half_widths
     files: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],

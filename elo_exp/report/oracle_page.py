@@ -53,7 +53,7 @@ _COLLECTED_COLUMNS = (
 _LEGEND = """\
 ± SE: over prompts, including the error of the labels. report: may be published as it is; caution: only with
 the reason given; refuse: the data cannot tell. ESS: effective sample size of the weights, in rows."""
-_COMPAT_NOTE = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle.md."
+_COMPAT_NOTE = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle_cje.md."
 _COLLECTED_LEGEND = """\
 null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.
 w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."""
@@ -99,7 +99,10 @@ _GLOSSARY = (
         "Whether an estimate may be published as it is, with the reason given, or not at all.",
     ),
 )
-_FOOTER = "Every number is in estimates.json and weight_diagnostics.json beside this page; docs/oracle.md describes them."
+_FOOTER = (
+    "Every number is in estimates.json and weight_diagnostics.json beside this page; docs/oracle_files.md describes "
+    "them."
+)
 
 
 def build_document(
