@@ -46,6 +46,12 @@ def printed(folder: Path) -> dict[Block, str]:
         elif block.kind in ("python", "csv"):
             write(folder / str(block.file), block.text)
         else:
+            for line in block.text.splitlines():
+                if line.startswith(
+                    "cat "
+                ):  # makes the file that the next command reads
+                    ran = attempt_program("bash", "-c", line, folder=folder)
+                    assert ran.code == 0, ran.err
             for line in in_block(block.text):
                 if line not in once:
                     once[line] = output(line, folder)
