@@ -170,7 +170,7 @@ def apart_in_draws(p: torch.Tensor, q: torch.Tensor, seeds: range) -> tuple[int,
 
 def test_races_keep_two_distributions_close_that_are_close(folder):
     """The share of tokens that differ lies between the total variation V and 2 V / (1 + V), whatever the order of ids; by
-    inversion it does not. The table stands in docs/entrants.md."""
+    inversion it does not. The table stands in docs/evidence.md."""
     place = str(folder / "model")
     base = Checkpoint(model=place, **FLOAT32).load()
     exact = chances(base)

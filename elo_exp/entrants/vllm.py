@@ -34,7 +34,7 @@ class VllmCheckpoint(Checkpoint):
         except ImportError:
             raise UserError(
                 f"{self.model} needs the Python package vllm, which is not installed. Install it in an environment of "
-                "its own (docs/entrants.md):",
+                "its own (docs/policies.md):",
                 "  pip install vllm",
             ) from None
         from huggingface_hub import snapshot_download
