@@ -135,7 +135,7 @@ function list(wanted) {
   document.querySelector("#tally").replaceChildren(...(wanted.get("pair") ? tally(listed) : []));
   const items = listed.slice(0, MOST_LISTED).map((comparison, index) =>
     element("li", {}, element("button", { onclick: () => show(index) },
-      element("b", { textContent: comparison.prompt.id }),
+      element("b", { title: comparison.prompt.id, textContent: comparison.prompt.text ?? comparison.prompt.id }),
       element("small", { textContent: [comparison.dimension, comparison.entrants.join(" v "), ...comparison.draw].join(" · ") }),
       element("em", { className: `outcome${comparison.winner}`, textContent: comparison.outcome }),
     )),
@@ -159,18 +159,18 @@ function show(index) {
     element("p", { className: "small", textContent: [prompt.id, stratum, dimension, ...draw].join(" · ") }),
     ...(isTalk(prompt.text) ? inTurns(prompt.text, paragraph) : [element("h3", { className: "text", textContent: prompt.text ?? absent })]),
     ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
-    element("div", { className: "two" }, ...entrants.map((entrant, side) =>
-      element("article", { className: winner === side ? "answer won" : "answer" },
-        element("h4", { textContent: entrant + (winner === side ? " wins" : "") }),
-        ...(isTalk(answers[side]) ? inTurns(answers[side], paragraph) : [paragraph(answers[side])]),
-      ),
-    )),
-    element("h3", { textContent: `Judge: ${outcome}` }),
+    element("h4", { textContent: `Judge: ${outcome}` }),
     element("ol", {}, ...orders.map((order) =>
       element("li", {},
         element("b", { textContent: `${order.first} shown first (A) → ` }),
         element("em", { className: `outcome${order.winner}`, textContent: order.outcome }),
         paragraph(order.reason === "" ? "No reason given." : order.reason),
+      ),
+    )),
+    element("div", { className: "two" }, ...entrants.map((entrant, side) =>
+      element("article", { className: winner === side ? "answer won" : "answer" },
+        element("h4", { textContent: entrant + (winner === side ? " wins" : "") }),
+        ...(isTalk(answers[side]) ? inTurns(answers[side], paragraph) : [paragraph(answers[side])]),
       ),
     )),
   );
