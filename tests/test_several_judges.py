@@ -689,7 +689,7 @@ def test_every_state_has_a_label_and_pages_name_states_and_numbers():
     table = read("docs/files.md").partition("Of several judges the page says")[2]
     named = re.findall(r"^\| [^|]+ \| `(\w+)` \|", table, re.MULTILINE)
     assert tuple(named[: len(STATES)]) == STATES
-    (line,) = (x for x in read("docs/wandb.md").splitlines() if x.startswith("| `judges/"))  # fmt: skip
+    (line,) = (x for x in read("docs/tracked_names.md").splitlines() if x.startswith("| `judges/"))  # fmt: skip
     assert {*re.findall(r"[a-z_]+(?=`)", line)} == {*judges_page.JUDGE_METRIC_NAMES}
     json.dumps(judges_page.as_json(opinion(CLEAR, REVERSED)))
 
