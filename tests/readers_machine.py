@@ -174,6 +174,7 @@ SAYS = {
     "experiment=label": r"^label: [1-9]\d* of \d+ comparisons in factuality",
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
     "experiment=oracle .*plan=true": r"^plan: judge (.*\n)+oracle: its slices",
+    "status=true": r"^  policy +answers .* labels",
     "plan=true": r"^plan: judge (.*\n)+  detects: ",
     "action=wait": r"^nothing under way",
     "action=cancel": r"^nothing is left to end",

@@ -44,7 +44,7 @@ def test_a_command_shown_ends_well(command: Command, reader: Machine):
 
 # What acts in place of running, what stops for want of a judge, and what a tutorial has made by then
 NOT_PLANNED = re.compile(
-    r".*(plan=true|--help|--cfg|experiment=(store|coin|dashboard)|outputs/arena/)"
+    r".*(plan=true|status=true|--help|--cfg|experiment=(store|coin|dashboard)|outputs/arena/)"
     r"|python -m elo_exp (examples/)?old.csv (examples/)?new.jsonl$"
 )
 OF_A_FIRST_DAY = (
