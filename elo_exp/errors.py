@@ -7,6 +7,7 @@ from typing import Self
 
 from elo_exp.masking import mask_text
 
+RESUME_HINT = "Every answer so far is stored. To continue, run the same command again."
 _MAX_VALUE_CHARACTERS = 60
 
 

@@ -369,7 +369,7 @@ MUTANTS = [
     Mutant(
         name="a spoilt row of an expired batch was not run",
         where="api/batch_results:BatchResults.collect",
-        change=Change('"; ".join(filter(None, [A, B]))', "A"),
+        change=Change('", and ".join(filter(None, [A, B]))', "A"),
         seen_by="test_result_lines.py::test_a_spoilt_row_of_an_expired_batch_is_not_taken_for_one_that_was_not_run",
     ),
     Mutant(

@@ -208,7 +208,10 @@ def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
         found = [response.prompt_id for response in answered(made, [half, *prompts(2)])]
     assert found == ["p00", "p01"]
     assert server.billed.total() == 2
-    assert "1 of them: its text cannot be sent (surrogates not allowed)" in caplog.text
+    assert (
+        "1 of them with this error: its text cannot be sent (surrogates not allowed)"
+        in caplog.text
+    )
 
 
 def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
@@ -223,9 +226,9 @@ def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
             folder=tmp_path,
         )
     assert ran.code == 2
-    words = "MY_KEY: not set, and entrant.openai_compatible.key_v"
+    words = "The entrant openai_compatible needs an API key, and MY_KEY is not set."
     assert ran.err.startswith(f"elo_exp: {words}")
-    assert ran.err.count("\n") == 1
+    assert ran.err.count("\n") == 3
     assert stored(tmp_path / "outputs/cache/store.sqlite") == []
     assert server.asked == []
 
@@ -270,8 +273,8 @@ def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(tmp_pa
             return entrant(server.url, max_tokens=1000, budget_usd=dollars, **PRICES)
 
         words = (
-            r"^entrant\.openai_compatible\.budget_usd: \$0\.00.* of \$0\.0163 are spent, and the "
-            r"next request may cost \$0\.01.*the same command with a higher cap goes on"
+            r"^entrant\.openai_compatible\.budget_usd is too low for the next request, which may cost \$0\.01.*: "
+            r"\$0\.00.* of \$0\.0163 are spent.*\n.*the same command again with a higher entrant\.openai_compatible\.bud"
         )
         with pytest.raises(UserError, match=words):
             generated(capped(0.0163), 9, path)
@@ -310,8 +313,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"input_usd_per_million": 1.0},
         "output_usd_per_million must be set as well, because input_usd_per_million is set",
     ),
-    ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0"),
-    ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million"),
+    (
+        {**PRICES, "budget_usd": 0.0},
+        "budget_usd must be above 0 (US dollars), or null for no cap; got 0.0.",
+    ),
+    (
+        {"budget_usd": 5.0},
+        "budget_usd must be null while the prices of the model are not set; got 5",
+    ),
 ]
 
 

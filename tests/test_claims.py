@@ -487,7 +487,7 @@ def test_an_orphan_of_a_sweep_pays_for_nothing_more(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(processes._SWEEP_PROCESS_VARIABLE, " ".join(said(sweep)))
         processes.check_lifeline()
         kill(sweep)
-        with pytest.raises(UserError, match="^the sweep that started this job has end"):
+        with pytest.raises(UserError, match="^The sweep that started this job has end"):
             processes.check_lifeline()
     elsewhere = '["elsewhere", "another boot", 1, "1"]'
     monkeypatch.setenv(processes._SWEEP_PROCESS_VARIABLE, elsewhere)

@@ -252,7 +252,8 @@ def fails(here: World, *arguments: str, saying: str) -> Ran:
     """A run that ends with exit code 2, and with words that are wanted."""
     ran = here.run(*arguments)
     assert ran.code == 2, ran.said
-    assert re.search(saying, ran.said.splitlines()[-1]), ran.said
+    message = ran.said[ran.said.rfind("\nerror: ") + 1 :]
+    assert re.search(saying, message, re.DOTALL), ran.said
     return ran
 
 
@@ -584,7 +585,7 @@ def test_killed_while_it_looks_for_a_lost_submission(here, name, write):
 REFUSALS = {
     400: r"refuses the batch \(400\): .*Refused",
     401: r"refuses the batch \(401\): .*ANTHROPIC_API_KEY",
-    402: r"says that the account has run dry \(.*balance",
+    402: r"has no money or quota left \(.*balance",
     403: r"refuses the batch \(403\): .*may not",
     404: r"refuses the batch \(404\): .*base_url",
     422: r"refuses the batch \(422\): .*Refused",
@@ -595,7 +596,7 @@ REFUSALS = {
 @each("code", REFUSALS, everyday=2)
 def test_a_submission_that_is_refused_stops_the_run_with_its_cause(here, code, nth):
     here.server.fault("POST", BATCHES, Status(code), nth=nth)
-    fails(here, saying=f"{REFUSALS[code]}.*same command goes on")
+    fails(here, saying=f"{REFUSALS[code]}.*run the same command again")
     finishes(here)
 
 
@@ -703,7 +704,10 @@ def test_a_batch_stays_unknown(here):
     killed(here)
     here.server.fault("GET", BATCH, Status(404), nth=None)
     for _ in range(2):
-        fails(here, saying="unknown to .*another workspace.*store.action=repay")
+        fails(
+            here,
+            saying="unknown to .*another workspace.*store.action=repay store.batch=",
+        )
     here.heal()
     finishes(here)
 
@@ -748,8 +752,8 @@ def test_a_results_file_stays_spoilt(here, name):
     """It is said which rows are missing, and nothing is submitted in their place; a whole file is taken in later."""
     for nth in range(FOURTH, FOURTH + 60):
         here.server.fault("GET", RESULTS, SPOILT[name], nth=nth)
-    nothing = "Nothing is submitted again"
-    fails(here, saying=f"results can be read .*Missing: .* p.*{nothing}")
+    nothing = "It submits nothing again"
+    fails(here, saying=f"results can be read.*Missing: .* p.*{nothing}")
     n_posts = here.server.meter.posts(BATCHES)
     fails(here, saying=nothing)
     assert here.server.meter.posts(BATCHES) == n_posts
@@ -965,7 +969,10 @@ def test_a_few_invalid_requests_are_left_out_and_not_repeated(here, transport):
     ran = ends(here, "--transport", transport, "--allow-missing")
     n_failed = N_QUERIES - len(answers(here.store))
     assert 0 < n_failed < 20
-    assert f"{n_failed} queries have failed for good; {n_failed} of them: " in ran.said
+    assert (
+        f"{n_failed} queries have failed for good, {n_failed} of them with this error: "
+        in ran.said
+    )
     assert "prompt is too long" in ran.said
     paid_once(here.server, n=N_QUERIES - n_failed)
     stored_within(here.store, reference())
@@ -975,9 +982,7 @@ def test_a_few_invalid_requests_are_left_out_and_not_repeated(here, transport):
 def test_many_invalid_requests_stop_the_run_with_their_cause(here, transport):
     here.arguments = ("--transport", transport, "--chunk-size", "50", "--cache", "none")
     fail(here, Errored("invalid_request_error", "effort: not for this model"))
-    why = (
-        r"(\d+) queries have failed for good; \1 of them: .*effort: not for this model"
-    )
+    why = r"(\d+) queries have failed for good, \1 of them with this error: .*effort: not for this model"
     fails(here, "--allow-missing", saying=why)
     assert here.server.meter.billed_bodies.total() == 0
     here.server.outcomes = None
@@ -989,7 +994,7 @@ def test_an_account_that_runs_dry_stops_the_run(here, transport):
     """In the middle; what was paid for is kept, and the same command goes on once there is money."""
     here.arguments = ("--transport", transport)
     fail(here, LOW_BALANCE, of="«p2»")
-    fails(here, "--allow-missing", saying="credit balance|run dry")
+    fails(here, "--allow-missing", saying="credit balance|no money or quota left")
     here.server.outcomes = None
     finishes(here)
 
@@ -1178,7 +1183,7 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     here.arguments = arguments
     here.server.thinking_tokens, here.server.seconds_to_end = 300, 0.05
     watch = Watch(here.server)
-    why = r"judging.budget_usd: \$.* are spent.*higher cap goes on"
+    why = r"judging.budget_usd is too low .*: \$.* are spent.*with a higher judging.budget_usd"
     fails(here, "--budget", str(cap), saying=why)
     assert max(watch.exposures) <= cap
     assert 0.4 * cap < metered(here.server)[1] <= cap
@@ -1206,7 +1211,7 @@ def test_processes_never_pass_a_cap_of_the_store_together_or_one_after_the_other
     here.arguments = arguments
     here.server.thinking_tokens, here.server.seconds_to_end = 300, 0.05
     watch, month = Watch(here.server), ("--month-cap", str(cap))
-    why = r"caps.month_usd: .* are spent in \d{4}-\d\d.*(higher cap goes on|Raise it)"
+    why = r"caps.month_usd.* are spent in \d{4}-\d\d.*(with a higher caps.month_usd|Raise the cap with caps.month_usd)"
     for client in [here.start(*month) for _ in range(4)]:
         ran = client.wait()
         assert ran.code == 2

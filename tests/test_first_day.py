@@ -72,7 +72,9 @@ TASKS = (
     Task(
         number=3,
         words="old.jsonl new.jsonl judge=sonnet",
-        begins=("elo_exp: ANTHROPIC_API_KEY: not set",),
+        begins=(
+            "elo_exp: The judge needs an Anthropic API key, and ANTHROPIC_API_KEY is not",
+        ),
         code=2,
     ),
     Task(

@@ -129,7 +129,7 @@ CASES: dict[str, Case] = {
         ("hydra.verbose=true",),
         {"ANTHROPIC_API_KEY": "\n".join(PIECES)},
         code=2,
-        says="elo_exp: ANTHROPIC_API_KEY: ",
+        says="elo_exp: ANTHROPIC_API_KEY holds a space, a line break or",
     ),
 }
 

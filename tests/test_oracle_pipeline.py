@@ -275,7 +275,7 @@ def test_two_paid_judges_keep_to_their_caps_and_are_paid_once_for_each_query(
     alone(monkeypatch, tmp_path)
     with AnthropicServer(outcomes=number, thinking_tokens=1000) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-        spent = r"oracle\.budget_usd: \$0\.\d\d of \$0\.25 are spent, and the next"
+        spent = r"oracle\.budget_usd is too low for the next request.*: \$0\.\d\d of \$0\.25 are spent"
         with pytest.raises(UserError, match=spent):
             paid_run(tmp_path, server, LOW_CAP)
         low = stored(tmp_path)

@@ -137,7 +137,7 @@ def test_one_that_stays_away_ends_the_run_in_a_line_and_the_same_command_goes_on
 ):
     with Stopping() as first:
         first.stop_after(5)
-        words = r"^http.* does not answer \(.*refused\) and was waited for 1 second\. Every answer"
+        words = r"^http.* does not answer \(.*refused\), and the run has waited for 1 second\. Every answer"
         with pytest.raises(UserError, match=words):
             ask(first.url, SHORT)
     n_before, n_lost = n_stored()
@@ -230,7 +230,9 @@ def test_a_server_that_refuses_everybody_is_asked_24_times_in_ten_minutes(clock)
     limited.note_sent("first")
     limited.note_failure("first", refused, is_alone=False)
     n_asked = 0
-    with pytest.raises(UserError, match=r"\(429: Too many\) and was waited for 10 min"):
+    with pytest.raises(
+        UserError, match=r"\(429: Too many\), and the run has waited for 10 min"
+    ):
         while n_asked < 100:
             clock.now += limited.seconds_left()
             n_asked += 1

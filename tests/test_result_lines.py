@@ -119,7 +119,7 @@ def law(provider: str, place: Place, names: Mapping[int, str]) -> None:
     with serving(provider) as server:
         server.fault("GET", RESULTS[provider], fault, nth=None)
         for _ in range(2):
-            words = rf"{n - k} of {n} results can be read .*, and they are stored\."
+            words = rf"only {n - k} of {n} results can be read\. They are stored\.\n  The cause: "
             with pytest.raises(UserError, match=words):
                 judged(provider, server, place)
             assert n_stored(place) == n - k

@@ -23,10 +23,14 @@ from elo_exp.api.result_lines import download, parse_lines
 from elo_exp.api.transport import (
     HINT_BY_STATUS,
     REFUSAL_STATUSES,
+    UNCHARGED_NOTE,
     UnexpectedResponseError,
     UnknownOutcomeError,
     UnreachableError,
     WebPageError,
+    as_subject,
+    build_missing_key_error,
+    build_unreachable_error,
     call_with_deadline,
     check_base_url,
     classify_submission_errors,
@@ -34,6 +38,7 @@ from elo_exp.api.transport import (
     describe,
     describe_briefly,
     join_text_blocks,
+    name_caller,
     read_key,
     read_raw_json,
 )
@@ -57,10 +62,13 @@ def api_key() -> str | None:
     return read_key(KEY_VARIABLE)
 
 
-def missing_key_message() -> str:
-    return (
-        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into "
-        "a file .env here; plan=true shows what a run would cost without one."
+def _build_key_error(part: str, charge_note: str = "") -> ServerError:
+    return build_missing_key_error(
+        part,
+        "an Anthropic API key",
+        KEY_VARIABLE,
+        "  To see the price without a key, add plan=true.",
+        charge_note=charge_note,
     )
 
 
@@ -94,7 +102,7 @@ class AnthropicApi:
     def login(self) -> Login:
         key = api_key()
         if not key:
-            raise ServerError(missing_key_message())
+            raise _build_key_error(self._part)
         return Login(key, self._organization)
 
     def _read_answer(self, raw: Any) -> Any:
@@ -165,10 +173,7 @@ class AnthropicApi:
         try:
             listed_model = self._ask(model_in, lambda: retrieve(model), has_no_list)
         except UnreachableError as error:
-            raise ServerError(
-                f"{self.endpoint} cannot be reached ({error}). Check the network and "
-                f"{self._part}.base_url; nothing was spent."
-            ) from None
+            raise build_unreachable_error(self.endpoint, error, self._part) from None
         if listed_model is None:
             text = "%s has no list of models; going on with %s"
             logger.info(text, self.endpoint, model)
@@ -242,8 +247,7 @@ class AnthropicApi:
         # The SDK would follow it, with the key
         if results_host not in (None, our_host):
             raise ServerError(
-                f"the server at {our_host} says that the results are at {results_host}, which does not get "
-                "the key."
+                f"The server at {our_host} keeps the results at {results_host}, a host that is not sent the key."
             )
         try:
             # it looks at the batch once more, and takes what it sees for one
@@ -285,7 +289,7 @@ class AnthropicApi:
         except anthropic.APIStatusError as error:
             words = self._describe(error)
             if error.status_code in REFUSAL_STATUSES - {429}:
-                server = f"the {self._part.replace('.', ' ')}'s API"
+                server = as_subject(f"{name_caller(self._part)}'s API")
                 raise ServerError(
                     f"{server} refuses ({error.status_code}): {words}."
                 ) from None
@@ -313,7 +317,9 @@ class AnthropicApi:
 def check_lifetime(model: ListedModel, part: str = "judge") -> None:
     """Raise SettingError for a retired model; warn, once, of one that is about to be."""
     if model.is_retired:
-        raise SettingError(f"{part}.model: {model.name} was retired. Choose another.")
+        raise SettingError(
+            f"{part}.model must be a model that the server still has; {model.name} was retired."
+        )
     if model.retires:
         logger.warning(
             "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
@@ -498,7 +504,7 @@ class ClaudeSettings(ApiSettings):
 
     def _check_server(self) -> None:
         if api_key() is None:
-            raise ServerError(missing_key_message())
+            raise _build_key_error(self.part, UNCHARGED_NOTE)
         self.api.check_model(self.model)
 
     def parse(self, message: Mapping[str, Any]) -> Completion:

@@ -127,9 +127,11 @@ def check_quarantine(seconds: float, api: BatchApi) -> None:
     min_seconds = api.timeout_seconds + _SUBMISSION_SLACK_SECONDS
     is_local = urlsplit(api.endpoint).hostname in ("127.0.0.1", "localhost")
     if seconds < min_seconds and not is_local:
-        raise SettingError(
-            f"quarantine_seconds: found {seconds:g}. Expected {min_seconds:g} or more: until then the "
-            "server may accept what would then be paid again."
+        raise SettingError.bad_value(
+            "quarantine_seconds",
+            seconds,
+            f"be {min_seconds:g} or more",
+            "  Until then the server may still accept a submission, which would be paid for twice.",
         )
 
 

@@ -74,14 +74,14 @@ class BatchResults(Generic[R]):
         if remote is None:
             if self._open.count_vain_check(batch_id):
                 raise ServerError(
-                    f"batch {batch_id} is unknown to {self._api.endpoint}. Is the key of another "
-                    f"workspace? {repay_hint(opened.batch)}"
+                    f"Batch {batch_id} is unknown to {self._api.endpoint}. Perhaps the key is of another workspace.",
+                    *repay_hint(opened.batch),
                 )
             return None
         if remote.is_archived:
             raise ServerError(
-                f"batch {batch_id}: its results are no longer kept by the server. "
-                f"{repay_hint(opened.batch)}"
+                f"The results of batch {batch_id} are no longer kept by the server.",
+                *repay_hint(opened.batch),
             )
         if remote.is_ended:
             return remote
@@ -90,8 +90,9 @@ class BatchResults(Generic[R]):
         seconds_watched = self._clock.elapsed() - opened.since
         if seconds_watched > remote.lifetime_seconds + _EXPIRY_GRACE_SECONDS:
             raise ServerError(
-                f"batch {batch_id} has not ended, though it should have expired more than an hour "
-                "ago. Wait with the same command, or end it: experiment=store store.action=cancel"
+                f"Batch {batch_id} has not ended, though it should have expired more than an hour ago.",
+                "  To wait longer, run the same command again. To end it, run:",
+                "  python -m elo_exp experiment=store store.action=cancel",
             )
         return None
 
@@ -108,7 +109,7 @@ class BatchResults(Generic[R]):
             except UnreachableError as error:
                 problem = str(error)
             missing = [key for key in opened.names if key not in read_keys]
-            problem = "; ".join(
+            problem = ", and ".join(
                 filter(None, [problem, _summarize_unreadable(unreadable)])
             )
             is_whole = not problem and len(read_keys) >= remote.n_rows
@@ -124,10 +125,11 @@ class BatchResults(Generic[R]):
             self._clock.sleep(self._model.batch_settings.poll_initial_seconds)
         titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise ServerError(
-            f"batch {remote.batch_id}: {len(read_keys)} of {len(opened.names)} results can be read "
-            f"({problem or 'the file ends early'}), and they are stored. Missing: {', '.join(titles)}"
-            f"{', ...' * (len(missing) > 3)}. Nothing is submitted again; the same command reads it again. "
-            f"{repay_hint(opened.batch)}"
+            f"In batch {remote.batch_id}, only {len(read_keys)} of {len(opened.names)} results can be read. They are stored.",
+            f"  The cause: {problem or 'the file ends early'}",
+            f"  Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}",
+            "  The same command reads the results again. It submits nothing again.",
+            *repay_hint(opened.batch),
         )
 
     def _read_results(

@@ -16,7 +16,7 @@ from typing import Generic, Self, TypeVar
 from elo_exp import interrupts, progress
 from elo_exp.api.batch_protocol import BatchModel, ResultRow
 from elo_exp.api.batch_results import BatchResults
-from elo_exp.api.jobs import RESUME_HINT, Job, Recorder, check_failures
+from elo_exp.api.jobs import Job, Recorder, check_failures
 from elo_exp.api.lost_batches import LostBatches
 from elo_exp.api.open_batches import OpenBatch, OpenBatches
 from elo_exp.api.outages import MIN_UNANSWERED_FOR_OUTAGE
@@ -27,9 +27,10 @@ from elo_exp.api.transport import (
     BUSY_STATUSES,
     Clock,
     UnreachableError,
+    format_out_of_credit,
     out_of_credit,
 )
-from elo_exp.errors import ServerError, UserError
+from elo_exp.errors import RESUME_HINT, ServerError, UserError
 from elo_exp.records import Record
 from elo_exp.store.batch_accounts import find_account
 from elo_exp.store.ledger import CANCELLED_NOTE, Ledger
@@ -181,15 +182,13 @@ class Batcher(Generic[R]):
         if stop_errors:
             raise stop_errors[0]
         if credit_error:  # only now, when every result has been stored
-            server = self._model.server
-            raise ServerError(
-                f"the account at {server} has run dry ({credit_error}). {RESUME_HINT}"
-            )
+            why = format_out_of_credit(self._model.server, credit_error)
+            raise ServerError(f"{why} {RESUME_HINT}")
         if self._open.n_lost >= _MAX_CONSECUTIVE_LOST_SUBMISSIONS:
             raise ServerError(
-                f"{self._open.n_lost} submissions in a row to {self._api.endpoint} got no answer and "
-                f"did not arrive; the last error: {self._open.last_doubt}. Is a login page or a proxy "
-                f"in between? {RESUME_HINT}"
+                f"{self._open.n_lost} submissions in a row to {self._api.endpoint} got no answer and did not arrive.",
+                f"  The last error: {self._open.last_doubt}. Perhaps a login page or a proxy is in between.",
+                f"  {RESUME_HINT}",
             )
         check_failures(self.failed, len(self._jobs))
         try:

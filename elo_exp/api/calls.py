@@ -19,7 +19,6 @@ from elo_exp.api.cap_wait import CapWait
 from elo_exp.api.costs import has_token_counts
 from elo_exp.api.job_queue import JobQueue
 from elo_exp.api.jobs import (
-    RESUME_HINT,
     Job,
     Message,
     Model,
@@ -34,9 +33,10 @@ from elo_exp.api.transport import (
     NO_CONNECTION_STATUS,
     RefusedError,
     UnknownOutcomeError,
+    as_subject,
     fatal_reason,
 )
-from elo_exp.errors import ServerError, UserError
+from elo_exp.errors import RESUME_HINT, ServerError, UserError
 from elo_exp.records import Record
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.claims import Claims
@@ -245,7 +245,7 @@ class RequestPool(Generic[R]):
             raise error
         if isinstance(error, RefusedError) and error.status in _FATAL_STATUSES:
             raise ServerError(
-                f"{server} refuses ({error.status}): {error}. {RESUME_HINT}"
+                f"{as_subject(server)} refuses ({error.status}): {error}. {RESUME_HINT}"
             )
         if why := fatal_reason(server, error):
             raise ServerError(f"{why} {RESUME_HINT}")

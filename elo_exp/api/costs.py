@@ -191,12 +191,15 @@ def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
     if budget_usd is None:
         return Budget(math.inf)
     if not budget_usd > 0:
-        raise SettingError(
-            f"budget_usd: found {budget_usd}. Expected more than 0 dollars, or null for no cap."
+        raise SettingError.bad_value(
+            "budget_usd", budget_usd, "be above 0 (US dollars), or null for no cap"
         )
     if prices is None:
-        raise SettingError(
-            f"budget_usd: found {budget_usd:g}, and no prices. Set what a million tokens cost, too."
+        raise SettingError.bad_value(
+            "budget_usd",
+            budget_usd,
+            "be null while the prices of the model are not set",
+            "  To hold the cap, set the price of a million tokens, too.",
         )
     return Budget(budget_usd)
 
@@ -231,7 +234,7 @@ class Budget:
         )
         if not self.reserved:
             return spent_dollars
-        last_error = f"; the last error: {error}" if error else ""
+        last_error = f" (the last error: {error})" if error else ""
         return (
             f"{spent_dollars}, {held_dollars} are held for answers that were lost or do not say what they "
             f"cost{last_error}"

@@ -30,11 +30,14 @@ from elo_exp.api.result_lines import download
 from elo_exp.api.transport import (
     HINT_BY_STATUS,
     REFUSAL_STATUSES,
+    UNCHARGED_NOTE,
     RefusedError,
     UnexpectedResponseError,
     UnknownOutcomeError,
     UnreachableError,
     WebPageError,
+    build_missing_key_error,
+    build_unreachable_error,
     check_base_url,
     check_variable,
     classify_submission_errors,
@@ -82,12 +85,14 @@ class GeminiApi:
     def login(self) -> Login:
         return Login(self._read_key(), None)  # its answers name no organization
 
-    def _read_key(self) -> str:
+    def _read_key(self, charge_note: str = "") -> str:
         if key := read_key(self.key_variable):
             return key
-        raise ServerError(
-            f"{self.key_variable}: not set, and {self.part}.key_variable names it. Put the key into the "
-            f"environment, or as {self.key_variable}=... into a file .env here."
+        raise build_missing_key_error(
+            self.part,
+            "a Gemini API key",
+            self.key_variable,
+            charge_note=charge_note,
         )
 
     # ---- what is paid for: RefusedError or DoubtfulError
@@ -142,15 +147,13 @@ class GeminiApi:
 
     def check_model(self, model: str) -> None:
         """Raise ServerError where the server cannot be reached, refuses the key or does not know the model."""
+        self._read_key(UNCHARGED_NOTE)
         try:
             self._ask(
                 lambda answer: answer, lambda client: client.models.get(model=model)
             )
         except UnreachableError as error:
-            raise ServerError(
-                f"{self.endpoint} cannot be reached ({error}). Check the network and {self.part}.base_url; nothing was "
-                "spent."
-            ) from None
+            raise build_unreachable_error(self.endpoint, error, self.part) from None
 
     def recent(self) -> Iterator[RemoteBatch]:
         """Yield all batches, in whatever order."""

@@ -65,7 +65,8 @@ class GeminiSdk:
         # Not of the subclass for modules alone: another package may have made the namespace google
         except ImportError:
             raise UserError(
-                "the package google-genai is not installed. Install it: pip install 'elo-exp[gemini]'"
+                "Gemini needs the Python package google-genai, which is not installed. Install it:",
+                "  pip install 'elo-exp[gemini]'",
             ) from None
         import httpx2
 

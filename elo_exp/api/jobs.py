@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices, format_dollars
-from elo_exp.errors import BudgetError, ServerError, UserError
+from elo_exp.errors import RESUME_HINT, BudgetError, ServerError, UserError
 from elo_exp.records import Record
 from elo_exp.store.caps import Spending
 from elo_exp.types import Count, NonNegative
 
-RESUME_HINT = "Every answer so far is stored; the same command goes on."
 _MIN_FAILED_TO_STOP = 20
 _MAX_FAILED_SHARE = 0.05
 
@@ -150,18 +149,20 @@ def max_cost(
 
 def make_budget_error(model: Model, dollars: float, last_error: str) -> UserError:
     """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
-    return BudgetError(
-        f"{model.budget_setting}: {model.budget.describe(last_error)}, and the next request may "
-        f"cost ${dollars:.4f}. Every answer so far is stored; the same command with a higher cap "
-        "goes on."
+    return _build_budget_error(
+        model.budget_setting, model.budget.describe(last_error), dollars
     )
 
 
 def make_cap_error(cap: Spending, dollars: float) -> UserError:
     """The error of a cap of the store that leaves no room for the next request, which may cost `dollars`."""
+    return _build_budget_error(cap.setting, describe_spending(cap), dollars)
+
+
+def _build_budget_error(setting: str, spending: str, dollars: float) -> BudgetError:
     return BudgetError(
-        f"{cap.setting}: {describe_spending(cap)}, and the next request may cost ${dollars:.4f}. Every answer so far "
-        "is stored; the same command with a higher cap goes on."
+        f"{setting} is too low for the next request, which may cost ${dollars:.4f}: {spending}.",
+        f"  Every answer so far is stored. To continue, run the same command again with a higher {setting}.",
     )
 
 
@@ -189,4 +190,4 @@ def check_failures(failed: Mapping[str, str], n_wanted: int) -> None:
 def summarize_failures(failed: Mapping[str, str]) -> str:
     """How many requests have no answer, and the most common cause."""
     [(cause, count)] = Counter(failed.values()).most_common(1)
-    return f"{len(failed)} queries have failed for good; {count} of them: {cause}"
+    return f"{len(failed)} queries have failed for good, {count} of them with this error: {cause}"

@@ -108,8 +108,9 @@ class OpenBatches:
         return hash_account(self._ledger.store, login.key, login.organization)
 
 
-def repay_hint(batch: Batch) -> str:
+def repay_hint(batch: Batch) -> tuple[str, str]:
+    """Return the lines that say how to pay for the queries of a batch again."""
     return (
-        "To pay for its queries again: experiment=store store.action=repay "
-        f"store.batch={batch.nonce}"
+        "  To give this batch up and pay for its queries again, run:",
+        f"  python -m elo_exp experiment=store store.action=repay store.batch={batch.nonce}",
     )

@@ -15,12 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from elo_exp.api.costs import has_token_counts, read_token_count
-from elo_exp.api.jobs import RESUME_HINT, ApiSettings, Completion
+from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.transport import (
     HINT_BY_STATUS,
+    UNCHARGED_NOTE,
     RefusedError,
     UnexpectedResponseError,
     UnknownOutcomeError,
+    build_missing_key_error,
+    build_unreachable_error,
     call_with_deadline,
     check_base_url,
     check_variable,
@@ -32,7 +35,7 @@ from elo_exp.api.transport import (
     read_key,
     read_raw_json,
 )
-from elo_exp.errors import ServerError, SettingError, UserError
+from elo_exp.errors import RESUME_HINT, ServerError, SettingError, UserError
 from elo_exp.types import MaxTokensName, NonNegative, Positive
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
     for name in extra_body or ():
         if name in _RESERVED_BODY_FIELDS:
             raise SettingError(
-                f"extra_body: found {name}, which goes past the settings. {_RESERVED_BODY_FIELDS[name]}."
+                f"extra_body must leave out {name}, which would bypass the settings. {_RESERVED_BODY_FIELDS[name]}."
             )
 
 
@@ -107,16 +110,17 @@ class OpenAiApi:
         atexit.register(client.close)
         return client
 
-    def _read_key(self) -> str:
+    def _read_key(self, charge_note: str = "") -> str:
         if self.key_variable is None:
             return _PLACEHOLDER_KEY
         if key := read_key(self.key_variable):
             return key
-        name = self.key_variable
-        raise ServerError(
-            f"{name}: not set, and {self.part}.key_variable names it. Put the key into the "
-            f"environment, or as {name}=... into a file .env here; a server that asks for no key "
-            f"wants {self.part}.key_variable=null."
+        raise build_missing_key_error(
+            self.part,
+            "an API key",
+            self.key_variable,
+            f"  Another name: {self.part}.key_variable=NAME. For a server without keys: {self.part}.key_variable=null.",
+            charge_note=charge_note,
         )
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,10 +147,12 @@ class OpenAiApi:
             with classify_submission_errors(import_openai(), self._describe):
                 return read(client.post(url, body=body, cast_to=object))
         except (RefusedError, UnknownOutcomeError) as error:
-            raise ServerError(f"{url}: {error}. {RESUME_HINT}") from None
+            raise ServerError(
+                f"{url} does not answer ({error}). {RESUME_HINT}"
+            ) from None
         except (LookupError, TypeError):
             raise ServerError(
-                f"{url}: answers otherwise than vLLM's server, which logprobs=true is for."
+                f"{url} does not answer as vLLM's server does, and logprobs=true works with that server alone."
             ) from None
 
     def check_model(self, model: str) -> None:
@@ -161,7 +167,8 @@ class OpenAiApi:
             import_openai(),
             min(_LISTING_TIMEOUT_SECONDS, self.timeout_seconds),
         )
-        problem, names = "", []
+        problem, fix, names = "", "", []
+        self._read_key(UNCHARGED_NOTE)
         client = self._client.with_options(timeout=seconds, max_retries=2)
         try:
             listing = client.models.with_raw_response.list().http_response.json()
@@ -169,9 +176,9 @@ class OpenAiApi:
         except sdk.APIStatusError as error:
             status = error.status_code
             if status in (502, 503, 504):  # it is not there, or still loading
-                problem = f"has no answers now ({self._describe(error)}). Nothing"
+                problem = f"has no answers now ({self._describe(error)})"
             elif status == 401 and "scope" not in str(error.body):
-                problem = f"refuses (401): {self._describe(error)}. Nothing"
+                problem = f"refuses (401): {self._describe(error)}"
             else:
                 # a gateway may have no list, and a key may be good for completions and nothing else
                 _log_once(
@@ -179,17 +186,15 @@ class OpenAiApi:
                     f"{self.endpoint} does not list its models ({status}); going on",
                 )
         except (sdk.APIError, httpx2.HTTPError) as error:
-            problem = (
-                f"cannot be reached ({describe_briefly(error)}). Check that the server runs, and "
-                f"{self.part}.base_url; nothing"
-            )
+            raise build_unreachable_error(
+                self.endpoint, describe_briefly(error), self.part
+            ) from None
         except (ValueError, TypeError, LookupError, AttributeError):
-            problem = (
-                "does not answer as an OpenAI-compatible API does. Check "
-                f"{self.part}.base_url, which mostly ends in /v1; nothing"
-            )
+            problem = "does not answer as an OpenAI-compatible API does"
+            fix = f"  Check {self.part}.base_url, which mostly ends in /v1."
         if problem:
-            raise ServerError(f"{self.endpoint} {problem} was spent.")
+            line = f"{self.endpoint} {problem}. Nothing was charged."
+            raise ServerError(line, *filter(None, [fix]))
         if names and model not in names:
             model_names = ", ".join(names[:_MAX_NAMED_MODELS]) + (
                 ", ..." if len(names) > _MAX_NAMED_MODELS else ""
@@ -234,7 +239,8 @@ def import_openai() -> ModuleType:
         import openai
     except ModuleNotFoundError:
         raise UserError(
-            "the package openai is not installed. Install it: pip install 'elo-exp[openai]'"
+            "OpenAI-compatible APIs need the Python package openai, which is not installed. Install it:",
+            "  pip install 'elo-exp[openai]'",
         ) from None
     return openai
 

@@ -142,8 +142,7 @@ class OpenAiBatches(OpenAiApi):
         with suppress(UnreachableError):
             if self._ask_for_page({"limit": 1}) is None:
                 raise ServerError(
-                    f"{self.endpoint} answers 404 to /batches: it takes no batches. Set "
-                    f"{self.part}.transport=messages."
+                    f"{self.endpoint} takes no batches (404 for /batches). Set {self.part}.transport=messages."
                 )
 
     def check(self, batch_id: str) -> RemoteBatch | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from elo_exp.api.jobs import RESUME_HINT, Message, Model
+from elo_exp.api.jobs import Message, Model
 from elo_exp.api.transport import (
     BUSY_STATUSES,
     NO_CONNECTION_STATUS,
@@ -21,7 +21,7 @@ from elo_exp.api.transport import (
     UnknownOutcomeError,
     format_duration,
 )
-from elo_exp.errors import ServerError, UserError
+from elo_exp.errors import RESUME_HINT, ServerError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -281,13 +281,13 @@ def make_outage_error(
     limit = format_duration(seconds)
     # Waits are shown in whole seconds
     if left < 1:
-        why = f" and was waited for {limit}" * bool(seconds)
+        why = f", and the run has waited for {limit}" * bool(seconds)
     else:
         wait = format_duration(error.retry_after or 0.0)
-        why = f" and asks to wait for {wait}; wait_minutes allows {limit}"
-    advice = ". Try again later, or with a lower concurrency"
+        why = f", and asks to wait for {wait}, while wait_minutes allows {limit}"
+    advice = " Try again later, or with a lower concurrency."
     return ServerError(
-        f"{endpoint} does not answer ({_describe_error(error)}){why}{advice * (error.status in BUSY_STATUSES)}. {RESUME_HINT}"
+        f"{endpoint} does not answer ({_describe_error(error)}){why}.{advice * (error.status in BUSY_STATUSES)} {RESUME_HINT}"
     )
 
 

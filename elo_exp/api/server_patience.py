@@ -2,7 +2,6 @@
 
 from elo_exp import progress
 from elo_exp.api.batch_protocol import BatchModel
-from elo_exp.api.jobs import RESUME_HINT
 from elo_exp.api.outages import make_outage_error
 from elo_exp.api.transport import (
     RATE_LIMIT_STATUS,
@@ -11,7 +10,7 @@ from elo_exp.api.transport import (
     RefusedError,
     fatal_reason,
 )
-from elo_exp.errors import ServerError
+from elo_exp.errors import RESUME_HINT, ServerError
 
 
 class ServerPatience:

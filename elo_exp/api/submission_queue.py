@@ -8,7 +8,6 @@ from itertools import islice
 from elo_exp.api.batch_protocol import BatchModel
 from elo_exp.api.costs import count_fitting
 from elo_exp.api.jobs import (
-    RESUME_HINT,
     Job,
     make_budget_error,
     make_cap_error,
@@ -23,9 +22,10 @@ from elo_exp.api.transport import (
     RefusedError,
     UnknownOutcomeError,
     UnreachableError,
+    as_subject,
     fatal_reason,
 )
-from elo_exp.errors import ServerError
+from elo_exp.errors import RESUME_HINT, ServerError
 from elo_exp.store.caps import OverCapError
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.processes import check_lifeline
@@ -181,7 +181,7 @@ class SubmissionQueue:
             self._adapt_to_refusal(retry_refusal, size)
         else:
             raise ServerError(
-                f"{self._model.server} has no room for a single request: {refusal}. {RESUME_HINT}"
+                f"{as_subject(self._model.server)} has no room for a single request ({refusal}). {RESUME_HINT}"
             )
 
     def _adapt_to_refusal(self, refusal: RefusedError, size: int) -> None:
@@ -202,5 +202,5 @@ class SubmissionQueue:
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise ServerError(
-                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {RESUME_HINT}"
+                f"{as_subject(self._model.server)} refuses the batch ({refusal.status}): {refusal}. {RESUME_HINT}"
             )

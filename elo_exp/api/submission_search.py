@@ -92,14 +92,17 @@ class SubmissionSearch:
         """Go no further where nobody knows whether the server has a submission: raise UserError if its requests are wanted,
         or all batches are waited for; else leave it to whoever wants them."""
         batch = opened.batch
-        confirm = (
-            "If the key now used is of the same account (of the same workspace or project): experiment=store "
-            f"store.action=confirm store.batch={batch.nonce} . "
+        confirm_lines = (
+            "  If this key belongs to the same account (the same workspace or project), run:",
+            f"  python -m elo_exp experiment=store store.action=confirm store.batch={batch.nonce}",
         )
         problem = ServerError(
-            f"nobody knows whether {batch.endpoint} has {batch.nonce}, a submission of {batch.size:,} requests that got no "
-            f"answer: {why}. It is not submitted again, and the same command with the earlier key finds it. "
-            f"{confirm * can_confirm}{repay_hint(batch)}"
+            f"It is not known whether {batch.endpoint} has {batch.nonce}, a submission of {batch.size:,} requests without an "
+            "answer.",
+            f"  The reason: {why}.",
+            "  It is not submitted again. The same command with the earlier key finds it.",
+            *(confirm_lines if can_confirm else ()),
+            *repay_hint(batch),
         )
         self._open.close(opened)
         if self.is_draining and not self._jobs:
@@ -130,9 +133,9 @@ class SubmissionSearch:
                 continue
             if remote.is_archived:
                 raise ServerError(
-                    f"batch {remote.batch_id} may be a submission of {batch.size} requests that "
-                    "got no answer, but its results are no longer kept by the server. "
-                    f"{repay_hint(batch)}"
+                    f"The results of batch {remote.batch_id} are no longer kept by the server.",
+                    f"  It may be the submission of {batch.size:,} requests that got no answer.",
+                    *repay_hint(batch),
                 )
             if remote.nonce is None and not remote.is_ended:
                 is_undecided = True
@@ -168,7 +171,9 @@ class SubmissionSearch:
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
         if self._open.count_vain_check(remote.batch_id):
             raise ServerError(
-                f"{problem}. Nothing is submitted again; the same command reads them again. {repay_hint(batch)}"
+                f"The results of batch {remote.batch_id} are cut short, so it is not known who submitted it.",
+                "  The same command reads the results again. It submits nothing again.",
+                *repay_hint(batch),
             )
         raise UnreachableError(problem)
 

@@ -21,6 +21,8 @@ from elo_exp.masking import mask_text, register_secret
 
 # Stands for the status of a request that found no connection
 NO_CONNECTION_STATUS = 0
+# Of a question that is asked before anything is paid for
+UNCHARGED_NOTE = "Nothing was sent or charged."
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines
 # in between, too.
 REFUSAL_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
@@ -142,15 +144,26 @@ def out_of_credit(kind: str | None, words: str, body: Any = None) -> bool:
     )
 
 
+def as_subject(server: str) -> str:
+    """Return the name of a server as a sentence begins: an address stays as it is."""
+    return server if "://" in server else server[:1].upper() + server[1:]
+
+
+def format_out_of_credit(server: str, cause: object) -> str:
+    return f"The account at {server} has no money or quota left ({cause})."
+
+
 def fatal_reason(server: str, error: CallError) -> str:
     """Why no request to a server will fare better today, as a sentence; empty where one may."""
     if error.is_page:
         return f"{error}."
     if error.is_out_of_credit or out_of_credit(None, str(error)):
-        return f"{server} says that the account has run dry ({error})."
+        return format_out_of_credit(server, error)
     wait = error.retry_after
     if wait is not None and wait > _MAX_RETRY_AFTER_SECONDS:
-        return f"{server} asks to wait for {wait / 60:.0f} minutes ({error})."
+        return (
+            f"{as_subject(server)} asks to wait for {wait / 60:.0f} minutes ({error})."
+        )
     return ""
 
 
@@ -159,9 +172,8 @@ def check_variable(name: str) -> None:
     repeated."""
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
         raise SettingError(
-            "key_variable: found something that is no variable's name, in capitals. Expected the "
-            "name of the environment variable that holds the key, such as OPENAI_API_KEY, never "
-            "the key itself: settings are written into the run folder."
+            "key_variable must be the name of an environment variable, in capitals, such as OPENAI_API_KEY.",
+            "  Never set it to the key itself: settings are written into the run folder.",
         )
 
 
@@ -171,12 +183,52 @@ def read_key(variable: str) -> str | None:
     key = os.environ.get(variable, "").strip() or _read_key_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise ServerError(
-            f"{variable}: holds a space, a line break or another character that no key has. Set "
-            "it anew."
+            f"{variable} holds a space, a line break or another character that no key has. Copy the key again."
         )
     if key:
         register_secret(variable, key)
     return key
+
+
+def build_missing_key_error(
+    part: str, key: str, variable: str, *below: str, charge_note: str = ""
+) -> ServerError:
+    """Return the error for a key that is not set.
+
+    Parameters
+    ----------
+    part : str
+        What asks, in the words of the configuration: judge, entrant.NAME.
+    key : str
+        What it needs: "an Anthropic API key".
+    variable : str
+        The environment variable that should hold the key.
+    *below : str
+        What else one can do.
+    charge_note : str, optional
+        `UNCHARGED_NOTE` if that is certain.
+    """
+    line = f"{as_subject(name_caller(part))} needs {key}, and {variable} is not set. {charge_note}"
+    export_hint = f"  Export it, or add the line {variable}=... to a file .env here."
+    return ServerError(line.rstrip(), export_hint, *below)
+
+
+def build_unreachable_error(endpoint: str, error: object, part: str) -> ServerError:
+    """Return the error of a server that gives no answer before anything is paid for."""
+    return ServerError(
+        f"{endpoint} cannot be reached ({error}). Nothing was charged.",
+        f"  Check that the server runs, the network, and {part}.base_url.",
+    )
+
+
+def name_caller(part: str) -> str:
+    """Return what asks a server as a noun phrase: "the judge", "the entrant NAME".
+
+    part  in the words of the configuration
+    """
+    kind, _, name = part.partition(".")
+    nouns = {"judges": "judge", "oracle_judge": "oracle's judge"}
+    return f"the {nouns.get(kind, kind)} {name}".rstrip()
 
 
 def _read_key_file(variable: str) -> str | None:
@@ -201,16 +253,15 @@ def check_base_url(base_url: str) -> None:
     # neither is repeated: it may hold a key
     if "?" in base_url or "#" in base_url:
         raise SettingError(
-            "base_url: found a query in it. Expected http(s)://HOST/PATH alone."
+            "base_url must be http(s)://HOST/PATH alone, without a query (? or #)."
         )
     if "@" in base_url:
         raise SettingError(
-            "base_url: found a name or password in it. Expected http(s)://HOST, without a password "
-            "in it."
+            "base_url must be http(s)://HOST, without a name or password in it."
         )
     if not is_well_formed or " " in base_url:
-        raise SettingError(
-            f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT."
+        raise SettingError.bad_value(
+            "base_url", base_url, "be http(s)://HOST or http(s)://HOST:PORT"
         )
 
 

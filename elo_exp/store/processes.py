@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from elo_exp.errors import UserError
+from elo_exp.errors import RESUME_HINT, UserError
 
 _SWEEP_PROCESS_VARIABLE = (
     "ELO_EXP_SWEEP"  # holds the process that started this job's sweep
@@ -58,8 +58,7 @@ def check_lifeline() -> None:
     sweep = os.environ.get(_SWEEP_PROCESS_VARIABLE)
     if sweep and is_alive(*json.loads(sweep)) is False:
         raise UserError(
-            "the sweep that started this job has ended, so nothing more is submitted. Every answer "
-            "so far is stored; the same command goes on."
+            f"The sweep that started this job has ended, so nothing more is submitted. {RESUME_HINT}"
         )
 
 
