@@ -15,19 +15,23 @@ import os
 import sys
 from pathlib import Path
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+try:
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import DictConfig
 
-from elo_exp import interrupts
-from elo_exp.console import print_lines
-from elo_exp.launching import composing, hydra_callback
-from elo_exp.launching.options import format_options
-from elo_exp.launching.running import format_places, open_run
-from elo_exp.launching.shorthand import expand_shorthand
-from elo_exp.paths import CONF
-from elo_exp.store import processes
-from elo_exp.version import __version__
+    from elo_exp import interrupts
+    from elo_exp.console import print_lines
+    from elo_exp.errors import RESUME_HINT
+    from elo_exp.launching import composing, hydra_callback
+    from elo_exp.launching.options import format_options
+    from elo_exp.launching.running import format_places, open_run
+    from elo_exp.launching.shorthand import expand_shorthand
+    from elo_exp.paths import CONF
+    from elo_exp.store import processes
+    from elo_exp.version import __version__
+except KeyboardInterrupt:  # `main` does not handle signals yet
+    sys.exit(130)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -114,7 +118,7 @@ def _run_command() -> int:
         by_signal = f" ({error})" * (interrupts.exit_code(error) != 130)
         with contextlib.suppress(OSError):  # the terminal has hung up
             print_lines(
-                f"elo_exp: interrupted{by_signal}. Every answer so far is stored; the same command goes on.",
+                f"elo_exp: interrupted{by_signal}. {RESUME_HINT}",
                 is_error=True,
             )
         sys.exit(interrupts.exit_code(error))

@@ -466,7 +466,7 @@ def test_killed_or_interrupted_and_started_again_a_run_goes_on_where_it_was(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in err) == (130, False)
-    assert err.endswith("stored; the same command goes on.\n")
+    assert err.endswith("stored. To continue, run the same command again.\n")
     kill_when(lambda: n_stored(tmp_path) >= 2000, start(*PLAIN, folder=tmp_path))
     written = tmp_path / "run/verdicts/factuality.jsonl"
     kill_when(written.exists, start(*PLAIN, folder=tmp_path))

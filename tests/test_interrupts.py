@@ -72,13 +72,27 @@ def test_a_signal_lets_the_command_store_what_is_on_its_way(
         given = asked_once(server, tmp_path)
         ran = attempt(*given, folder=tmp_path)
         assert ran.code == code, ran.err
-        assert "the same command goes on." in ran.err.splitlines()[-1]
+        assert "run the same command again." in ran.err.splitlines()[-1]
         assert n_stored(tmp_path) == server.billed.total() in (3, 4)
         server.on_call = None
         run(*given, folder=tmp_path)
     assert set(server.billed.values()) == {1}
     assert server.billed.total() == n_stored(tmp_path) == N_PROMPTS
     assert [signal.getsignal(one) for one, _ in SIGNALS] == before
+
+
+def test_ctrl_c_while_the_program_is_imported_prints_no_traceback(tmp_path: Path):
+    """Python names each module that it has imported: the signal comes with the first of Hydra's, long before the last."""
+    with start("--version", folder=tmp_path, PYTHONPROFILEIMPORTTIME="1") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "hydra." in line:
+                process.send_signal(signal.SIGINT)
+                break
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "KeyboardInterrupt" not in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
