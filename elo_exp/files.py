@@ -65,11 +65,11 @@ _ADVICE_BY_NUMBERS = {
     (
         errno.ENOSPC,
         errno.EDQUOT,
-    ): "Free some space: what is in the store stays there, and the same command goes on.",
+    ): "Free some space, then run the same command again. What is in the store stays there.",
     (
         errno.EFBIG,
     ): "The file is as large as a file may be here: raise the limit (ulimit -f, or that of the file system). "
-    "What is in the store stays there, and the same command goes on.",
+    "What is in the store stays there. Then run the same command again.",
     (
         errno.EROFS,
     ): "The file system is read-only: mount it for writing, or choose another folder.",

@@ -135,10 +135,10 @@ def test_what_is_in_a_batch_under_way_enters_no_other(place: Place):
     with run(place, "ab") as (_, _, ledger):
         batch = intend(ledger, "ab")
         ledger.mark_submitted(batch, "msgbatch_1")
-        with pytest.raises(UserError, match="another process has taken over"):
+        with pytest.raises(UserError, match="Another process has taken over"):
             intend(ledger, "a")
         ledger.record_results(batch, {"a": "expired"}, {}, {}, now=200.0)
-        with pytest.raises(UserError, match="another process has taken over"):
+        with pytest.raises(UserError, match="Another process has taken over"):
             intend(ledger, "b")
         assert intend(ledger, "a").size == 1
 
@@ -165,7 +165,7 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             assert not ann.abandon(batch, "it did not turn up")
             bob.mark_submitted(batch, "msgbatch_1")
             assert not ann.abandon(batch, "it did not turn up")
-            with pytest.raises(UserError, match="another process has taken over"):
+            with pytest.raises(UserError, match="Another process has taken over"):
                 intend(ann, "c")
             assert ann_claims.take("abc") == []
             ann.record_results(batch, {"a": "succeeded"}, replies("a"), {}, now=1.0)

@@ -84,9 +84,7 @@ def test_an_answer_that_lacks_a_field_is_one_line(place):
         write(place, """UPDATE answers SET value = '{"key": "k"}'""")
         with pytest.raises(UserError) as error:
             store.get(JudgeReply, ["k"])
-    words = (
-        f"{place}: holds a JudgeReply that cannot be read ('text'; its key is 'k'). R"
-    )
+    words = f"{place} holds a JudgeReply that cannot be read ('text').\n  Its key is 'k'.\n  R"
     assert str(error.value).startswith(words)
 
 
@@ -196,7 +194,7 @@ def test_an_error_of_the_database_is_one_clear_line_and_undoes_the_transaction(p
         ):
             with pytest.raises(UserError) as error:
                 store.write(body)
-            words = f"{place}: cannot be used as the store ({problem}). "
+            words = f"{place} cannot be used as the store ({problem}).\n  "
             assert str(error.value).startswith(words)
     assert texts(place, "a") == {}
 
@@ -382,14 +380,14 @@ def damaged(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (empty, "is empty, and a store never is"),
+        (empty, "is empty (0 bytes), and a store never is"),
         (
             anothers,
             "cannot be used as the store (it is the database of another program",
         ),
         (
             newer,
-            f"written by a newer elo_exp (store version {SCHEMA_VERSION + 1}, this ",
+            f"was written by a newer elo_exp (store version {SCHEMA_VERSION + 1}, this ",
         ),
         (damaged, "cannot be used as the store (database disk image is malformed)"),
     ],
@@ -402,8 +400,8 @@ def test_what_is_no_store_is_refused_in_one_line_and_left_alone(
     before = path.read_bytes()
     with pytest.raises(UserError) as error, Store(path) as store:
         store.get(JudgeReply, [f"k{n}" for n in range(200)])
-    assert str(error.value).startswith(f"{path}: {words}")
-    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{path} {words}")
+    assert str(error.value).count("\n") == 1
     assert "cache_dir=DIR" in str(error.value)
     assert path.read_bytes() == before
 

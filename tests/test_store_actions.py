@@ -250,7 +250,7 @@ def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
     else:
         with pytest.raises(UserError, match="5 of 10 verdicts are missing"):
             judged(server)
-        assert "5 of them: cancelled by the user" in caplog.text
+        assert "5 of them with this error: cancelled by the user" in caplog.text
     server.polls_to_end = 1
     judgments, usage = judged(server)
     assert (len(judgments), usage.verdicts_stored, usage.judge_calls) == (5, 5, 5)
@@ -276,8 +276,8 @@ def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
         judged(server, chunk_size=chunk_size)
     assert sum("not known yet to have arrived" in line for line in under_way()) == 1
     words = (
-        rf"nobody knows whether the server has \w{{8}} \({chunk_size} requests\): the submission "
-        "got no answer. store.action=wait looks for it, and knows after judge.quarantine_seconds"
+        rf"It is not known whether the server has \w{{8}} \({chunk_size} requests\): the submission got no "
+        r"answer\. store\.action=wait looks for it until judge\.quarantine_seconds have passed\."
     )
     if chunk_size == 10:
         with pytest.raises(UserError, match=f"^{words}"):
@@ -378,7 +378,7 @@ def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row
     write_jsonl(Path("bad.jsonl"), [first, row])
     with pytest.raises(UserError) as refusal:
         manage("store.action=import", "store.file=bad.jsonl")
-    assert str(refusal.value).startswith("bad.jsonl:2: not an exported answer (")
+    assert str(refusal.value).startswith("bad.jsonl:2 is not an exported answer (")
     assert rows(OURS) == {}
 
 
@@ -388,8 +388,8 @@ def test_an_answer_that_is_damaged_in_the_store_is_named_and_nothing_is_written(
     with pytest.raises(UserError) as refusal:
         manage("store.action=export", "store.file=all.jsonl")
     said = str(refusal.value)
-    assert said.startswith("cache/store.sqlite: holds a JudgeReply that cannot be read")
-    assert "its key is 'k3'). Restore the store from a copy." in said
+    assert said.startswith("cache/store.sqlite holds a JudgeReply that cannot be read")
+    assert "\n  Its key is 'k3'.\n  Restore the store from a copy" in said
     assert not Path("all.jsonl").exists()
 
 
@@ -455,11 +455,11 @@ NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
         "notes.txt",
         "cannot be read as a store (file is not a database).",
     ),
-    (lambda: None, "missing", "found no file missing. Expected the store.sqlite of"),
+    (lambda: None, "missing", "File not found: missing (in "),
     (
         lambda: Path("link").symlink_to("cache"),
         "link/store.sqlite",
-        "is this store itself.",
+        'store.file must be another store than the one in use; got "link/store.sqlite".',
     ),
 ]
 
@@ -473,7 +473,6 @@ def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(
     make()
     with pytest.raises(UserError) as refusal:
         manage("store.action=merge", f"store.file={file}")
-    assert str(refusal.value).startswith("store.file: ")
     assert words in str(refusal.value)
     assert rows(OURS) == before
     assert not Path("missing").exists()
@@ -576,9 +575,21 @@ def at_work() -> None:
 @pytest.mark.parametrize(
     ("prepare", "to", "words"),
     [
-        (at_work, stores.empty_schema, "process 7 on node-3 is at work in cache/store"),
-        (lambda: None, used_schema, "holds 1 answers. Expected an empty store.*=merge"),
-        (lambda: None, lambda: "other/store.sqlite", "store: found 'other/store.sqli"),
+        (
+            at_work,
+            stores.empty_schema,
+            "cache/store.sqlite cannot be copied while .*: process 7 on node-3 does",
+        ),
+        (
+            lambda: None,
+            used_schema,
+            r"(?s)store.to must be an empty store.* holds 1 answers.*=merge",
+        ),
+        (
+            lambda: None,
+            lambda: "other/store.sqlite",
+            "store must be postgresql:.*; got .other/store.sqlite",
+        ),
     ],
 )
 def test_what_is_no_copy_of_a_whole_store_is_refused(

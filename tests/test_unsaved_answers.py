@@ -118,7 +118,9 @@ def test_an_answer_that_cannot_be_kept_is_taken_in_by_the_next_command(
             claims.commit_answer("a", reply("a"), 0.25)
         if end != "interrupted":
             assert "1 answer in hand: kept in " in str(error.value)
-            assert "\n" not in str(error.value)
+            assert str(error.value).endswith(
+                "\n  The next command with this store reads this file."
+            )
         patch.undo()
         claims.__exit__()
     (path,) = folder.glob("unsaved_*.jsonl")
@@ -208,10 +210,11 @@ def test_a_stored_answer_of_another_type_is_one_line_with_its_key(
         write(place, "UPDATE answers SET value = ?", value)
         with pytest.raises(UserError) as error:
             store.get(JudgeReply, ["k"])
-    line = str(error.value)
-    assert line.startswith(f"{place}: holds a JudgeReply that cannot be read (")
-    assert "its key is 'k'" in line
-    assert "\n" not in line
+    line, *below = str(error.value).splitlines()
+    assert line.startswith(f"{place} holds a JudgeReply that cannot be read (")
+    assert below[0] == "  Its key is 'k'."
+    assert below[1].startswith("  Restore the store from a copy")
+    assert len(below) == 2
 
 
 def test_an_answer_of_every_type_that_is_written_is_read(place: Place):

@@ -24,6 +24,7 @@ from elo_exp.store.database import (
     AnswerRow,
     Database,
 )
+from elo_exp.store.stored_records import build_damage_error
 
 KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)
@@ -105,8 +106,8 @@ def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
     """Write the answers as JSON lines; how many they are. Raises SettingError for a name that no such
     file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise SettingError(
-            f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
+        raise SettingError.bad_value(
+            "store.file", path, "be a name that ends in .jsonl or .jsonl.gz"
         )
     return store.read_with(lambda db: _write_answers(path, store.name, db, chosen))
 
@@ -134,9 +135,8 @@ class _ExportRows:
             try:
                 yield {**named, "value": json.loads(named["value"])}
             except (ValueError, TypeError, RecursionError) as error:
-                raise FileError(
-                    f"{self.name}: holds a {named['kind']} that cannot be read ({error}; its key is "
-                    f"{named['key']!r:.80}). Restore the store from a copy."
+                raise build_damage_error(
+                    self.name, named["kind"], named["key"], error
                 ) from None
 
 
@@ -193,9 +193,11 @@ def _parse_exported_row(
         )
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         why = str(error)
-    raise FileError(
-        f"{location}: not an exported answer ({why}). Expected key, kind ({', '.join(KINDS)}) "
-        "and value, as store.action=export writes them. Nothing was brought in."
+    raise FileError.bad_file(
+        location,
+        f"is not an exported answer ({why})",
+        "Nothing was brought in.",
+        f"  An answer has key, kind ({', '.join(KINDS)}) and value, as store.action=export writes them.",
     ) from None
 
 
@@ -206,12 +208,12 @@ def merge_store(store: Store, path: Path) -> tuple[int, int]:
     again; SettingError if it is this store.
     """
     if isinstance(store.place, Path) and path.resolve() == store.place.resolve():
-        raise SettingError(
-            f"store.file: {path} is this store itself. Expected another one."
+        raise SettingError.bad_value(
+            "store.file", path, "be another store than the one in use"
         )
     if not path.is_file():
-        raise FileError(
-            f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
+        raise FileError.not_found(
+            path, "store.file, the store.sqlite of another cache_dir"
         )
     uri = f"{path.resolve().as_uri()}?mode=ro"
     with _report_read_errors(path), closing(sqlite3.connect(uri, uri=True)) as source:
@@ -249,9 +251,7 @@ def _report_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise FileError(
-            f"store.file: {path} cannot be read as a store ({error})."
-        ) from None
+        raise FileError.bad_file(path, f"cannot be read as a store ({error})") from None
 
 
 def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
@@ -259,18 +259,18 @@ def _check_mergeable(db: sqlite3.Connection, path: Path) -> int:
     pragmas = ("application_id", "user_version")
     owner, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
     if owner != APPLICATION_ID:
-        raise FileError(f"store.file: {path} is the database of another program.")
+        raise FileError.bad_file(path, "is the database of another program")
     if version > SCHEMA_VERSION:
-        raise FileError(
-            f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp."
+        raise FileError.bad_file(
+            path, "was written by a newer elo_exp", "Upgrade elo_exp."
         )
     if version > 1:  # the first had no ledger
         count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN_STATES_SQL}"
         (n_open,) = db.execute(count).fetchone()
         if n_open:
             raise SettingError(
-                f"store.file: {n_open} batches of {path} are still under way. Collect them first: "
-                f"experiment=store store.action=wait cache_dir={path.parent}"
+                f"{n_open} batches of {path} are still under way. Collect them first:",
+                f"  python -m elo_exp experiment=store store.action=wait cache_dir={path.parent}",
             )
     return int(version)
 

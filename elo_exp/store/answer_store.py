@@ -109,7 +109,8 @@ class Store:
         except (OSError, DatabaseError) as error:
             advice = errno_advice(error.errno) or self._advice
             raise self._error_class(
-                f"{self.name}: cannot be used as the store ({error}). {advice}"
+                f"{self.name} cannot be used as the store ({error}).",
+                f"  {advice}",
             ) from error
 
     def write(
@@ -173,11 +174,13 @@ class Store:
                 if not isinstance(cause, OSError | DatabaseError):
                     raise
                 is_transient = getattr(cause, "is_transient", True)
-                if is_transient and wait.pause(error.line):
+                if is_transient and wait.pause(
+                    " ".join(map(str.strip, [error.line, *error.below]))
+                ):
                     continue
                 self._has_waited_in_vain = True
-                note = self._unsaved.set_aside(answers, charge)
-                raise error.reword(f"{error.line}{note}") from cause
+                notes = self._unsaved.set_aside(answers, charge)
+                raise error.reword(error.line, *error.below, *notes) from cause
             except KeyboardInterrupt:
                 self._unsaved.set_aside(answers, charge)
                 raise
@@ -335,7 +338,7 @@ def _import_postgres() -> "type[Postgres]":
         from elo_exp.store.postgres import Postgres
     except ImportError as error:
         raise UserError(
-            f"store: PostgreSQL needs psycopg, which cannot be imported ({error}). Install it: "
-            "pip install 'elo-exp[postgres]'."
+            f"A store in PostgreSQL needs the Python package psycopg, which cannot be imported ({error}). Install it:",
+            "  pip install 'elo-exp[postgres]'",
         ) from None
     return Postgres

@@ -37,7 +37,9 @@ def copy_store(source: Store, target: Store) -> dict[str, int]:
     or has left batches under way: an answer that came later would be in this one alone, and be paid for again.
     """
     if source.name == target.name:
-        raise SettingError(f"store.to: {target.name} is this store itself.")
+        raise SettingError.bad_value(
+            "store.to", target.name, "be another store than the one in use"
+        )
     _check_idle(source)
     _check_empty(target)
     answers = "SELECT key, kind, value, created_at FROM answers"
@@ -55,12 +57,12 @@ def _check_idle(store: Store) -> None:
     if owners := store.query("SELECT host, pid FROM owners ORDER BY host, pid"):
         processes = ", ".join(f"process {pid} on {host}" for host, pid in owners)
         raise UserError(
-            f"store.action=copy: {processes} is at work in {store.name}, or was minutes ago. Copy it when nobody is."
+            f"{store.name} cannot be copied while a run uses it: {processes} does, or did minutes ago."
         )
     if n := store.read_with(count_open_batches):
         raise UserError(
-            f"store.action=copy: {n} batches of {store.name} are still under way. Collect them first: experiment=store "
-            "store.action=wait"
+            f"{n} batches of {store.name} are still under way. Collect them first:",
+            "  python -m elo_exp experiment=store store.action=wait",
         )
 
 
@@ -73,9 +75,10 @@ def _check_empty(store: Store) -> None:
     ]
     if n or tables:
         raise SettingError(
-            f"store.to: {store.name} holds {n:,} answers{' and more' * bool(tables)}. Expected an empty store, in a new "
-            "database or schema; to bring answers into one that is used: experiment=store store.action=merge "
-            "store.file=FILE store=URL"
+            f"store.to must be an empty store, in a new database or schema; {store.name} holds {n:,} "
+            f"answers{' and more' * bool(tables)}.",
+            "  To bring answers into a store that is in use, run:",
+            "  python -m elo_exp experiment=store store.action=merge store.file=FILE store=URL",
         )
 
 
@@ -102,8 +105,7 @@ def _copy_rows(ours: Database, theirs: Database) -> dict[str, int]:
         )
     ):
         raise UserError(
-            "store.action=copy: the store was changed while it was copied, and nothing was. Copy it when nobody is at "
-            "work in it."
+            "The store was changed while it was copied, so nothing was copied. Copy it when no run uses it."
         )
     return counts[1]
 

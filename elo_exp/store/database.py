@@ -78,15 +78,16 @@ def check_url(url: str) -> None:
         secret in name for name in names for secret in ("password", "secret")
     ):
         raise SettingError(
-            "store: found a URL with a password, and settings are kept in files and trackers. "
-            "Expected the URL without it; it is read from PGPASSWORD, ~/.pgpass or a service file."
+            "store holds a URL with a password, and settings are written to files and trackers. Leave the password out.",
+            "  The password is read from PGPASSWORD, ~/.pgpass or a service file.",
         )
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(
         f"{parts.scheme}://"
     ):
-        raise SettingError(
-            f"store: found {url!r:.80}. Expected postgresql://user@host/database, or null: then "
-            "the answers are in a file of cache_dir."
+        raise SettingError.bad_value(
+            "store",
+            url,
+            "be postgresql://user@host/database, or null for a file in cache_dir",
         )
 
 

@@ -25,12 +25,14 @@ def check_types(record: Any, fields: Any) -> None:
         raise TypeError(f"it is a {type(fields).__name__}")
     for name, allowed in _list_allowed_types(record).items():
         if name in fields and not _has_type(fields[name], allowed):
-            raise TypeError(f"{name}: found {fields[name]!r:.40}")
+            raise TypeError(
+                f"{name} has a value of the wrong type: {fields[name]!r:.40}"
+            )
     usage = fields.get("usage")
     if isinstance(usage, dict) and not all(
         _has_type(n, (int,)) for n in usage.values()
     ):
-        raise TypeError(f"usage: found {usage!r:.40}")
+        raise TypeError(f"usage has a value of the wrong type: {usage!r:.40}")
 
 
 def _has_type(value: Any, allowed: tuple[type, ...]) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from elo_exp.errors import UserError
+from elo_exp.errors import RESUME_HINT, UserError
 from elo_exp.masking import mask_text
 from elo_exp.records import Record
 from elo_exp.store import caps
@@ -80,8 +80,9 @@ class Ledger:
             chosen = dict(islice(names.items(), size))
             if not chosen.keys() <= read_claimed_keys(db, self._owner):
                 raise UserError(
-                    "another process has taken over some of this run's queries, as if this one had "
-                    "died. Nothing more is submitted; the same command goes on."
+                    "Another process has taken over some of this run's queries, as if this one had died. Nothing more is "
+                    "submitted.",
+                    f"  {RESUME_HINT}",
                 )
             nonce = make_nonce(db, mark)
             batch = Batch(
@@ -297,7 +298,7 @@ def describe_unresolved(batches: Iterable[Batch]) -> str:
     if not doubtful:
         return ""
     return (
-        f"nobody knows whether the server has {', '.join(doubtful)}: the submission got no answer. "
-        "store.action=wait looks for it, and knows after judge.quarantine_seconds; once it is "
-        "found, store.action=cancel ends it."
+        f"It is not known whether the server has {', '.join(doubtful)}: the submission got no answer. "
+        "store.action=wait looks for it until judge.quarantine_seconds have passed. When it is found, store.action=cancel "
+        "ends it."
     )

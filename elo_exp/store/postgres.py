@@ -54,7 +54,7 @@ class Postgres:
     keeps_log     whether transactions are kept, to be written again if a server loses them
     """
 
-    advice = "Every answer so far is in it: once it can be used again, the same command goes on."
+    advice = "Every answer so far is in it. Once it can be used again, run the same command again."
     has_locks = True
 
     def __init__(
@@ -79,9 +79,9 @@ class Postgres:
             )
         except psycopg.Error as error:
             raise ServerError(
-                f"store: cannot reach {url} ({describe_error(error)}). Expected "
-                "postgresql://user@host/database of a server that runs and lets you in; a password "
-                "is read from PGPASSWORD or ~/.pgpass."
+                f"The store {url} cannot be reached ({describe_error(error)}).",
+                "  Check that the server runs, and the host, port, user and database of the URL.",
+                "  A password is read from PGPASSWORD or ~/.pgpass.",
             ) from None
         try:
             with translate_errors():

@@ -45,8 +45,8 @@ def prepare_schema(db: Connection, url: str, busy_seconds: float) -> None:
     encoding = db.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise ServerError(
-            f"store: the database of {url} has the encoding {encoding}. Expected UTF8, "
-            "which holds every answer: createdb --encoding=UTF8 --template=template0 NAME"
+            f"The database of {url} must have the encoding UTF8, which can hold every answer; it has {encoding}. Make one:",
+            "  createdb --encoding=UTF8 --template=template0 NAME",
         )
     if not _is_store(db, url):
         begin_writing(db, busy_seconds)
@@ -74,7 +74,7 @@ def _is_store(db: Connection, url: str) -> bool:
     (schema,) = db.execute("SELECT current_schema()").fetchone() or (None,)
     if schema is None:
         raise ServerError(
-            f"store: no schema of {url} is there. Create the one that it names."
+            f"The schema that {url} names does not exist. Create it in the database."
         )
     query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
     tables = [name for (name,) in db.execute(query, (schema,))]
@@ -82,9 +82,9 @@ def _is_store(db: Connection, url: str) -> bool:
         if not tables:
             return False
         raise ServerError(
-            f"store: the schema {schema} of {url} holds tables of another program "
-            f"({', '.join(sorted(tables)[:3])}). Expected one that is empty, or a store: "
-            "createdb NAME makes a database, and ?options=-csearch_path%3DNAME names a schema."
+            f"The schema {schema} of {url} holds tables of another program ({', '.join(sorted(tables)[:3])}).",
+            "  Use an empty schema, or one with a store: createdb NAME makes a database, and",
+            "  ?options=-csearch_path%3DNAME at the end of the URL names a schema.",
         )
     query = f"SELECT application_id, version FROM {_MARKER_TABLE}"
     owner, version = db.execute(query.encode()).fetchone() or (0, 0)
@@ -92,7 +92,7 @@ def _is_store(db: Connection, url: str) -> bool:
         raise DatabaseError("it is the database of another program")
     if version > SCHEMA_VERSION:
         raise ServerError(
-            f"store: {url} was written by a newer elo_exp (store version {version}, this "
-            f"program knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another database."
+            f"{url} was written by a newer elo_exp (store version {version}, this program knows {SCHEMA_VERSION}).",
+            "  Upgrade elo_exp, or choose another database.",
         )
     return True

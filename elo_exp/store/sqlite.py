@@ -59,10 +59,11 @@ class Sqlite:
         with _translate_errors(path):
             _create_file(path)
         if path.stat().st_size == 0:  # `_create_file` never leaves it so
-            raise FileError(
-                f"{path}: is empty, and a store never is. Restore it from a copy; or, if all "
-                "that it held may be paid for again, delete it; or choose another folder with "
-                "cache_dir=DIR."
+            raise FileError.bad_file(
+                path,
+                "is empty (0 bytes), and a store never is",
+                "Restore it from a copy, or choose another folder with cache_dir=DIR.",
+                "  If all that it held may be paid for again, delete it.",
             )
         store = cls(path)
         try:
@@ -81,10 +82,11 @@ class Sqlite:
         if owner != APPLICATION_ID:
             raise DatabaseError("it is the database of another program")
         if version > SCHEMA_VERSION:
-            raise FileError(
-                f"{self._path}: written by a newer elo_exp (store version {version}, this program "
-                f"knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with "
-                "cache_dir=DIR."
+            raise FileError.bad_file(
+                self._path,
+                f"was written by a newer elo_exp (store version {version}, this program knows {SCHEMA_VERSION})",
+                "",
+                "  Upgrade elo_exp, or choose another folder with cache_dir=DIR.",
             )
         if version < SCHEMA_VERSION:
             self.write(lambda db: _upgrade(db._db))
@@ -286,9 +288,11 @@ def _create_file(path: Path) -> None:
     if path.exists():
         return
     if is_left:  # it was there before the store, which it would be read into
-        raise FileError(
-            f"{path}: is gone, and its journal {journal.name} is still there. Restore the store "
-            "from a copy; or, if all that it held may be paid for again, delete the journal."
+        raise FileError.bad_file(
+            path,
+            f"is gone, and its journal {journal.name} is still there",
+            "Restore the store from a copy.",
+            "  If all that it held may be paid for again, delete the journal.",
         )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -14,6 +14,19 @@ _PARSE_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RecursionEr
 R = TypeVar("R", bound=Record)
 
 
+def build_damage_error(
+    store_name: str, kind: str, key: object, error: Exception
+) -> FileError:
+    """Return the error for a stored answer that cannot be read."""
+    return FileError.bad_file(
+        store_name,
+        f"holds a {kind} that cannot be read ({error})",
+        "",
+        f"  Its key is {key!r:.80}.",
+        "  Restore the store from a copy, or choose another one with cache_dir=DIR or store=URL.",
+    )
+
+
 def read_records(
     db: Database,
     record: type[R],
@@ -35,8 +48,5 @@ def read_records(
             check_types(record, fields)
             records[key] = record.from_dict(fields)
         except _PARSE_ERRORS as error:
-            raise FileError(
-                f"{store_name}: holds a {record.__name__} that cannot be read ({error}; its key is {key!r:.80}). "
-                "Restore the store from a copy, or choose another (cache_dir=DIR, store=URL)."
-            ) from None
+            raise build_damage_error(store_name, record.__name__, key, error) from None
     return records

@@ -68,16 +68,23 @@ class UnsavedAnswers:
             private = Path(tempfile.mkdtemp(prefix=f"elo_exp_{self._name}_"))
             return write_jsonl(private / name, rows, keeps_secrets=True)
 
-    def set_aside(self, answers: Mapping[str, Record], charge: Charge | None) -> str:
-        """Write answers that the store did not take; return a sentence that says where they are."""
+    def set_aside(
+        self, answers: Mapping[str, Record], charge: Charge | None
+    ) -> list[str]:
+        """Write answers that the store did not take; return a sentence that says where they are, or none."""
         if not answers:
-            return ""
+            return []
         n = f"{len(answers):,} answer{'s' * (len(answers) != 1)}"
         try:
             path = self.write(answers, charge)
         except OSError as error:
-            return f" {n} could be written nowhere else, either ({error.strerror})."
-        return f" {n} in hand: kept in {path}, and the next command with this store takes it in."
+            return [
+                f"  {n} could not be written anywhere else, either ({error.strerror})."
+            ]
+        return [
+            f"  {n} in hand: kept in {path}.",
+            "  The next command with this store reads this file.",
+        ]
 
     def files(self) -> list[Path]:
         """Return the files that are there. Those of another user are not looked at."""
@@ -98,9 +105,11 @@ class UnsavedAnswers:
         for location, row in read_jsonl(path):
             texts = [row.get(name) for name in _COLUMNS if name != "value"]
             if not all(isinstance(text, str) for text in texts):
-                raise FileError(
-                    f"{location}: not an answer. This file holds answers that were paid for and that the store could not "
-                    "take: restore it, or delete it to pay for them again."
+                raise FileError.bad_file(
+                    location,
+                    "is not an answer",
+                    "Restore the file, or delete it to pay for its answers again.",
+                    "  It holds answers that were paid for while the store could not be written.",
                 )
             stored: dict[str, Any] = {**row, "value": storable_json(row.get("value"))}
             charge = None
