@@ -31,9 +31,9 @@ pytestmark = pytest.mark.usefixtures("paying")
 VAGUE = "Both answers are fine, and I would say that it depends on who asks."
 PRICES = {"input_usd_per_million": 2.0, "output_usd_per_million": 8.0}
 LINE = (
-    "elo_exp: judge small on factuality: 20 of the first 20 replies hold no verdict (the first: "
-    f'"{VAGUE}"; end_turn). Try judge.structured=none, a larger judge.max_tokens or thinking off; '
-    "judging.canary=0 goes on anyway. What was paid is stored, and is never asked again."
+    "elo_exp: 20 of the first 20 replies hold no verdict (judge small on factuality). Replies that were paid for are "
+    f'stored, and are not paid for again.\n  The first: "{VAGUE}" (end_turn)\n'
+    "  Try judge.structured=none, a larger judge.max_tokens or thinking off. To go on anyway, set judging.canary=0."
 )
 
 
@@ -68,7 +68,8 @@ def n_by_rubric(server: OpenAiServer) -> Counter[str]:
 def test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(server)
-        assert (ran.code, ran.err.splitlines()[-1]) == (2, LINE)
+        assert ran.code == 2
+        assert ran.err.endswith(f"\n{LINE}\n")
         assert set(n_by_rubric(server).values()) == {20} and len(server.asked) == 60
         with Store(Path("outputs/cache/store.sqlite")) as store:
             rows = store.query(
@@ -117,11 +118,10 @@ def test_few_queries_are_asked_at_once_and_a_run_without_a_verdict_has_no_boards
         ran = demo(server, *words)
         n = len(server.asked)
         assert (ran.code, 10 <= n <= 20) == (2, True)
-        assert (
-            f"judge small: none of {n} replies holds a verdict (the first: " in ran.err
-        )
+        assert f"None of {n} replies holds a verdict (judge small). " in ran.err
         again = demo(server, *words)
-        assert (again.code, again.err.splitlines()[-1]) == (2, ran.err.splitlines()[-1])
+        assert again.code == 2
+        assert again.err.splitlines()[-3:] == ran.err.splitlines()[-3:]
         assert len(server.asked) == n
         assert demo(server, *words, "judging.canary=0").code == 0
 
@@ -142,7 +142,7 @@ def test_replies_that_hold_nothing_later_on_stop_a_run():
 
 def test_what_was_on_its_way_is_kept():
     with OpenAiServer(outcomes=says_nothing) as server:
-        with pytest.raises(UserError, match="What was paid is stored"):
+        with pytest.raises(UserError, match="Replies that were paid for are stored"):
             _judged(server, 400)
         n_asked = len(server.asked)
         with Store(STORE) as store:
@@ -263,7 +263,8 @@ def test_an_audit_stops_alike():
 def test_looks_stop_alike():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(server, "rubric=[factuality]", "judging.looks=3")
-        assert (ran.code, ran.err.splitlines()[-1]) == (2, LINE)
+        assert ran.code == 2
+        assert ran.err.endswith(f"\n{LINE}\n")
         assert len(server.asked) == 20
 
 
@@ -282,10 +283,10 @@ def test_an_entrant_that_answers_nothing_is_stopped_after_twenty_answers():
     with OpenAiServer(outcomes=lambda params, n: Says("")) as server:
         ran = entrant(server)
         assert ran.code == 2
-        assert ran.err.splitlines()[-1].startswith(
-            "elo_exp: entrant openai_compatible: all of the first 20 answers are empty or a thought "
-            'without an end (the first: ""; stop). Allow it more tokens, or turn thinking off'
-        )
+        assert (
+            "elo_exp: All of the first 20 answers of entrant openai_compatible are empty or end within a thought. They "
+            'are stored, and are not asked for again.\n  The first: "" (stop)\n  Allow more tokens, or turn thinking off'
+        ) in ran.err
         assert 20 <= len(server.asked) <= 28
         ran = entrant(server, "judging.canary=0")
         assert ran.code == 0, ran.err

@@ -134,10 +134,11 @@ def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
     of_cap = rf"caps.month_usd: \$0\.0\d of \$0\.05 are spent in {MONTH}"
     assert re.search(rf"\n  {of_cap}\.\n$", planned.out)
     assert refused.code == 2
-    line = (
-        r"caps.month_usd: [\d,]+ verdicts by .* expected to cost .* of \$0.05 are spent"
+    message = (
+        r"elo_exp: [\d,]+ verdicts by .* expected to cost .* of \$0.05 are spent.*\n"
+        r"  Raise the cap with caps\.month_usd="
     )
-    assert re.search(line, refused.err.splitlines()[-1])
+    assert re.search(message, refused.err)
     assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}; ", listed.out)
     assert re.search(r"; \$0\.0\d are left\nnothing under way\n$", listed.out)
 
@@ -169,7 +170,8 @@ def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_p
         more = (*given[2:], "judge.max_tokens=900", "caps.folder_usd=0.001")
         refused = attempt(*more, folder=tmp_path, **key)
         assert refused.code == 2
-        assert "caps.folder_usd: 8 verdicts" in refused.err.splitlines()[-1]
+        assert "\nelo_exp: 8 verdicts" in refused.err
+        assert "Raise the cap with caps.folder_usd=" in refused.err.splitlines()[-1]
     cap = "caps.folder_usd=0.001"
     listed = run("experiment=store", "cache_dir=.", cap, folder=tmp_path)
     of_cap = rf"caps.folder_usd: \$0.\d+ of \$0.001 are spent by {re.escape(again)}; "

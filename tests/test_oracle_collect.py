@@ -146,7 +146,7 @@ PROBES = (
         (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),
         ([*TINY, "oracle.logging_policy=base"], 'oracle.logging_policy must be one of tiny_base, tiny_clone; got "base".'),
         (["entrant=[tiny_base,probe_hedged]", "oracle.logging_policy=probe_hedged"],
-         "entrant.probe_hedged: records no log-prob"),
+         "entrant.probe_hedged records no log-prob"),
         (["entrant=[tiny_base,probe_hedged]", "compat=cje-0.3"], "oracle.logged: found no log-pro"),
         ([*TINY, "oracle.policies=[ann]"], 'oracle.policies must be one of tiny_base, tiny_clone; got "ann".'),
         ([*TINY, "oracle.prompts=arena"], "arena.path: names no file."),
@@ -212,8 +212,8 @@ def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"base_url": "http://127.0.0.1:9/v1"}, "server runs, and oracle_judge.base_url"),
-        ({"key_variable": "THEIR_KEY"}, "THEIR_KEY: not set, and oracle_judge.key_var"),
+        ({"base_url": "http://127.0.0.1:9/v1"}, "Check that the server runs, the network, and oracle_judge.base_url"),
+        ({"key_variable": "THEIR_KEY"}, "The oracle's judge needs an API key, and THEIR_KEY is not set."),
     ],
 )  # fmt: skip
 def test_what_would_stop_the_oracle_is_reported_before_the_judge_is_paid(

@@ -98,27 +98,25 @@ def test_it_has_one_answer_to_a_prompt_unless_it_varies():
 @pytest.mark.parametrize(
     ("answers", "line"),
     [
-        (lambda entrant, prompts: None, "OwnEntrant.generate: returned None. "),
+        (lambda entrant, prompts: None, "it returned None."),
         (
             lambda entrant, prompts: (p.text for p in prompts),
-            "OwnEntrant.generate: yielded 'Why 0?'. ",
+            "it yielded 'Why 0?'.",
         ),
         (
             lambda entrant, prompts: (
                 Response(entrant_id="other", prompt_id=p.prompt_id, response_text="")
                 for p in prompts
             ),
-            "OwnEntrant.generate: yielded an answer of 'other' to 'p0', draw 0, which it was not asked for. ",
+            "it yielded an answer that it was not asked for.\n  The answer is of 'other' to 'p0', draw 0.",
         ),
     ],
 )
 def test_what_is_no_answer_is_refused_in_a_line(answers: Any, line: str):
-    hint = (
-        "Expected a generator that yields self.respond(prompt, text) for each prompt."
-    )
+    must = "OwnEntrant.generate must be a generator that yields self.respond(prompt, text) for each prompt; "
     with pytest.raises(SettingError) as error:
         answered(OwnEntrant(answers=answers))
-    assert error.value.line == line + hint
+    assert str(error.value) == must + line
     assert count_stored() == 0
 
 
@@ -132,7 +130,9 @@ def test_the_first_answers_are_looked_at():
         for asked in prompts:
             yield entrant.respond(asked, "")
 
-    with pytest.raises(EvidenceError, match="all of the first 2 answers are empty"):
+    with pytest.raises(
+        EvidenceError, match="All of the first 2 answers of entrant .* are empty"
+    ):
         answered(OwnEntrant(answers=say_nothing), canary=2)
 
 

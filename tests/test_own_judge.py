@@ -116,18 +116,18 @@ def test_a_crash_loses_no_reply_and_none_is_made_twice():
         ),
         (
             lambda requests: None,
-            "OwnJudge.answer: returned None. Expected a generator that yields request.reply(...) for each request.",
+            "OwnJudge.answer must be a generator that yields request.reply(...) for each request; it returned None.",
         ),
         (
             lambda requests: ("A" for _ in requests),
-            "OwnJudge.answer: yielded 'A'. Expected a generator that yields request.reply(...) for each request.",
+            "OwnJudge.answer must be a generator that yields request.reply(...) for each request; it yielded 'A'.",
         ),
         (
             lambda requests: (
                 dataclasses.replace(request, key="x").reply("A") for request in requests
             ),
-            "OwnJudge.answer: yielded a reply to a request that it was not given (key 'x'). Expected a generator that "
-            "yields request.reply(...) for each request.",
+            "OwnJudge.answer must be a generator that yields request.reply(...) for each request; it yielded a reply "
+            "with the key 'x', which no request has.",
         ),
     ],
 )
@@ -153,17 +153,18 @@ def vague(requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
 def test_the_first_replies_that_cannot_be_read_stop_a_judge_and_are_quoted():
     with pytest.raises(EvidenceError) as error:
         judged(OwnJudge(answers=vague), n=30, canary=20, max_invalid=0.5)
-    assert error.value.line == (
-        'judge own on factuality: 20 of the first 20 replies hold no verdict (the first: "Both are fine."; end_turn). '
-        'Expected JSON with "verdict": "A", "B" or "TIE", as request.reply(verdict="A") writes it; judging.canary=0 goes '
-        "on anyway. What was made is stored."
-    )
+    assert str(error.value).splitlines() == [
+        "20 of the first 20 replies hold no verdict (judge own on factuality). All replies are stored.",
+        '  The first: "Both are fine." (end_turn)',
+        '  A reply must be JSON with "verdict": "A", "B" or "TIE", as request.reply(verdict="A") writes it. To go on '
+        "anyway, set judging.canary=0.",
+    ]
     assert len(rows()) == 20
 
 
 def test_a_few_replies_none_of_which_can_be_read_stop_the_run_at_its_end_each_time():
     for _ in range(2):
-        with pytest.raises(EvidenceError, match="none of 6 replies holds a verdict"):
+        with pytest.raises(EvidenceError, match="None of 6 replies holds a verdict"):
             judged(OwnJudge(answers=vague), canary=20, max_invalid=0.5)
     assert len(rows()) == 6
     assert all(judgment.invalid for judgment in judged(OwnJudge(answers=vague)))

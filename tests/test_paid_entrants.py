@@ -114,8 +114,8 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
     assert refused.code == 2
     assert 'evaluator", cap $0.0' in refused.err
     assert re.search(
-        r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* it has none\. "
-        r"Nothing was spent\.$",
+        r"\d+ verdicts by large are expected to cost .*\. Nothing was spent\.\n  .* it has none\.\n"
+        r"  Raise the cap with judging\.budget_usd=\.\.\., or judge fewer: .*$",
         refused.err.rstrip(),
     )
     planned = capped(enough, *priced, "plan=true")

@@ -165,9 +165,9 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
         store.usage = usage
         over.check(store)
     assert str(error.value) == (
-        "judging.budget_usd: 1601 verdicts by claude-opus-5-5 are expected to cost $24.7500, and "
-        f"the cap is {cap}. Raise it with judging.budget_usd=..., or judge fewer: "
-        f"judging.limit_pairs=N. {before}".rstrip()
+        "1601 verdicts by claude-opus-5-5 are expected to cost $24.7500, and "
+        f"the cap is {cap}. {before}".rstrip()
+        + "\n  Raise the cap with judging.budget_usd=..., or judge fewer: judging.limit_pairs=N."
     )
     assert f"The cap is too low: $24.7500 of ${24.749 - spent:.4f}." in plan_table(over)
 
@@ -192,9 +192,9 @@ def test_a_plan_that_a_cap_of_the_store_has_no_room_for_is_refused(store):
         plan_of(row_of(12.5), cap=20).check(store)
     month = time.strftime("%Y-%m", time.gmtime())
     assert (
-        "caps.month_usd: 1600 verdicts by claude-opus-5-5 are expected to cost $12.5000, and $5.00 of "
-        f"$15.00 are spent in {month}, $4.00 of it held for calls under way. Raise it with "
-        "caps.month_usd=..., or judge fewer: judging.limit_pairs=N. Nothing was spent."
+        "1600 verdicts by claude-opus-5-5 are expected to cost $12.5000, and $5.00 of "
+        f"$15.00 are spent in {month}, $4.00 of it held for calls under way. Nothing was "
+        "spent.\n  Raise the cap with caps.month_usd=..., or judge fewer: judging.limit_pairs=N."
     ) == str(error.value)
     plan_of(row_of(10.0), cap=20).check(store)
     plan_of(row_of(12.5, new=0), cap=20).check(store)

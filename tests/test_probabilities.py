@@ -227,15 +227,15 @@ THOUGHT = {"reasoning_content": "Okay, so"}
     [
         (
             {"outcomes": lambda params, n: Says("", "length", beside=THOUGHT)},
-            "judge.verdict=probabilities: large thinks before it answers. Take judge.verdict=label, or switch thinking off",
+            "(?s)verdict=probabilities cannot work: large thinks before it answers.*judge.verdict=label, or switch",
         ),
         (
             {"first": first({"<think>": 0.99, " A": 0.01})},
-            "judge.verdict=probabilities: large thinks before it answers. Take judge.verdict=label, or switch thinking off",
+            "(?s)verdict=probabilities cannot work: large thinks before it answers.*judge.verdict=label, or switch",
         ),
         (
             {"outcomes": lambda params, n: Says("A")},
-            "judge.verdict=probabilities: large comes without the log-probabilities of its tokens. Take judge.verdict=label",
+            "(?s)verdict=probabilities cannot work: large returns no log-prob.*Set judge.verdict=label, or use",
         ),
     ],
 )  # fmt: skip
@@ -260,7 +260,9 @@ def test_a_canary_of_zero_asks_a_refused_model_again():
     """It may give probabilities now, at the same address: a new first reply decides."""
     with OpenAiServer(outcomes=lambda params, n: Says("A")) as server:
         for n_asked in (1, 2):
-            with pytest.raises(UserError, match="judging.canary=0 asks again"):
+            with pytest.raises(
+                UserError, match="To ask the model again, set judging.canary=0"
+            ):
                 _watched(server, canary=0)
             assert len(server.asked) == n_asked
 

@@ -123,7 +123,7 @@ def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(
     missing = "4 of 9 responses are missing (ann 2, zoe 2): ann on p2, ann on p3, zoe on p2, ...."
     with pytest.raises(UserError) as error:
         generated(path, some)
-    hint = " Supply them, or go on without with allow_missing=true."
+    hint = " Supply them, or add allow_missing=true to go on without them."
     assert str(error.value) == missing + hint
     with caplog.at_level(logging.WARNING):
         responses, usage = generated(path, some, allow_missing=True)

@@ -152,7 +152,7 @@ def test_defect_1_another_template_fails_the_check_of_draws_and_not_of_clones(
     bare = {name: policy(cache, name, chat_template="none") for name in NAMES[:2]}
     found = forced(bare["base"], responses)
     assert forced(bare["clone"], responses) == found
-    message = "as drawn and as forced: 6 answers differ by .* nats a token on average,"
+    message = "of 6 answers, drawn and scored again, differ by .* nats a token on average, more than"
     with pytest.raises(UserError, match=message):
         pipeline.compare_logprobs(responses, found, allowed=0.02)
     same = policy(cache, "unhelpful")
@@ -272,12 +272,15 @@ def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
     assert pipeline.require_policies(policies) == policies
     probe = shipped("entrant", "probe_reference")
     for other, message in (
-        (probe, "records no log-probabilities. Expected logprobs=true"),
+        (probe, "records no log-probabilities. Leave it out, or set"),
         (policy(cache, logprobs=False), "records no log-probabilities."),
-        (policy(cache, max_new_tokens=9), "cuts its answers at 9 tokens, base at 12."),
+        (
+            policy(cache, max_new_tokens=9),
+            "cuts its answers at 9 tokens, entrant.base at 12.",
+        ),
     ):
         pair = {"base": policies["base"], "ann": other}
-        with pytest.raises(UserError, match=f"^entrant.ann: {message}"):
+        with pytest.raises(UserError, match=f"^entrant.ann {message}"):
             pipeline.require_policies(pair)
 
 
@@ -288,7 +291,10 @@ def test_drawn_and_forced_totals_may_differ_by_what_is_allowed(responses, shift)
     found[PROMPTS[2].prompt_id] += shift
     found[PROMPTS[0].prompt_id] = None
     if abs(shift) > 0.06:
-        with pytest.raises(UserError, match="more than 0.001. What is scored is not"):
+        with pytest.raises(
+            UserError,
+            match=r"more than 0.001\.\n  The policy does not score what it drew",
+        ):
             pipeline.compare_logprobs(responses, found, allowed=1e-3)
         return
     check = pipeline.compare_logprobs(responses, found, allowed=1e-3)

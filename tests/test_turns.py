@@ -319,7 +319,7 @@ def test_an_entrant_from_elsewhere_is_asked_texts_and_no_conversation(
     with pytest.raises(UserError) as error:
         answered(bank(), {"ann": entrant(server.url), "mine": mine}, path)
     assert str(error.value).startswith(
-        "entrant.mine: prompt 'p2' has messages, and this entrant is asked texts alone."
+        "entrant.mine takes no messages, and prompt 'p2' has some.\n  Leave the entrant out"
     )
     assert server.asked == []
 

@@ -172,9 +172,7 @@ def test_drawing_at_another_temperature_stops_after_eight_scored_answers(
     server.engine.temperature = 0.7
     of = policy(SERVED, folder, server)
     made = answers(of)
-    expected = (
-        "8 answers differ by .* a token on average, more than 0.02. .*temperature"
-    )
+    expected = r"(?s)8 answers, .*, differ by .* a token on average, more than 0\.02\..*temperature"
     with Store(Path("store.sqlite")) as store, pytest.raises(UserError, match=expected):
         pipeline.teacher_force(
             PROMPTS, made, {"a": of}, store, check_nats=None, check_answers=8

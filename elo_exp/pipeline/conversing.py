@@ -27,8 +27,8 @@ def list_first_turns(entrant: Entrant, prompts: Sequence[Prompt]) -> Sequence[Pr
     if not entrant.turns:
         unsupported_prompt = next(prompt for prompt in prompts if prompt.messages)
         raise SettingError(
-            f"entrant.{entrant.entrant_id}: prompt {unsupported_prompt.prompt_id!r} has messages, and this entrant is asked "
-            "texts alone. Expected one with `turns = True` (CONTRIBUTING.md); leave it out."
+            f"entrant.{entrant.entrant_id} takes no messages, and prompt {unsupported_prompt.prompt_id!r} has some.",
+            "  Leave the entrant out, or use one whose class has `turns = True` (CONTRIBUTING.md).",
         )
     return [
         conversations.build_turn_prompt(p, []) if p.messages else p for p in prompts

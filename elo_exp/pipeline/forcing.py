@@ -44,17 +44,16 @@ def require_policies(entrants: Entrants) -> dict[str, Policy]:
     for name, entrant in entrants.items():
         if not (isinstance(entrant, Policy) and entrant.logprobs):
             raise SettingError(
-                f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a "
-                "temperature and top_p=1.0; or leave it out."
+                f"entrant.{name} records no log-probabilities. Leave it out, or set a temperature and:",
+                f"  entrant.{name}.logprobs=true entrant.{name}.top_p=1.0",
             )
         policies[name] = entrant
         first_name = next(iter(policies))
         limit = policies[first_name].max_answer_tokens
         if entrant.max_answer_tokens != limit:
             raise SettingError(
-                f"entrant.{name}: cuts its answers at {entrant.max_answer_tokens} tokens, "
-                f"{first_name} at {limit}. Expected one max_new_tokens for all: an answer that "
-                "is cut elsewhere is another answer."
+                f"entrant.{name} cuts its answers at {entrant.max_answer_tokens} tokens, entrant.{first_name} at {limit}.",
+                "  Set one max_new_tokens for all: an answer that is cut elsewhere is another answer.",
             )
     return policies
 
@@ -190,9 +189,9 @@ def compare_logprobs(
     )
     if check.mean_difference > allowed:
         raise UserError(
-            f"log-probabilities as drawn and as forced: {check.n_checked} answers differ by "
-            f"{check.mean_difference:.2g} nats a token on average, more than {allowed:g}. What is "
-            "scored is not what was drawn: check temperature, chat template and tokenizer of the "
-            "policy and its server, or allow it with oracle.check_nats."
+            f"The log-probabilities of {check.n_checked} answers, drawn and scored again, differ by "
+            f"{check.mean_difference:.2g} nats a token on average, more than {allowed:g}.",
+            "  The policy does not score what it drew. Check temperature, chat template and tokenizer of policy and server.",
+            "  To allow the difference, raise oracle.check_nats.",
         )
     return check

@@ -262,11 +262,11 @@ class _FirstAnswers(NoWatch):
         if is_last and all(map(_is_void, self.seen)):
             first_answer = self.seen[0]
             raise EvidenceError(
-                f"entrant {self.name}: all of the first {self.n_first} answers are empty or a "
-                f"thought without an end (the first: {quote_beginning(first_answer.response_text)}; "
-                f"{first_answer.finish_reason or 'no finish_reason'}). Allow it more tokens, or turn "
-                "thinking off (chat_template_kwargs); judging.canary=0 goes on anyway. What was "
-                "made is stored, and is never asked for again."
+                f"All of the first {self.n_first} answers of entrant {self.name} are empty or end within a thought. "
+                "They are stored, and are not asked for again.",
+                f"  The first: {quote_beginning(first_answer.response_text)} "
+                f"({first_answer.finish_reason or 'no finish_reason'})",
+                "  Allow more tokens, or turn thinking off (chat_template_kwargs). To go on anyway, set judging.canary=0.",
             )
 
     def watch_each(self, answers: Iterator[Response]) -> Iterator[Response]:
@@ -337,20 +337,18 @@ def _generate_checked(entrant: Entrant, prompts: Prompts) -> Iterator[Response]:
     if not prompts:
         return
     name = f"{type(entrant).__name__}.generate"
-    hint = (
-        "Expected a generator that yields self.respond(prompt, text) for each prompt."
-    )
+    must = "be a generator that yields self.respond(prompt, text) for each prompt"
     slots = {prompt.slot for prompt in prompts}
     responses = entrant.generate(prompts)
     if not isinstance(responses, Iterable):
-        raise SettingError(f"{name}: returned {responses!r:.80}. {hint}")
+        raise SettingError(f"{name} must {must}; it returned {responses!r:.80}.")
     for response in responses:
         if not isinstance(response, Response):
-            raise SettingError(f"{name}: yielded {response!r:.80}. {hint}")
+            raise SettingError(f"{name} must {must}; it yielded {response!r:.80}.")
         if response.slot not in slots or response.entrant_id != entrant.entrant_id:
             raise SettingError(
-                f"{name}: yielded an answer of {response.entrant_id!r:.50} to {response.prompt_id!r:.50}, draw "
-                f"{response.draw_idx}, which it was not asked for. {hint}"
+                f"{name} must {must}; it yielded an answer that it was not asked for.",
+                f"  The answer is of {response.entrant_id!r:.50} to {response.prompt_id!r:.50}, draw {response.draw_idx}.",
             )
         yield response
 

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 _INSTANT_REPLIES_PER_TRANSACTION = 256
 _LOWER_BOUND_NOTE = (
     "This estimate takes missing answers to be as long as their entrant's others, or empty where "
-    "it has none. "
+    "it has none."
 )
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
@@ -562,17 +562,17 @@ def _check_replies(
 ) -> Iterator[JudgeReply]:
     """Yield the replies of a judge, with its name and the time. Raises SettingError for anything else that it yields."""
     name = f"{type(judge).__name__}.answer"
-    hint = "Expected a generator that yields request.reply(...) for each request."
+    must = "be a generator that yields request.reply(...) for each request"
     by_key = {request.key: request for request in requests}
     replies = judge.answer(requests)
     if not isinstance(replies, Iterable):
-        raise SettingError(f"{name}: returned {replies!r:.80}. {hint}")
+        raise SettingError(f"{name} must {must}; it returned {replies!r:.80}.")
     for reply in replies:
         if not isinstance(reply, JudgeReply):
-            raise SettingError(f"{name}: yielded {reply!r:.80}. {hint}")
+            raise SettingError(f"{name} must {must}; it yielded {reply!r:.80}.")
         if reply.key not in by_key:
             raise SettingError(
-                f"{name}: yielded a reply to a request that it was not given (key {reply.key!r:.50}). {hint}"
+                f"{name} must {must}; it yielded a reply with the key {reply.key!r:.50}, which no request has."
             )
         if reply.judge_model is not None:
             yield reply

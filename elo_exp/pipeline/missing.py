@@ -36,6 +36,6 @@ def report_missing(
     )
     if not allowed:
         raise EvidenceError(
-            f"{message} {hint}, or go on without with allow_missing=true."
+            f"{message} {hint}, or add allow_missing=true to go on without them."
         )
     logger.warning("warning: %s Going on without them.", message)

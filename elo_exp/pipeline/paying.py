@@ -111,7 +111,8 @@ def _refuse_batched(
     if n := len(Ledger(store).list_pending_keys() & jobs.keys()):
         raise SettingError(
             f"{n:,} of these queries to {model.model} are in batches under way. Collect them first, with the judge that "
-            "has submitted them: experiment=store store.action=wait judge=openai and its base_url and model."
+            "submitted them:",
+            "  python -m elo_exp experiment=store store.action=wait judge=openai judge.base_url=URL judge.model=NAME",
         )
 
 
@@ -283,7 +284,7 @@ def cancel(judge: BatchJudge, store: Store) -> int:
                 n_ended += 1
         except UnreachableError as error:
             raise ServerError(
-                f"{endpoint} cannot be reached ({error}). {n_ended} batches were ended."
+                f"{endpoint} cannot be reached ({error}). {n_ended} batches were cancelled before."
             ) from None
     if unresolved_note := describe_unresolved(own_batches):
         if not n_ended:

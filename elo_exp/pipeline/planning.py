@@ -218,9 +218,10 @@ class Plan:
         if self.fits and fullest_cap is not None:
             setting, cap = fullest_cap.setting, describe_spending(fullest_cap)
         raise BudgetError(
-            f"{setting}: {self.new} {self.what} by {self.judge_model} are expected to cost "
-            f"${self.dollars:.4f}, and {cap}. Raise it with {setting}=..., or judge fewer: "
-            f"{_REDUCE_HINTS[self.what]}. {hint}{spent_before}".rstrip()
+            f"{self.new} {self.what} by {self.judge_model} are expected to cost "
+            f"${self.dollars:.4f}, and {cap}. {spent_before}".rstrip(),
+            *([f"  {hint}"] if hint else []),
+            f"  Raise the cap with {setting}=..., or judge fewer: {_REDUCE_HINTS[self.what]}.",
         )
 
 

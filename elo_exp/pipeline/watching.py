@@ -17,12 +17,18 @@ REPLY_WINDOW = 200
 _MAX_QUOTED_CHARACTERS = 200
 # By stop_reason
 _NO_PROBABILITIES_PHRASES = {
-    THINKS: "thinks before it answers. Take {part}.verdict=label, or switch thinking off ({part}.extra_body).",
-    NO_LOGPROBS: "comes without the log-probabilities of its tokens. Take {part}.verdict=label, or a server that gives "
-    "them.",
+    THINKS: (
+        "thinks before it answers",
+        "  Set {part}.verdict=label, or switch thinking off ({part}.extra_body).",
+    ),
+    NO_LOGPROBS: (
+        "returns no log-probabilities of its tokens",
+        "  Set {part}.verdict=label, or use a server that returns them.",
+    ),
 }
 # By plural noun; else a verdict
 _SINGULAR_NOUNS = {"scores": "score"}
+_GO_ON_HINT = "To go on anyway, set judging.canary=0."
 # By singular noun: of judges that answer by themselves
 _EXPECTED_TEXTS = {
     "verdict": 'JSON with "verdict": "A", "B" or "TIE", as request.reply(verdict="A") writes it',
@@ -152,17 +158,20 @@ class ReplyGuard:
             return
         quote = quote_beginning(self._first_unread.text)
         raise EvidenceError(
-            f"judge {self._judge.model}: none of {self._n_unread} replies holds a {self._noun} (the first: {quote}; "
-            f"{self._first_unread.stop_reason}). {self._remedy()} {self._stored_note}"
+            f"None of {self._n_unread} replies holds a {self._noun} (judge {self._judge.model}). {self._stored_note}",
+            f"  The first: {quote} ({self._first_unread.stop_reason})",
+            self._remedy(),
         )
 
     def _check_probabilities(self, reply: JudgeReply) -> None:
         """Raise SettingError for a reply without the probabilities that were asked for: no other will have them."""
-        if why := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
+        if phrases := _NO_PROBABILITIES_PHRASES.get(reply.stop_reason):
+            cause, remedy = phrases
             part = self._judge.part if isinstance(self._judge, ApiJudge) else "judge"
             raise SettingError(
-                f"{part}.verdict=probabilities: {self._judge.model} {why.format(part=part)} What was paid is stored, and "
-                "this command pays no more; judging.canary=0 asks again."
+                f"{part}.verdict=probabilities cannot work: {self._judge.model} {cause}. {self._stored_note}",
+                remedy.format(part=part),
+                "  This command pays no more. To ask the model again, set judging.canary=0.",
             )
 
     def _add_reply(self, reply: JudgeReply) -> str:
@@ -184,22 +193,23 @@ class ReplyGuard:
             return
         position = "last" if n == REPLY_WINDOW else "first"
         raise EvidenceError(
-            f"judge {self._judge.model} on {name}: {n_unread} of the {position} {n} replies hold no "
-            f"{self._noun} (the first: {quote_beginning(replies.first_unread.text)}; "
-            f"{replies.first_unread.stop_reason}). {self._remedy()} {self._stored_note}"
+            f"{n_unread} of the {position} {n} replies hold no {self._noun} (judge {self._judge.model} on {name}). "
+            f"{self._stored_note}",
+            f"  The first: {quote_beginning(replies.first_unread.text)} ({replies.first_unread.stop_reason})",
+            self._remedy(),
         )
 
     @property
     def _stored_note(self) -> str:
         if isinstance(self._judge, ApiJudge):
-            return "What was paid is stored, and is never asked again."
-        return "What was made is stored."
+            return "Replies that were paid for are stored, and are not paid for again."
+        return "All replies are stored."
 
     def _remedy(self) -> str:
         if not isinstance(self._judge, ApiJudge):
-            return f"Expected {_EXPECTED_TEXTS[self._noun]}; judging.canary=0 goes on anyway."
+            return f"  A reply must be {_EXPECTED_TEXTS[self._noun]}. {_GO_ON_HINT}"
         *other_remedies, last_remedy = self._judge.list_remedies()
-        return f"Try {', '.join(other_remedies)} or {last_remedy}; judging.canary=0 goes on anyway."
+        return f"  Try {', '.join(other_remedies)} or {last_remedy}. {_GO_ON_HINT}"
 
 
 def quote_beginning(text: str) -> str:
