@@ -253,7 +253,7 @@ def test_entrants_of_two_runs_that_look_alike_are_warned_of(tmp_path: Path):
     ("chosen", "said"),
     [
         ("whole", "found {folder}/whole. Comparing takes two or more finished runs."),
-        ("whole,nowhere", "runs: found no manifest.json in nowhere. Name the folder"),
+        ("whole,nowhere", "nowhere is not a run folder: it has no manifest.json. Name the folder"),
         ("whole,others", "runs: others shares no entrant on any dimension with whole, and no policy."),
     ],
 )  # fmt: skip
@@ -291,24 +291,24 @@ def put(*path: str | int, value: Any) -> Callable[[Any], Any]:
 
 BOARD = ("dimensions", "factuality", "bradley_terry")
 FIRST = (*BOARD, "ratings", 0)
-WROTE = "Expected what a run wrote."
+NOT_AS_WRITTEN = "is not as a run writes it: "
 
 
 @pytest.mark.parametrize(
     ("file", "spoil", "said"),
     [
-        ("manifest.json", lambda _: {"error": "no"}, "did not finish (no). Give its command again"),
-        ("manifest.json", put("config", "elo", "k", value="8"), "found '8' as config.elo.k."),
-        ("manifest.json", put("config", "elo", "k", value=math.inf), "manifest.json: found the number inf."),
-        ("manifest.json", put("usage", "dollars", value="1"), "found '1' as usage.dollars. Input should be a valid number."),
-        ("manifest.json", put("versions", value=7), f"found 7 as versions. Input should be an object. {WROTE}"),
-        ("manifest.json", put("overrides", 0, value=[]), "found [] as overrides.0."),
-        ("ratings.json", put("dimensions", value=3), "ratings.json: found 3 as dimensions."),
-        ("ratings.json", put(*FIRST, "rating", value="1500"), "bradley_terry.ratings.0.rating. Input"),
-        ("ratings.json", put(*FIRST, "model", value=None), "ratings.0.model. Input should be a valid string."),
-        ("ratings.json", put(*BOARD, "unit", value="furlongs"), "Input should be 'points' or 'score'."),
-        ("ratings.json", put("conclusions", "factuality", "sentence", value=0), "0 as conclusions.factuality.sentence."),
-        ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),
+        ("manifest.json", lambda _: {"error": "no"}, "did not finish (no). Run its command again"),
+        ("manifest.json", put("config", "elo", "k", value="8"), "config.elo.k must be "),
+        ("manifest.json", put("config", "elo", "k", value=math.inf), f"{NOT_AS_WRITTEN}it holds the number inf."),
+        ("manifest.json", put("usage", "dollars", value="1"), 'usage.dollars must be a number; got "1".'),
+        ("manifest.json", put("versions", value=7), f"manifest.json {NOT_AS_WRITTEN}versions must be a mapping"),
+        ("manifest.json", put("overrides", 0, value=[]), "overrides.0 must be text; got []."),
+        ("ratings.json", put("dimensions", value=3), f"ratings.json {NOT_AS_WRITTEN}dimensions must be a mapping"),
+        ("ratings.json", put(*FIRST, "rating", value="1500"), '0.rating must be a number or null; got "1500".'),
+        ("ratings.json", put(*FIRST, "model", value=None), "ratings.0.model must be text; got null."),
+        ("ratings.json", put(*BOARD, "unit", value="furlongs"), 'unit must be points or score; got "furlongs".'),
+        ("ratings.json", put("conclusions", "factuality", "sentence", value=0), "factuality.sentence must be text; got 0."),
+        ("ratings.json", None, "is a run of experiment=tournament and has no ratings to compare."),
         ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl has no column model_a. Name the column:"),
         ("battles.jsonl", put("score", value=7), "battles.jsonl:1: score must be the share of model_a"),
         ("battles.jsonl", put("winner", value=None), "battles.jsonl:1: winner must be a winner: text"),

@@ -649,7 +649,7 @@ def test_a_comparison_that_stands_twice_is_refused(folder: Path):
     ("given", "line"),
     [
         ((), "run: has no value yet."),
-        (("run=absent",), "run: found no manifest.json in absent."),
+        (("run=absent",), "run: absent is not a run folder: it has no manifest.json."),
         (("run=first", "label.dimension=tone"), "label.dimension: found 'tone'. Expected one of factuality"),
         (("run=first", "labels=[absent.jsonl]"), "File not found: absent.jsonl"),
         (("run=first", "rating=[davidson]"), "rating: found davidson. Expected bradley_terry among them"),

@@ -197,10 +197,10 @@ def test_the_folder_of_each_judge_reads_as_a_run(paid):
     whole = attempt("experiment=compare", f"runs=[{ran.run_dir}]", folder=ran.folder)
     assert whole.code == 2
     each = ", ".join(f"{ran.run_dir}/judges/{name}" for name in ("sonnet", "haiku"))
-    assert f"has a board of each of 2 judges. Name one's folder: {each}." in whole.err
+    assert f"has one leaderboard for each of 2 judges. Choose one: {each}." in whole.err
     labelled = attempt("experiment=label", f"run={ran.run_dir}", folder=ran.folder)
     assert labelled.code == 2
-    assert labelled.err.endswith(f"Name one's folder: {each}.\n")
+    assert labelled.err.endswith(f"Choose one: {each}.\n")
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three
         name.rpartition("/")[2].partition(":")[0] for name in names
     }
     assert ran.err == (
-        "elo_exp: runs: wandb:me/p/leaderboard:v2 has what 3 judges say together. Name the leaderboard of one: "
+        "elo_exp: wandb:me/p/leaderboard:v2 is the combined leaderboard of 3 judges. Choose one: "
         f"{', '.join(names)}.\n"
     )
 

@@ -18,9 +18,10 @@ from pydantic import (
     ValidationError,
 )
 
-from elo_exp.errors import FileError
+from elo_exp.errors import FileError, format_value
 from elo_exp.files import read_json
 from elo_exp.ratings.leaderboard import Rating
+from elo_exp.requirements import describe_requirement, find_type
 from elo_exp.store.usage import Usage
 from elo_exp.types import Orders
 
@@ -299,7 +300,7 @@ def read_document(kind: Any, path: Path) -> Any:
     """Return a JSON file of a run folder as data. Raises FileError where it is not of this type."""
     content = read_json(path)
     if fault := _find_excess(content):
-        raise FileError(f"{path}: found {fault}. Expected what a run wrote.")
+        raise FileError.bad_file(path, f"is not as a run writes it: it holds {fault}")
     try:
         # As JSON, where a list is a tuple and nothing else is taken for what it is not
         _get_adapter(kind).validate_json(
@@ -308,10 +309,13 @@ def read_document(kind: Any, path: Path) -> Any:
         )
     except ValidationError as error:
         first_error = error.errors()[0]
-        location = ".".join(map(str, first_error["loc"]))
-        raise FileError(
-            f"{path}: found {first_error['input']!r:.80}{location and f' as {location:.120}'}. "
-            f"{first_error['msg']}. Expected what a run wrote."
+        location = ".".join(map(str, first_error["loc"])) or "the whole file"
+        hint = find_type(kind, first_error["loc"])
+        must = describe_requirement(hint, first_error["msg"])
+        value = format_value(first_error["input"])
+        raise FileError.bad_file(
+            path,
+            f"is not as a run writes it: {location:.120} must {must}; got {value}",
         ) from None
     return content
 

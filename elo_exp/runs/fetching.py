@@ -52,8 +52,8 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
     name = entry.removeprefix(WANDB_PREFIX)
     if not _ARTIFACT_NAME.fullmatch(name) or ".." in name:
         raise SettingError(
-            f"runs: found {entry}. Expected wandb:ENTITY/PROJECT/leaderboard:VERSION, as "
-            "wandb:me/elo_exp/leaderboard:v1, or an alias for the version."
+            f"{entry} must be wandb:ENTITY/PROJECT/leaderboard:VERSION (runs). VERSION may be an alias. For example:",
+            "  wandb:me/elo_exp/leaderboard:v1",
         )
     logger.info("fetching %s", entry)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,8 +93,8 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
 
 def _build_fetch_error(entry: str, reason: str) -> UserError:
     return ServerError(
-        f"runs: {entry} cannot be fetched from Weights & Biases ({reason}). Check the name and "
-        "version, WANDB_API_KEY or `wandb login`, and the network."
+        f"{entry} cannot be fetched from Weights & Biases ({reason}).",
+        "  Check the name and version, WANDB_API_KEY or `wandb login`, and the network.",
     )
 
 
@@ -112,16 +112,20 @@ def _download(name: str, folder: Path) -> Path:
 
     artifact = wandb.Api(timeout=int(_STALL_TIMEOUT_S)).artifact(name)
     if artifact.type != "leaderboard":
-        raise ValueError(f"it is an artifact of type {artifact.type}, no leaderboard")
+        raise ValueError(
+            f"it is an artifact of type {artifact.type}, not a leaderboard"
+        )
     entries = artifact.manifest.entries
     wanted_entries = [
         entries[name] for name in (*LEADERBOARD_FILES, SUMMARY_FILE) if name in entries
     ]
     if any(entry.ref is not None for entry in wanted_entries):
-        raise ValueError("a file of it lies elsewhere")
+        raise ValueError("one of its files is stored outside Weights & Biases")
     n_bytes = sum(entry.size or 0 for entry in wanted_entries)
     if n_bytes > _MAX_BYTES:
-        raise ValueError(f"it has {n_bytes // _MB} MB, more than {_MAX_BYTES // _MB}")
+        raise ValueError(
+            f"it has {n_bytes // _MB} MB, and at most {_MAX_BYTES // _MB} MB are fetched"
+        )
     entity, project, versioned_name = name.split("/")
     if not re.fullmatch(r"v\d+", artifact.version):
         raise ValueError(f"its version is {artifact.version!r}")
@@ -131,7 +135,7 @@ def _download(name: str, folder: Path) -> Path:
         entry_file = artifact.get_entry(entry.path)
         path = Path(entry_file.download(root=str(target), skip_cache=True))
         if path.stat().st_size != entry.size:
-            raise ValueError(f"{entry.path} is not whole")
+            raise ValueError(f"{entry.path} did not arrive whole")
     version = f"{entity}/{project}/{collection}:{artifact.version}"
     write_json(target / ARTIFACT_FILE, {"name": version})
     return target

@@ -66,9 +66,10 @@ def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
     """Return the id that trackers have of a run whose manifest is read back. Raises FileError where it had none."""
     token = manifest.get("token")
     if not isinstance(token, str) or not re.fullmatch("[0-9a-f]{8}", token):
-        raise FileError(
-            f"{run_dir}: its manifest.json has no token, by which a tracker knows the run. Expected "
-            "a run of this version: give its command again."
+        raise FileError.bad_file(
+            f"{run_dir}/manifest.json",
+            "has no token, which identifies the run for a tracker",
+            "Run the run's command again.",
         )
     variables = manifest.get("environment") or {}
     return _run_id(token, manifest.get("config") or {}, variables)

@@ -54,7 +54,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """Return the configuration of a run without any `_target_`. Raises FileError."""
     config = read_manifest(folder).get("config")
     if not config:
-        raise FileError(f"found no settings in {folder}. Expected the folder of a run.")
+        raise FileError.bad_file(
+            folder, "has no settings of a run", "Name the folder that a run printed."
+        )
     documents.read_document(documents.SettingsManifest, manifest_path(folder))
     plain: dict[str, Any] = json.loads(
         json.dumps(config),
@@ -208,8 +210,8 @@ def read_runs(
                 contents[folder.resolve()] = _read_content(folder, with_oracle)
             except UserError as error:
                 if folder == Path(entry):
-                    raise error.reword(f"runs: {error}") from None
-                left_out.append(str(error))
+                    raise
+                left_out.append(error.line)
     runs = [
         FinishedRun(
             name=name,
@@ -253,14 +255,16 @@ def _read_content(
     """Return the manifest and ratings.json. Raises FileError if the run did not finish with both."""
     manifest_file = manifest_path(folder)
     if not manifest_file.is_file():
-        raise FileError(
-            f"found no manifest.json in {folder}. Name the folder that a run printed."
+        raise FileError.bad_file(
+            folder,
+            "is not a run folder: it has no manifest.json",
+            "Name the folder that a run printed.",
         )
     manifest = _MANIFEST_DEFAULTS | read_manifest(folder)
     if manifest_file.name != SUMMARY_FILE and not manifest.get("finished_at"):
         reason = manifest.get("error") or "it was stopped"
         raise FileError(
-            f"{folder} did not finish ({reason}). Give its command again, or leave it out."
+            f"{folder} did not finish ({reason}). Run its command again, or leave it out."
         )
     version = artifact_version(folder)
     path = folder / "ratings.json"
@@ -274,9 +278,10 @@ def _read_content(
     ):
         raise FileError(_explain_several_judges(folder, judges, version))
     if not path.is_file():
-        raise FileError(
-            f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
-            "rate, arena or oracle."
+        raise FileError.bad_file(
+            folder,
+            f"is a run of experiment={kind} and has no ratings to compare",
+            "Use a run of tournament, rate, arena or oracle.",
         )
     documents.read_document(documents.RatingsManifest, manifest_file)
     return manifest, documents.read_document(documents.Ratings, path)
@@ -293,13 +298,11 @@ def _explain_several_judges(
     n = len(judges)
     if version is None:
         folders = [f"{folder}/judges/{escape_name(name)}" for name in judges]
-        sentence = f"{folder} has a board of each of {n} judges. Name one's folder"
+        sentence = f"{folder} has one leaderboard for each of {n} judges. Choose one"
         return f"{sentence}: {', '.join(folders)}."
     project, _, _ = version.rpartition("/")
     leaderboards = map(leaderboard_name, name_judges(judges).values())
-    sentence = (
-        f"wandb:{version} has what {n} judges say together. Name the leaderboard of one"
-    )
+    sentence = f"wandb:{version} is the combined leaderboard of {n} judges. Choose one"
     return f"{sentence}: {', '.join(f'wandb:{project}/{name}:VERSION' for name in leaderboards)}."
 
 
