@@ -415,7 +415,9 @@ def test_names_and_files_are_cut_to_what_is_accepted_and_nothing_is_linked_offli
 
 @pytest.mark.parametrize("registry", ["leaderboard", "registry/", "a/b/c/d", "a/b:v1"])
 def test_a_registry_is_named_with_its_collection(registry: str):
-    with pytest.raises(UserError, match=f"registry: found '{registry}'. Expected a"):
+    with pytest.raises(
+        UserError, match=f"registry must be REGISTRY/COLLECTION, .*; got .{registry}."
+    ):
         replace(tracker(), registry=registry)
 
 
@@ -573,8 +575,8 @@ def test_nothing_is_logged_where_it_is_disabled(
         (
             (),
             {"WANDB_MODE": "shared"},
-            "elo_exp: WANDB_MODE: found 'shared'. Expected online, offline or disabled; "
-            "unset it, or give tracker.mode.",
+            'elo_exp: WANDB_MODE must be online, offline or disabled; got "shared".\n'
+            "  Unset it, or set tracker.mode.",
         ),
         (
             ("tracker.mode=shared",),
@@ -599,7 +601,8 @@ def test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything(
     given: tuple[str, ...], variables: dict[str, str], line: str, tmp_path: Path
 ):
     ran = attempt("tracker=wandb", *given, folder=tmp_path, **variables)
-    assert (ran.code, ran.out, ran.err.splitlines()[-1]) == (2, "", line)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"\n{ran.err}".endswith(f"\n{line}\n")
     assert not list(tmp_path.glob("outputs/demo*"))
 
 
@@ -616,8 +619,10 @@ def test_a_plan_says_which_texts_a_run_would_send(tmp_path: Path):
 
 def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Path):
     ran = attempt(*SMALL, folder=tmp_path, strict=False, WANDB_BASE_URL="nowhere")
-    message = "elo_exp: tracker: Weights & Biases refuses a setting: base_url: Input should be"
-    assert (ran.code, ran.err.splitlines()[-1].startswith(message)) == (2, True)
+    assert ran.code == 2
+    assert (
+        "elo_exp: Weights & Biases refuses a setting (base_url: it must be " in ran.err
+    )
     assert not list(tmp_path.rglob("verdicts"))
 
 

@@ -131,6 +131,6 @@ def test_nothing_is_sent_to_others(
     info = RunInfo(
         run_dir=tmp_path, name="none", group=None, job_type="tournament", config={}
     )
-    message = f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
+    message = f"tracker=trackio keeps runs on this machine, and {name} would send them elsewhere"
     with pytest.raises(UserError, match=message):
         TrackioTracker(project="elo_exp", texts=True).open(info)

@@ -32,14 +32,14 @@ class TrackioTracker:
     def open(self, info: RunInfo) -> _TrackioRun:
         if importlib.util.find_spec("trackio") is None:
             raise UserError(
-                "tracker: needs the package trackio, which is not installed: "
-                "pip install 'elo-exp[trackio]'."
+                "tracker=trackio needs the Python package trackio, which is not installed. Install it:",
+                "  pip install 'elo-exp[trackio]'",
             )
         for name in _REMOTE_VARIABLES:
             if os.environ.get(name):
                 raise SettingError(
-                    f"tracker: found {name} set. tracker=trackio keeps runs on this machine: "
-                    "unset it."
+                    f"tracker=trackio keeps runs on this machine, and {name} would send them elsewhere. Unset it:",
+                    f"  unset {name}",
                 )
         import trackio
 

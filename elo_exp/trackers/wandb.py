@@ -73,9 +73,10 @@ class WandbTracker:
 
     def __post_init__(self) -> None:
         if self.registry is not None and not _COLLECTION_NAME.fullmatch(self.registry):
-            raise SettingError(
-                f"registry: found {self.registry!r}. Expected a registry and a collection in it: "
-                "wandb-registry-elo_exp/leaderboard, or null."
+            raise SettingError.bad_value(
+                "registry",
+                self.registry,
+                "be REGISTRY/COLLECTION, such as wandb-registry-elo_exp/leaderboard, or null",
             )
 
     def check(self) -> None:
@@ -111,9 +112,10 @@ class WandbTracker:
             # pydantic names the setting in line 2, the fault in line 3
             lines = str(error).splitlines()
             reason = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
+            reason = reason.partition(" [type=")[0].replace("Input should", "it must")
             raise SettingError(
-                f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
-                "environment variables WANDB_*."
+                f"Weights & Biases refuses a setting ({reason}).",
+                "  Check the settings tracker.* and the environment variables WANDB_*.",
             ) from None
         return _WandbRun(run, info, self.wait_s, self.registry)
 
@@ -167,8 +169,11 @@ def _read_mode_variable() -> Mode | None:
     if not word:
         return None
     if word.lower() not in _MODE_BY_WORD:
-        raise SettingError(
-            f"WANDB_MODE: found {word!r}. Expected online, offline or disabled; unset it, or give tracker.mode."
+        raise SettingError.bad_value(
+            "WANDB_MODE",
+            word,
+            "be online, offline or disabled",
+            "  Unset it, or set tracker.mode.",
         )
     return cast(Mode, _MODE_BY_WORD[word.lower()])
 
