@@ -203,11 +203,12 @@ def test_adaptive_rounds_are_checked_against_the_cap_before_the_first(
 
         refused = placed_by(0.06)
         assert refused.code == 2
-        said = (
-            "judging.budget_usd: 40 verdicts by large are expected to cost $0.1000, and"
-        )
+        said = "elo_exp: 40 verdicts by large are expected to cost $0.1000, and"
         assert said in refused.err
-        assert refused.err.endswith("Nothing was spent.\n")
+        assert (
+            "Nothing was spent.\n  Raise the cap with judging.budget_usd="
+            in refused.err
+        )
         assert server.asked == []
         assert placed_by(0.15).code == 0
         assert placed_by(0.0).code == 0
@@ -618,7 +619,7 @@ def test_the_battles_of_a_run_give_its_ratings_again(
         (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles"),
         (("arena.soft=0.3",), "arena.soft: judge the judge gives no scores by rubric preference. Take"),
         (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, calib"),
-        (("rating.bradley_terry.baseline_model=gpt",), "baseline_model: 'gpt' has no rating here."),
+        (("rating.bradley_terry.baseline_model=gpt",), "baseline_model must be a rated model, such as "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(

@@ -214,18 +214,22 @@ MISTAKES = {
     "has an unknown claim": (
         "blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT",
         "blocked_claims=('lead',)",
-        "line N: blocked_claims: found ('lead',). Expected a tuple of some of 'leads', 'level'.",
+        "line N: blocked_claims must be a tuple of words from 'leads', 'level'; got ('lead',).",
     ),
     "has the name of another": (
         'name="refusals"',
         'name="flips"',
-        "the name 'flips' is that of ",
+        "names its check 'flips', as ",
     ),
-    "has no definition": ("CHECK = ", "A_CHECK = ", "has no CHECK. Expected CHECK = "),
+    "has no definition": (
+        "CHECK = ",
+        "A_CHECK = ",
+        "defines neither CHECK nor GATE_CHECK",
+    ),
     "has a class in place of a row": (
         "CHECK = _Refusals(",
         "CHECK = _Refusals\n_ = dict(",
-        "Expected an instance of a subclass of CheckDefinition.",
+        "It must be an instance of a subclass of CheckDefinition.",
     ),
 }
 
@@ -266,14 +270,14 @@ RESULTS = {
     "has no such state": (
         "PASSED if share <= MAX_REFUSED_SHARE else FAILED",
         "'bad'",
-        "the result has the state 'bad'. Expected one of passed,",
+        "the state of the result must be one of passed,",
     ),
     "has another name": (
         "name=self.name",
         "name='refused'",
-        "the result is named 'refused'. Expected 'refusals'",
+        "the result must be named 'refusals', as ",
     ),
-    "is no check": ("yield Check(", "yield dict(", "Expected a Check."),
+    "is no check": ("yield Check(", "yield dict(", "the result must be a Check; got {"),
     "cannot be worded": (
         "refuses {format_percent(check.value)} of",
         "refuses {check.values} of",

@@ -70,12 +70,12 @@ MISTAKES = {
     "experiment=audit audit.gold=missing.jsonl": "File not found: missing.jsonl (in ",
     "recorded_dir=missing": "File not found: missing (in ",
     "experiment=gate gate.baseline=missing entrant=probe_hedged": "File not found: missing (in ",
-    "experiment=export folder=missing": "found no manifest.json in missing.",
+    "experiment=export folder=missing": "missing is not a run folder: it has no manifest.json.",
     "judge=replay judge.path=run": "judge.path must be a folder with .jsonl files of verdicts or battles; "
     "run/verdicts has none.",
     "experiment=rate battles=notes.txt": "notes.txt has no format that can be read. Name its columns",
     "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
-    "cache_dir=notes.txt": "notes.txt/store.sqlite: cannot be used as the store",
+    "cache_dir=notes.txt": "notes.txt/store.sqlite cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",
     "--config-dir=mine judge=broken": "mine/judge/broken.yaml",
@@ -89,7 +89,8 @@ MISTAKES = {
     # what is not on this machine
     "mode=headline": "entrant.security_only.security_dir is not set: the folder with the heads' adapters",
     "judge=local judge.model=./absent": "./absent (revision main) is neither a folder here nor a name on the hub.",
-    "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
+    "judge=opus": "The judge needs an Anthropic API key, and ANTHROPIC_API_KEY is not set. Nothing was sent or "
+    "charged.\n  Export it, or add the line ANTHROPIC_API_KEY=... to a file .env here.\n  To see the price",
 }
 
 

@@ -257,7 +257,8 @@ def test_every_draw_is_of_as_many_prompts_as_there_are():
 
 def test_an_order_of_the_file_cannot_be_played():
     with pytest.raises(
-        UserError, match=r"^elo\.shuffle: found false, and battles that"
+        UserError,
+        match=r"^elo\.shuffle must be true for a table of counts.*; got false",
     ):
         test_elo.method(shuffle=False).rate(
             Battles.from_rows(counted(drawn(100))).split_by_dimension()

@@ -64,10 +64,7 @@ def render(node: ast.expr) -> str:
 
 
 # These still have messages of the old form
-UNCONVERTED = (
-    *("analysis/", "api/", "arena/", "experiments/", "library/"),
-    *("oracle/", "pipeline/", "ratings/", "runs/", "store/", "trackers/"),
-)
+UNCONVERTED = ("arena/", "experiments/", "library/", "oracle/")
 ALL_MESSAGES = dict(list_messages())
 MESSAGES = {
     place: message

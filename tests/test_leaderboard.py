@@ -103,7 +103,8 @@ def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
     assert fixed.samples is not None
     np.testing.assert_array_equal(fixed.samples, [[960.0, 1000.0], [980.0, 1000.0]])
     with pytest.raises(
-        UserError, match="baseline_model: 'z' has no rating here.*such as b, a"
+        UserError,
+        match='^baseline_model must be a rated model, such as b, a.*; got "z"',
     ):
         pin_rating(free, "z", 1000.0)
 

@@ -365,10 +365,12 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
     first, second = (row["rating"] for row in board["ratings"])
     assert first - second == pytest.approx(400 * math.log10(2.2 / 1.8))
     ties = attempt(str(alpaca), *quick, "rating=[davidson]", folder=tmp_path)
-    assert (ties.code, ties.err.splitlines()[-1]) == (
+    assert (ties.code, ties.err.splitlines()[-2:]) == (
         2,
-        "elo_exp: rating: Davidson needs wins, losses and ties, and 2 battles have a share between. "
-        "Choose 'rating=[bradley_terry]'.",
+        [
+            "elo_exp: Davidson needs wins, losses and ties, and 2 battles have a share in between. Use:",
+            "  'rating=[bradley_terry]'",
+        ],
     )
 
 

@@ -101,7 +101,7 @@ def test_epochs_are_the_draws_of_pass_rates(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("pass.hat=[4]", "pass.hat: found 4, and item 0 of ann has 1 draw. Expected at most 1."),
+        ("pass.hat=[4]", "pass.hat must be at most 1, as item 0 of ann has 1 draw; got 4."),
         ("pass.at=[0]", "pass.at.0 must be a whole number of 1 or more; got 0."),
         ("pass.to=[1]", "Unknown setting: pass.to. Choose from pass.at, pass.hat."),
     ],

@@ -141,7 +141,8 @@ def test_who_is_always_right_has_the_exact_interval_of_n_in_n():
 def test_few_items_in_common_are_refused_unless_allowed():
     some = rows(ann=[1, 0, NAN, NAN, NAN], bob=[0, 0, 1, 1, 1])
     with pytest.raises(
-        UserError, match=r"found 2 of 5 items .* at least half. allow_mi"
+        UserError,
+        match=r"(?s)only 2 of 5 items .* fewer than half\..*add allow_missing=true",
     ):
         board(some)
     assert board(some, allow_missing=True).rating.tolist() == [0.5, 0.0]
@@ -231,9 +232,9 @@ def test_of_one_draw_they_are_the_mean_score_with_its_errors():
 @pytest.mark.parametrize(
     ("kind", "values", "words"),
     [
-        ("hat", [[1, 0], [1, 0, 1, 1]], "pass.hat: found 4, and item 0 of b has 2 draws. Expected at most 2."),
-        ("at", [[1], [1, 0, 1, 1]], "pass.at: found 4, and item 0 of b has 1 draw. Expected at most 1."),
-        ("hat", [[1, 0.5, 1, 1]] * 2, "pass.hat: found the score 0.5. Expected 0 and 1 alone."),
+        ("hat", [[1, 0], [1, 0, 1, 1]], "pass.hat must be at most 2, as item 0 of b has 2 draws; got 4."),
+        ("at", [[1], [1, 0, 1, 1]], "pass.at must be at most 1, as item 0 of b has 1 draw; got 4."),
+        ("hat", [[1, 0.5, 1, 1]] * 2, "pass.hat needs scores of 0 and 1, and "),
     ],
 )  # fmt: skip
 def test_pass_rates_need_k_draws_of_zeros_and_ones(kind, values, words):

@@ -186,7 +186,9 @@ def test_battles_without_texts_are_left_out_or_refused(
     found = rated(unknown + battles[20:], ["length"])
     assert found.rating == pytest.approx(rated(battles[20:], ["length"]).rating)
     assert "20 battles without texts are left out" in caplog.text
-    with pytest.raises(UserError, match="^style: found no texts of the answers"):
+    with pytest.raises(
+        UserError, match="^style must be left out, as no battle has the texts"
+    ):
         rated(unknown, ["length"])
 
 

@@ -35,7 +35,7 @@ MISTAKES = {
     "cols.csv has no answer column": ("old.csv", "cols.csv", "judge=lexical"),
     "broken.jsonl:2 is not valid JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
     "a second, different answer of twice": ("twice.csv", "old.csv", "judge=lexical"),
-    "runs: found no manifest.json in nope": (
+    "nope is not a run folder: it has no manifest.json": (
         *("experiment=compare", "runs=[nope,nope2]"),
     ),
     "Unknown setting: judging.budget. Did you mean judging.budget_usd?": (
@@ -50,23 +50,29 @@ MISTAKES = {
     "elo.k takes one value; got 8,16": ("elo.k=8,16",),
     "entrant: found 1 (probe_hedged)": ("entrant=[probe_hedged]",),
     "judge: none is chosen": OWN,
-    "ANTHROPIC_API_KEY: not set": (*OWN, "judge=sonnet"),
+    "and ANTHROPIC_API_KEY is not set": (*OWN, "judge=sonnet"),
     "must be a model whose prices are known": (
         "judge=claude",
         "judge.model=claude-sonnet-9",
     ),
     "judge.base_url is not set": (*OWN, "judge=openai_compatible"),
-    "judge.base_url: found 'localhost:8000'": (
+    'judge.base_url must be http(s)://HOST or http(s)://HOST:PORT; got "localhost:8000"': (
         *(*SERVER, "judge.base_url=localhost:8000"),
     ),
     "cannot be used as the store (file is not a database)": (
         *("experiment=store", "cache_dir=bad"),
     ),
-    "is empty, and a store never is": ("experiment=store", "cache_dir=emptied"),
+    "is empty (0 bytes), and a store never is": (
+        "experiment=store",
+        "cache_dir=emptied",
+    ),
     "store.url holds a URL with a password": (
         *("experiment=store", "store=postgresql://me:secret@localhost/db"),
     ),
-    "store: found 'mysql://x'": ("experiment=store", "store=mysql://x"),
+    'store must be postgresql://user@host/database, or null for a file in cache_dir; got "mysql://x"': (
+        "experiment=store",
+        "store=mysql://x",
+    ),
     "is neither a folder here nor a name on the hub": (
         *(*OWN, "judge=local", "judge.model=./nomodel"),
     ),
@@ -114,4 +120,5 @@ def test_a_message_is_what_the_program_says(message: str, folder: Path):
 def test_another_page_quotes_the_line(page: str, words: tuple[str, ...], folder: Path):
     ran = attempt(*words, folder=folder, ANTHROPIC_API_KEY="")
     assert ran.code == 2, ran.out
-    assert ran.err.splitlines()[-1] in read(page).splitlines()
+    message = f"\n{ran.err}".rpartition("\nelo_exp: ")[2]
+    assert f"\nelo_exp: {message}" in read(page)

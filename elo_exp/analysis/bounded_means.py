@@ -62,10 +62,10 @@ def lower_bound(values: ArrayLike, *, alpha: float, least: float = 0.0) -> float
     0.83
     """
     if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha: found {alpha}. Expected a probability, in (0, 1).")
+        raise ValueError(f"alpha must be between 0 and 1; got {alpha}.")
     x = np.asarray(values, dtype=np.float64)
     if not np.isfinite(x).all():
-        raise ValueError("values: found one that is not finite. Expected numbers.")
+        raise ValueError("values must be finite numbers.")
     return float(np.quantile(_weighted_means(np.append(x, least)), alpha))
 
 

@@ -447,7 +447,7 @@ def _refuse_few_judges(panel: JudgePanelFit) -> None:
     if not panel.has_joint_board:
         n, m = len(panel.judges), len(panel.models)
         raise ValueError(
-            f"found {n} judges of {m} entrants, expected {judges_needed(m)} judges"
+            f"A combined leaderboard of {m} entrants needs {judges_needed(m)} judges; got {n}."
         )
 
 

@@ -147,8 +147,8 @@ def pass_rates(
     for row in rows:
         if row.value not in (None, 0.0, 1.0):
             raise FileError(
-                f"{kind}: found the score {row.value:g}. Expected 0 and 1 alone. It is of {dimension}; "
-                "battles_metric=NAME reads another."
+                f"{kind} needs scores of 0 and 1, and {dimension} has the score {row.value:g}.",
+                "  To read another metric, set battles_metric=NAME.",
             )
     items = _find_common_items(dimension, rows, allow_missing)
     boards = {}
@@ -198,7 +198,10 @@ def _find_common_items(
 ) -> _CommonItems:
     key, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:
-        raise FileError(f"{dimension}: found {n} scores of {key}. Expected one.")
+        model, name, draw = key
+        raise FileError(
+            f"Each score of {dimension} must stand once; item {name} of {model}, draw {draw}, has {n}."
+        )
     entrants, entrant = np.unique([row.entrant for row in rows], return_inverse=True)
     items, first_row, item = np.unique(
         [row.item for row in rows], return_index=True, return_inverse=True
@@ -212,8 +215,12 @@ def _find_common_items(
     n, n_items = int(is_common.sum()), len(items)
     if not n or (2 * n < n_items and not allow_missing):
         raise EvidenceError(
-            f"{dimension}: found {n:,} of {n_items:,} items with a score of each of the {m} "
-            "entrants. Expected at least half; allow_missing=true compares them on fewer."
+            f"On {dimension}, only {n:,} of {n_items:,} items have a score of each of the {m} entrants, fewer than half.",
+            *(
+                ["  To compare them on these items anyway, add allow_missing=true."]
+                if n
+                else []
+            ),
         )
     clusters = [rows[i].cluster or rows[i].item for i in first_row[is_common]]
     return _CommonItems(
@@ -238,8 +245,7 @@ def _refuse_few_draws(kind: str, k: int, items: _CommonItems) -> None:
     if n < k:
         draws = "1 draw" if n == 1 else f"{n} draws"
         raise SettingError(
-            f"{kind}: found {k}, and item {items.names[i]} of {items.entrants[j]} has {draws}. "
-            f"Expected at most {n}."
+            f"{kind} must be at most {n}, as item {items.names[i]} of {items.entrants[j]} has {draws}; got {k}."
         )
 
 

@@ -88,8 +88,8 @@ class BradleyTerry:
         battles_with_style = battles.select(~np.isnan(battles.style().sum(axis=(1, 2))))
         if not len(battles_with_style):
             raise SettingError(
-                "style: found no texts of the answers. Expected battles of experiment=tournament "
-                "or arena, or a file with the columns style_a and style_b; or leave it out."
+                "style must be left out, as no battle has the texts of its answers.",
+                "  Battles of experiment=tournament or arena have them, and files with the columns style_a and style_b.",
             )
         if n := battles.n_total() - battles_with_style.n_total():
             logger.warning("warning: style: %d battles without texts are left out", n)

@@ -87,8 +87,8 @@ class PermutationElo:
 
     def __post_init__(self) -> None:
         if self.n_bootstraps == 1:
-            raise SettingError(
-                "n_bootstraps: found 1. Expected 2 or more, or 0 for none."
+            raise SettingError.bad_value(
+                "n_bootstraps", self.n_bootstraps, "be 2 or more, or 0 for none"
             )
 
     @property
@@ -118,8 +118,8 @@ class PermutationElo:
         for name, dimension_battles in battles.items():
             if dimension_battles.count is not None and not self.shuffle:
                 raise SettingError(
-                    "elo.shuffle: found false, and battles that are counted, which have no order. "
-                    "Give the battles themselves, or leave elo.shuffle at true."
+                    "elo.shuffle must be true for a table of counts, which has no order of battles; got false.",
+                    "  To rate battles in their order, give a file with one battle a row.",
                 )
             dimension_matches = make_games(
                 self.select_played(dimension_battles), orders="reconciled"

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from elo_exp.arrays import Array, Index, make_records
-from elo_exp.errors import SettingError
+from elo_exp.errors import SettingError, format_value
 from elo_exp.records import Record
 
 # ordering errors on each side of what elo_results.json calls a 95 % interval
@@ -316,8 +316,7 @@ def pin_rating(board: Leaderboard, model: str, at: float) -> Leaderboard:
     if baseline < 0 or math.isnan(board.rating[baseline]):
         rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
         raise SettingError(
-            f"baseline_model: {model!r} has no rating here. Expected a rated model, such as "
-            f"{rated}."
+            f"baseline_model must be a rated model, such as {rated}; got {format_value(model)}."
         )
     pinned_board = replace(board, rating=board.rating - board.rating[baseline] + at)
     if board.samples is not None:

@@ -75,8 +75,8 @@ class TieModel(ABC):
         n_shares = battles.count_at(battles.scores() % 0.5 > 0)
         if n_shares:
             raise SettingError(
-                f"rating: {self.label} needs wins, losses and ties, and {n_shares} battles have a "
-                "share between. Choose 'rating=[bradley_terry]'."
+                f"{self.label} needs wins, losses and ties, and {n_shares:,} battles have a share in between. Use:",
+                "  'rating=[bradley_terry]'",
             )
         all_games = make_games(battles, orders=self.orders)
         fit = Fit.from_games(

@@ -130,7 +130,7 @@ def refuse_unknown(field: str, values: object, accepted_words: Sequence[str]) ->
     """
     if not isinstance(values, tuple) or not {*values} <= {*accepted_words}:
         raise SettingError(
-            f"{field}: found {values!r}. Expected a tuple of some of {', '.join(map(repr, accepted_words))}."
+            f"{field} must be a tuple of words from {', '.join(map(repr, accepted_words))}; got {values!r}."
         )
 
 
@@ -254,20 +254,28 @@ def collect_definitions(variable: str, kind: type) -> list[Any]:
         except Exception as error:
             raise FileError(describe_mistake(error, path)) from error
         if not any(hasattr(module, name) for name in DEFINITION_NAMES):
-            raise FileError(
-                f"{path}: has no CHECK. Expected CHECK = MyCheck(name=..., title=..., accepted=...), or GATE_CHECK."
+            raise FileError.bad_file(
+                path,
+                "defines neither CHECK nor GATE_CHECK",
+                "",
+                "  Add a line such as:",
+                "  CHECK = MyCheck(name=..., title=..., accepted=...)",
             )
         if not hasattr(module, variable):
             continue
         definition = getattr(module, variable)
         is_of_kind = isinstance(definition, kind)
         if not is_of_kind:
-            raise FileError(
-                f"{path}: {variable} is {definition!r:.60}. Expected an instance of a subclass of {kind.__name__}."
+            raise FileError.bad_file(
+                path,
+                f"sets {variable} to {definition!r:.60}",
+                f"It must be an instance of a subclass of {kind.__name__}.",
             )
         if definition.name in path_by_name:
-            raise FileError(
-                f"{path}: the name {definition.name!r} is that of {path_by_name[definition.name]}. Choose another."
+            raise FileError.bad_file(
+                path,
+                f"names its check {definition.name!r}, as {path_by_name[definition.name]} does",
+                "Choose another name.",
             )
         path_by_name[definition.name] = path
         definitions.append(definition)
@@ -295,14 +303,14 @@ def refuse_wrong_result(check: object, name: str) -> None:
         Of the check.
     """
     if not isinstance(check, Check):
-        raise ValueError(f"the result is {check!r:.60}. Expected a Check.")
+        raise ValueError(f"the result must be a Check; got {check!r:.60}.")
     if check.name != name:
         raise ValueError(
-            f"the result is named {check.name!r}. Expected {name!r}: Check(name=self.name, ...)."
+            f"the result must be named {name!r}, as Check(name=self.name, ...) is; got {check.name!r}."
         )
     if check.state not in STATES:
         raise ValueError(
-            f"the result has the state {check.state!r}. Expected one of {', '.join(STATES)}."
+            f"the state of the result must be one of {', '.join(STATES)}; got {check.state!r}."
         )
 
 
