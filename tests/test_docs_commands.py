@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 SHOWN = [command for page in PAGES for command in commands(page)]
 RUN = [command for command in SHOWN if is_run(command)]
 FREE = re.compile("plan=true|experiment=(store|rate|compare)")
-CLUSTERS = "docs/clusters.md"
+SLURM = "docs/slurm.md"
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_the_pages_on_apis_have_asked_them(page: str, reader: Machine):
 
 
 def printed(reader: Machine, words: str) -> str:
-    """The output of the command of the page on clusters that has these words."""
-    (done,) = (done for line, done in reader.page(CLUSTERS).items() if words in line)
+    """The output of the command of the page on Slurm that has these words."""
+    (done,) = (done for line, done in reader.page(SLURM).items() if words in line)
     return done.ran.out
 
 

@@ -207,7 +207,7 @@ def test_a_signal_lets_the_workers_of_a_sweep_store_what_is_on_their_way(
 def test_slurm_ends_a_run_before_its_limit_and_the_answers_are_stored(
     tmp_path: Path, option: str, word: str
 ):
-    """As docs/clusters.md has it. Slurm sends the signal half a minute earlier than it is asked to."""
+    """As docs/slurm.md has it. Slurm sends the signal half a minute earlier than it is asked to."""
 
     def watch(stage: Stage, call: Call) -> None:
         if stage == "accepted" and call.method == "POST":
