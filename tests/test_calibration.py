@@ -101,7 +101,9 @@ def test_by_variance_uncertain_scores_weigh_less():
     known = dataclasses.replace(logged, variance=np.repeat([0.0, 1.0], 10))
     assert calibrate(logged).full_curve(logged.score)[0] == pytest.approx(0.5)
     assert calibrate(known, by_variance=True).full_curve(known.score)[0] > 0.75
-    with pytest.raises(UserError, match="oracle.by_variance: needs judge_score_var"):
+    with pytest.raises(
+        UserError, match="oracle.by_variance=true needs judge_score_variance"
+    ):
         calibrate(logged, by_variance=True)
 
 
@@ -129,5 +131,5 @@ def test_covariates_correct_what_the_judge_prefers_and_what_it_overlooks():
 
 def test_labels_that_are_all_in_one_fold_are_refused():
     logged = rows(np.linspace(0, 1, 20), np.linspace(0, 1, 20))
-    with pytest.raises(UserError, match="nearly all labels are on prompts of one fold"):
+    with pytest.raises(UserError, match="Nearly all labelled answers are in one fold"):
         calibrate(dataclasses.replace(logged, fold=np.zeros(20, dtype=np.intp)))

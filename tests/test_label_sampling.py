@@ -153,7 +153,8 @@ def test_the_chances_of_a_file_are_read_and_those_of_some_rows_alone_refused(
     del rows[7]["label_chance"]
     path = write_jsonl(tmp_path / "b.jsonl", rows)
     with pytest.raises(
-        UserError, match=r"b.jsonl:8: has no label_chance, and 299 other answers of 'a'"
+        UserError,
+        match=r"b.jsonl:8 has no label_chance, and 299 other answers of a have",
     ):
         read_dataset(fresh_dir=path, seed=42)
     rows[7]["label_chance"] = 0

@@ -85,7 +85,7 @@ def test_scores_labels_and_truth_are_on_the_declared_scale(tmp_path: Path):
         1,
     )
     path = write_json(tmp_path / "truth.json", {"clone": {"mean": 0.7}})
-    with pytest.raises(UserError, match="truth.json: clone: found 0.7. Expected a num"):
+    with pytest.raises(UserError, match="truth.json: clone must be from .*; got 0.7."):
         read_truth(path, scale)
 
 
@@ -133,27 +133,27 @@ EVERY = {"policies": None}
         (after(total_logprob=12.5), {}, {}, ":2: total_logprob must be a number of 0 or less, or null; got 12.5."),
         (after(total_logprob="-10"), {}, {}, ':2: total_logprob must be a number of 0 or less, or null; got "-10".'),
         (after(oracle_label=7), {}, {},
-         ":2: oracle_label: found 7. Expected a number from 0 to 1. Declare"),
-        (after(), {}, {"scale": Scale(1, 5)}, ":1: judge_score: found 0.8. Expected a number from 1 to"),
+         ":2: oracle_label must be from 0 to 1; got 7. Set another scale"),
+        (after(), {}, {"scale": Scale(1, 5)}, ":1: judge_score must be from 1 to 5; got 0.8."),
         (after(judge_score=True), {}, {}, ":2: judge_score must be a number; got true."),
         (after(judge_score_variance=-1), {}, {}, ":2: judge_score_variance must be a number of 0 or more, or null; got -1."),
-        (after(policy="other"), {}, {}, ":2: policy is 'other'. Expected 'base', as in"),
-        (after(prompt_id=...), {}, {}, ":2: has neither prompt_id nor prompt."),
-        (after(prompt_id="p0"), {}, {}, ":2: repeats prompt 'p0', draw_idx 0 of "),
+        (after(policy="other"), {}, {}, ':2 has the policy "other" in a file of base.'),
+        (after(prompt_id=...), {}, {}, ":2 has neither prompt_id nor prompt."),
+        (after(prompt_id="p0"), {}, {}, ':2 repeats prompt "p0", draw_idx 0 of '),
         ([*many(1, level=3), *after(level="hard")], {}, {"covariates": ["level"]},
          ":2: covariates.level must be a number; got null."),
         (many(), {}, {"covariates": ["response_length"]}, ":1: covariates.response_length must be a number; got null."),
         (many(), {"clone.jsonl": [DRAW]}, EVERY,
-         "fresh: found no draws of 'premium', but of clone. Add premium.jsonl, or leave the policy "
-         "out: oracle.policies=[clone]."),
+         "fresh has no draws of premium, only of clone. Add premium.jsonl, or leave the policy out:\n"
+         "  'oracle.policies=[clone]'"),
         (many(), {"clone.jsonl": [DRAW, {**DRAW, "prompt_id": "p2", "policy": "premium"}]}, {},
-         "clone.jsonl:2: policy is 'premium'. Expected 'clone'"),
-        (many(), {"clone.jsonl": []}, {}, "clone.jsonl: is empty"),
-        (many(oracle_label=None), {}, {}, "answers to 0 prompts have an oracle_label"),
-        ([changed(draw_idx=i) for i in range(12)], {}, {}, "answers to 1 prompts have"),
-        (many(), {}, EVERY, "'premium' has neither log-probabilities nor fresh draws"),
+         'clone.jsonl:2 has the policy "premium" in a file of clone.'),
+        (many(), {"clone.jsonl": []}, {}, "clone.jsonl is empty (0 bytes)"),
+        (many(oracle_label=None), {}, {}, "has an oracle_label on 0."),
+        ([changed(draw_idx=i) for i in range(12)], {}, {}, "has an oracle_label on 1."),
+        (many(), {}, EVERY, "must have log-probabilities or fresh draws; premium has neither."),
         (many(), {"clone.jsonl": [{**DRAW, "prompt_id": "q"}]}, {},
-         "no prompt_id in common (for example 'q' and 'p0')"),
+         'no prompt_id in common. Use the same names in both files.\n  Examples: "q" and "p0"'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_or_analysed_is_refused(

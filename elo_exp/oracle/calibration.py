@@ -178,7 +178,7 @@ def calibrate(logged: Rows, *, by_variance: bool = False) -> Calibration:
     if by_variance:
         if np.isnan(labelled.variance).any():
             raise SettingError(
-                "oracle.by_variance: needs judge_score_variance in every labelled row."
+                "oracle.by_variance=true needs judge_score_variance in each labelled row, and some rows have none."
             )
         curve = _fit_curve(labelled, weight)
         residual = labelled.label - curve(curve.predictor(labelled))
@@ -191,7 +191,7 @@ def fit_calibration(labelled: Rows, weight: Array) -> Calibration:
     outside = [labelled.fold != k for k in range(N_PROMPT_FOLDS)]
     if min(int(rows.sum()) for rows in outside) < MIN_CALIBRATION_LABELS // 2:
         raise EvidenceError(
-            "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
+            "Nearly all labelled answers are in one fold of the prompts. Label answers to more prompts."
         )
     curves = [_fit_curve(labelled[rows], weight[rows]) for rows in outside]
     return Calibration(

@@ -28,7 +28,7 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data import bank
-from elo_exp.errors import EvidenceError, FileError, SettingError
+from elo_exp.errors import EvidenceError, FileError, SettingError, format_value
 from elo_exp.records import MAX_LOGPROB_NATS, Prompt, Record, make_fingerprint
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
@@ -86,8 +86,8 @@ class Scale:
         """Raise FileError for a value off the scale."""
         if value is not None and not self.low <= value <= self.high:
             raise FileError(
-                f"{location}: found {value:g}. Expected a number from {self.low:g} to {self.high:g}. "
-                "Declare another scale with oracle.scale=[0, 10]."
+                f"{location} must be from {self.low:g} to {self.high:g}; got {value:g}. Set another scale, for example:",
+                "  'oracle.scale=[0,10]'",
             )
 
 
@@ -303,9 +303,9 @@ def read_dataset(
                 name for name in target_policies if name in fresh_lines
             )
             raise FileError(
-                f"{fresh_dir}: found no draws of {policy!r}, but of "
-                f"{', '.join(fresh_lines) or 'nobody'}. Add {policy}.jsonl, or leave the policy "
-                f"out: oracle.policies=[{remaining}]."
+                f"{fresh_dir} has no draws of {policy}, only of {', '.join(fresh_lines) or 'nobody'}. "
+                f"Add {policy}.jsonl, or leave the policy out:",
+                f"  'oracle.policies=[{remaining}]'",
             )
     fresh, probe = (
         {
@@ -375,8 +375,8 @@ def _find_clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
             cluster = f"cluster {row.cluster}"
             if cluster_by_prompt.setdefault(name, cluster) != cluster:
                 raise FileError(
-                    f"cluster: prompt {name!r} is in {cluster_by_prompt[name][8:]!r} and in {row.cluster!r}. Expected one "
-                    "cluster of each prompt, the same in every file."
+                    f"Prompt {format_value(name)} must be in one cluster in all files; got "
+                    f"{format_value(cluster_by_prompt[name][8:])} and {format_value(row.cluster)}."
                 )
         if text and name not in prompts:
             prompts[name] = Prompt(prompt_id=name, text=text, source="", subject="")
@@ -442,9 +442,10 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
         labelled = max((rows[rows.is_labelled] for rows in answers), key=len)
         if not len(draws) or len(labelled) < len(draws):
             raise EvidenceError(
-                f"oracle.fresh_dir: {len(draws) - len(labelled):,} of the {len(draws):,} draws of "
-                f"{policy!r} have no oracle_label. A truth made from labels needs all of them: "
-                "collect with oracle.label_fraction=1 oracle.validation_fraction=1."
+                f"A truth made from labels needs a label for each draw; {len(draws) - len(labelled):,} of "
+                f"{len(draws):,} draws of {policy} "
+                "have no oracle_label. Collect them with:",
+                "  oracle.label_fraction=1 oracle.validation_fraction=1",
             )
         mean = float(labelled.prompt_weights @ labelled.label)
         truth[policy] = Truth(mean=mean, n=len(labelled), std_error=0.0)
@@ -462,7 +463,9 @@ def _read_lines(path: Path) -> LocatedRows:
     for location, row in files.read_jsonl(path):
         yield location, row
     if location is None:
-        raise FileError(f"{path}: is empty. Expected one answer a line.")
+        raise FileError.bad_file(
+            path, "is empty (0 bytes)", "It must hold one answer in each line."
+        )
 
 
 def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
@@ -478,7 +481,9 @@ def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
         return dict(sorted(lines_by_policy.items()))
     for location, row in _read_lines(folder):
         if not row.get("policy"):
-            raise FileError(f"{location}: names no policy. Expected one in every row.")
+            raise FileError.bad_file(
+                location, "has no policy", "Each row must name one."
+            )
         lines_by_policy.setdefault(str(row["policy"]), []).append((location, row))
     return lines_by_policy
 
@@ -498,9 +503,10 @@ def _read_answers(
         row_policy = str(row.get("policy") or policy or "base")
         policy = policy or row_policy
         if row_policy != policy:
-            raise FileError(
-                f"{location}: policy is {row_policy!r}. Expected {policy!r}, as in all of this file; move "
-                "the line to that policy's own."
+            raise FileError.bad_file(
+                location,
+                f"has the policy {format_value(row_policy)} in a file of {policy}",
+                "Move the line to the file of its policy.",
             )
         values = {**row, "prompt_id": _read_prompt_id(location, row), "policy": policy}
         text, cluster = row.get("prompt"), row.get("cluster")
@@ -520,9 +526,10 @@ def _read_answers(
         scale.check(f"{location}: oracle_label", sample.oracle_label)
         key = (sample.prompt_id, sample.draw_idx)
         if (first_location := locations.setdefault(key, location)) != location:
-            raise FileError(
-                f"{location}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first_location}. Remove one of "
-                "the two, or number several answers to one prompt with draw_idx."
+            raise FileError.bad_file(
+                location,
+                f"repeats prompt {format_value(key[0])}, draw_idx {key[1]} of {first_location}",
+                "Remove one of them, or number several answers to one prompt with draw_idx.",
             )
         samples.append(sample)
     _check_chances(samples, locations)
@@ -536,9 +543,11 @@ def _check_chances(
     without_chance = [sample for sample in samples if sample.label_chance is None]
     if without_chance and len(without_chance) < len(samples):
         location = locations[without_chance[0].prompt_id, without_chance[0].draw_idx]
-        raise FileError(
-            f"{location}: has no label_chance, and {len(samples) - len(without_chance):,} other answers of "
-            f"{without_chance[0].policy!r} have one. Expected one in every row of a policy, labelled or not."
+        raise FileError.bad_file(
+            location,
+            f"has no label_chance, and {len(samples) - len(without_chance):,} other answers of "
+            f"{without_chance[0].policy} have one",
+            "Give each answer of a policy one, labelled or not.",
         )
 
 
@@ -550,8 +559,8 @@ def _read_prompt_id(location: str, row: Mapping[str, Any]) -> str:
         return str(prompt_id)
     if isinstance(row.get("prompt"), str):
         return make_fingerprint(row["prompt"])
-    raise FileError(
-        f"{location}: has neither prompt_id nor prompt. Expected one of them."
+    raise FileError.bad_file(
+        location, "has neither prompt_id nor prompt", "Each row needs one of them."
     )
 
 
@@ -571,9 +580,9 @@ def _check_dataset(data: Dataset) -> None:
     labelled = np.unique(data.pooled_rows.prompt[data.pooled_rows.is_labelled])
     if len(labelled) < MIN_CALIBRATION_LABELS:
         raise EvidenceError(
-            f"oracle.{'logged' if data.logging_policy else 'fresh_dir'}: answers to "
-            f"{len(labelled)} prompts have an oracle_label. Expected {MIN_CALIBRATION_LABELS} or more: label a "
-            "random slice of the answers."
+            f"A calibration needs labels on at least {MIN_CALIBRATION_LABELS} prompts; "
+            f"oracle.{'logged' if data.logging_policy else 'fresh_dir'} has an oracle_label on {len(labelled)}. "
+            "Label more, at random."
         )
     for policy in data.policies:
         if (
@@ -581,14 +590,15 @@ def _check_dataset(data: Dataset) -> None:
             and not np.isfinite(data.log_ratio(policy)).any()
         ):
             raise SettingError(
-                f"oracle.policies: {policy!r} has neither log-probabilities nor fresh draws. "
-                "Leave it out, or give its draws with oracle.fresh_dir=DIR."
+                f"oracle.policies must have log-probabilities or fresh draws; {policy} has neither. Leave it out, or set:",
+                "  oracle.fresh_dir=DIR",
             )
     for policy, draws in data.fresh_draws.items() if data.logging_policy else ():
         if not np.isin(draws.prompt, data.logged_rows.prompt).any():
             ours = data.prompts[data.logged_rows.prompt[0]]
             theirs = data.prompts[draws.prompt[0]]
             raise FileError(
-                f"oracle.fresh_dir: the draws of {policy!r} and the logged answers have no "
-                f"prompt_id in common (for example {theirs!r} and {ours!r}). Use the same ids."
+                f"The draws of {policy} (oracle.fresh_dir) and the logged answers have no prompt_id in common. "
+                "Use the same names in both files.",
+                f"  Examples: {format_value(theirs)} and {format_value(ours)}",
             )

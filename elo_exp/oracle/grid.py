@@ -65,9 +65,10 @@ class GridSettings:
             sizes = [size for size in _DEFAULT_PROMPT_COUNTS if size <= n_prompts]
             sizes = sizes or [n_prompts // n for n in (8, 4, 2, 1)]
         if max(sizes) > n_prompts:
-            raise SettingError(
-                f"grid.sizes: found {max(sizes):,}, but the file has {n_prompts:,} prompts. "
-                "Expected sizes up to that."
+            raise SettingError.bad_value(
+                "grid.sizes",
+                max(sizes),
+                f"be at most {n_prompts:,}, the number of prompts in the file",
             )
         seeds = self.seeds or (
             _N_SEEDS
