@@ -180,7 +180,7 @@ def test_figures_are_drawn_when_they_are_asked_for_and_the_page_then_has_them(
     assert "ratings" in rated.figures
     assert "figures/ratings.svg" in rated.manifest["files"]
     with pytest.raises(
-        elo_exp.UserError, match="rating: no such figure of this run. It has"
+        elo_exp.UserError, match='The run has no figure "rating". It has'
     ):
         rated.figure("rating")
 
@@ -250,7 +250,8 @@ def test_a_judge_has_no_default():
     with pytest.raises(TypeError, match="judge"):
         elo_exp.compare(ANSWERS)  # type: ignore[call-arg]
     with pytest.raises(
-        elo_exp.UserError, match="judge: none is chosen. For 24 queries"
+        elo_exp.UserError,
+        match="judge is not set. Nothing was sent or charged. Choose a judge for 24 queries",
     ):
         elo_exp.run(answers=ANSWERS)
     assert not list(Path("outputs").glob("own*"))
@@ -290,7 +291,7 @@ def test_an_audit_concludes_by_dimension():
     assert conclusion["dimension"] == "factuality"
     assert conclusion["sentence"] in " ".join(audited.text.split())
     with pytest.raises(
-        elo_exp.UserError, match="has no ratings, being of experiment=audit"
+        elo_exp.UserError, match="has no ratings, as it is a run of experiment=audit"
     ):
         _ = audited.ratings
     assert audited.verdicts
@@ -307,7 +308,10 @@ def test_runs_and_sweeps_are_opened(tmp_path):
     assert [job.manifest["config"]["elo"]["k"] for job in jobs] == [8, 16]
     assert jobs[0].sweep == []
     assert {row["method"] for row in jobs[1].ratings} == {"elo", "bradley_terry"}
-    with pytest.raises(elo_exp.UserError, match="nowhere: has no manifest.json"):
+    with pytest.raises(
+        elo_exp.UserError,
+        match="nowhere is not a run folder, as it has no manifest.json",
+    ):
         elo_exp.open_run("nowhere")
 
 
@@ -317,7 +321,7 @@ def test_a_run_that_did_not_finish_is_not_opened(tmp_path):
         rated.folder / "manifest.json",
         {**rated.manifest, "finished_at": None, "error": "KeyboardInterrupt: "},
     )
-    with pytest.raises(elo_exp.UserError, match="stopped: did not finish .Keyboard"):
+    with pytest.raises(elo_exp.UserError, match="stopped did not finish .Keyboard"):
         elo_exp.open_run("stopped")
 
 
@@ -378,7 +382,9 @@ def test_a_run_folder_of_a_stranger_resolves_nothing():
 
 
 def test_a_flag_of_the_command_is_refused():
-    with pytest.raises(elo_exp.UserError, match="-m: is a flag of the command"):
+    with pytest.raises(
+        elo_exp.UserError, match="-m is a flag of the command and not of the library."
+    ):
         elo_exp.run("-m", "elo.k=8,16")
 
 

@@ -39,8 +39,9 @@ def make_words(
     """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
     if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
         raise SettingError(
-            f"{flags[0]}: is a flag of the command, not of the library. In place of a sweep call run() "
-            "in a loop; a folder of your own files is '--config-dir=DIR', one word."
+            f"{flags[0]} is a flag of the command and not of the library.",
+            "  For a sweep, call run() in a loop.",
+            "  For a folder with your own configuration, write '--config-dir=DIR' as one word.",
         )
     override_words, mappings = list(words), dict[str, Any]()
     for name, value in settings.items():
@@ -75,9 +76,7 @@ def format_value(value: Any, key: str) -> str:
         return (
             f"{{name:{quote_value(value['name'])},file:{quote_value(value['file'])}}}"
         )
-    raise SettingError(
-        f"{key}: found {value!r:.80}. Expected a number, a text, a list or a mapping."
-    )
+    raise SettingError.bad_value(key, value, "be a number, a text, a list or a mapping")
 
 
 # Tables
@@ -106,7 +105,9 @@ class CallFolder:
         try:
             yield
         except UserError as error:
-            raise error.reword(self._named(error.line), *error.below) from None
+            raise error.reword(
+                self._named(error.line), *map(self._named, error.below)
+            ) from None
         finally:
             notes[:] = map(self._named, notes)
 

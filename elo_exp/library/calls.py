@@ -337,13 +337,17 @@ def open_run(folder: File) -> Run:
         if sweep_jobs(path):
             return Run(path)
         if not (path / "manifest.json").is_file():
-            raise FileError(
-                f"{path}: has no manifest.json. Expected the folder that a run printed behind 'files'."
+            raise FileError.bad_file(
+                path,
+                "is not a run folder, as it has no manifest.json",
+                "Give the folder that a run printed after files.",
             )
         manifest = read_manifest(path)
         if not manifest.get("finished_at"):
             why = manifest.get("error") or "it was stopped"
-            raise FileError(f"{path}: did not finish ({why}). Give its command again.")
+            raise FileError.bad_file(
+                path, f"did not finish ({why})", "Run its command again to finish it."
+            )
     return Run(path)
 
 
@@ -412,9 +416,11 @@ def _run_words(
     try:
         job, composed = _prepare(override_words, mappings)
     except NothingToPlanError as nothing:
-        raise SettingError(f"plan: {nothing}") from None
+        raise SettingError(f"There is nothing to plan: {nothing}") from None
     if job.config.get("plan"):
-        raise SettingError("plan: run() runs. elo_exp.plan(...) takes the same words.")
+        raise SettingError(
+            "run() cannot plan. To plan, call elo_exp.plan() with the same words."
+        )
     run_dir = (folder.place or composed.run_dir).absolute()
     overrides = _select_overrides(override_words)
     with running.open_run(job, run_dir, overrides) as prepared_run:

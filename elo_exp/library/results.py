@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.experiments import Report
 from elo_exp.launching import running
 from elo_exp.library.arguments import File
@@ -164,7 +164,7 @@ class Run:
         self._draw()
         path = self.folder / "report.html"
         if not path.is_file():
-            raise FileError(f"{self.folder}: has no page, being of {self._files.kind}.")
+            raise FileError(f"{self.folder} has no page, as it is {self._files.kind}.")
         return path
 
     @property
@@ -188,7 +188,9 @@ class Run:
         """
         if name not in self.figures:
             names = ", ".join(self.figures) or "none: figures=true draws them"
-            raise SettingError(f"{name}: no such figure of this run. It has {names}.")
+            raise SettingError(
+                f"The run has no figure {format_value(name)}. It has {names}."
+            )
         return Picture(self.folder / "figures" / f"{name}.svg")
 
     def read(self, name: str) -> Any:

@@ -31,17 +31,19 @@ class RunFiles:
 
     @property
     def kind(self) -> str:
-        """The words of the command that made the run, such as experiment=rate."""
+        """What the folder is, in words: "a run of experiment=rate"."""
         path = self._folder / "manifest.json"
         kind = read_manifest(self._folder).get("experiment") if path.is_file() else None
-        return f"experiment={kind}" if kind else "no run"
+        return f"a run of experiment={kind}" if kind else "not a run"
 
     def read_file(self, name: str) -> Any:
         """Return the content of a file: rows, arrays by name, or the object of a document."""
         path = self._folder / name
         with raise_user_errors():
             if not path.is_file():
-                raise FileError(f"{path}: no such file of the run, of {self.kind}.")
+                raise FileError(
+                    f"{self._folder} has no file {name}, as it is {self.kind}."
+                )
             if path.suffix == ".jsonl":
                 return Rows(row for _, row in read_jsonl(path))
             if path.suffix in (".csv", ".parquet"):
@@ -65,17 +67,17 @@ class RunFiles:
         if not (self._folder / "ratings.json").is_file():
             if judges := sorted((self._folder / "judges").glob("*/")):
                 raise FileError(
-                    f"{self._folder}: has ratings of each of {len(judges)} judges. Open one's folder: "
-                    f"open_run({str(judges[0])!r})."
+                    f"{self._folder} has the ratings of {len(judges)} judges. Open the folder of one judge:",
+                    f"  elo_exp.open_run({str(judges[0])!r})",
                 )
-            raise FileError(f"{self._folder}: has no ratings, being of {self.kind}.")
+            raise FileError(f"{self._folder} has no ratings, as it is {self.kind}.")
         return self.read_document("ratings.json")
 
     def read_document(self, name: str) -> dict[str, Any]:
         """Return the object of a file whose fields are read by name, checked."""
         path = self._folder / name
         if not path.is_file():
-            raise FileError(f"{path}: no such file of the run, of {self.kind}.")
+            raise FileError(f"{self._folder} has no file {name}, as it is {self.kind}.")
         with raise_user_errors():
             content: dict[str, Any] = documents.read_document(_DOCUMENTS[name], path)
         return content
@@ -87,6 +89,6 @@ class RunFiles:
             return rows
         paths = sorted((self._folder / name).glob("*.jsonl"))
         if not paths:
-            raise FileError(f"{self._folder}: has no {name}, being of {self.kind}.")
+            raise FileError(f"{self._folder} has no {name}, as it is {self.kind}.")
         with raise_user_errors():
             return Rows(row for path in paths for _, row in read_jsonl(path))
