@@ -365,8 +365,9 @@ def test_a_judge_that_is_not_asked_about_its_family_and_others_compares_each_sid
 @pytest.mark.parametrize(
     ("world", "families", "line"),
     [
-        (WORLD, "{our: Us, mine: Us, m2: Us}", "of 10 anchors 1 of the judge's family, Us"),
-        (TWO, "{our: Us, mine: Us, m2: Us}", "mine is of the judge's family, Us, but other is not"),
+        (WORLD, "{our: Us, mine: Us, m2: Us}", "judging.self_judging=exclude leaves 1 of 10 anchors, those of the "
+         "judge's family Us."),
+        (TWO, "{our: Us, mine: Us, m2: Us}", "mine is of the judge's family Us, and other is not."),
     ],
 )  # fmt: skip
 def test_where_no_anchor_is_left_to_meet_it_is_refused_before_anything_is_asked(
@@ -419,10 +420,10 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("judging.stored_only=true", "drawn 20 battles with texts, answered 20 prompts and been judged on 0"),
-        ("recorded_dir={folder}/else", "drawn 20 battles with texts, answered 0 prompts and been judged on 0"),
-        ("arena.max_chars=1", "drawn 0 battles with texts, answered 0 prompts and been judged on 0"),
-        ("arena.opponents=adaptive", "answered 20 prompts and been judged on 20"),
+        ("judging.stored_only=true", "drew 20 battles with texts, answered 20 prompts and was judged on 0"),
+        ("recorded_dir={folder}/else", "drew 20 battles with texts, answered 0 prompts and was judged on 0"),
+        ("arena.max_chars=1", "drew 0 battles with texts, answered 0 prompts and was judged on 0"),
+        ("arena.opponents=adaptive", "answered 20 prompts and was judged on 20"),
     ],
 )  # fmt: skip
 def test_the_error_says_why_a_model_cannot_be_placed(
@@ -436,7 +437,9 @@ def test_the_error_says_why_a_model_cannot_be_placed(
         "allow_missing=true",
         override.format(folder=folder),
     )
-    with pytest.raises(UserError, match="^mine: found no valid verdict") as refusal:
+    with pytest.raises(
+        UserError, match="^mine cannot be placed, as none of its verdicts is valid"
+    ) as refusal:
         placed(WORLD, folder, *given, judge=TheJudge(spoilt="?", every=1))
     assert message in str(refusal.value)
 
@@ -612,13 +615,15 @@ def test_the_battles_of_a_run_give_its_ratings_again(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("rubric=[factuality]",), "rubric: found factuality. Expected one"),
-        (("rating=[bradley_terry,davidson]",), "rating: found 2. Expected one method"),
-        (("arena.opponents=adaptive", "shard=0/2"), "shard: adaptive opponents are chosen as"),
-        (("judging.limit_pairs=1",), "judging.limit_pairs: found 1 for 2 models to place. Expected 2"),
-        (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles"),
-        (("arena.soft=0.3",), "arena.soft: judge the judge gives no scores by rubric preference. Take"),
-        (("arena.soft=-1",), "arena.soft: found -1.0. Expected a temperature of 0 or more, calib"),
+        (("rubric=[factuality]",), "rubric must be one rubric without a reference answer, as people vote on one "
+         "question; got factuality."),
+        (("rating=[bradley_terry,davidson]",), "rating must be one method with experiment=arena; got 2."),
+        (("arena.opponents=adaptive", "shard=0/2"), "shard=0/2 cannot be combined with arena.opponents=adaptive"),
+        (("judging.limit_pairs=1",), "judging.limit_pairs must be 2 or more, one battle for each model to place, or "
+         "null for all; got 1."),
+        (("arena.min_battles=1000",), "A placement needs at least "),
+        (("arena.soft=0.3",), "arena.soft needs scores, which judge the judge does not give with rubric preference. Use"),
+        (("arena.soft=-1",), "arena.soft must be a temperature of 0 or more, calibrated or null; got -1.0."),
         (("rating.bradley_terry.baseline_model=gpt",), "baseline_model must be a rated model, such as "),
     ],
 )  # fmt: skip
@@ -627,14 +632,14 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     with pytest.raises(UserError) as refusal:
         placed(TWO, folder, "arena.n_battles=10", *overrides)
-    assert str(refusal.value).startswith(message)
-    assert "\n" not in str(refusal.value)
+    assert refusal.value.line.startswith(message)
+    assert "\n" not in refusal.value.line
 
 
 def test_a_question_that_is_asked_in_two_ways_is_refused(folder: Path) -> None:
     rows = [row | {"question_id": "q0"} for row in WORLD.rows()]
     write_jsonl(folder / "arena.jsonl", rows)
-    said = "arena.columns.question_id: 'q0' names two different prompts"
+    said = 'Two different prompts have the name "q0". Set arena.columns.question_id'
     with pytest.raises(UserError, match=said):
         placed(WORLD, folder)
 

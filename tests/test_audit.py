@@ -223,10 +223,10 @@ def test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers(
     write_json(path, AUDIT | wrong)
     ran = attempt("rubric=[factuality]", "tracker=local", folder=tmp_path)
     assert (ran.code, ran.out) == (2, "")
-    last = ran.err.splitlines()[-1]
+    *_, line, last = ran.err.splitlines()
     assert "Traceback" not in ran.err
-    assert last.startswith("elo_exp: outputs/cache/audits/") and said in last
-    assert last.endswith("Audit the judge again, or remove the file: then it counts as not audited.")  # fmt: skip
+    assert line.startswith("elo_exp: outputs/cache/audits/") and said in line
+    assert last == "  Audit the judge again, or remove the file: then the judge counts as not audited."  # fmt: skip
     assert list(tmp_path.rglob("manifest.json")) == []
 
 

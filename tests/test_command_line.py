@@ -49,9 +49,9 @@ MISTAKES = {
     "+mode.strata.medqa=1000": "mode.strata asks for 1000 prompts of source medqa, and the bank has ",
     # nothing, or too little, chosen
     "judge=null": "A part was set to null. Choose one of its options",
-    "'entrant=[probe_reference]'": "entrant: found 1 (probe_reference). A tournament needs at least two",
+    "'entrant=[probe_reference]'": "A tournament needs at least two entrants; got probe_reference.",
     "'entrant=[probe_hedged,probe_hedged,probe_partial]'": "entrant names probe_hedged 2 times.",
-    "'rubric=[]'": "rubric: none is chosen. Choose at least one",
+    "'rubric=[]'": "The judge needs at least one rubric. Set rubric",
     "judge=replay": "judge.path is not set",
     # what another experiment reads
     "battles=notes.txt": "battles is not a setting of experiment=tournament, but of rate. "
@@ -61,7 +61,8 @@ MISTAKES = {
     "settings belong. Its first line must be '# @package entrant.copied'.",
     "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "mine/entrant/unplaced.yaml does not say where its "
     "settings belong. Its first line must be '# @package entrant.unplaced'.",
-    "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id: found 'probe_partial'. Expected",
+    "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id must be unnamed, as the entrant "
+    "is called",
     # a file or folder that is not there, or not what it should be
     "study=medical mode=demo prompts.bank_path=missing.jsonl": "File not found: missing.jsonl (in ",
     "experiment=oracle prompts.bank_path=missing.jsonl": "File not found: missing.jsonl (in ",
@@ -74,7 +75,7 @@ MISTAKES = {
     "judge=replay judge.path=run": "judge.path must be a folder with .jsonl files of verdicts or battles; "
     "run/verdicts has none.",
     "experiment=rate battles=notes.txt": "notes.txt has no format that can be read. Name its columns",
-    "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
+    "shard=4/4": 'shard must be NUMBER/TOTAL, counted from 0: the first of four is 0/4; got "4/4".',
     "cache_dir=notes.txt": "notes.txt/store.sqlite cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",

@@ -208,8 +208,9 @@ MISTAKES = {
     "prompts=rows.jsonl 'entrant=[probe_hedged,probe_partial]' judge=lexical":
     "rows.jsonl:1 has no prompt. Give it a column called prompt",
     "prompts=absent.jsonl judge=lexical": "File not found: absent.jsonl (in ",
-    "prompts=bank.jsonl": "entrant: found 0 (none). A tournament needs at least two",
-    "old.jsonl": "answers: one entrant (old). Give a second file, or answers of several models in one file.",
+    "prompts=bank.jsonl": "A tournament needs at least two entrants; got none.",
+    "old.jsonl": "A comparison needs at least two sets of answers; old.jsonl holds one. Add a second file:\n"
+    "  python -m elo_exp old.jsonl FILE",
     "old.jsonl battles.jsonl": "The files are of two kinds: old.jsonl holds answers and prompts, "
     "battles.jsonl holds battles. "
     "Give files of one kind.",
@@ -222,8 +223,8 @@ MISTAKES = {
     "'judge=[sonnet]'": "judge takes one value without brackets. Write judge=sonnet.",
     "'entrant=[hf:x/base,hf:y/base]'": "The entrants hf:x/base and hf:y/base are both called base. Name the second yourself:",
     "entrant=hf:x/base": "entrant takes a list in brackets; got hf:x/base. Write:\n  'entrant=[hf:x/base]'",
-    "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "api.base_url: names no server for entrant a. Set "
-    "api.base_url=URL",
+    "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "Entrant a needs a server. Set "
+    "api.base_url, and",
     "'answers={old.jsonl,new.jsonl}'": "answers must be names with files; got old.jsonl. Write:\n"
     "  'answers={NAME:FILE,NAME:FILE}'",
     "experiment=compare old.jsonl": "experiment=compare reads no file without a setting. Write SETTING=old.jsonl. "

@@ -252,9 +252,9 @@ def test_entrants_of_two_runs_that_look_alike_are_warned_of(tmp_path: Path):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        ("whole", "found {folder}/whole. Comparing takes two or more finished runs."),
+        ("whole", "experiment=compare needs at least two finished runs; runs has {folder}/whole. Add another run folder:"),
         ("whole,nowhere", "nowhere is not a run folder: it has no manifest.json. Name the folder"),
-        ("whole,others", "runs: others shares no entrant on any dimension with whole, and no policy."),
+        ("whole,others", "others and whole have no entrant and no policy in common, so they cannot be compared."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: str):
@@ -273,7 +273,8 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
     )
     assert refused.code == 2
     assert said.format(folder=folder) in refused.err
-    assert refused.err.count("\n") == 1
+    _, *below = refused.err.splitlines()
+    assert all(text.startswith("  ") for text in below)
 
 
 def put(*path: str | int, value: Any) -> Callable[[Any], Any]:

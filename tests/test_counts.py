@@ -498,13 +498,16 @@ def test_a_folder_without_tables_is_refused(tmp_path: Path):
     for folder, line in (
         (
             "empty",
-            "found no file in empty. Expected tables with rows; names that begin",
+            "empty has no table with rows. Files whose names begin with . or _ are",
         ),
-        ("run", "run is a run folder. Write battles=run/battles.jsonl."),
+        (
+            "run",
+            "run is a run folder. To rate its battles again, write:\n  battles=run/battles.jsonl",
+        ),
     ):
         ran = attempt("experiment=rate", f"battles={folder}", folder=tmp_path)
         assert ran.code == 2
-        assert ran.err.startswith(f"elo_exp: battles: {line}")
+        assert ran.err.startswith(f"elo_exp: {line}")
 
 
 def test_shards_have_the_same_columns(tmp_path: Path):

@@ -66,9 +66,15 @@ def test_four_opponents_and_both_orders_for_some_are_planned_judged_and_shown(
     ("given", "words"),
     [
         (("judging.opponents=4",), "6 entrants and judging.orders=both"),
-        ((*FOUR, "~entrant.e6"), "4 with 5 entrants"),
-        ((*FOUR[:1], "judging.opponents=6"), "6 with 6 entrants"),
-        (("judging.flip_share=0.2",), "judging.flip_share: found 0.2 with"),
+        ((*FOUR, "~entrant.e6"), "judging.opponents=4 does not fit 5 entrants"),
+        (
+            (*FOUR[:1], "judging.opponents=6"),
+            "judging.opponents=6 does not fit 6 entrants",
+        ),
+        (
+            ("judging.flip_share=0.2",),
+            "judging.flip_share must be 0 unless judging.orders=one",
+        ),
     ],
 )
 def test_a_design_that_cannot_be_is_refused(

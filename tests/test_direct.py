@@ -162,9 +162,10 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["oracle.fresh_dir=.", "compat=cje-0.3"], "oracle.logged: found no log-probabilities, w"),
-        (["oracle.fresh_dir=.", "oracle.label_fraction=.5"], "oracle.label_fraction: is about"),
-        (["oracle.fresh_dir=.", "oracle.check_nats=1"], "oracle.check_nats: is about answers"),
+        (["oracle.fresh_dir=.", "compat=cje-0.3"], "compat=cje-0.3, oracle.grid=true and oracle.truth=labels need "
+         "log-probabilities"),
+        (["oracle.fresh_dir=.", "oracle.label_fraction=.5"], "oracle.label_fraction has no effect here: it applies to"),
+        (["oracle.fresh_dir=.", "oracle.check_nats=1"], "oracle.check_nats has no effect here: it applies to answers"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(
@@ -182,9 +183,9 @@ def test_files_that_cannot_be_analysed_are_refused(tmp_path: Path):
         path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         return read_dataset(fresh_dir=path, seed=42)
 
-    with pytest.raises(UserError, match="^nowhere: cannot be read .*Check the path"):
+    with pytest.raises(UserError, match="^File not found: nowhere "):
         read_dataset(fresh_dir="nowhere", seed=42)
-    with pytest.raises(UserError, match="answers.jsonl:2: names no policy. Expected"):
+    with pytest.raises(UserError, match="answers.jsonl:2 has no policy. Each row"):
         read(ROW, {"prompt_id": "q1", "judge_score": 0.8})
-    with pytest.raises(UserError, match="answers.jsonl:3: repeats prompt 'q1', draw_i"):
+    with pytest.raises(UserError, match='answers.jsonl:3 repeats prompt "q1", draw_i'):
         read(ROW, {**ROW, "policy": "b"}, ROW)

@@ -412,12 +412,12 @@ def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
     [
         (
             ("experiment=oracle",),
-            "draws: found 3 with experiment=oracle. Expected 1: give several answers to a prompt in "
+            "draws must be 1 with experiment=oracle; got 3. Give several answers to a prompt in "
             "oracle.fresh_dir, numbered by draw_idx.",
         ),
         (
             ("experiment=arena", "arena=simulated"),
-            "draws: found 3 with experiment=arena. Expected 1: people compared one answer of a model, and so does "
+            "draws must be 1 with experiment=arena; got 3. People compared one answer of each model, and so does "
             "the judge.",
         ),
         (("experiment=tournament",), None),

@@ -157,9 +157,9 @@ def judged(folder: Path, server: AnthropicServer, files: str, *words: str) -> Ra
 
 ALL = "cold and hot gave the same answer to 24 of 24 prompts: was the setting applied?"
 REFUSED = (
-    "elo_exp: entrant: cold and hot gave the same answer to all 24 prompts: there is nothing to compare, and no "
-    "judge was paid. Was the setting applied in which they differ? Leave one of them out, or have them judged "
-    "with judging.allow_equal=true."
+    "elo_exp: cold and hot gave the same answer to all 24 prompts, so there is nothing to compare. No judge was paid.\n"
+    "  Check that the setting in which they differ was applied, or leave one of them out.\n"
+    "  To have them judged nevertheless, set judging.allow_equal=true."
 )
 SAME = "cold and hot gave the same answer to all 24 prompts: nothing to compare"
 
@@ -169,7 +169,7 @@ def test_equal_answers_are_refused_before_a_judge_is_paid(tmp_path, server):
     write(tmp_path, "hot", N)
     files = "cold.jsonl,hot.jsonl"
     ran = judged(tmp_path, server, files)
-    assert (ran.code, ran.err.splitlines()[-1]) == (2, REFUSED)
+    assert (ran.code, ran.err.splitlines()[-3:]) == (2, REFUSED.splitlines())
     assert server.meter.posts() == 0
     assert not list(tmp_path.glob("outputs/own_*"))
     plan = judged(tmp_path, server, files, "plan=true")
@@ -235,7 +235,8 @@ def test_of_three_the_two_that_are_the_same_are_named(tmp_path, server):
     for name, n_equal in (("cold", N), ("hot", N), ("talks", 0)):
         write(tmp_path, name, n_equal)
     files = "cold.jsonl,talks.jsonl,hot.jsonl"
-    assert judged(tmp_path, server, files).err.splitlines()[-1] == REFUSED
+    refusal = judged(tmp_path, server, files).err
+    assert refusal.splitlines()[-3:] == REFUSED.splitlines()
     ran = judged(tmp_path, server, files, "judging.allow_equal=true")
     said = ran.read("ratings.json")["conclusions"]["preference"]
     assert said["first"] == "talks"  # the longer answer wins
@@ -260,5 +261,8 @@ def test_models_placed_together_in_an_arena_are_held_against_each_other(
     )
     said = "newcomer and twin gave the same answer to"
     assert (ran.code, server.meter.billed_bodies.total()) == (2, 0)
-    assert f"entrant: {said} all 18 prompts: there is nothing" in ran.err
+    assert (
+        f"elo_exp: {said} all 18 prompts, so there is nothing to compare. No judge was paid."
+        in ran.err
+    )
     assert f"answers  {said} 18 of 18 prompts: was the setting applied?" in plan.out

@@ -63,21 +63,11 @@ def render(node: ast.expr) -> str:
     return VALUE
 
 
-# These still have messages of the old form
-UNCONVERTED = ("arena/", "experiments/", "library/", "oracle/")
-ALL_MESSAGES = dict(list_messages())
-MESSAGES = {
-    place: message
-    for place, message in ALL_MESSAGES.items()
-    if not place.startswith(UNCONVERTED)
-}
+MESSAGES = dict(list_messages())
 
 
 def test_messages_are_found():
-    assert len(ALL_MESSAGES) > 300
-    assert all(
-        any(place.startswith(path) for place in ALL_MESSAGES) for path in UNCONVERTED
-    )
+    assert len(MESSAGES) > 300
 
 
 @pytest.mark.parametrize("place", MESSAGES)

@@ -278,8 +278,9 @@ def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, serve
     n_billed = server.meter.billed_bodies.total()
     word = "judging.self_judging=exclude"
     ran = tournament(folder, server, TWO, word)
-    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
-    assert "found exclude, which leaves out all pairs of Anthropic" in ran.err
+    assert (ran.code, ran.err.count("\n")) == (2, 4), ran.err
+    assert "exclude leaves out all comparisons that link the judge's family" in ran.err
+    assert "  Family Anthropic: " in ran.err
     assert server.meter.billed_bodies.total() == n_billed
     assert tournament(folder, server, BOTH, OF_POE, word).code == 0
 

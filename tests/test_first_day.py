@@ -55,7 +55,9 @@ TASKS = (
     Task(
         number=1,
         words="old.jsonl new.jsonl",
-        begins=("elo_exp: judge: none is chosen. For 46 queries on preference:",),
+        begins=(
+            "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 46 queries on preference:",
+        ),
         holds=("judge=haiku", "judge=sonnet", "judge=opus", "judge=lexical"),
         code=2,
     ),

@@ -570,8 +570,11 @@ def test_the_exit_code_is_the_verdict(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("gate.baseline=four", "four has the answers of 4 entrants"),
-        ("entrant=[]", "Expected one candidate"),
+        (
+            "gate.baseline=four",
+            "four has those of 4. Choose one:\n  gate.baseline=four/responses/",
+        ),
+        ("entrant=[]", "one candidate besides the baseline; got none."),
         ("prompts.bank_path=bank.jsonl", "another bank (bank.jsonl)"),
         ("rubric=[calibration]", "another rubric calibration"),
     ],

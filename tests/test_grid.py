@@ -219,7 +219,13 @@ def test_a_grid_needs_every_label(tmp_path: Path):
     files = ("oracle.logged=logged.jsonl", "oracle.fresh_dir=fresh")
     ran = attempt(*GRID, *files, folder=tmp_path)
     assert ran.code == 2
-    assert "oracle.grid: 10 of 20 logged answers have no oracle_label." in ran.err
+    assert (
+        "oracle.grid=true needs a label for each answer; 10 of 20 logged answers have no oracle_label."
+        in ran.err
+    )
     write(labelled(20), tmp_path)
     ran = attempt(*GRID, *files, "grid.sizes=[500]", folder=tmp_path)
-    assert "grid.sizes: found 500, but the file has 20 prompts." in ran.err
+    assert (
+        "grid.sizes must be at most 20, the number of prompts in the file; got 500."
+        in ran.err
+    )

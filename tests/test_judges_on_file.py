@@ -60,7 +60,7 @@ def refused(path: Path, *more: str) -> str:
     ran = attempt(*RATE, f"battles={path}", *more, folder=path.parent)
     assert ran.code == 2 and ran.out == ""
     assert list(path.parent.rglob("manifest.json")) == []
-    return ran.err.splitlines()[-1].removeprefix("elo_exp: ")
+    return ran.err.rpartition("elo_exp: ")[2].rstrip("\n")
 
 
 # The boards
@@ -129,7 +129,7 @@ def test_a_table_in_memory_has_the_same_boards(three, tmp_path):
     (row,) = found.conclusions
     (expected,) = elo_exp.open_run(three.run_dir).conclusions
     assert row["sentence"] == expected["sentence"]
-    with pytest.raises(elo_exp.UserError, match="has ratings of each of 3 judges"):
+    with pytest.raises(elo_exp.UserError, match="has the ratings of 3 judges. Open"):
         _ = found.ratings
     assert len(elo_exp.open_run(found.folder / "judges" / "gpt").ratings) > 3
 
@@ -456,8 +456,9 @@ def test_names_of_judges_that_look_alike_are_one_judge_perhaps(tmp_path):
     some = [row | {"judge_model": names[row["judge_model"]]} for row in rows(drawn())]
     path = write_table(tmp_path / "battles.jsonl", some)
     assert refused(path) == (
-        "battles: the judges 'gpt-5', 'GPT-5 ' look alike, and the taste of one under two names would count twice. "
-        "Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
+        'The judges "gpt-5" and "GPT-5 " look like one judge, which would count twice. Choose one:\n'
+        "  Give the judge one name in the file.\n"
+        "  judges=pooled rates all verdicts together."
     )
     assert "3 judges are pooled" in rate(path, "judges=pooled").err
 
@@ -477,8 +478,8 @@ def test_a_judge_whose_name_no_folder_can_have_is_one_line(name: str, tmp_path):
     some = [row | {"judge_model": name} for row in rows(drawn(1))]
     path = write_table(tmp_path / "battles.jsonl", some + rows(drawn(2)))
     said = refused(path)
-    assert said.startswith(f"battles: the judge {name[:70]!r:.60}")
-    assert "has a name that its folder cannot have" in said
+    assert said.startswith(f'The judge "{name[:60]}')
+    assert "cannot name a folder: a name must have fewer than" in said
 
 
 def test_a_sweep_rates_the_verdicts_of_one_judge_in_each_job(tmp_path):
@@ -486,8 +487,9 @@ def test_a_sweep_rates_the_verdicts_of_one_judge_in_each_job(tmp_path):
     ran = attempt(*RATE, "-m", f"battles={path}", "elo.k=8", folder=tmp_path)
     assert ran.code != 0
     assert (
-        "judges: found verdicts of sonnet, gpt and local in a sweep, whose jobs rate those of one. Name it, "
-        "battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
+        "A sweep rates one judge, and the file has verdicts of sonnet, gpt and local. Choose one:\n"
+        "  battles_filter.judge_model=NAME\n"
+        "  judges=pooled   rates all verdicts together"
     ) in ran.err
 
 

@@ -306,7 +306,7 @@ def test_in_one_order_permutation_elo_is_not_computed(tmp_path):
     assert ran.read("elo_results.json")["primary"] == {"calibration": {}}
     without = attempt(*RUN, "rating=[]", folder=tmp_path)
     assert without.code == 2
-    assert "judging.looks: found 3, which needs all opponents" in without.err
+    assert "judging.looks=3 needs all opponents" in without.err
 
 
 # The sixteen worlds

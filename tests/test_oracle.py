@@ -193,7 +193,7 @@ def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
     assert "tuned is best of the 3 policies with an estimate: 0." in said
     paid = attempt("experiment=oracle", "judge=haiku", folder=tmp_path)
     assert paid.code == 2
-    assert "entrant: none is chosen" in paid.err
+    assert "Without entrants the policies are simulated" in paid.err
 
 
 def test_metrics_omit_what_is_refused_and_the_headline_is_the_error_or_its_estimate(
@@ -256,15 +256,15 @@ def test_policies_that_look_alike_are_warned_of_and_equal_answers_do_not_differ(
     ("settings", "words"),
     [
         (["oracle.logged=null", "oracle.fresh_dir=null", "oracle.probe_dir=probe"],
-         "oracle.probe_dir: is about recorded answers"),
-        (["compat=cje-0.3", "oracle.seed=4"], "oracle.seed: found 4. compat=cje-0.3"),
-        (["estimator=[]"], "estimator: none is chosen"),
+         "oracle.probe_dir applies to recorded answers."),
+        (["compat=cje-0.3", "oracle.seed=4"], "oracle.seed must be 42 with compat=cje-0.3; got 4."),
+        (["estimator=[]"], "experiment=oracle needs at least one estimator. Set estimator"),
         (["oracle.validation_fraction=0.5"],
-         "oracle.validation_fraction: is about answers to be collected"),
-        (["grid.seeds=2"], "grid.seeds: is about a grid, which oracle.grid=true makes. Leave"),
-        (["oracle.grid=true", "oracle.label_fraction=0.5"], "oracle.label_fraction: the grid draws"),
-        (["oracle.grid=true", "grid.calibrations=[two_stage]"], "grid.calibrations: two_stage needs"),
-        (["oracle.grid=true", "compat=cje-0.3"], "compat: refuses nothing, so that it has no grid"),
+         "oracle.validation_fraction has no effect here: it applies to answers that the run generates"),
+        (["grid.seeds=2"], "grid.seeds has no effect here: it applies to a grid, which oracle.grid=true makes. Leave"),
+        (["oracle.grid=true", "oracle.label_fraction=0.5"], "oracle.label_fraction has no effect here: the grid samples"),
+        (["oracle.grid=true", "grid.calibrations=[two_stage]"], "grid.calibrations=two_stage needs"),
+        (["oracle.grid=true", "compat=cje-0.3"], "compat cannot be combined with oracle.grid=true"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused(

@@ -141,20 +141,23 @@ PROBES = (
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["oracle.probe_dir=probe"], "oracle.probe_dir: is about recorded answers"),
-        (["oracle.scale=[0,100]"], "oracle.scale: is about recorded answers; collected ones"),
-        (["oracle.scale=[1,0]"], "oracle.scale: found [1.0, 0.0]. Expected a low below a high"),
+        (["oracle.probe_dir=probe"], "oracle.probe_dir applies to recorded answers."),
+        (["oracle.scale=[0,100]"], "oracle.scale applies to recorded answers. Generated answers"),
+        (["oracle.scale=[1,0]"], "oracle.scale must be two numbers, the lower one first, such as [0,10]; got [1.0, 0.0]."),
         ([*TINY, "oracle.logging_policy=base"], 'oracle.logging_policy must be one of tiny_base, tiny_clone; got "base".'),
         (["entrant=[tiny_base,probe_hedged]", "oracle.logging_policy=probe_hedged"],
          "entrant.probe_hedged records no log-prob"),
-        (["entrant=[tiny_base,probe_hedged]", "compat=cje-0.3"], "oracle.logged: found no log-pro"),
+        (["entrant=[tiny_base,probe_hedged]", "compat=cje-0.3"], "compat=cje-0.3, oracle.grid=true and "
+         "oracle.truth=labels need log-probabilities"),
         ([*TINY, "oracle.policies=[ann]"], 'oracle.policies must be one of tiny_base, tiny_clone; got "ann".'),
-        ([*TINY, "oracle.prompts=arena"], "arena.path: names no file."),
-        ([*TINY, "scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself"),
-        (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge: found lexical"),
-        (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: the"),
-        (["mode=pilot"], "entrant: none is chosen, and simulated policies have no use for claude-"),
-        ([*TINY, "oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 answers are 8 labels."),
+        ([*TINY, "oracle.prompts=arena"], "The arena has no source of human battles."),
+        ([*TINY, "scoring@oracle_scoring=score"], "judge@oracle_judge is the judge itself"),
+        (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge must be better than the judge "),
+        (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd has no effect here: the "
+         "budget of the oracle is oracle.budget_usd."),
+        (["mode=pilot"], "Without entrants the policies are simulated, and claude-"),
+        ([*TINY, "oracle.n_prompts=15"], "A calibration needs at least 10 labels; oracle.label_fraction=0.5 of 15 "
+         "answers gives 8."),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_generated(
@@ -190,7 +193,10 @@ def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
     path = write_jsonl(tmp_path / "arena.jsonl", rows)
     given = [*TINY, f"arena.path={path}", "arena.columns.language=language"]
     given += ["oracle.prompts=arena", "status=true"]
-    with pytest.raises(UserError, match="^scoring: none of 30 prompts has a reference"):
+    with pytest.raises(
+        UserError,
+        match="^The rubric shows reference answers, and none of the 30 prompts has one",
+    ):
         said(tmp_path, *given)
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")
     status = said(tmp_path, *given, *oracle)
@@ -238,7 +244,9 @@ def test_what_would_stop_the_oracle_is_reported_before_the_judge_is_paid(
 
 
 def test_stored_only_asks_neither_judge_nor_oracle(tmp_path: Path):
-    with pytest.raises(UserError, match="^judge: no answer of anybody has a readable"):
+    with pytest.raises(
+        UserError, match="^The judge gave no readable score for any answer\\."
+    ):
         ran(tmp_path, *PROBES, "judging.stored_only=true")
     status = said(tmp_path, *PROBES, "status=true")
     assert "missing: 40 scores, 40 labels." in status

@@ -67,6 +67,8 @@ def test_an_arena_gives_prompts_that_are_english_by_label_or_words_once_each(
     assert sampled(path, 1) == prompts[:1]
     unlabelled = {p.text for p in sampled(path, columns={})}
     assert unlabelled == {ROWS[0][1], ROWS[3][1], ROWS[7][1]}
-    counts = r"arena file: no prompt is left \(7 longer than 2 characters, 1 empty.*\)"
+    counts = (
+        r"Arena file has no usable prompt \(7 longer than 2 characters, 1 empty.*\)"
+    )
     with pytest.raises(UserError, match=counts):
         sampled(path, max_chars=2)

@@ -151,13 +151,16 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
     ("words", "said"),
     [
         (("answers=old.csv",),
-         "answers: one entrant (old). Give a second file, or answers of several models in one file."),
+         "A comparison needs at least two sets of answers; old.csv holds one. "
+         "Add a second file:\n  python -m elo_exp old.csv FILE"),
         (("answers=[old.csv,nope.csv]",), "File not found: nope.csv (in "),
-        (("answers=[old.csv,new.jsonl]", "stratum=subject"), "stratum: found 'subject'. Of the prompts of"),
-        (("answers=[old.csv,new.jsonl]", "recorded_dir=x"), "recorded_dir: found x, and answers besides."),
+        (("answers=[old.csv,new.jsonl]", "stratum=subject"), 'stratum must be source or null for answer files, whose '
+         'prompts have no other columns; got "subject".'),
+        (("answers=[old.csv,new.jsonl]", "recorded_dir=x"),
+         "recorded_dir and answers cannot be combined; got recorded_dir=x."),
         (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata asks for 2 prompts of source"),
-        (("entrant=[claude,base_olmo]",), "prompts.bank_path: study own has no prompts of its own. Give a bank"),
-        (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"), "answers: experiment=oracle does not"),
+        (("entrant=[claude,base_olmo]",), "study=own has no prompts of its own. Give"),
+        (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"), "experiment=oracle does not read answers."),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_writes_nothing(two, words, said):

@@ -605,15 +605,17 @@ def test_annotators_who_agree_no_more_than_by_chance_are_refused(folder: Path):
     label(folder, "anna")
     label(folder, "dice", noise=0.5, seed=9)
     line = refused(read_back(folder, "anna", "dice"))
-    assert "anna and dice are not known to agree more than by chance: kappa " in line
+    assert "anna and dice do not agree measurably more than by chance: kappa " in line
 
 
 def test_how_many_shared_comparisons_would_tell_is_said():
     """An interval as wide as its kappa takes (2.8 / 1.96)^2, twice as many; one twice as wide, eight times."""
     row = {"kappa": 0.25, "ci_low": 0.0, "n_comparisons": 36}
-    assert " Some 74 that both have labelled would tell" in words.more_of_both(row)
+    assert "About 74 comparisons that both label would settle it" in words.more_of_both(
+        row
+    )
     wide = words.more_of_both({**row, "ci_low": -0.25})
-    assert " Some 300 that both have labelled would tell" in wide
+    assert "About 300 comparisons that both label would settle it" in wide
     assert words.more_of_both({**row, "kappa": -0.1, "ci_low": -0.3}) == ""
 
 
@@ -648,11 +650,14 @@ def test_a_comparison_that_stands_twice_is_refused(folder: Path):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ((), "run: has no value yet."),
-        (("run=absent",), "run: absent is not a run folder: it has no manifest.json."),
-        (("run=first", "label.dimension=tone"), "label.dimension: found 'tone'. Expected one of factuality"),
+        ((), "experiment=label needs the folder of a finished run"),
+        (("run=absent",), "absent is not a run folder: it has no manifest.json."),
+        (("run=first", "label.dimension=tone"),
+         'label.dimension must be a rubric on which first has comparisons; got "tone". '
+         'Choose one:\n  label.dimension=factuality'),
         (("run=first", "labels=[absent.jsonl]"), "File not found: absent.jsonl"),
-        (("run=first", "rating=[davidson]"), "rating: found davidson. Expected bradley_terry among them"),
+        (("run=first", "rating=[davidson]"),
+         "rating must include bradley_terry, which tests the labels' differences; got davidson."),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(folder: Path, given: Sequence[str], line: str):

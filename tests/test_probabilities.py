@@ -314,10 +314,7 @@ def test_rate_does_not_pool_shares_and_labels(tmp_path: Path):
     given = ("mixed.jsonl", "battles_columns.score=score", *LOCAL[2:])
     ran = attempt(*given, "tracker=local", folder=tmp_path)
     assert ran.code == 2
-    assert (
-        "30 verdicts on overall are shares (score, judge.verdict=probabilities) and 30 labels"
-        in ran.err
-    )
+    assert "On overall, 30 verdicts are probabilities and 30 are labels" in ran.err
 
 
 def test_votes_stand_beside_shares():
@@ -342,7 +339,7 @@ def test_compare_does_not_set_shares_beside_labels(tmp_path: Path):
     refused = compared("labels", "shares")
     assert refused.code == 2
     assert (
-        "on overall the verdicts of shares_run are shares (judge.verdict=probabilities) and those of labels_run"
+        "On overall, the verdicts of shares_run are probabilities and those of labels_run"
         in (refused.err)
     )
     assert compared("shares", "again").code == 0

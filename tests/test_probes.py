@@ -299,8 +299,8 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
 
 def test_without_a_question_there_is_no_audit(tmp_path):
     ran = attempt(*AUDIT, "probe=[]", folder=tmp_path)
-    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
-    assert ran.err.startswith("elo_exp: probe: there is nothing to ask.")
+    assert (ran.code, ran.err.count("\n")) == (2, 2), ran.err
+    assert ran.err.startswith("elo_exp: The audit has no questions: ")
 
 
 CLASS = """\

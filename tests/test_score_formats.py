@@ -119,7 +119,7 @@ def test_win_rates_have_no_pass_rate(tmp_path):
     row = {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": "p1"}
     path = write_jsonl(tmp_path / "battles.jsonl", [row])
     ran = attempt("experiment=rate", f"battles={path}", "pass.hat=[2]", folder=tmp_path)
-    said = f"pass.hat: found battles in {path}. Expected scores of items: a win is a pair’s"
+    said = f"pass.hat needs item scores, which tell how often an answer succeeds; {path} holds battles."
     assert ran.code == 2
     assert said in ran.err
 

@@ -284,7 +284,10 @@ def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
                 assert row == pytest.approx(other, abs=1e-9)
     swept = attempt(*replay, *given, "-m", "elo.k=8", folder=tmp_path)
     named = "lexical (near), lexical (wide), lexical (hedged)"
-    assert f"judge: found verdicts of {named} in a sweep" in swept.err
+    assert (
+        f"Each job of a sweep has one judge, and the file has verdicts of {named}."
+        in swept.err
+    )
 
 
 def test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them(three):
@@ -344,12 +347,14 @@ REFUSED = {
     "judge=[sonnet,sonnet]": "Two judges are called sonnet. Give each a name of its own, such as:\n"
     "  'judge=[low:sonnet,high:sonnet]'",
     "judge=[a-b:sonnet,haiku]": "judge cannot be a-b:sonnet: several judges are files of conf/judge",
-    "judge=[lexical,b:lexical] judging.looks=3": "judging.looks: found 3. Planned looks are at the verdicts of one",
-    "judge=[lexical,b:lexical] shard=0/2": "shard: found 0/2 with several judges. Have each judge its shares by itself",
-    "judge=[lexical,b:lexical] rating=[]": "rating: several judges have a joint board by Bradley-Terry",
-    "judge=[sonnet,haiku] judges.haiku.budget_usd=1": "judges.haiku.budget_usd: found 1. Several judges share one cap",
+    "judge=[lexical,b:lexical] judging.looks=3": "judging.looks must be 1 with several judges; got 3.",
+    "judge=[lexical,b:lexical] shard=0/2": "shard=0/2 cannot be combined with several judges.",
+    "judge=[lexical,b:lexical] rating=[]": "Several judges need Bradley-Terry ratings without style and baseline_model",
+    "judge=[sonnet,haiku] judges.haiku.budget_usd=1": "judges.haiku.budget_usd must be left out, as several judges share one "
+    "budget, which judging.budget_usd "
+    "sets (US dollars); got 1.",
     "judge=[lexical,replay] judges.replay.path=x.jsonl": "File not found: x.jsonl (in ",
-    "judge=[lexical,none]": "judges.none: found NoJudge. Expected judges that are chosen",
+    "judge=[lexical,none]": "Each of several judges must be chosen; one of them is not set.",
 }  # fmt: skip
 
 
@@ -367,7 +372,7 @@ def test_one_judge_under_two_names_is_refused(tmp_path):
     given = ("judge=[sonnet,again:sonnet]", "judges.again.concurrency=2", *SMALL)
     ran = attempt(*given, "judging.budget_usd=5", "plan=true", folder=tmp_path, **NO_KEY)  # fmt: skip
     assert ran.code == 2 and ran.out == ""
-    assert "elo_exp: judges: sonnet and again are one judge, " in ran.err
+    assert "elo_exp: sonnet and again are the same judge, " in ran.err
 
 
 def test_a_notebook_reads_what_all_judges_say(three):

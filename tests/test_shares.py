@@ -44,7 +44,9 @@ def test_one_entrant_is_answered_in_shares_and_the_tournament_makes_no_answer(
     both = ["entrant=[tiny_base,probe_reference]", TINY, *words(tmp_path)]
     early = attempt(*both, "shard=0/2", folder=tmp_path)
     assert early.code == 2
-    assert "a share of the verdicts, and tiny_base has not answered all" in early.err
+    assert (
+        "judges a share of the prompts, and tiny_base has not answered all" in early.err
+    )
     sweep = run("-m", *alone, "shard=0/2,1/2", folder=tmp_path)
     shares = re.findall("shard ./2: .*", sweep.out)
     end = "3 responses made; experiment=tournament judges them"
@@ -95,8 +97,11 @@ def test_shares_of_what_verdicts_decide_and_of_too_few_prompts_are_refused(
     given = ("entrant=[probe_reference,probe_hedged]", *words(tmp_path))
     looks = attempt(*given, "judging.looks=3", "shard=0/2", folder=tmp_path)
     assert (looks.code, looks.out) == (2, "")
-    assert "shard: found 0/2 with judging.looks=3, where verdicts decide" in looks.err
+    assert (
+        "shard=0/2 cannot be combined with judging.looks=3, where verdicts decide"
+        in looks.err
+    )
     empty = attempt(*answers(tmp_path, "probe_hedged"), "shard=8/9", folder=tmp_path)
-    assert "shard: found 8/9, which holds none of 6 prompts" in empty.err
+    assert "shard=8/9 holds no prompt: there are only 6." in empty.err
     none = attempt(*answers(tmp_path, ""), folder=tmp_path)
-    assert "entrant: none is chosen" in none.err
+    assert "experiment=answer needs at least one entrant. Set entrant" in none.err

@@ -209,8 +209,8 @@ def test_answers_that_a_run_wrote_are_read_again_as_conversations(tmp_path: Path
     ("words", "said"),
     [
         (("experiment=oracle", "entrant=[tiny_base,tiny_premium]", "oracle.prompts=bank"),
-         "elo_exp: oracle: prompt 1 has 2 open turns. Expected one: a weight is of one answer. Put the first "
-         "answer into messages, and the second is scored."),
+         "elo_exp: experiment=oracle needs prompts with one user turn to answer; prompt 1 has 2. Move the earlier "
+         "turns and their answers into messages."),
         (("experiment=arena", "arena=simulated", "entrant=[newcomer]"),
          "elo_exp: question.jsonl has messages at prompt 1. arena needs prompts of one text: conversations are not "
          "simulated."),

@@ -153,10 +153,13 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["arena.path=a.jsonl"], "Choose arena=file beside arena.path."),
-        (["arena=[simulated,file]"], "arena: found simulated, which reads no battles."),
-        (["arena=file"], "models to place: 'entrant=[mine]'."),
-        (["arena=file", "arena.path=a.jsonl"], "models to place: 'entrant=[mine]'."),
+        (["arena.path=a.jsonl"], "To read a file, set arena=file."),
+        (["arena=[simulated,file]"], "arena=simulated reads no battles, so it"),
+        (["arena=file"], "experiment=arena needs the models to place. Set entrant"),
+        (
+            ["arena=file", "arena.path=a.jsonl"],
+            "experiment=arena needs the models to place. Set entrant",
+        ),
     ],
 )
 def test_other_arenas_have_no_default_entrant(

@@ -301,7 +301,9 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     said = manage(*repay)
     assert said.startswith(f"batch {batch.nonce} is given up: its 4 open queries are")
     assert len(under_way()) == 2
-    with pytest.raises(UserError, match="found no batch '.*' under way. store."):
+    with pytest.raises(
+        UserError, match='No batch ".*" is under way. List the batches:'
+    ):
         manage(*repay)
     server.polls_to_end = 1
     assert judged(server)[1].judge_calls == 10
@@ -320,8 +322,13 @@ def test_an_id_that_two_servers_have_given_is_not_enough_to_give_a_batch_up(
         batch.batch_id,
         other.nonce,
     )
-    both = rf"{batch.nonce} \(at {server.url}\) or {other.nonce} \(at https://other\)"
-    with pytest.raises(UserError, match=f"is the id of 2 batches. Name it {both}"):
+    both = (
+        f"\n  store.batch={batch.nonce}   at {server.url}"
+        f"\n  store.batch={other.nonce}   at https://other"
+    )
+    with pytest.raises(
+        UserError, match=rf"2 batches have the id .*\. Choose one:{both}"
+    ):
         manage("store.action=repay", f"store.batch='{batch.batch_id}'")
     assert len(under_way()) == 3
     manage("store.action=repay", f"store.batch={other.nonce}")
@@ -602,7 +609,7 @@ def test_what_is_no_copy_of_a_whole_store_is_refused(
         manage("store.action=copy", f"store.to='{place}'")
     assert rows(OURS) == before
     for more in ((), ("store.to=postgresql://x/y", "store.file=F")):
-        with pytest.raises(UserError, match="store.to: names no store"):
+        with pytest.raises(UserError, match="store.action=copy needs store.to"):
             manage("store.action=copy", *more)
 
 
@@ -655,8 +662,8 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("merge", "store.file: names no file. Set it with store.file=FILE; "),
-        ("purge", "store.action=purge: purges nothing as it is. Say what: "),
+        ("merge", "store.action=merge needs a file. Set store.file, for example:"),
+        ("purge", "store.action=purge needs to know which answers to delete. Set one"),
         ("import store.file=no.jsonl", "File not found: no.jsonl (in "),
     ],
 )

@@ -96,7 +96,8 @@ def test_a_study_without_a_bank_wants_one(tmp_path: Path):
         ran = attempt(*words, "study=own", folder=tmp_path)
         assert ran.code == 2
         assert ran.err.startswith(
-            "elo_exp: prompts.bank_path: study own has no prompts of its own. Give a bank, prompts.bank_path=FILE"
+            "elo_exp: study=own has no prompts of its own. Give answer files that hold their prompts, or choose prompts:\n"
+            "  prompts=FILE "
         )
 
 
@@ -287,7 +288,7 @@ def test_without_a_judge_a_run_says_what_each_would_cost_and_stops(
     assert ran.code == 2
     line, *below = ran.err[ran.err.index("elo_exp: ") :].splitlines()
     assert line == (
-        f"elo_exp: judge: none is chosen. For {n_queries} queries on preference:"
+        f"elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for {n_queries} queries on preference:"
     )
     assert [one.split()[0] for one in below] == [
         "judge=haiku",
@@ -311,7 +312,7 @@ def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
 ):
     ran = attempt(*OWN, "plan=true", folder=own_work)
     assert (ran.code, ran.out) == (2, "")
-    assert "judge: none is chosen" in ran.err
+    assert "judge is not set" in ran.err
     words = ("experiment=answer", *OWN, "shard=0/2", "tracker=local")
     share = attempt(*words, folder=own_work)
     assert share.code == 0, share.err
@@ -322,7 +323,10 @@ def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
 def test_nobody_places_models_in_an_arena_either(tmp_path: Path, plan: tuple[str, ...]):
     ran = attempt("experiment=arena", "judge=none", *plan, folder=tmp_path)
     assert ran.code == 2
-    assert "elo_exp: judge: none is chosen. For 1,186 queries on preference:" in ran.err
+    assert (
+        "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 1,186 queries on preference:"
+        in ran.err
+    )
     assert not folders_of_runs(tmp_path)
 
 

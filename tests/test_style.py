@@ -304,7 +304,7 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
             for name in row.keys() & {"response_a", "response_b", "response_text"}:
                 row[name] += " indeed" * int(rng.integers(60))
         write_jsonl(tmp_path / file, rows)
-    refusal = "rating.bradley_terry.style: the calibrated fit has no style. Add arena.placement=raw"
+    refusal = "rating.bradley_terry.style has no effect on a calibrated placement. Leave it out, or set arena.placement=raw"
     with pytest.raises(UserError, match=refusal):
         placed(world, tmp_path, STYLE)
     raw = (STYLE, "arena.placement=raw", "arena.n_battles=100")

@@ -784,16 +784,19 @@ def test_a_dashboard_shows_only_what_all_runs_log(
     [
         (
             ["runs=[tracked]"],
-            "tracker: a workspace is saved to Weights & Biases, and found no",
+            "A dashboard is saved on Weights & Biases, but there is no key",
         ),
-        (["runs=[tracked]", "tracker=local"], "tracker: has no workspaces"),
+        (
+            ["runs=[tracked]", "tracker=local"],
+            "experiment=dashboard needs tracker=wandb",
+        ),
         (
             ["runs=[both]", "dashboard.baseline=both"],
-            "dashboard.baseline: found 2 runs in both. Name the folder of one.",
+            "dashboard.baseline must be the folder of one run; both holds 2.",
         ),
         (
             ["runs=[both]", "dashboard.baseline=both/0", "dashboard.kind=report"],
-            "dashboard.baseline: a report shows no differences from a run.",
+            "dashboard.baseline works only with dashboard.kind=workspace",
         ),
     ],
 )
@@ -801,8 +804,9 @@ def test_what_has_no_dashboard_is_one_line(
     given: list[str], message: str, single: Logged, jobs: list[Logged], folder: Path
 ):
     ran = attempt("experiment=dashboard", *given, folder=folder)
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert message in ran.err
+    line, *below = ran.err.splitlines()
+    assert ran.code == 2 and message in line
+    assert all(text.startswith("  ") for text in below)
 
 
 # A local file

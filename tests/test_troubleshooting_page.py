@@ -27,7 +27,7 @@ SERVER = (*OWN, "judge=openai_compatible", "judge.model=big")
 # What the page quotes -> the words of the command that is mistaken
 MISTAKES = {
     "File not found: befor.csv": ("befor.csv", "new.jsonl", "judge=lexical"),
-    "answers: one entrant (old)": ("old.csv",),
+    "A comparison needs at least two sets of answers; old.csv holds one": ("old.csv",),
     "No prompt is answered by all entrants": ("old.csv", "other.csv", "judge=lexical"),
     "onlyid.csv holds no prompts. Add prompts=FILE": (
         *("onlyid.csv", "old.csv", "judge=lexical"),
@@ -48,8 +48,10 @@ MISTAKES = {
     '"judge" is neither a file nor a setting with a value': ("judge", "=", "sonnet"),
     'elo.k must be a number above 0 and at most 1,000; got "abc"': ("elo.k=abc",),
     "elo.k takes one value; got 8,16": ("elo.k=8,16",),
-    "entrant: found 1 (probe_hedged)": ("entrant=[probe_hedged]",),
-    "judge: none is chosen": OWN,
+    "A tournament needs at least two entrants; got probe_hedged": (
+        "entrant=[probe_hedged]",
+    ),
+    "judge is not set": OWN,
     "and ANTHROPIC_API_KEY is not set": (*OWN, "judge=sonnet"),
     "must be a model whose prices are known": (
         "judge=claude",
@@ -77,7 +79,7 @@ MISTAKES = {
         *(*OWN, "judge=local", "judge.model=./nomodel"),
     ),
     "notmodel holds no config.json": (*OWN, "judge=local", "judge.model=notmodel"),
-    "shard: found '4/4'": ("shard=4/4",),
+    "shard must be NUMBER/TOTAL": ("shard=4/4",),
     "Unknown sweep: nosweep": ("-m", "sweep=nosweep"),
     "If every judge of the sweep has it": (
         *("-m", "judge=sonnet,haiku", "judge.effort=low", "plan=true"),

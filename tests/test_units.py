@@ -526,7 +526,8 @@ def test_a_cluster_of_answers_that_no_file_has_is_refused(tmp_path: Path):
     assert found.prompt_source.clusters == {"q0": "a", "q1": "b"}
     wrong = built(*given, "prompts.cluster=family").experiment
     with pytest.raises(
-        UserError, match=r"'family', which is no column .* answers have"
+        UserError,
+        match=r'be a column of the answer files .*; got "family".\n  The answer files have',
     ):
         _ = wrong.prompt_source.clusters
 

@@ -28,8 +28,11 @@ class Answer(ComparisonExperiment):
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, how many answers are there and how many would be made."""
         if not self.entrant:
-            raise SettingError(
-                "entrant: none is chosen. Choose those that answer: 'entrant=[mine]'."
+            raise SettingError.no_value(
+                "entrant",
+                needed_for="experiment=answer",
+                value="at least one entrant",
+                example="'entrant=[hf:ORG/MODEL]'",
             )
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_joined())
@@ -73,9 +76,9 @@ class Answer(ComparisonExperiment):
             prompt for prompt in self.prompt_source.repeat() if prompt.prompt_id in ids
         ]
         if not prompts:
+            n_prompts = len(self.prompt_source.select())
             raise SettingError(
-                f"shard: found {self.shard}, which holds none of {len(self.prompt_source.select())} prompts. "
-                "Expected fewer shares."
+                f"shard={self.shard} holds no prompt: there are only {n_prompts}. Split them into at most {n_prompts} shards."
             )
         return prompts
 

@@ -81,12 +81,13 @@ def configure_entrants(
     for name, node in entrants.items():
         if "base_url" in node and node["base_url"] is None:
             raise SettingError(
-                f"api.base_url: names no server for entrant {name}. Set api.base_url=URL, such as "
-                "http://localhost:8000/v1, and api.key_variable=NAME where it asks for a key."
+                f"Entrant {name} needs a server. Set api.base_url, and api.key_variable if the server asks for a key, "
+                f"for example:",
+                "  api.base_url=http://localhost:8000/v1 api.key_variable=NAME",
             )
     if files and folder is not None:
         raise SettingError(
-            f"recorded_dir: found {folder}, and answers besides. Leave one of them out."
+            f"recorded_dir and answers cannot be combined; got recorded_dir={folder}. Leave one of them out."
         )
     if files:
         chosen_entrants = entrants if _chooses_entrants(overrides) else {}
@@ -94,8 +95,9 @@ def configure_entrants(
         if duplicates := answers_by_name.keys() & chosen_entrants.keys():
             name = min(duplicates)
             raise SettingError(
-                f"answers: {answers_by_name[name].path} is of {name!r}, and so is entrant={name}. Call it "
-                "otherwise: 'answers={NAME:FILE,...}'."
+                f"Two entrants are called {name}: the answers in {answers_by_name[name].path}, and entrant={name}. "
+                f"Rename the answers:",
+                f"  'answers={{NAME:{answers_by_name[name].path}}}'",
             )
         nodes = {
             name: describe_recorded_entrant(name, answers)

@@ -177,68 +177,82 @@ class Arena(ComparisonExperiment):
         """Raise SettingError for settings that do not fit together."""
         self.refuse_drawing("arena.n_battles")
         self.refuse_draws(
-            "arena", "people compared one answer of a model, and so does the judge."
+            "arena", "People compared one answer of each model, and so does the judge."
         )
         if self.prompts.cluster not in (None, CLUSTER_FIELD):
-            raise SettingError(
-                f"prompts.cluster: found {self.prompts.cluster!r}. The prompts are those of the arena, and each counts "
-                "by itself. Leave it out."
+            raise SettingError.bad_value(
+                "prompts.cluster",
+                self.prompts.cluster,
+                "be left out with experiment=arena, which counts each prompt separately",
             )
         arena_settings = self.arena
         is_given = any(word.startswith("entrant=") for word in overrides)
         is_default = list(self.entrant) == ["newcomer"] and not is_given
         if not self.entrant or (is_default and not arena_settings.simulated):
-            raise SettingError(
-                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
+            raise SettingError.no_value(
+                "entrant",
+                needed_for="experiment=arena",
+                value="the models to place",
+                example="'entrant=[hf:ORG/MODEL]'",
             )
         sources.check_source(arena_settings)
         rubrics, judge = self.rubrics, self.judge_run.judge
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
             raise SettingError(
-                f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
-                "and without a reference answer: 'rubric=[preference]'."
+                f"rubric must be one rubric without a reference answer, as people vote on one question; got "
+                f"{names or 'none'}. "
+                "For example:",
+                "  'rubric=[preference]'",
             )
         scores = isinstance(judge, ApiJudge) or judge.model == "lexical"
         scores &= '"score_a"' in rubrics[0].schema
         soft = arena_settings.soft
         if soft != "calibrated" and (isinstance(soft, str) or (soft or 0.0) < 0.0):
-            raise SettingError(
-                f"arena.soft: found {soft}. Expected a temperature of 0 or more, calibrated, or null."
+            raise SettingError.bad_value(
+                "arena.soft",
+                soft,
+                "be a temperature of 0 or more, calibrated or null",
             )
         if soft is not None and not scores:
             raise SettingError(
-                f"arena.soft: judge {judge.model} gives no scores by rubric "
-                f"{rubrics[0].dimension}. Take 'rubric=[preference_scores]' and a judge behind an "
-                "API, or judge=lexical."
+                f"arena.soft needs scores, which judge {judge.model} does not give with rubric {rubrics[0].dimension}. "
+                "Use a judge behind an API or judge=lexical, with:",
+                "  'rubric=[preference_scores]'",
             )
         if (
             arena_settings.placement == "calibrated"
             and arena_settings.n_calibration == 0
         ):
             raise SettingError(
-                "arena.n_calibration: found 0. A calibrated placement needs human battles that the "
-                "judge judges again: arena.n_calibration=300; or take the judge's own scale with "
-                "arena.placement=raw."
+                "arena.n_calibration must be 1 or more with arena.placement=calibrated, which judges human battles "
+                "again; got 0. "
+                "Choose one:",
+                "  arena.n_calibration=300",
+                "  arena.placement=raw",
             )
         if arena_settings.placement == "calibrated" and needs_style(self.rating):
             raise SettingError(
-                "rating.bradley_terry.style: the calibrated fit has no style. Add "
-                "arena.placement=raw, or leave it out."
+                "rating.bradley_terry.style has no effect on a calibrated placement. Leave it out, or set "
+                "arena.placement=raw."
             )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
-            raise SettingError(
-                f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
-                f"{n_placed} or more, a battle of each, or null for all."
+            raise SettingError.bad_value(
+                "judging.limit_pairs",
+                limit,
+                f"be {n_placed} or more, one battle for each model to place, or null for all",
             )
         if len(self.rating) != 1:
             raise SettingError(
-                f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
+                f"rating must be one method with experiment=arena; got {len(self.rating)}. For example:",
+                "  'rating=[bradley_terry]'",
             )
         if self.shard is not None and arena_settings.opponents == "adaptive":
             raise SettingError(
-                "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
+                f"shard={self.shard} cannot be combined with arena.opponents=adaptive, which chooses opponents by the "
+                f"verdicts so far. "
+                "Leave shard out."
             )
 
     def placement(self, store: Store) -> PlacementRun:
@@ -278,10 +292,10 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
         )
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
         raise EvidenceError(
-            f"{name}: found no valid verdict, so it cannot be placed: it has drawn {n_drawn} "
-            f"battles with texts, answered {n_answered} prompts and been judged on {n_judged}. "
-            "Draw more (arena.n_battles, judging.limit_pairs), supply what is missing, or look at "
-            "the stored verdicts with experiment=store."
+            f"{name} cannot be placed, as none of its verdicts is valid.",
+            f"  It drew {n_drawn} battles with texts, answered {n_answered} prompts and was judged on {n_judged}.",
+            "  To draw more battles, raise arena.n_battles and judging.limit_pairs.",
+            "  To see the cached verdicts, use experiment=store.",
         )
     all_battles = concatenate_battles(judged_battles, human)
     board = experiment.rate(all_battles)

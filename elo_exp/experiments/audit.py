@@ -145,8 +145,8 @@ class Audit(Experiment):
         audit, *_ = self.audit_runs.values()
         if not audit.questions.queries:
             raise SettingError(
-                "probe: there is nothing to ask. Choose a rubric that applies to prompts of the "
-                "bank, 'rubric=[factuality]', and probes, 'probe=[ladder,formatting]'."
+                "The audit has no questions: no chosen rubric applies to the prompts, or no probe is chosen. For example:",
+                "  'rubric=[factuality]' 'probe=[ladder,formatting]'",
             )
         bank_path = self.prompts.bank_path
         warn_of_foreign_bank(self.study, bank_path, judge, rubrics, context)

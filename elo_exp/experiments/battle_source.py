@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.files import escape_name
 from elo_exp.formatting import join_names as joined
 from elo_exp.judges import guess_judge_kind
@@ -65,14 +66,14 @@ class BattleSource:
         for name in self._given_paths:
             for path in _list_data_files(name) or [name]:
                 if path.is_dir():
-                    raise FileError(f"battles: {_describe_missing_table(path)}")
+                    raise _build_no_table_error(path)
                 if not path.is_file():
-                    raise FileError(f"battles: found no file {path}. Check the path.")
+                    raise FileError.not_found(path, "battles")
                 columns, format_name = self.columns, self.format_name
                 file_format = battle_files.recognise(path, columns, format_name)
                 if file_format.remedy:
                     unread.append(
-                        f"{path}: is {file_format.name}. {file_format.remedy}"
+                        f"{path} holds {file_format.name}, which cannot be rated. {file_format.remedy}"
                     )
                 else:
                     formats[path] = file_format
@@ -85,7 +86,7 @@ class BattleSource:
                 f"{path} ({file_format.name})" for path, file_format in formats.items()
             )
             raise SettingError(
-                f"battles: found battles and scores: {kinds}. Give one kind."
+                f"battles must be either battles or item scores, not both; got {kinds}."
             )
         return formats
 
@@ -270,8 +271,9 @@ def _refuse_names(judges: Sequence[str]) -> None:
     """Raise FileError for names of judges that look alike, and for one that no folder can have."""
     for group in field_names.group_alike(judges):
         raise FileError(
-            f"battles: the judges {', '.join(map(repr, group))} look alike, and the taste of one under two names would "
-            "count twice. Give it one name in the file; judges=pooled rates all verdicts as if by one judge."
+            f"The judges {joined(list(map(format_value, group)))} look like one judge, which would count twice. Choose one:",
+            "  Give the judge one name in the file.",
+            "  judges=pooled rates all verdicts together.",
         )
     for name in judges:
         folder = escape_name(name)
@@ -280,9 +282,10 @@ def _refuse_names(judges: Sequence[str]) -> None:
             or len(folder.encode(errors="replace")) > _MAX_FOLDER_NAME_BYTES
         ):
             raise FileError(
-                f"battles: the judge {name!r:.80} has a name that its folder cannot have. Expected one of fewer "
-                f"than {_MAX_FOLDER_NAME_BYTES} bytes, and not of dots alone; "
-                "battles_filter.judge_model=NAME rates one judge."
+                f"The judge {format_value(name)} cannot name a folder: a name must have fewer than "
+                f"{_MAX_FOLDER_NAME_BYTES} bytes "
+                "and not only dots. To rate one judge:",
+                "  battles_filter.judge_model=NAME",
             )
 
 
@@ -292,19 +295,22 @@ def _refuse_pooled(all_battles: Battles) -> None:
         n_shares, n_labels = count_shares_and_labels(battles)
         if n_shares and n_labels:
             raise FileError(
-                f"battles: {n_shares:,} verdicts on {dimension} are shares (score, judge.verdict=probabilities) and "
-                f"{n_labels:,} labels, and their scales differ. Rate one kind: battles_columns.score=null reads labels "
-                "alone."
+                f"On {dimension}, {n_shares:,} verdicts are probabilities and {n_labels:,} are labels, which have "
+                f"different scales. "
+                "To read labels only:",
+                "  battles_columns.score=null",
             )
 
 
-def _describe_missing_table(folder: Path) -> str:
-    """Write the error message for a folder without files to rate."""
+def _build_no_table_error(folder: Path) -> FileError:
+    """Build the error for a folder without files to rate."""
     if battles_path := _find_run_battles(folder):
-        return f"{folder} is a run folder. Write battles={battles_path}."
-    return (
-        f"found no file in {folder}. Expected tables with rows; names that begin with . or _ are left "
-        "aside."
+        return FileError(
+            f"{folder} is a run folder. To rate its battles again, write:",
+            f"  battles={shlex.quote(str(battles_path))}",
+        )
+    return FileError(
+        f"{folder} has no table with rows. Files whose names begin with . or _ are ignored."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from elo_exp.arena import sources
 from elo_exp.arena.placement import DrawnBattle
 from elo_exp.arena.sources import ArenaSettings, RowLocation, Texts
-from elo_exp.errors import FileError
+from elo_exp.errors import FileError, format_value
 from elo_exp.records import Prompt
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class BattleTexts:
         )
         if self._prompts.setdefault(draw.question_id, prompt) != prompt:
             raise FileError(
-                f"arena.columns.question_id: {draw.question_id!r} names two different prompts. "
-                "Choose a column that tells them apart, or null."
+                f"Two different prompts have the name {format_value(draw.question_id)}. Set arena.columns.question_id "
+                f"to a column "
+                "with different names, or to null."
             )
         return prompt

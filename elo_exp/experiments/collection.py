@@ -119,7 +119,7 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
     )
     if not texts:
         raise EvidenceError(
-            f"arena {arena.name}: no prompt is left ({reasons}). Expected rows with an English one."
+            f"Arena {arena.name} has no usable prompt ({reasons}). Its rows must have an English prompt."
         )
     logger.info("arena %s: %d prompts; dropped: %s", arena.name, len(texts), reasons)
     return [
@@ -150,14 +150,15 @@ def draw_prompts(
     usable = [p for p in prompts if all(rubric.applies_to(p) for rubric in rubrics)]
     if not usable:
         raise SettingError(
-            f"scoring: none of {len(prompts)} prompts has a reference answer, which the rubric "
-            "shows. Choose rubrics without one: scoring=score scoring@oracle_scoring=score."
+            f"The rubric shows reference answers, and none of the {len(prompts)} prompts has one. Choose rubrics "
+            f"without them:",
+            "  scoring=score scoring@oracle_scoring=score",
         )
     for prompt in usable:
         if (n := conversations.n_turns(prompt)) > 1:
             raise SettingError(
-                f"oracle: prompt {prompt.prompt_id} has {n} open turns. Expected one: a weight is of one "
-                "answer. Put the first answer into messages, and the second is scored."
+                f"experiment=oracle needs prompts with one user turn to answer; prompt {prompt.prompt_id} has {n}. "
+                "Move the earlier turns and their answers into messages."
             )
     if n_dropped := len(prompts) - len(usable):
         logger.info(
@@ -224,8 +225,9 @@ class Collection:
             labelled_ids[name] = order[: round(share * len(ids))]
         if (n := len(next(iter(labelled_ids.values())))) < MIN_CALIBRATION_LABELS:
             raise EvidenceError(
-                f"oracle.label_fraction: {settings.label_fraction:g} of {len(ids)} answers are {n} "
-                f"labels. Expected {MIN_CALIBRATION_LABELS} or more: raise it, or oracle.n_prompts."
+                f"A calibration needs at least {MIN_CALIBRATION_LABELS} labels; "
+                f"oracle.label_fraction={settings.label_fraction:g} of "
+                f"{len(ids)} answers gives {n}. Raise it or oracle.n_prompts."
             )
         ids_by_policy = dict.fromkeys(names, ids)
         self.raters = (
@@ -282,8 +284,9 @@ class Collection:
         logging_policy = data.logging_policy
         if not data.files or (logging_policy and "logged.jsonl" not in data.files):
             raise EvidenceError(
-                f"judge: no answer of {logging_policy or 'anybody'} has a readable score. See the store's "
-                "replies."
+                f"The judge gave no readable score for any answer{f' of {logging_policy}' if logging_policy else ''}. "
+                "To read its replies:",
+                "  python -m elo_exp experiment=store store.action=export store.file=FILE.jsonl",
             )
         return data
 

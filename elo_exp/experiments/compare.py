@@ -148,22 +148,25 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 
     Raises SettingError or EvidenceError unless there are two runs, each of which can be compared with the first."""
     if not folders:
-        raise SettingError(
-            "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
-            "'runs=[DIR/*]'."
+        raise SettingError.no_value(
+            "runs",
+            needed_for="experiment=compare",
+            value="at least two finished runs",
+            example="python -m elo_exp experiment=compare 'runs=[DIR1,DIR2]'",
         )
     runs, left_out = read_runs(folders, with_oracle=True)
     if len(runs) < 2:
         run_list = ", ".join(str(r.folder) for r in runs) or "none"
         raise SettingError(
-            f"runs: found {run_list}. Comparing takes two or more finished runs."
+            f"experiment=compare needs at least two finished runs; runs has {run_list}. Add another run folder:",
+            f"  python -m elo_exp experiment=compare 'runs=[{','.join([*(str(r.folder) for r in runs), 'DIR'])}]'",
         )
     first_rated, *other_rated = map(_list_rated, runs)
     for run, entrants in zip(runs[1:], other_rated, strict=True):
         if first_rated.keys().isdisjoint(entrants):
             raise EvidenceError(
-                f"runs: {run.name} shares no entrant on any dimension with {runs[0].name}, and "
-                "no policy. Compare runs that share some."
+                f"{run.name} and {runs[0].name} have no entrant and no policy in common, so they cannot be compared. "
+                "Choose runs that share one."
             )
     return runs, left_out
 
@@ -276,8 +279,9 @@ def _refuse_pooled(battles: Mapping[str, Mapping[str, Battles]]) -> None:
                 labels.setdefault(dimension, run)
     for dimension in sorted(shares.keys() & labels.keys()):
         raise SettingError(
-            f"runs: on {dimension} the verdicts of {shares[dimension]} are shares (judge.verdict=probabilities) and those "
-            f"of {labels[dimension]} labels, and their scales differ. Compare runs of one kind."
+            f"On {dimension}, the verdicts of {shares[dimension]} are probabilities and those of {labels[dimension]} "
+            f"are labels. "
+            "Their scales differ, so compare runs of one kind."
         )
 
 

@@ -3,6 +3,7 @@ of experiments whose judges compare pairs of answers."""
 
 import logging
 import math
+import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -41,7 +42,7 @@ from elo_exp.experiments.settings import (
     ModeSettings,
     PromptSettings,
     Study,
-    describe_missing_prompts,
+    build_no_prompts_error,
 )
 from elo_exp.experiments.shards import parse_shard
 from elo_exp.judges import Judge, roles_by_dimension
@@ -89,9 +90,10 @@ class EntrantExperiment(Experiment):
             parse_shard(self.shard)
         for name, entrant in self.entrant.items():
             if entrant.entrant_id != name:
-                raise SettingError(
-                    f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name!r}: an "
-                    "entrant has one name, in the configuration and in every file."
+                raise SettingError.bad_value(
+                    f"entrant.{name}.entrant_id",
+                    entrant.entrant_id,
+                    f"be {name}, as the entrant is called in the configuration",
                 )
 
     @property
@@ -109,18 +111,20 @@ class EntrantExperiment(Experiment):
     def refuse_drawing(self, setting: str) -> None:
         """Raise SettingError for prompts.n in an experiment that draws by a setting of its own."""
         if self.prompts.n is not None:
-            raise SettingError(
-                f"prompts.n: found {self.prompts.n}. This experiment draws by {setting}."
+            raise SettingError.bad_value(
+                "prompts.n",
+                self.prompts.n,
+                f"be null in this experiment, which samples prompts by {setting}",
             )
 
     def refuse_draws(self, experiment: str, hint: str) -> None:
         """Raise SettingError for several draws in an experiment of one.
 
-        hint  why, or what to do
+        hint  a sentence that says why, or what to do
         """
         if self.draws != 1:
             raise SettingError(
-                f"draws: found {self.draws} with experiment={experiment}. Expected 1: {hint}"
+                f"draws must be 1 with experiment={experiment}; got {self.draws}. {hint}"
             )
 
     def check_files(self) -> None:
@@ -165,7 +169,7 @@ class ComparisonExperiment(EntrantExperiment):
         super().__post_init__()
         if len(self.judges) > 1 and not self.takes_several_judges:
             raise SettingError(
-                f"judges: found {', '.join(self.judges)}. Expected one judge: judge=NAME."
+                f"judge must be one judge in this experiment; got {', '.join(self.judges)}. Set judge=NAME."
             )
         cap = self.judging.budget_usd
         self.judges = collect_judges(judge, self.judges, cap)
@@ -270,14 +274,16 @@ class PairwiseExperiment(ComparisonExperiment):
     def check_entrants(self) -> None:
         """Raise SettingError for too few entrants."""
         if len(self.entrant) < 2:
-            if self.answer_files:
+            if paths := [path for _, path in self.answer_files.files if path]:
+                path = paths[0]
                 raise SettingError(
-                    f"answers: one entrant ({', '.join(self.entrant)}). Give a second file, or "
-                    "answers of several models in one file."
+                    f"A comparison needs at least two sets of answers; {path} holds one. Add a second file:",
+                    f"  python -m elo_exp {shlex.quote(str(path))} FILE",
                 )
             raise SettingError(
-                f"entrant: found {len(self.entrant)} ({', '.join(self.entrant) or 'none'}). A "
-                "tournament needs at least two: 'entrant=[first,second]', or files of answers."
+                f"A tournament needs at least two entrants; got {', '.join(self.entrant) or 'none'}. For example:",
+                "  python -m elo_exp old.csv new.csv",
+                "  python -m elo_exp prompts=FILE 'entrant=[hf:ORG/MODEL,claude:NAME]'",
             )
 
     def check_settings(self, context: Context) -> None:
@@ -349,8 +355,11 @@ class PairwiseExperiment(ComparisonExperiment):
     def _check_rubrics(self) -> None:
         """Raise SettingError for no rubrics, and for two of one dimension; warn of rubrics that judge nothing."""
         if not self.rubric:
-            raise SettingError(
-                "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
+            raise SettingError.no_value(
+                "rubric",
+                needed_for="The judge",
+                value="at least one rubric",
+                example="'rubric=[preference]'",
             )
         check_dimensions(self.rubrics)
         prompts = self.prompt_source.select()
@@ -388,9 +397,7 @@ def refuse_no_prompts(config: Mapping[str, Any]) -> None:
     """Raise SettingError where a study brings no bank, and none is given."""
     if config["prompts"]["bank_path"] is None:
         study = (config.get("study") or {}).get("name")
-        raise SettingError(
-            describe_missing_prompts(f"study {study} has no prompts of its own")
-        )
+        raise build_no_prompts_error(f"study={study} has no prompts of its own.")
 
 
 def warn_of_foreign_bank(

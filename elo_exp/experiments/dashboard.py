@@ -72,20 +72,21 @@ class Dashboard(Experiment):
         tracker = context.tracker
         if not isinstance(tracker, Project):
             raise SettingError(
-                "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
+                "experiment=dashboard needs tracker=wandb: only Weights & Biases has workspaces and reports."
             )
         if importlib.util.find_spec("wandb_workspaces") is None:
             raise UserError(
-                "dashboard: needs wandb-workspaces, which is not installed: pip install "
-                "'elo-exp[dashboard]'."
+                "experiment=dashboard needs the package wandb-workspaces, which is not installed. Install it:",
+                "  pip install 'elo-exp[dashboard]'",
             )
         runs, dimensions = _read_runs(self.runs)
         ids = [run_id(run.folder, run.manifest) for run in runs]
         baseline = self._find_baseline_id()
         if not tracker.is_online:
             raise ServerError(
-                "tracker: a workspace is saved to Weights & Biases, and found no key, or offline "
-                "mode. Set WANDB_API_KEY, or give `wandb login`, and tracker.mode=online."
+                "A dashboard is saved on Weights & Biases, but there is no key or the tracker is offline. "
+                "Run wandb login or set WANDB_API_KEY, and set:",
+                "  tracker.mode=online",
             )
         import wandb
 
@@ -117,13 +118,13 @@ class Dashboard(Experiment):
             return None
         if self.dashboard.kind == "report":
             raise SettingError(
-                "dashboard.baseline: a report shows no differences from a run. Leave it out, or "
-                "give dashboard.kind=workspace."
+                "dashboard.baseline works only with dashboard.kind=workspace: a report shows no differences from a "
+                "run. Leave it out."
             )
         runs, _ = read_runs([folder])
         if len(runs) != 1:
             raise SettingError(
-                f"dashboard.baseline: found {len(runs)} runs in {folder}. Name the folder of one."
+                f"dashboard.baseline must be the folder of one run; {folder} holds {len(runs)}."
             )
         return run_id(runs[0].folder, runs[0].manifest)
 
@@ -141,8 +142,9 @@ def _translate_errors(kind: str) -> Iterator[None]:
     except (wandb.errors.Error, OSError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ServerError(
-            f"tracker: Weights & Biases does not save the {kind} ({reason}). Check WANDB_API_KEY, "
-            "tracker.entity and tracker.project, and that the runs are there: wandb sync."
+            f"Weights & Biases did not save the {kind}: {reason}.",
+            "  Check WANDB_API_KEY, tracker.entity and tracker.project.",
+            "  If the runs are not there yet, upload them with wandb sync.",
         ) from None
 
 
@@ -228,25 +230,27 @@ def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     Raises FileError or SettingError for runs that cannot be shown together, and EvidenceError if they share none.
     """
     if not folders:
-        raise SettingError(
-            "runs: names no run folder. Name a sweep, or some runs of the project: "
-            "'runs=[DIR1,DIR2]'."
+        raise SettingError.no_value(
+            "runs",
+            needed_for="experiment=dashboard",
+            value="run folders or the folder of a sweep",
+            example="python -m elo_exp experiment=dashboard tracker=wandb 'runs=[DIR1,DIR2]'",
         )
     runs, _ = read_runs(folders)
     for r in runs:
         kind = r.manifest.get("experiment")
         if kind not in RATING_EXPERIMENTS:
             raise SettingError(
-                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(RATING_EXPERIMENTS)}."
+                f"runs must be runs of {' or '.join(RATING_EXPERIMENTS)}; {r.folder} is a run of experiment={kind}."
             )
     if not runs:
         raise FileError(
-            "runs: found no finished run. Name a sweep with finished jobs, or some runs."
+            f"runs must name a sweep with finished jobs, or finished runs; {', '.join(folders)} has none."
         )
     dimensions = [d for d in runs[0].boards if all(d in r.boards for r in runs)]
     if not dimensions:
         raise EvidenceError(
-            "runs: they have no dimension in common. Name runs that share one."
+            "The runs have no rubric in common, so a dashboard cannot show them together. Choose runs that share one."
         )
     return runs, dimensions
 

@@ -91,9 +91,9 @@ class EntrantAnswers:
         ]
         if incomplete and not self.allow_missing:
             raise SettingError(
-                f"shard: found {shard}, a share of the verdicts, and {', '.join(incomplete)} has not "
-                "answered all prompts. Have the answers made first, in shares, too: "
-                f"experiment=answer shard={shard}."
+                f"shard={shard} judges a share of the prompts, and {', '.join(incomplete)} has not answered all of them. "
+                "Generate the answers first:",
+                f"  python -m elo_exp experiment=answer shard={shard}",
             )
 
 
@@ -138,8 +138,9 @@ def preflight(
             continue
         if stored_only:
             raise SettingError(
-                f"judging.stored_only: entrant {name} has prompts without a stored answer, and "
-                "none is paid for. Leave the entrant out, or set judging.stored_only=false."
+                f"Entrant {name} lacks answers to some prompts, and judging.stored_only=true forbids paid requests. "
+                "Leave the entrant out, or set:",
+                "  judging.stored_only=false",
             )
         entrant.preflight()
     if isinstance(judge, ApiJudge) and not pipeline.has_all_responses(

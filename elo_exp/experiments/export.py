@@ -35,8 +35,9 @@ class Export(Experiment):
             n = sum(count for _, count in iterate_verdicts(battles))
             if n > MAX_EVALICA_ROWS:
                 raise FileError(
-                    f"{self.folder}: {name} has {n:,} verdicts, a row each in evalica's file, which has no counts. "
-                    f"Expected at most {MAX_EVALICA_ROWS:,}: `elo-exp FILE` rates a file with counts as it is."
+                    f"{self.folder} has {n:,} verdicts on {name}; an evalica file takes at most {MAX_EVALICA_ROWS:,}. "
+                    "Rate its battles directly:",
+                    "  python -m elo_exp FILE",
                 )
             folder = context.run_dir / escape_name(name)
             rows = (

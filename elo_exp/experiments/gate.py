@@ -44,8 +44,8 @@ from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.trackers import Value
 
 _RESERVED_NAMES = {
-    BASELINE_NAME: "the recorded one is",
-    DEGRADED_COPY: "copies of the baseline's answers are",
+    BASELINE_NAME: "the recorded baseline",
+    DEGRADED_COPY: "the copies of the baseline's answers",
 }
 EXIT_CODE_BY_VERDICT = {"same answers": 0, "pass": 0, "fail": 1, "cannot tell": 3}
 _SHARE_METRICS = (
@@ -73,8 +73,8 @@ class Gate(PairwiseExperiment):
         for name, reason in _RESERVED_NAMES.items():
             if name in config["entrant"]:
                 raise SettingError(
-                    f"entrant: found a candidate called {name}, as {reason} here. Call it otherwise: "
-                    "'answers={NAME:FILE}'."
+                    f"The candidate cannot be called {name}, which is the name of {reason}. Rename it:",
+                    "  'answers={NAME:FILE}'",
                 )
         baseline = find_baseline(Path(location))
         node = {
@@ -146,10 +146,12 @@ class Gate(PairwiseExperiment):
         )
 
     def check_entrants(self) -> None:
+        candidates = [name for name in self.entrant if name != BASELINE_NAME]
         if len(self.entrant) != 2:
             raise SettingError(
-                f"entrant: found {', '.join(self.entrant)}. Expected one candidate beside the "
-                "baseline: entrant=[candidate]."
+                f"experiment=gate needs one candidate besides the baseline; got {', '.join(candidates) or 'none'}. For "
+                f"example:",
+                "  python -m elo_exp experiment=gate new.csv gate.baseline=old.csv",
             )
 
     def check_settings(self, context: Context) -> None:

@@ -98,8 +98,9 @@ class GateBaseline:
         ]
         if changed_inputs:
             raise SettingError(
-                f"gate.baseline: the run of {self.path} had another {', '.join(changed_inputs)}. Compare on "
-                "the same prompts by the same rubrics, or run the baseline again."
+                f"gate.baseline was recorded with another {', '.join(changed_inputs)}. Use the prompts and rubrics of "
+                f"{self.path}, "
+                "or run the baseline again."
             )
 
 
@@ -110,8 +111,11 @@ def find_baseline(location: Path) -> GateBaseline:
     names: Sequence[str] = read_manifest(location).get("entrants", [])
     if len(names) != 1:
         raise SettingError(
-            f"gate.baseline: {location} has the answers of {len(names)} entrants. Name the file of one: "
-            f"gate.baseline={location}/responses/responses_NAME.jsonl."
+            f"gate.baseline must name the answers of one entrant; {location} has those of {len(names)}. Choose one:",
+            *(
+                f"  gate.baseline={location}/responses/responses_{escape_name(name)}.jsonl"
+                for name in names[:3] or ["NAME"]
+            ),
         )
     path = location / "responses" / f"responses_{escape_name(names[0])}.jsonl"
     return GateBaseline(path=path)

@@ -35,7 +35,7 @@ def collect_judges(
     if judge is not None:
         return {ONLY_JUDGE: judge}
     if not judges:
-        raise SettingError("judge: is not set, and its class has no default.")
+        raise SettingError("judge is not set. Choose a judge, for example judge=opus.")
     if [*judges] != [ONLY_JUDGE]:
         share_budget(judges, cap)
     return dict(judges)
@@ -47,14 +47,16 @@ def share_budget(judges: Mapping[str, Judge], cap: float) -> None:
     for name, judge in judges.items():
         if isinstance(judge, NoJudge):
             raise SettingError(
-                f"judges.{name}: found {type(judge).__name__}. Expected judges that are chosen: 'judge=[one,other]'."
+                "Each of several judges must be chosen; one of them is not set. For example:",
+                "  'judge=[opus,gpt]'",
             )
         if not isinstance(judge, ApiJudge):
             continue
         if judge.budget_usd != cap:
-            raise SettingError(
-                f"judges.{name}.budget_usd: found {judge.budget_usd:g}. Several judges share one cap: set "
-                "judging.budget_usd."
+            raise SettingError.bad_value(
+                f"judges.{name}.budget_usd",
+                judge.budget_usd,
+                "be left out, as several judges share one budget, which judging.budget_usd sets (US dollars)",
             )
         judge.name_settings(f"judges.{name}", "judging.budget_usd")
         judge.budget = budget
@@ -94,8 +96,9 @@ def require_distinct_judges(
         is_same = plan_a.keys and {*plan_a.keys} == {*plan_b.keys}
         if is_same and _is_known(judges[name_a]):
             raise SettingError(
-                f"judges: {name_a} and {name_b} are one judge, whose replies are the same by its model and settings. "
-                f"Leave one out, or set what differs: judges.{name_b}.SETTING=VALUE."
+                f"{name_a} and {name_b} are the same judge, with one model and the same settings. Leave one out, or "
+                f"make them differ:",
+                f"  judges.{name_b}.SETTING=VALUE",
             )
     return [*plans]
 

@@ -98,9 +98,10 @@ class JudgeRun:
         kin = self.kin
         if self.options.self_judging == "exclude" and kin.is_unequal:
             raise SettingError(
-                f"judging.self_judging: found exclude, which leaves out all pairs of {kin.family}, "
-                f"the judge's family ({_format_names(kin.models)}), and others ({_format_names(kin.others)}): "
-                "nothing would link them. Choose a judge of another family, or warn."
+                "judging.self_judging=exclude leaves out all comparisons that link the judge's family with the others.",
+                f"  Family {kin.family}: {_format_names(kin.models)}. Others: {_format_names(kin.others)}.",
+                "  Choose a judge of another family, or set:",
+                "  judging.self_judging=warn",
             )
 
     def load_audits(self, store: Store) -> dict[str, Diagnosis]:

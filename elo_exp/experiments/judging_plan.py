@@ -113,7 +113,7 @@ class JudgingPlan:
             )
         known_responses = self.design.answers.find_known(prompts, store)
         if pair := self._find_known_waste([judge_run], prompts, known_responses, store):
-            raise EvidenceError(refuse_equal_answers(pair))
+            raise EvidenceError(*refuse_equal_answers(pair))
         known_comparisons = self.design.pair(prompts, known_responses)
         judge_run.preflight(self.design.select(known_comparisons), store)
 
@@ -137,7 +137,7 @@ class JudgingPlan:
             if _pay_for_equal_answers(
                 self.judge_runs.values(), pair, comparisons, store
             ):
-                raise EvidenceError(refuse_equal_answers(pair))
+                raise EvidenceError(*refuse_equal_answers(pair))
 
     def _find_known_waste(
         self,

@@ -50,14 +50,16 @@ class LabelByPeople(Experiment):
         """The configuration with the setting `run` as `folder`: an experiment's `run` is what it does."""
         settings = {name: value for name, value in config.items() if name != "run"}
         if config["run"] == "???":
-            raise SettingError(
-                "run: has no value yet. Set it to the folder of the run whose comparisons people are to label: "
-                "run=DIR."
+            raise SettingError.no_value(
+                "run",
+                needed_for="experiment=label",
+                value="the folder of a finished run whose comparisons people label",
+                example="python -m elo_exp experiment=label run=outputs/RUN",
             )
         if LABELS_ONLY_METHOD not in config["rating"]:
             raise SettingError(
-                f"rating: found {listed([*config['rating']]) or 'none'}. Expected {LABELS_ONLY_METHOD} among them, "
-                "by which people's differences are tested."
+                f"rating must include {LABELS_ONLY_METHOD}, which tests the labels' differences; "
+                f"got {listed([*config['rating']]) or 'none'}."
             )
         return {**settings, "folder": config["run"]}
 

@@ -39,10 +39,13 @@ class LabelledRun:
         try:
             runs, _ = read_runs([self.folder])
         except UserError as error:
-            raise error.reword(f"run: {str(error).removeprefix('runs: ')}") from None
+            raise error.reword(
+                error.line.removeprefix("runs: "), *error.below
+            ) from None
         if len(runs) != 1:
             raise SettingError(
-                f"run: found {len(runs)} runs in {self.folder}. Name the folder of one."
+                f"run must be the folder of one run; {self.folder} holds {len(runs)}. Choose one of them:",
+                *(f"  run={run.folder}" for run in runs[:3]),
             )
         return runs[0]
 
@@ -55,8 +58,8 @@ class LabelledRun:
                 comparisons.setdefault(comparison.dimension, []).append(comparison)
         if not comparisons:
             raise FileError(
-                f"run: {self.folder} has no texts of comparisons (matches/matches.jsonl). Name a tournament's "
-                "run, whose judge compared answers."
+                f"{self.folder} has no texts to label (matches/matches.jsonl). Set run to a tournament in which a "
+                f"judge compared answers."
             )
         return comparisons
 
@@ -115,8 +118,7 @@ class LabelEvidence:
         path = self.run.labels_folder / "key.json"
         if not path.is_file():
             raise FileError(
-                f"labels: {path} is not there, without which nobody knows what was labelled. Give the run whose page "
-                "it was: run=DIR."
+                f"File not found: {path}, the key that tells what was labelled. Set run to the run whose label page was used."
             )
         key = Key.read(path)
         all_comparisons = [
@@ -142,7 +144,9 @@ class LabelEvidence:
             by_annotator = votes_by_dimension.setdefault(str(vote.dimension), {})
             by_annotator.setdefault(str(vote.judge_model), []).append(vote)
         if not votes_by_dimension:
-            raise EvidenceError("labels: all comparisons were skipped.")
+            raise EvidenceError(
+                "All comparisons in the labels were skipped. Label some of them."
+            )
         for dimension, by_annotator in votes_by_dimension.items():
             votes = [
                 vote
@@ -158,9 +162,10 @@ class LabelEvidence:
                     f" of {dimension}" if len(votes_by_dimension) > 1 else ""
                 )
                 raise EvidenceError(
-                    f"labels: {n} labels{dimension_note} on {n_prompts} prompts: too few to say anything. "
-                    f"Expected {human_agreement.MIN_LABELS} on {human_agreement.MIN_PROMPTS} or more: "
-                    "the page goes on where it was left."
+                    f"{n} labels{dimension_note} on {n_prompts} prompts are too few. At least "
+                    f"{human_agreement.MIN_LABELS} labels on "
+                    f"{human_agreement.MIN_PROMPTS} prompts are needed.",
+                    "  Open the page again to continue where you stopped.",
                 )
         return votes_by_dimension
 
@@ -189,14 +194,16 @@ class LabelEvidence:
             annotators = listed([*votes])
             if len(votes) > 1 and not n:
                 raise EvidenceError(
-                    f"labels: {annotators} share no comparison, so that nobody knows how far they agree. Label on: second "
-                    "opinions come last on a page; or give the file of one."
+                    f"{annotators} labelled no comparison in common, so their agreement is unknown. Choose one:",
+                    "  Label more: the shared comparisons come last on a page.",
+                    "  Give the labels of one person.",
                 )
             if len(votes) > 1 and (low is None or low <= 0):
                 raise EvidenceError(
-                    f"labels: {annotators} are not known to agree more than by chance: kappa {words.kappa(rows[1])} on "
-                    f"{n} comparisons.{words.more_of_both(rows[1])} Agree on what to go by, and label on, or give "
-                    "the file of one."
+                    f"{annotators} do not agree measurably more than by chance: kappa {words.kappa(rows[1])} on {n} "
+                    f"comparisons.",
+                    *(f"  {line}" for line in [words.more_of_both(rows[1])] if line),
+                    "  Agree on the criteria and label more, or give the labels of one person.",
                 )
             agreement[dimension] = rows
         return agreement
@@ -207,8 +214,7 @@ class LabelEvidence:
         battles = self.run.finished_run.battles()
         if absent_dimensions := [name for name in self.votes if name not in battles]:
             raise FileError(
-                f"run: {self.run.folder} has no battles of {listed(absent_dimensions)} (battles.jsonl), with which labels "
-                "are compared."
+                f"{self.run.folder} has no battles on {listed(absent_dimensions)} (battles.jsonl) to compare the labels with."
             )
         return battles
 

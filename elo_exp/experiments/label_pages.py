@@ -9,7 +9,7 @@ from pydantic import Field
 from elo_exp.analysis import human_agreement
 from elo_exp.data import labels
 from elo_exp.data.labels import Key
-from elo_exp.errors import SettingError
+from elo_exp.errors import SettingError, format_value
 from elo_exp.experiments.label_evidence import LabelledRun
 from elo_exp.files import write_whole
 from elo_exp.report.label_page import label_page
@@ -45,10 +45,11 @@ class LabelPages:
         if dimension is None and len(dimensions) == 1:
             return dimensions[0]
         if dimension not in dimensions:
-            value_text = "none" if dimension is None else repr(dimension)
             raise SettingError(
-                f"label.dimension: found {value_text}. Expected one of {', '.join(dimensions)}, in which "
-                f"{self.run.folder} has comparisons."
+                f"label.dimension must be a rubric on which {self.run.folder} has comparisons; got "
+                f"{format_value(dimension)}. "
+                "Choose one:",
+                *(f"  label.dimension={name}" for name in dimensions),
             )
         return dimension
 

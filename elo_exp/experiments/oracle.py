@@ -37,6 +37,7 @@ from elo_exp.experiments.oracle_analysis import (
 from elo_exp.experiments.oracle_checks import (
     COLLECTION_SETTINGS,
     check_compat,
+    check_inputs,
     check_truth,
     list_overridden,
     refuse_recorded_settings,
@@ -96,7 +97,7 @@ class Oracle(EntrantExperiment):
                 if not list_overridden([f"oracle.{name}"], overrides):
                     settings[name] = default
         elif "budget_usd" in oracle_judge:
-            words = "the oracle's cap is oracle.budget_usd"
+            words = "the budget of the oracle is oracle.budget_usd"
             refuse_settings(["oracle_judge.budget_usd"], overrides, words)
             oracle_judge["budget_usd"] = settings["budget_usd"]
         return config
@@ -261,17 +262,9 @@ class Oracle(EntrantExperiment):
         self.refuse_drawing("oracle.n_prompts")
         self.refuse_draws(
             "oracle",
-            "give several answers to a prompt in oracle.fresh_dir, numbered by draw_idx.",
+            "Give several answers to a prompt in oracle.fresh_dir, numbered by draw_idx.",
         )
-        if self.answers:
-            raise SettingError(
-                "answers: experiment=oracle does not read them. Give what policies have answered as "
-                "oracle.logged=FILE or oracle.fresh_dir=FILE (docs/oracle.md)."
-            )
-        if not self.estimator:
-            raise SettingError(
-                "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
-            )
+        check_inputs(self.answers, self.estimator)
         settings = self.oracle
         has_logs = (
             settings.logged if self.is_recorded else settings.weighted(self.entrant)
@@ -282,8 +275,10 @@ class Oracle(EntrantExperiment):
             and (self.compat or self.needs_labels)
         ):
             raise SettingError(
-                "oracle.logged: found no log-probabilities, which compat=cje-0.3, oracle.grid=true "
-                "and oracle.truth=labels require. Name a file, or two entrants with logprobs=true."
+                "compat=cje-0.3, oracle.grid=true and oracle.truth=labels need log-probabilities, and there are none. "
+                "Choose one:",
+                "  oracle.logged=FILE",
+                "  two entrants with logprobs=true",
             )
         check_compat(self.compat, settings, self.estimator)
         check_truth(
@@ -295,7 +290,9 @@ class Oracle(EntrantExperiment):
         )
         if self.is_recorded:
             unused = () if settings.logged else ("oracle.label_fraction",)
-            words = "is about answers to be collected, and these are recorded"
+            words = (
+                "it applies to answers that the run generates, and these are recorded"
+            )
             refuse_settings((*COLLECTION_SETTINGS, *unused), overrides, words)
             return
         refuse_recorded_settings(settings)

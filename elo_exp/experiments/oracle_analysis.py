@@ -59,8 +59,10 @@ class OracleSettings(CollectionSettings):
 
     def __post_init__(self) -> None:
         if not self.scale[0] < self.scale[1]:
-            raise SettingError(
-                f"oracle.scale: found {self.scale}. Expected a low below a high: [0, 10]."
+            raise SettingError.bad_value(
+                "oracle.scale",
+                self.scale,
+                "be two numbers, the lower one first, such as [0,10]",
             )
 
 
@@ -123,9 +125,10 @@ class OracleAnalysis:
         """Estimate all cells, whose files are in the cache, and report what they show."""
         if n_unlabelled := int((~data.logged_rows.is_labelled).sum()):
             raise EvidenceError(
-                f"oracle.grid: {n_unlabelled:,} of {len(data.logged_rows):,} logged answers have no "
-                "oracle_label. Expected all labelled: collect with oracle.label_fraction=1 "
-                "oracle.validation_fraction=1."
+                f"oracle.grid=true needs a label for each answer; {n_unlabelled:,} of {len(data.logged_rows):,} logged "
+                f"answers have no "
+                "oracle_label. Collect them with:",
+                "  oracle.label_fraction=1 oracle.validation_fraction=1",
             )
         estimators = self.grid.expand_estimators(self.estimator)
         grid_settings = {

@@ -1,9 +1,9 @@
 """Mistakes in the settings of an oracle experiment that can be known before anything is asked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from elo_exp.errors import SettingError
+from elo_exp.errors import SettingError, format_value
 from elo_exp.experiments.oracle_analysis import OracleSettings
 from elo_exp.files import check_choice
 from elo_exp.judges import ApiJudge, Judge
@@ -24,6 +24,24 @@ COLLECTION_SETTINGS = (
 _SAMPLING_SETTINGS = ("oracle.n_prompts", "oracle.label_fraction")
 
 
+def check_inputs(answers: object, estimators: Collection[str]) -> None:
+    """Raise SettingError for answers, which are not read, and for no estimator."""
+    if answers:
+        raise SettingError(
+            "experiment=oracle does not read answers. Give the answers of the policies with one of these "
+            "(docs/oracle.md):",
+            "  oracle.logged=FILE",
+            "  oracle.fresh_dir=FILE",
+        )
+    if not estimators:
+        raise SettingError.no_value(
+            "estimator",
+            needed_for="experiment=oracle",
+            value="at least one estimator",
+            example="'estimator=[direct]'",
+        )
+
+
 def check_compat(
     compat: str | None, settings: OracleSettings, estimators: Iterable[str]
 ) -> None:
@@ -36,13 +54,14 @@ def check_compat(
     required |= {"scale": [0, 1], "covariates": [], "by_variance": False}
     for name, value in required.items():
         if (current := getattr(settings, name)) != value:
-            raise SettingError(
-                f"oracle.{name}: found {current}. compat=cje-0.3 requires {value}, as in that "
-                "library."
+            raise SettingError.bad_value(
+                f"oracle.{name}",
+                current,
+                f"be {format_value(value)} with compat=cje-0.3",
             )
     if settings.grid:
         raise SettingError(
-            "compat: refuses nothing, so that it has no grid. Leave it out."
+            "compat cannot be combined with oracle.grid=true, as it never refuses an estimate. Leave one of them out."
         )
 
 
@@ -58,21 +77,19 @@ def check_truth(
     share = min(settings.label_fraction, settings.validation_fraction)
     if needs_labels and has_entrants and share < 1:
         raise SettingError(
-            "oracle.label_fraction: found less than all answers labelled, from which no "
-            "truth can be made. Set oracle.label_fraction=1 oracle.validation_fraction=1."
+            "A truth made from labels needs a label for each answer, and not all are to be labelled. Set:",
+            "  oracle.label_fraction=1 oracle.validation_fraction=1",
         )
     if not settings.grid:
-        words = "is about a grid, which oracle.grid=true makes"
+        words = "it applies to a grid, which oracle.grid=true makes"
         refuse_settings(["grid."], overrides, words)
         return
     if "two_stage" in grid.calibrations and not settings.covariates:
         raise SettingError(
-            "grid.calibrations: two_stage needs a column beside the score. Set "
-            "oracle.covariates=[response_length]."
+            "grid.calibrations=two_stage needs a covariate besides the score. Set, for example:",
+            "  'oracle.covariates=[response_length]'",
         )
-    words = (
-        "the grid draws prompts and labels itself, by grid.sizes and grid.label_shares"
-    )
+    words = "the grid samples prompts and labels by grid.sizes and grid.label_shares"
     refuse_settings(
         ("oracle.truth", *(() if has_entrants else _SAMPLING_SETTINGS)),
         overrides,
@@ -89,8 +106,9 @@ def refuse_recorded_settings(settings: OracleSettings) -> None:
     }.items():
         if is_set:
             raise SettingError(
-                f"oracle.{name}: is about recorded answers; collected ones have scores in "
-                f"[0, 1] and {LENGTH_COVARIATE}. Leave it out, or name a file: oracle.fresh_dir=FILE."
+                f"oracle.{name} applies to recorded answers. Generated answers have scores from 0 to 1 and "
+                f"{LENGTH_COVARIATE}. "
+                "Leave it out, or set oracle.fresh_dir=FILE."
             )
 
 
@@ -109,9 +127,9 @@ def refuse_unused(overrides: Sequence[str], raters: Iterable[Judge]) -> None:
     unused += [rater.model for rater in raters if isinstance(rater, ApiJudge)]
     if unused:
         raise SettingError(
-            f"entrant: none is chosen, and simulated policies have no use for {unused[0]}. "
-            "Name your policies: 'entrant=[base,other]'. To try it on models of random "
-            "weights: 'entrant=[tiny_base,tiny_clone]'."
+            f"Without entrants the policies are simulated, and {unused[0]} has no effect on them. Choose the policies:",
+            "  'entrant=[hf:ORG/BASE,hf:ORG/OTHER]'",
+            "  'entrant=[tiny_base,tiny_clone]'   models with random weights, to try it",
         )
 
 
@@ -120,13 +138,15 @@ def refuse_weak_oracle(judge: Judge, oracle: Judge, *, is_same_rubric: bool) -> 
     keys = [(rater.model, rater.cache_key()) for rater in (judge, oracle)]
     if keys[0] == keys[1] and is_same_rubric:
         raise SettingError(
-            "judge@oracle_judge: is the judge itself, and every label would be its score. "
-            "Choose another, or show it more: scoring@oracle_scoring=reference."
+            "judge@oracle_judge is the judge itself, so each label would equal its score. Choose another judge, or "
+            "show it more:",
+            "  scoring@oracle_scoring=reference",
         )
     if isinstance(judge, ApiJudge) and oracle.model == "lexical":
         raise SettingError(
-            f"judge@oracle_judge: found lexical, which only compares words, as the oracle for "
-            f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
+            f"judge@oracle_judge must be better than the judge {judge.model}; got lexical, which only compares words. "
+            f"For example:",
+            "  judge@oracle_judge=opus",
         )
 
 
@@ -141,4 +161,4 @@ def refuse_settings(
 ) -> None:
     """Raise SettingError if a command sets something that has no meaning here."""
     for key in list_overridden(names, overrides):
-        raise SettingError(f"{key}: {reason}. Leave it out.")
+        raise SettingError(f"{key} has no effect here: {reason}. Leave it out.")

@@ -193,7 +193,7 @@ class PlacementRun:
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
             if pair.is_all and pipeline.count_new_queries(*queries):
-                raise EvidenceError(refuse_equal_answers(pair))
+                raise EvidenceError(*refuse_equal_answers(pair))
         for line in say_equal_answers(pairs):
             logger.warning("warning: %s", line)
 
@@ -309,9 +309,9 @@ def _refuse_known_names(names: Sequence[str], arena: sources.Arena) -> None:
     for name in names:
         if name in arena.battles.models:
             raise SettingError(
-                f"entrant: {name!r} is a model of {arena.name} already. Give the entrant "
-                "another name, or hold the model's human battles out with "
-                f"'arena.hold_out=[{name}]'."
+                f"Entrant {name} has the name of a model in {arena.name}. Rename the entrant, or leave out the model's "
+                f"human battles:",
+                f"  'arena.hold_out=[{name}]'",
             )
 
 
@@ -333,17 +333,17 @@ def _select_one_side(
     if is_kin and len(placed_kin) < len(names):
         (outsider, *_) = (name for name in names if name not in kin_names)
         raise SettingError(
-            f"judging.self_judging: found exclude, and {placed_kin[0]} is of the judge's family, "
-            f"{family}, but {outsider} is not. Place them in runs of their own: their opponents "
-            "differ."
+            f"{placed_kin[0]} is of the judge's family {family}, and {outsider} is not.",
+            "  With judging.self_judging=exclude their opponents differ, so place them in separate runs.",
         )
     side = [name for name in anchors if (name in kin_names) == is_kin]
     if len(side) < n_least:
         negation = "" if is_kin else "not "
         raise SettingError(
-            f"judging.self_judging: found exclude, and of {len(anchors)} anchors {len(side)} "
-            f"{negation}of the judge's family, {family}. A placement needs {n_least} to meet. Choose "
-            "a judge of another family, or warn."
+            f"judging.self_judging=exclude leaves {len(side)} of {len(anchors)} anchors, those {negation}of the "
+            f"judge's family {family}.",
+            f"  A placement needs {n_least}. Use a judge of another family, or set:",
+            "  judging.self_judging=warn",
         )
     return [draw for draw in candidates if draw.opponent in side]
 

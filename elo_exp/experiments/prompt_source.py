@@ -13,14 +13,17 @@ from elo_exp.data.bank import (
     sample_strata,
 )
 from elo_exp.data.field_names import CLUSTER_FIELD
-from elo_exp.errors import FileError, SettingError
+from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.experiments.answer_files import AnswerFiles
 from elo_exp.experiments.settings import (
     ModeSettings,
     PromptSettings,
-    describe_missing_prompts,
+    build_no_prompts_error,
 )
+from elo_exp.formatting import join_names
 from elo_exp.records import Prompt
+
+_MAX_COLUMNS_IN_MESSAGE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class PromptSource:
         """Load all prompts: those of the bank, or those to which some file of answers has a row, answered or not."""
         if not self.answer_files:
             if self.bank is None:
-                raise SettingError(describe_missing_prompts("none are given"))
+                raise build_no_prompts_error("There are no prompts.")
             return self.bank.prompts
         joined = self.answer_files.joined
         if self.baseline is None:
@@ -87,9 +90,10 @@ class PromptSource:
             return {prompt.prompt_id: prompt.source for prompt in self.load_all()}
         if self.bank is not None:
             return self.bank.read_column(column)
-        raise SettingError(
-            f"stratum: found {column!r}. Of the prompts of answers only the source is known: "
-            "stratum=source, or stratum=null."
+        raise SettingError.bad_value(
+            "stratum",
+            column,
+            "be source or null for answer files, whose prompts have no other columns",
         )
 
     @cached_property
@@ -109,15 +113,20 @@ class PromptSource:
             for name in sorted(bank_clusters.keys() & cluster_by_prompt.keys()):
                 if bank_clusters[name] != cluster_by_prompt[name]:
                     raise FileError(
-                        f"prompts.cluster: prompt {name!r} is in {bank_clusters[name]!r} in {self.bank.path}, and in "
-                        f"{cluster_by_prompt[name]!r} in a file of answers. Expected one cluster of each prompt."
+                        f"Prompt {name} must be in one cluster; it is in {format_value(bank_clusters[name])} in "
+                        f"{self.bank.path} and in "
+                        f"{format_value(cluster_by_prompt[name])} in an answer file."
                     )
             cluster_by_prompt = cluster_by_prompt | bank_clusters
         elif in_files is None and column != CLUSTER_FIELD:
-            columns = ", ".join(files.joined.columns) if files else ""
-            columns_note = f" Files of answers have {columns}." if columns else ""
-            raise SettingError(
-                f"prompts.cluster: found {column!r}, which is no column of files of answers, and there is no bank."
-                f"{columns_note} Name one of theirs, add prompts=FILE, or leave it out."
+            columns = files.joined.columns if files else ()
+            columns_note = [
+                f"  The answer files have {join_names([*columns], _MAX_COLUMNS_IN_MESSAGE)}."
+            ] * bool(columns)
+            raise SettingError.bad_value(
+                "prompts.cluster",
+                column,
+                "be a column of the answer files or of a prompt file (prompts=FILE)",
+                *columns_note,
             )
         return merge_clusters(self.load_all(), cluster_by_prompt)

@@ -19,7 +19,7 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS
-from elo_exp.errors import FileError, SettingError, UserError
+from elo_exp.errors import FileError, SettingError, UserError, format_value
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.experiments.battle_source import BattleSource, format_files
 from elo_exp.experiments.file_rating import FileRating
@@ -45,15 +45,17 @@ def _parse_pairs(value: Any) -> Any:
         isinstance(pair, list) and len(pair) == 2 for pair in value
     )
     if not is_pairs:
-        raise SettingError(
-            f"battles_values: found {value!r}. Expected what the file's words mean: "
-            "'battles_values={left:model_a,right:model_b}'."
+        raise SettingError.bad_value(
+            "battles_values",
+            value,
+            "say what each word in the file means",
+            "  'battles_values={left:model_a,right:model_b}'",
         )
     words = [str(word) for word, _ in value]
     if len(set(words)) < len(words):
         repeated_word = next(word for word in words if words.count(word) > 1)
         raise SettingError(
-            f"battles_values: found {repeated_word!r} twice. Expected each word once."
+            f"battles_values must have each word once; got {format_value(repeated_word)} twice."
         )
     return dict(zip(words, (meaning for _, meaning in value), strict=True))
 
@@ -99,14 +101,17 @@ class Rate(Experiment):
         if (scale := self.battles_scale) is not None and not (
             len(scale) == 2 and scale[0] < scale[1]
         ):
-            raise SettingError(
-                f"battles_scale: found {scale}. Expected the least and the greatest score: battles_scale=[0,1]."
+            raise SettingError.bad_value(
+                "battles_scale",
+                scale,
+                "be the lowest and the highest score, such as [0,1]",
             )
         for word, meaning in self.battles_values.items():
             if meaning not in (None, *WINNER_WORDS):
-                raise SettingError(
-                    f"battles_values.{word}: found {meaning!r}. Expected one of {', '.join(WINNER_WORDS)}, "
-                    "or null for no verdict."
+                raise SettingError.bad_value(
+                    f"battles_values.{word}",
+                    meaning,
+                    f"be one of {', '.join(WINNER_WORDS)}, or null for no verdict",
                 )
 
     @staticmethod
@@ -189,8 +194,8 @@ class Rate(Experiment):
         if not self.source.is_scored and (self.pass_.at or self.pass_.hat):
             name = "pass.at" if self.pass_.at else "pass.hat"
             raise FileError(
-                f"{name}: found battles in {self.source.label}. Expected scores of items: a win is a "
-                "pair’s, and no draw of an entrant’s succeeds by itself."
+                f"{name} needs item scores, which tell how often an answer succeeds; {self.source.label} holds "
+                f"battles. Leave it out."
             )
         _ = (
             self._standings_of_scores
@@ -206,8 +211,10 @@ class Rate(Experiment):
             and self.source.separate_parties
         ):
             raise SettingError(
-                f"judges: found verdicts of {joined([*self.source.separate_parties])} in a sweep, whose jobs rate those of "
-                "one. Name it, battles_filter.judge_model=NAME, or judges=pooled rates all as if by one."
+                f"A sweep rates one judge, and the file has verdicts of {joined([*self.source.separate_parties])}. "
+                f"Choose one:",
+                "  battles_filter.judge_model=NAME",
+                "  judges=pooled   rates all verdicts together",
             )
 
     def run(self, context: Context) -> Report:
@@ -300,8 +307,7 @@ def _read_rating_settings(
     for word in overrides:
         if re.match(r"\W*(elo\b|rating\.|arena\b)", word):
             raise SettingError(
-                f"ratings_from: the settings of {folder} are taken, and {word} besides. Leave "
-                "one of them out."
+                f"ratings_from={folder} sets the rating methods, so it cannot be combined with {word}. Leave one of them out."
             )
     try:
         run_settings = read_settings(Path(folder))
@@ -310,8 +316,9 @@ def _read_rating_settings(
     ratings, composed = run_settings.get("rating") or {}, config["rating"]
     if set(ratings) != set(composed):
         raise SettingError(
-            f"ratings_from: {folder} was rated by {', '.join(ratings) or 'no method'}. Choose "
-            f"the run of a tournament, and the same: 'rating=[{','.join(ratings)}]'."
+            f"ratings_from needs a run with the same rating methods; {folder} was rated by {', '.join(ratings) or 'none'}. "
+            "Choose a tournament, and set:",
+            f"  'rating=[{','.join(ratings)}]'",
         )
     settings: dict[str, Any] = {
         "elo": config["elo"] | (run_settings.get("elo") or {}),

@@ -56,7 +56,7 @@ class PromptSettings:
     def path(self) -> Path:
         """The bank. Raises SettingError for none."""
         if self.bank_path is None:
-            raise SettingError(describe_missing_prompts("none are given"))
+            raise build_no_prompts_error("There are no prompts.")
         return Path(self.bank_path)
 
 
@@ -91,8 +91,8 @@ class JudgingOptions:
     def __post_init__(self) -> None:
         if self.flip_share and self.orders != "one":
             raise SettingError(
-                f"judging.flip_share: found {self.flip_share} with judging.orders={self.orders}, "
-                "which asks every comparison in both orders. Add judging.orders=one, or set 0."
+                f"judging.flip_share must be 0 unless judging.orders=one, as other comparisons always use both orders; "
+                f"got {self.flip_share}."
             )
 
     @property
@@ -115,9 +115,10 @@ class ModeSettings:
     prompt_cache: str
 
 
-def describe_missing_prompts(reason: str) -> str:
-    """Return the error message for a run without prompts."""
-    return (
-        f"prompts.bank_path: {reason}. Give a bank, prompts.bank_path=FILE (docs/formats.md), files of "
-        "answers that hold their prompts, or study=medical for the bank that ships."
+def build_no_prompts_error(problem: str) -> SettingError:
+    """Build the error for a run without prompts, from a sentence that says why there are none."""
+    return SettingError(
+        f"{problem} Give answer files that hold their prompts, or choose prompts:",
+        "  prompts=FILE    a file of prompts (docs/formats.md)",
+        "  study=medical   the bundled prompts",
     )

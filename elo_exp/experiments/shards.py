@@ -54,8 +54,7 @@ def parse_shard(shard: str) -> tuple[int, int]:
     """
     match = re.fullmatch("([0-9]+)/([0-9]+)", shard)
     if not match or int(match[1]) >= int(match[2]):
-        raise SettingError(
-            f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the "
-            "last 3/4."
+        raise SettingError.bad_value(
+            "shard", shard, "be NUMBER/TOTAL, counted from 0: the first of four is 0/4"
         )
     return int(match[1]), int(match[2])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp import pipeline
-from elo_exp.errors import SettingError
+from elo_exp.errors import SettingError, format_value
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.report.store_table import (
@@ -62,9 +62,11 @@ class ManageStore(Experiment):
         file = Path(settings.file or "")
         match settings.action:
             case "export" | "import" | "merge" if settings.file is None:
-                raise SettingError(
-                    "store.file: names no file. Set it with store.file=FILE; "
-                    f"store.action={settings.action} needs it."
+                raise SettingError.no_value(
+                    "store.file",
+                    needed_for=f"store.action={settings.action}",
+                    value="a file",
+                    example=f"python -m elo_exp experiment=store store.action={settings.action} store.file=FILE",
                 )
             case "export":
                 n = admin.export_answers(store, file, entry_filter)
@@ -97,8 +99,9 @@ class ManageStore(Experiment):
                 )
             case _ if not isinstance(self.judge, BatchJudge):
                 raise SettingError(
-                    "judge: has no batches. Choose the judge whose batches are meant, such as "
-                    "judge=opus."
+                    f"store.action={settings.action} needs a judge that uses batches. Choose the judge whose batches "
+                    f"are meant, "
+                    "for example judge=opus."
                 )
             case "wait":
                 pipeline.collect(self.judge, store)
@@ -129,8 +132,8 @@ class ManageStore(Experiment):
 def _copy_store(store: Store, settings: StoreSettings) -> str:
     if settings.to is None or settings.file is not None:
         raise SettingError(
-            "store.to: names no store. store.action=copy copies this store, the file in cache_dir or that of store=URL, into "
-            "an empty one: store.to=postgresql://user@host/database, and no store.file."
+            "store.action=copy needs store.to, the URL of an empty database, and no store.file. For example:",
+            "  python -m elo_exp experiment=store store.action=copy store.to=postgresql://user@host/database",
         )
     check_url(settings.to)
     with Store(settings.to) as target:
@@ -156,7 +159,7 @@ def _confirm(store: Store, name: str | None) -> str:
     batch = _find_open(store, name, "confirm")
     if batch.state != "intended":
         raise SettingError(
-            f"store.batch: {batch.nonce} has arrived, as {batch.batch_id}. Nothing is to be confirmed."
+            f"Batch {batch.nonce} has arrived as {batch.batch_id}, so there is nothing to confirm."
         )
     confirm_account(store, batch)
     return (
@@ -169,8 +172,8 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
     """Return the batch under way with this nonce or id."""
     if name is None:
         raise SettingError(
-            f"store.batch: names no batch. Set it with store.batch=NAME; store.action={action} needs it, and "
-            "store.action=list names them."
+            f"store.action={action} needs a batch. List the batches, and set store.batch=NAME:",
+            "  python -m elo_exp experiment=store store.action=list",
         )
     matches = [
         batch
@@ -179,14 +182,16 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
     ]
     if not matches:
         raise SettingError(
-            f"store.batch: found no batch {name!r} under way. store.action=list names them."
+            f"No batch {format_value(name)} is under way. List the batches:",
+            "  python -m elo_exp experiment=store store.action=list",
         )
     if len(matches) > 1:  # ids are a server's own
-        options = " or ".join(
-            f"{batch.nonce} (at {batch.endpoint})" for batch in matches
-        )
         raise SettingError(
-            f"store.batch: {name!r} is the id of {len(matches)} batches. Name it {options}."
+            f"{len(matches)} batches have the id {format_value(name)}. Choose one:",
+            *(
+                f"  store.batch={batch.nonce}   at {batch.endpoint}"
+                for batch in matches
+            ),
         )
     return matches[0]
 
@@ -194,8 +199,8 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
 def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -> str:
     if not entry_filter:
         raise SettingError(
-            "store.action=purge: purges nothing as it is. Say what: store.judge=, "
-            "store.entrant=, store.rubric="
+            "store.action=purge needs to know which answers to delete. Set one or more of these:",
+            "  store.judge=MODEL store.entrant=NAME store.rubric=NAME",
         )
     counts = admin.count_answers_by_source(store, entry_filter)
     n, dollars = (

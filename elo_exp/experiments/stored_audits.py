@@ -39,7 +39,9 @@ def _read_audit(path: Path) -> dict[str, Any]:
         audit: dict[str, Any] = documents.read_document(documents.StoredAudit, path)
     except UserError as error:
         raise FileError(
-            f"{error} Audit the judge again, or remove the file: then it counts as not audited."
+            error.line,
+            *error.below,
+            "  Audit the judge again, or remove the file: then the judge counts as not audited.",
         ) from None
     return audit
 

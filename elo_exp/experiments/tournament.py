@@ -105,8 +105,8 @@ class Tournament(PairwiseExperiment):
             self._refuse_several_judges()
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
             raise SettingError(
-                f"sweep_pair: found {self.sweep_pair}. Expected two entrants: "
-                "'sweep_pair=[one,other]'."
+                f"sweep_pair must be two entrants; got {', '.join(self.sweep_pair)}. For example:",
+                "  'sweep_pair=[NAME1,NAME2]'",
             )
         _ = self.prompt_source.clusters
         if self.stratum is not None:
@@ -115,38 +115,41 @@ class Tournament(PairwiseExperiment):
         is_one = self.judging.orders == "one"
         if k is not None and not (is_one and 6 <= m > k and k * m % 2 == 0):
             raise SettingError(
-                f"judging.opponents: found {k} with {m} entrants and judging.orders="
-                f"{self.judging.orders}. Expected judging.orders=one, fewer opponents than entrants, "
-                "of at least six, and an even number where that of entrants is odd."
+                f"judging.opponents={k} does not fit {m} entrants and judging.orders={self.judging.orders}. It needs "
+                f"all of these:",
+                "  judging.orders=one",
+                "  at least 6 entrants, and more entrants than opponents",
+                "  an even number of opponents if the number of entrants is odd",
             )
         looks = self.judging.looks
         if looks > 1 and (k is not None or not self.rating):
             raise SettingError(
-                f"judging.looks: found {looks}, which needs all opponents (judging.opponents=null) "
-                "and a rating with errors (rating=[bradley_terry]). Set these, or judging.looks=1."
+                f"judging.looks={looks} needs all opponents and a rating with standard errors. Set judging.looks=1, or:",
+                "  judging.opponents=null 'rating=[bradley_terry]'",
             )
         if looks > 1 and self.shard is not None:
             raise SettingError(
-                f"shard: found {self.shard} with judging.looks={looks}, where verdicts decide what is "
-                "judged next. Leave one of them out."
+                f"shard={self.shard} cannot be combined with judging.looks={looks}, where verdicts decide what is "
+                f"judged next. "
+                "Leave one of them out."
             )
 
     def _refuse_several_judges(self) -> None:
         """Raise SettingError for settings that are about one judge."""
         if self.judging.looks > 1:
             raise SettingError(
-                f"judging.looks: found {self.judging.looks}. Planned looks are at the verdicts of one judge: set "
-                "judging.looks=1, or name one judge."
+                f"judging.looks must be 1 with several judges; got {self.judging.looks}. Set judging.looks=1, or "
+                f"choose one judge."
             )
         if self.shard is not None:
             raise SettingError(
-                f"shard: found {self.shard} with several judges. Have each judge its shares by itself, judge=NAME; "
-                "all of them, without shard=, find their verdicts."
+                f"shard={self.shard} cannot be combined with several judges. Run the shards of each judge with judge=NAME, "
+                "then all judges without shard."
             )
         if not supports_joint_board(self.rating):
             raise SettingError(
-                "rating: several judges have a joint board by Bradley-Terry without style and baseline_model. Choose "
-                "'rating=[bradley_terry]' as it ships."
+                "Several judges need Bradley-Terry ratings without style and baseline_model for a combined leaderboard. Set:",
+                "  'rating=[bradley_terry]'",
             )
 
     def format_plan(self, plans: Sequence[Plan]) -> str:
@@ -164,8 +167,8 @@ class Tournament(PairwiseExperiment):
         """
         if context.in_sweep and not self.is_single:
             raise SettingError(
-                f"judge: found verdicts of {', '.join(self.judges)} in a sweep, whose jobs have one judge each. Name it: "
-                "judge.judge_model=NAME."
+                f"Each job of a sweep has one judge, and the file has verdicts of {', '.join(self.judges)}. Choose one:",
+                "  judge.judge_model=NAME",
             )
         text = super().dry_run(context)
         if text is None or not self.is_single:

@@ -240,7 +240,7 @@ def list_judge_choices(
     choices[first_choice] += "; plan=true has the detail"
     width = max(map(len, choices))
     return (
-        f"judge: none is chosen. For {queries}{where}:",
+        f"judge is not set. Nothing was sent or charged. Choose a judge for {queries}{where}:",
         *(f"  {choice:<{width}}    {about}" for choice, about in choices.items()),
     )
 
@@ -297,16 +297,17 @@ def describe_equal_answers_plan(
     return [*lines, f"{'':<9}{stop}"] if stops else lines
 
 
-def refuse_equal_answers(pair: EqualAnswers) -> str:
-    """Return why a paid judge is not asked about two entrants."""
+def refuse_equal_answers(pair: EqualAnswers) -> list[str]:
+    """Return the lines of the error for two entrants about which a paid judge is not asked."""
     prompts = (
         "the one prompt" if pair.n_prompts == 1 else f"all {pair.n_prompts:,} prompts"
     )
-    return (
-        f"entrant: {pair.first} and {pair.second} gave the same answer to {prompts}: there is nothing to "
-        "compare, and no judge was paid. Was the setting applied in which they differ? Leave one of them "
-        "out, or have them judged with judging.allow_equal=true."
-    )
+    return [
+        f"{pair.first} and {pair.second} gave the same answer to {prompts}, so there is nothing to compare. "
+        "No judge was paid.",
+        "  Check that the setting in which they differ was applied, or leave one of them out.",
+        "  To have them judged nevertheless, set judging.allow_equal=true.",
+    ]
 
 
 def _format_prompt_count(n: int) -> str:

@@ -113,7 +113,7 @@ def more_of_both(row: Mapping[str, Any]) -> str:
         row["n_comparisons"]
         * (_HALF_WIDTHS_AT_80_PERCENT_POWER * (value - low) / value) ** 2
     )
-    return f" Some {_round_up(n):,} that both have labelled would tell, if it is no illusion: a larger label.overlap."
+    return f"About {_round_up(n):,} comparisons that both label would settle it, if the estimate holds. Raise label.overlap."
 
 
 def state(lead: Conclusion, half_width: float) -> str:
