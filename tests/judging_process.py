@@ -50,7 +50,7 @@ from elo_exp.judges import BatchJudge
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Judgment, Prompt, Response, canonical_json
-from elo_exp.store import claims
+from elo_exp.store import batch_rows, claims
 from elo_exp.store import ledger as ledger_module
 from elo_exp.store.answer_store import Store
 from elo_exp.store.batch_rows import Batch
@@ -320,10 +320,9 @@ def no_claims(judge: ClaudeJudge) -> None:
 
     _swap(Claims, take=take_all)
     _swap(Ledger, record_intent=intend_anyway)
-    _swap(
-        ledger_module,
-        PENDING_KEYS_SQL="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE",
-    )
+    none = "SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE"
+    for module in (ledger_module, batch_rows):
+        _swap(module, PENDING_KEYS_SQL=none)
 
 
 def no_reserves(judge: ClaudeJudge) -> None:

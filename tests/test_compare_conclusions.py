@@ -229,7 +229,7 @@ def test_an_entrant_without_a_decisive_battle_stands_in_every_table(tmp_path: Pa
     [
         ("score", 7, "score"),
         ("winner", None, "winner"),
-        ("winner", "ann?", "winner is 'ann?'"),
+        ("winner", "ann?", "ann?"),
         ("model_a", ["x"], "model_a"),
         ("model_a", None, "model_a"),
     ],

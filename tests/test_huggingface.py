@@ -130,7 +130,7 @@ def test_a_prompt_without_room_is_a_missing_answer_where_answers_may_be_missing(
         assert store.usage.responses_generated == 0
         made = pipeline.generate(prompts, {"ann": of}, store, allow_missing=True)
     assert [name for name, _ in made["ann"]] == [first.prompt_id]
-    assert any("ann: long has" in line for line in caplog.messages)
+    assert any("Prompt long does not fit" in line for line in caplog.messages)
 
 
 def test_a_template_in_a_file_is_the_template(folder, tmp_path):

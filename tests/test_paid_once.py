@@ -54,7 +54,7 @@ from elo_exp.errors import UserError
 from elo_exp.judges import BatchJudge
 from elo_exp.pipeline import judging
 from elo_exp.pipeline.watching import ReplyGuard
-from elo_exp.store import claims, ledger
+from elo_exp.store import batch_rows, claims, ledger
 from elo_exp.store.answer_store import Store
 
 N = 10
@@ -653,7 +653,7 @@ def forget_loss(
 class Mistake:
     """A mistake in the code, and a short history in which it breaks the law."""
 
-    patched: tuple[Any, str, Any]
+    patched: Sequence[tuple[Any, str, Any]]
     history: Sequence[tuple[str, dict[str, Any]]]
 
 
@@ -669,18 +669,21 @@ def go_on(steps: int, which: int = 0) -> tuple[str, dict[str, Any]]:
 LOST_REQUEST = ("something_goes_wrong", {"kinds": ["lost"]})
 MISTAKES = {
     "no quarantine": Mistake(
-        (SubmissionSearch, "_search", lambda self, batch: (False, True)),
+        [(SubmissionSearch, "_search", lambda self, batch: (False, True))],
         [LOST_REQUEST, start(), go_on(1)],
     ),
     "no losses": Mistake(
-        (claims.Claims, "end_call", forget_loss),
+        [(claims.Claims, "end_call", forget_loss)],
         [LOST_REQUEST, start(transport="messages"), go_on(200)],
     ),
     "no reserves": Mistake(
-        (Budget, "reserve", lambda *given: None), [start(cap=0.0008), go_on(5)]
+        [(Budget, "reserve", lambda *given: None)], [start(cap=0.0008), go_on(5)]
     ),
     "batches are forgotten": Mistake(
-        (ledger, "PENDING_KEYS_SQL", "SELECT key FROM queries WHERE FALSE"),
+        [
+            (module, "PENDING_KEYS_SQL", "SELECT key FROM queries WHERE FALSE")
+            for module in (batch_rows, ledger)
+        ],
         [start(), start(canary=3, chunk=3, kill=37), go_on(21, which=1)],
     ),
 }
@@ -699,6 +702,7 @@ def play(history: Sequence[tuple[str, dict[str, Any]]]) -> None:
 @pytest.mark.parametrize("name", MISTAKES)
 def test_control_the_law_sees_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch):
     play(MISTAKES[name].history)
-    monkeypatch.setattr(*MISTAKES[name].patched)
+    for owner, attribute, value in MISTAKES[name].patched:
+        monkeypatch.setattr(owner, attribute, value)
     with pytest.raises(AssertionError):
         play(MISTAKES[name].history)

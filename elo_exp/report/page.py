@@ -179,7 +179,9 @@ def render_markdown(text: str) -> str:
 def _make_markdown_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    parser = MarkdownIt(
+        "commonmark", {"html": False, "breaks": True, "xhtmlOut": False}
+    )
     return parser.enable("table").disable(
         ["image", "link", "autolink", "html_block", "html_inline", "entity"]
     )
