@@ -653,7 +653,10 @@ def test_a_stored_audit_that_none_wrote_stops_before_anybody_is_asked(
         path = audit_decisions.audit_path(context.store.folder, key, rubric.key)
         write_json(path, {"date": 3})
         run = experiment.placement(context.store)
-        with pytest.raises(UserError, match=r"audits/.*: found 3 as date"):
+        with pytest.raises(
+            UserError,
+            match=r"audits/.* is not as a run writes it: date must be text; got 3",
+        ):
             run.run()
         assert (run.comparisons, list_judges(context.store)) == ([], [])
 

@@ -460,9 +460,9 @@ def test_a_fourth_judge_narrows_what_judges_add_and_prompts_what_prompts_do():
 @pytest.mark.parametrize(("n_judges", "n_entrants"), [(2, 4), (2, 12), (3, 3), (4, 3)])
 def test_too_few_judges_have_no_interval_together(n_judges: int, n_entrants: int):
     found = panel(drawn(n_judges, n_entrants))
-    with pytest.raises(ValueError, match=f"found {n_judges} judges"):
+    with pytest.raises(ValueError, match=f"needs [0-9]+ judges; got {n_judges}"):
         joint_leaderboard(found, initial_rating=1400.0)
-    with pytest.raises(ValueError, match=f"found {n_judges} judges"):
+    with pytest.raises(ValueError, match=f"needs [0-9]+ judges; got {n_judges}"):
         compute_joint_differences({"d": found})
     assert n_judges < (judges_needed(n_entrants) or 0)
 
