@@ -66,7 +66,8 @@ def describe_requirement(hint: Any, finding: str) -> str:
         return str(schema["description"])
     if choices := _list_choices(schema):
         return f"be {_join(choices)}"
-    return re.sub("^.* should |^Value error, ", "", finding)
+    words = re.match(r".*? should (.*)|Value error, (.*)", finding, re.DOTALL)
+    return (words[1] or words[2]) if words else "be of a known kind"
 
 
 def _list_choices(schema: Mapping[str, Any]) -> list[str]:

@@ -287,7 +287,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
     board = found.placement.human_board
     assert board.row("m7").n_battles == n > 50
     assert "By humans alone" in found.report.text
-    said = r"entrant: 'm7' is a model of file already.*arena.hold_out=\[m7\]"
+    said = r"(?s)Entrant m7 has the name of a model in file.*arena.hold_out=\[m7\]"
     with pytest.raises(UserError, match=said):
         placed(world, folder)
 

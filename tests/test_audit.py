@@ -205,13 +205,22 @@ def test_a_run_finds_the_last_audit_of_its_judge_and_rubric_to_the_byte(tmp_path
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"n_prompts": "143"}, "found '143' as n_prompts"),
-        ({"date": 2026}, "found 2026 as date"),
-        ({"results": {}}, "found {} as results"),
-        ({"results": [{"probe": "p"}]}, "as results.0"),
-        ({"results": [AUDIT["results"][0] | {"verdict": "no"}]}, "as results.0"),
-        ({"results": [AUDIT["results"][0] | {"estimate": None}]}, "found None as"),
-        ({"gold": [{"subset": "all", "accuracy": "most"}]}, "as gold.0.accuracy"),
+        ({"n_prompts": "143"}, 'n_prompts must be a whole number; got "143".'),
+        ({"date": 2026}, "date must be text; got 2026."),
+        ({"results": {}}, "results must be a list, such as [A,B]; got {}."),
+        ({"results": [{"probe": "p"}]}, "results.0 must be of a known kind; got"),
+        (
+            {"results": [AUDIT["results"][0] | {"verdict": "no"}]},
+            "results.0 must be of a known kind; got",
+        ),
+        (
+            {"results": [AUDIT["results"][0] | {"estimate": None}]},
+            "estimate must be a valid number; got null.",
+        ),
+        (
+            {"gold": [{"subset": "all", "accuracy": "most"}]},
+            "gold.0.accuracy must be a number or null; got",
+        ),
     ],
 )
 def test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers(

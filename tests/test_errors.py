@@ -85,7 +85,8 @@ def test_a_cap_that_is_too_small_is_an_error_of_budgets():
             judge__output_usd_per_million=5,
             budget_usd=0.0001,
         )
-    assert error.value.line.startswith("judging.budget_usd: ")
+    assert "and the cap is $0.0001. Nothing was spent." in error.value.line
+    assert "judging.budget_usd=" in str(error.value)
 
 
 def test_a_server_that_refuses_the_key_is_an_error_of_servers(monkeypatch):
@@ -101,7 +102,9 @@ def test_a_server_that_refuses_the_key_is_an_error_of_servers(monkeypatch):
 def test_a_key_that_is_not_set_is_an_error_of_servers():
     with (
         OpenAiServer() as server,
-        pytest.raises(elo_exp.ServerError, match="^MY_KEY: not set"),
+        pytest.raises(
+            elo_exp.ServerError, match="needs an API key, and MY_KEY is not set"
+        ),
     ):
         judged(server, judge__key_variable="MY_KEY")
 

@@ -79,7 +79,7 @@ def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
     assert truth["near"].mean == pytest.approx(0.5)
     assert np.isnan(without.fresh_draws["near"].label).all()
     rows.label[1] = math.nan
-    words = "1 of the 4 draws of 'near' have no oracle_label"
+    words = "1 of 4 draws of near have no oracle_label"
     with pytest.raises(UserError, match=words):
         split_truth_from_labels(
             dataclasses.replace(data, fresh_draws={"near": rows[:]})

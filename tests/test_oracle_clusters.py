@@ -91,7 +91,7 @@ def test_a_prompt_in_two_clusters_is_refused(tmp_path: Path):
     some = rows(1, "cluster")
     some.append({**some[0], "policy": "two", "cluster": "another"})
     with pytest.raises(
-        UserError, match="prompt 'q0-0' is in 'text 0' and in 'another'"
+        UserError, match='"q0-0" must be in one cluster .* got "text 0" and "another"'
     ):
         read(tmp_path, some)
 

@@ -86,7 +86,7 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     assert text in stored_only.out
     refused = experiment(server, *judge, folder=tmp_path)
     assert (share.code, stored_only.code, refused.code) == (0, 0, 2)
-    assert "judging.stored_only: entrant openai_compatible has prompts" in refused.err
+    assert "Entrant openai_compatible lacks answers" in refused.err
     assert server.asked == []
 
 

@@ -573,7 +573,9 @@ def refused(ran: Ran) -> str:
 def test_too_few_labels_are_an_error_of_evidence(folder: Path):
     label(folder, "too_few", n=12)
     labels_setting = f"labels=[{folder / 'too_few.jsonl'}]"
-    with pytest.raises(elo_exp.EvidenceError, match="too few to say anything"):
+    with pytest.raises(
+        elo_exp.EvidenceError, match="12 labels on 12 prompts are too few"
+    ):
         elo_exp.run("experiment=label", f"run={folder / 'first'}", labels_setting)
 
 
@@ -581,7 +583,7 @@ def test_too_few_labels_say_nothing(folder: Path):
     """Twelve labels, and thirty on twelve prompts."""
     label(folder, "few", n=12)
     assert refused(read_back(folder, "few")).startswith(
-        "elo_exp: labels: 12 labels on 12 prompts: too few to say anything. Expected 30 on 20 or more"
+        "elo_exp: 12 labels on 12 prompts are too few. At least 30 labels on 20 prompts are needed."
     )
 
 
@@ -623,7 +625,9 @@ def test_annotators_without_a_comparison_in_common_are_refused(folder: Path):
     make(folder, "label.annotators=2", "label.overlap=0")
     label(folder, "one", page="label_1.html")
     label(folder, "two", page="label_2.html")
-    assert "one and two share no comparison" in refused(read_back(folder, "one", "two"))
+    assert "one and two labelled no comparison in common" in refused(
+        read_back(folder, "one", "two")
+    )
 
 
 def test_one_persons_labels_are_not_two_persons(folder: Path):
@@ -673,7 +677,7 @@ def test_labels_without_the_key_of_their_run_are_refused(folder: Path):
         read_back(folder, "anna")
     )
     path.unlink()
-    assert "key.json is not there" in refused(read_back(folder, "anna"))
+    assert "File not found: first/labels/key.json" in refused(read_back(folder, "anna"))
     path.write_text(text, encoding="utf-8")
 
 

@@ -57,7 +57,7 @@ def test_law_any_manifest_is_read_as_it_is_or_refused(
 ):
     folder = manifest(tmp_path_factory.mktemp("run"), json.dumps(content))
     assert manifest_if_any(folder) in ({}, content)
-    with pytest.raises(UserError, match="^runs: "):
+    with pytest.raises(UserError):
         read_runs([str(folder)])
 
 

@@ -280,7 +280,7 @@ def test_two_files_are_compared_on_console_page_and_in_ratings_json(two_logs, tm
         path.rename(totals.parent / path.name)
     battles = f"battles={totals.parent}"
     found = run("experiment=rate", battles, "tracker=local", folder=tmp_path)
-    assert f"{totals}: is lm_eval's totals. Give the samples_*.jsonl" in found.err
+    assert f"{totals} holds lm_eval's totals" in found.err
     assert (
         "ann.json: read as inspect_ai: 10 scores used, 0 missing"
         in found.err + found.out

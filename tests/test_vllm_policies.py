@@ -152,7 +152,9 @@ def test_what_could_not_be_scored_is_refused_at_once(
 
 def test_what_is_not_there_is_one_line_and_nothing_is_paid(folder, server, monkeypatch):
     server.engine = None
-    with pytest.raises(UserError, match="/tokenize: Not Found. Check"):
+    with pytest.raises(
+        UserError, match=r"/tokenize does not answer \(Not Found\. Check"
+    ):
         answers(policy(SERVED, folder, server))
     assert not server.billed
     with pytest.raises(

@@ -242,7 +242,9 @@ class Audit(Experiment):
                 [*errors],
             ),
             own=audit_by_judge,
-            failed={name: " ".join(str(error).split()) for name, error in errors.items()},
+            failed={
+                name: " ".join(str(error).split()) for name, error in errors.items()
+            },
             kappas=pairwise_kappa(
                 {
                     name: outcome.battles(dimension)
