@@ -205,10 +205,8 @@ def test_adaptive_rounds_are_checked_against_the_cap_before_the_first(
         assert refused.code == 2
         said = "elo_exp: 40 verdicts by large are expected to cost $0.1000, and"
         assert said in refused.err
-        assert (
-            "Nothing was spent.\n  Raise the cap with judging.budget_usd="
-            in refused.err
-        )
+        assert "Nothing was spent.\n" in refused.err
+        assert "\n  Raise the cap with judging.budget_usd=" in refused.err
         assert server.asked == []
         assert placed_by(0.15).code == 0
         assert placed_by(0.0).code == 0

@@ -491,7 +491,7 @@ def test_a_plan_without_the_data_set_goes_by_the_settings_and_says_so(
     assert re.search(r"^ +preference +1,000 +2,000 ", twice.out, re.MULTILINE)
     of_own = (*words, "entrant=[claude]", "arena.assumed_chars=null")
     refused = attempt(*of_own, folder=tmp_path, **nowhere)
-    assert (refused.code, "cannot load lmarena-ai/arena-human" in refused.err) == (
+    assert (refused.code, "The data set lmarena-ai/arena-human" in refused.err) == (
         2,
         True,
     )

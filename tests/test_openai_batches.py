@@ -537,7 +537,7 @@ def test_the_command_plans_without_a_key_at_batch_price_and_pays_once(server, tm
     assert "gpt-6.2-sol" in planned.out
     assert server.meter.count("GET") == server.meter.posts() == 0
     missing = attempt(*words, folder=tmp_path, OPENAI_API_KEY="")
-    assert missing.code == 2 and "OPENAI_API_KEY: not set" in missing.err
+    assert missing.code == 2 and "OPENAI_API_KEY is not set" in missing.err
     key = {"OPENAI_API_KEY": "test-key", "NO_PROXY": "127.0.0.1"}
     run(*words, folder=tmp_path, **key)
     assert {*server.meter.billed.values()} == {1}

@@ -50,7 +50,7 @@ def test_every_page_of_the_repository_is_a_page_of_the_site(site: Path):
         for path in (HOME / "docs").rglob("*.md")
     }
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
-    assert "Which of my configurations is really better" in (
+    assert "Find out which of your language-model configurations is better" in (
         site / "index.html"
     ).read_text(encoding="utf-8")
 
