@@ -515,7 +515,7 @@ def test_a_title_counts_wins_if_the_lead_needs_no_more_words():
         concluded(measured=False),
     ):
         assert words.title_in_wins(weaker, 0.608) is None
-    assert words.title_in_wins(concluded(), 0.5) is None
+    assert words.title_in_wins(concluded(), 0.503) is None
 
 
 def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():

@@ -396,14 +396,19 @@ def find_leader(board: Leaderboard, pairs: Sequence[Difference]) -> Leader | Non
 class RatedModels:
     """The rated models of a leaderboard, best first, so that no result depends on their names."""
 
-    names: NDArray[np.object_]  # (m,)
-    place: Index  # (m,) among the leaderboard's models
-    rating: Array  # (m,)
-    rank: Index  # (m,) on the leaderboard, shared by equal ratings
-    covariance: Array  # (m, m)
-    std_error: Array  # (m, m), of the differences; NaN where there is none
-    df: Array  # (m,) degrees of freedom, of the prompts on which each model met others
-    df_of_all: float  # of all prompts
+    names: NDArray[np.object_]
+    # Positions of the models in the leaderboard
+    place: Index
+    rating: Array
+    # Equal ratings share a rank
+    rank: Index
+    covariance: Array
+    # Standard errors of the differences, (m, m); NaN if a difference has none
+    std_error: Array
+    # Degrees of freedom of each model, from the prompts on which it met others
+    df: Array
+    # Degrees of freedom from all prompts
+    df_of_all: float
 
     def df_of_differences(self) -> Array:
         """(m, m): of the model that met others on fewer prompts."""

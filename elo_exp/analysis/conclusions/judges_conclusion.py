@@ -1,4 +1,4 @@
-"""What may be said where several judges were asked: of three or more jointly, of two by what both have said."""
+"""What several judges support: three or more together, two by what each of them supports."""
 
 import dataclasses
 from collections import Counter

@@ -590,9 +590,9 @@ def title_in_wins(conclusion: Conclusion, share: float) -> str | None:
     share  of the points that the leader took, ties counting half
     """
     leader, rival = conclusion.subject, conclusion.rival
-    if conclusion.adjustment or share <= 0.5:
-        return None
     n = round(100 * share)
+    if conclusion.adjustment or n <= 50:
+        return None
     # All and none are said of all and none alone
     count = min(n, 99) if share < 1 else n
     wins = f"wins {count} of 100 comparisons against {rival}"
