@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 NO_VALUE = "–"
-_SPACE = "\N{NO-BREAK SPACE}"
 _MAX_NAMES_IN_SENTENCE = 4
 # Processors agree on so many decimals after the printed ones
 _N_REPRODUCIBLE_DECIMALS = 6
@@ -13,7 +12,7 @@ _N_REPRODUCIBLE_DECIMALS = 6
 def format_number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
     """Return a number with a true minus, and a plus where `sign` asks for it.
 
-    197 of 200 is 98.5 % on every processor: sums whose last bits differ are rounded alike.
+    197 of 200 is 98.5% on every processor: sums whose last bits differ are rounded alike.
     """
     if value is None:
         return NO_VALUE
@@ -63,14 +62,14 @@ def format_percent(share: float | None, digits: int = 0) -> str:
     half_step = 0.5 * 10.0**-digits
     percentage = round(100.0 * share, digits + _N_REPRODUCIBLE_DECIMALS)
     if share > 0.0 and percentage <= half_step:
-        return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
+        return f"<{10.0**-digits:g}%"
     if 100.0 - half_step <= percentage and share < 1.0:
-        return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
-    return f"{format_number(100.0 * share, digits)}{_SPACE}%"
+        return f">{100.0 - 10.0**-digits:g}%"
+    return f"{format_number(100.0 * share, digits)}%"
 
 
 def format_percent_floor(share: float | None) -> str:
-    """Return a share in whole percent, rounded down: 94.9 % of the way is not 95 %."""
+    """Return a share in whole percent, rounded down: 94.9% of the way is not 95%."""
     if share is None:
         return NO_VALUE
     return format_percent(
@@ -83,18 +82,18 @@ def format_percent_interval(
 ) -> str:
     if low is None or high is None:
         return NO_VALUE
-    return f"{format_interval(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
+    return f"{format_interval(100.0 * low, 100.0 * high, digits)}%"
 
 
 def format_percent_in_sentence(share: float | None) -> str:
     """Return a share in percent with a plain space; with one decimal if it is small."""
     is_small = share is not None and share < 0.1 and round(share, 2) != round(share, 3)
-    return format_percent(share, 1 if is_small else 0).replace(_SPACE, " ")
+    return format_percent(share, 1 if is_small else 0)
 
 
 def format_percent_of_limit(share: float) -> str:
-    """Return a limit in percent with a plain space: "10 %"."""
-    return f"{100.0 * share:g} %"
+    """Return a limit in percent with a plain space: "10%"."""
+    return f"{100.0 * share:g}%"
 
 
 def format_probability_limit(limit: float) -> str:
@@ -145,8 +144,3 @@ def rating_or_bound(
     if low is not None:
         return f"over {format_number(low, digits)}"
     return flag or NO_VALUE if high is None else f"under {format_number(high, digits)}"
-
-
-def replace_no_break_spaces(text: str) -> str:
-    """Return lines of the console: a terminal breaks none at a space."""
-    return text.replace(_SPACE, " ").rstrip("\n")

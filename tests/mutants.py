@@ -548,7 +548,7 @@ MUTANTS = [
         seen_by="test_leaderboard.py::test_an_interval_is_student_s_of_each_model_s_own_prompts",
     ),
     Mutant(
-        name="a 95 % interval leaves 5 % on each side",
+        name="a 95% interval leaves 5% on each side",
         where="ratings/leaderboard:t_quantile",
         change=Change("(1 + A) / 2", "A"),
         seen_by="test_leaderboard.py::test_an_interval_is_student_s_of_each_model_s_own_prompts",
@@ -859,7 +859,7 @@ MUTANTS = [
     ),
     # Who took every point, and who is probably the best
     Mutant(
-        name="the end of a one-sided interval leaves 5 % beyond it",
+        name="the end of a one-sided interval leaves 5% beyond it",
         where="analysis/complete_separation:_ALPHA_PER_TAIL",
         change=Change("0.025", "0.05"),
         seen_by="test_separated.py::test_bounds_by_hand",

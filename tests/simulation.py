@@ -13,7 +13,7 @@ verdicts that are no ties), not abilities on one. A tie counted as half a win dr
 `true_ratings(ties="half")` is where they then end.
 
 All verdicts on a prompt depend on one another through u and e: a prompt is a cluster. `quality=0, pair_noise=0` makes
-every verdict independent. The defaults are those of the planner: four entrants, 20 % ties, 72 % of the pairs in which
+every verdict independent. The defaults are those of the planner: four entrants, 20% ties, 72% of the pairs in which
 both orders name a winner name the same.
 """
 

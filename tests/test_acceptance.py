@@ -91,7 +91,7 @@ def test_an_unbeaten_entrant_is_first_by_its_bound(tmp_path: Path):
 
 
 def null_model(path: Path, **texts: str) -> Path:
-    """annotations.json of a model that answers every instruction alike and is preferred on 77 % of them, as by Zheng
+    """annotations.json of a model that answers every instruction alike and is preferred on 77% of them, as by Zheng
     et al. (2024), https://arxiv.org/abs/2410.07137; the orders that its judge was shown are not in such a file."""
     rows = [
         {
@@ -202,8 +202,8 @@ def test_the_line_of_a_judge_names_the_check_that_failed_and_never_an_answer():
         )
 
     odd = Check(name="responses", state="failed", value=0.053)
-    assert line(*checked(), odd).startswith("checked: flips 5 %")
-    assert line(*checked(flips=0.23), odd).startswith("CAUTION: flips 23 %;")
-    assert line(*checked(first_shown=0.7)).startswith("CAUTION: first shown wins 70 %")
-    assert line(*checked(invalid=0.4)).startswith("CAUTION: invalid 40 %")
+    assert line(*checked(), odd).startswith("checked: flips 5%")
+    assert line(*checked(flips=0.23), odd).startswith("CAUTION: flips 23%;")
+    assert line(*checked(first_shown=0.7)).startswith("CAUTION: first shown wins 70%")
+    assert line(*checked(invalid=0.4)).startswith("CAUTION: invalid 40%")
     assert line(odd).startswith("NOT CHECKED: no flips, no positions")

@@ -480,7 +480,7 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
         for name in ("ratings", "by_judge")
     )
     interval = f"{mine['ci_low']:.0f} to {mine['ci_high']:.0f}"
-    place = f"{mine['rating']:.0f} (95 % CI {interval}), rank {mine['rank_low']} to {mine['rank_high']} of 12"
+    place = f"{mine['rating']:.0f} (95% CI {interval}), rank {mine['rank_low']} to {mine['rank_high']} of 12"
     said = ratings["conclusions"]["mine"]
     assert said["sentence"].startswith(place)
     assert f"{said['sentence']}. By 150 judged battles." in page.said

@@ -166,8 +166,8 @@ def test_what_console_and_page_say_of_a_probe():
     assert told == ["± 0.10", "< 0.10", "> 0.10", "–"]
     twin = {"probe": "twin", "estimate": 0.5}
     assert words.orders("d", 4, 1, [twin]) == (
-        "d: the two orders of a pair disagree in 25\N{NO-BREAK SPACE}% of pairs; an answer ties "
-        "with itself in 50\N{NO-BREAK SPACE}%."
+        "d: the two orders of a pair disagree in 25% of pairs; an answer ties "
+        "with itself in 50%."
     )
     assert words.orders("d", 0, 0, []) == ""
 

@@ -80,7 +80,7 @@ def _mostly_ties(
 
 
 def _is_above(x: NDArray[np.float64], mean: float) -> tuple[float, float]:
-    """How often the 5 % bound is above the mean: this one, and Student's t."""
+    """How often the 5% bound is above the mean: this one, and Student's t."""
     ours = np.mean([lower_bound(row, alpha=0.05) > mean for row in x])
     n = x.shape[1]
     t = x.mean(1) - stdtrit(n - 1, 0.95) * x.std(1, ddof=1) / np.sqrt(n)

@@ -341,7 +341,7 @@ def gap_of_d(board: Leaderboard, other: str = "a") -> Difference:
 def test_its_differences_cover_the_truth_however_few_its_prompts(
     n_prompts: int, at_least: float
 ):
-    """Of 100 tournaments, whose own error is 2 %. With an error from all 100 prompts it is 70 % of
+    """Of 100 tournaments, whose own error is 2%. With an error from all 100 prompts it is 70% of
     them on two."""
     boards = [rate(d_on_few(seed, n_prompts)) for seed in range(100)]
     pairs = [gap_of_d(board, other) for board in boards for other in "abc"]
@@ -437,7 +437,7 @@ def test_a_resample_is_the_fit_to_prompts_drawn_with_replacement(named: bool):
 
 
 def test_its_error_is_the_scatter_of_the_resamples_and_near_the_sandwich():
-    """Within the bootstrap's own error, 1 / sqrt(2 x 1000) = 2.2 %, and 1 / 143."""
+    """Within the bootstrap's own error, 1 / sqrt(2 x 1000) = 2.2%, and 1 / 143."""
     some = tournament(143, 4)
     sandwich, resampled = rate(some), rate(some, interval="bootstrap")
     assert resampled.samples is not None and resampled.samples.shape == (1000, 4)
@@ -474,7 +474,7 @@ def test_resamples_without_finite_ratings_are_dropped_and_counted(
     n_upsets: int, share: float, is_given: bool, caplog: pytest.LogCaptureFixture
 ):
     """Only on n of the prompts does b ever win. All of them are missing from exp(-n) of the
-    resamples. Without 5 % of the resamples or more there is no telling where 95 % of them end."""
+    resamples. Without 5% of the resamples or more there is no telling where 95% of them end."""
     winners = ["model_b"] * n_upsets + ["model_a"] * (200 - n_upsets)
     some = [
         battle("a", "b", winner, question_id=f"q{q}")

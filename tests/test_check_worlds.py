@@ -146,7 +146,7 @@ def rates(
 
 
 def test_an_answer_that_is_always_longer_never_leads():
-    """The longer side of each of 74 pairs wins 70 %: nothing tells length from quality."""
+    """The longer side of each of 74 pairs wins 70%: nothing tells length from quality."""
     rng = np.random.default_rng(4)
     wins = np.arange(74) < 52
     for spread in (0.0, 20.0, 200.0):
@@ -188,7 +188,7 @@ SOUND = {50: 0.37, 100: 0.265, 300: 0.15}  # log-odds, so that .7 to .95 are ahe
     ("apart", "kept"), [(0.0, 0.97), (0.5, 0.78), (1.0, 0.48), (2.0, -0.01)]
 )
 def test_power_of_the_rule_of_length(n: int, apart: float, kept: float):
-    """15 % flips and a mild preference for length: raw leads that stay leads."""
+    """15% flips and a mild preference for length: raw leads that stay leads."""
     sound = partial(claims, n, apart, better=SOUND[n], preference=0.1)
     ahead, leads = rates(500, sound)
     print(f"{n} prompts, {apart} sd: ahead {ahead:.2f}, kept {leads / ahead:.2f}")
@@ -227,7 +227,7 @@ def judged(
 def test_position_and_flips_produce_no_lead_if_both_orders_are_judged(
     bias: float, noise: float
 ):
-    """Two equals on 60 prompts: one of them is ahead in 5 % of studies, whatever the bias or the flips."""
+    """Two equals on 60 prompts: one of them is ahead in 5% of studies, whatever the bias or the flips."""
     rng, n_studies = np.random.default_rng(3), 1000
     ahead = flips = 0.0
     for _ in range(n_studies):
@@ -242,7 +242,7 @@ def test_position_and_flips_produce_no_lead_if_both_orders_are_judged(
 
 
 def test_flips_stand_against_no_lead_in_both_orders_and_against_level():
-    """23 % flips, 60 prompts: new leads; entrants with one rating are not called level."""
+    """23% flips, 60 prompts: new leads; entrants with one rating are not called level."""
     rng = np.random.default_rng(1)
     lead = judged(90, rng, gap=1.6, bias=1.0)
     assert lead.is_inconsistent().mean() > 0.15

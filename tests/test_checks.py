@@ -110,18 +110,18 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
         Styled("✕ Failed", "failed"),
         " ",
         "Comparisons that the judge refuses",
-        Styled("at most 1 %", "small"),
+        Styled("at most 1%", "small"),
     ]
     (row,) = [row for row in table.rows if row[0] == Cell(name)]
     counted, failed = Styled("6 of 360", "small"), Styled("failed", "badge")
-    value = Styled("2\N{NO-BREAK SPACE}%", "bold")
+    value = Styled("2%", "bold")
     assert row[1] == Cell([value, " ", failed, counted], "caution")
-    failure = "d: The judge refuses 2\N{NO-BREAK SPACE}% of comparisons."
+    failure = "d: The judge refuses 2% of comparisons."
     assert strip_styles(verdict.text).startswith(f"Caution: a check failed. {failure}")
 
     console = tournament_console.format_console(view)
-    assert "CAUTION: refuses 2 %; flips 3 %" in console
-    assert "the judge refuses (accepted: at most 1 %): d 2 %" in console
+    assert "CAUTION: refuses 2%; flips 3%" in console
+    assert "the judge refuses (accepted: at most 1%): d 2%" in console
 
     tables = artifacts.tables(concluded, view.dimensions)
     assert ("refusals", "failed") in [(r["name"], r["state"]) for r in tables["judge"]]
@@ -130,7 +130,7 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
     conclusion = concluded.conclusions["d"]
     assert conclusion.state == "caution"
     assert tournament_sentences.sentence(conclusion).endswith(
-        "; it refuses 1.7 % of comparisons"
+        "; it refuses 1.7% of comparisons"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
     assert [*checks_by_name][-1] == "fences"
     title = "Answers that are empty without their code fences"
     (row,) = gate_page.build_checks_table({"d": [checks_by_name["fences"]]}).plain_rows
-    assert row == [f"✕ Failed {title}at most 1 %", "2 of 4 failed"]
+    assert row == [f"✕ Failed {title}at most 1%", "2 of 4 failed"]
 
     sees = Check(name="control", state="passed", value=1.0, n=10, of=10)
     share = share_of_points(
@@ -163,7 +163,7 @@ def test_a_check_of_a_gate_that_is_added_in_one_file_is_shown_everywhere(
     )
     assert conclusion.state == "cannot tell"
     sentence = gate_sentences.verdict(conclusion)
-    reason = "50 % of new's answers are empty without their code fences."
+    reason = "50% of new's answers are empty without their code fences."
     assert sentence.endswith(f"the margin. {reason}")
 
 

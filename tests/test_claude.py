@@ -274,7 +274,7 @@ def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(usage, counts)
 
 @pytest.mark.parametrize(
     ("cache", "transport", "factor", "prefix_price"),
-    [  # at $4 a million: a hit costs $.2, and 70 % are expected; writes cost $8 or $5
+    [  # at $4 a million: a hit costs $.2, and 70% are expected; writes cost $8 or $5
         ("measured", "batches", 0.5, 0.7 * 0.2 + 0.3 * 8),
         ("measured", "messages", 1.0, 0.7 * 0.2 + 0.3 * 5),
         ("5m", "batches", 0.5, 0.7 * 0.2 + 0.3 * 5),

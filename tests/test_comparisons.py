@@ -99,7 +99,7 @@ def test_a_worked_example_of_differences():
 
 
 def test_a_worked_example_of_ranks():
-    """The largest of three such |t| has the 95 % quantile 2.34 (Tukey's 3.31 over root 2): only ann
+    """The largest of three such |t| has the 95% quantile 2.34 (Tukey's 3.31 over root 2): only ann
     and cat differ for certain. ann is first or second, cat second or third, bob may have any rank.
     """
     found = ranked(board(THREE, EQUALLY_SURE))

@@ -244,12 +244,12 @@ SAID = [
     ),
     (
         concluded("flips", "answers"),
-        "the judge prefers A to B by 275 [204, 346], p < .001; 23 % of its verdicts flip with the "
+        "the judge prefers A to B by 275 [204, 346], p < .001; 23% of its verdicts flip with the "
         "order",
     ),
     (
         concluded("invalid"),
-        "the judge prefers A to B by 275 [204, 346], p < .001; 23 % of its verdicts are invalid",
+        "the judge prefers A to B by 275 [204, 346], p < .001; 23% of its verdicts are invalid",
     ),
     (
         concluded("kin"),
@@ -258,11 +258,11 @@ SAID = [
     ),
     (
         concluded("answers"),
-        "A leads B by 275 [204, 346], p < .001, but 23 % of its answers are boilerplate",
+        "A leads B by 275 [204, 346], p < .001, but 23% of its answers are boilerplate",
     ),
     (
         concluded("answers", measured=False),
-        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001, but 23 % of its "
+        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001, but 23% of its "
         "answers are boilerplate",
     ),
     (
@@ -398,7 +398,7 @@ def test_reasons_come_from_failed_checks_alone():
     assert said == [
         "it obeys an answer or cannot tell good from bad (constant)",
         "it saw one order alone",
-        "5.3 % of its answers are boilerplate",
+        "5.3% of its answers are boilerplate",
     ]
 
 

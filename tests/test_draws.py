@@ -392,7 +392,7 @@ def test_battles_of_draws_are_read_back_and_compared_draw_by_draw(server: OpenAi
         "experiment=compare", f"runs=[{one.run_dir},{two.run_dir}]", "tracker=local", "figures=false", folder=tmp_path
     )  # fmt: skip
     said = " ".join(compared.out.split())
-    assert "the winner is the same in 100 % of 15 shared comparisons" in said
+    assert "the winner is the same in 100% of 15 shared comparisons" in said
     assert "all verdicts of one are in the other, so only the draws differ" in said
 
 

@@ -113,7 +113,7 @@ def test_what_is_said():
 @pytest.mark.parametrize("world", [shared, hard])
 @pytest.mark.parametrize("n_judges", [2, 3, 6])
 def test_intervals_of_95_percent_cover(world, n_judges: int):
-    """Each with errors of 15 and 35 %, 60 to 400 comparisons, rho .05 to .9: where an interval is given at all."""
+    """Each with errors of 15 and 35%, 60 to 400 comparisons, rho .05 to .9: where an interval is given at all."""
     n_covered = n_given = 0
     for p in (0.15, 0.35):
         for rho in (0.05, 0.3, 0.6, 0.9):

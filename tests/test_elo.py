@@ -326,7 +326,7 @@ def bootstrapped(battles: list[Battle], **changes: Any) -> Leaderboard:
     ("n", "margin"), [(30, 0.2), pytest.param(600, 0.08, marks=pytest.mark.slow)]
 )
 def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
-    """30 data sets give their own scatter within 13 %; the bootstrap of each is within 7 % of its mean.
+    """30 data sets give their own scatter within 13%; the bootstrap of each is within 7% of its mean.
     Of 600, the mean over all stands for the truth of Elo's own estimand."""
     boards = [
         bootstrapped(simulated(seed, of=Tournament()), n_perms=100, k_sweep=[])
@@ -344,7 +344,7 @@ def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
         covers = ((low <= truth) & (truth <= high)).mean()
         of_ordering = (np.abs(ratings - truth) < 1.96 * ordering).mean()
         print(
-            f"\ncoverage of Elo's 95 % interval {covers:.3f}; of mean ± 1.96 SEM {of_ordering:.3f}"
+            f"\ncoverage of Elo's 95% interval {covers:.3f}; of mean ± 1.96 SEM {of_ordering:.3f}"
         )
         assert 0.93 <= covers <= 0.97
 

@@ -162,7 +162,7 @@ def resampled(data: Dataset, rng: np.random.Generator) -> Dataset:
 def test_the_standard_error_is_that_of_a_bootstrap_which_fits_everything_again(
     name: str,
 ):
-    """120 resamples: their standard deviation is known to 6.5 %; three times that is allowed."""
+    """120 resamples: their standard deviation is known to 6.5%; three times that is allowed."""
     data, rng = draw(5, shift=0.5, labelled=0.3), np.random.default_rng(6)
     values = [estimate(name, resampled(data, rng)).value for _ in range(120)]
     assert estimate(name, data).std_error == pytest.approx(np.std(values), rel=0.2)

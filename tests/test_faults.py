@@ -1315,7 +1315,7 @@ def test_a_cache_that_is_never_hit_is_not_written_any_more(here):
 
 @pytest.mark.faults
 def test_a_cache_that_is_hit_now_and_then_is_kept_for_five_minutes(here):
-    """Between 21 % and 51 % of hits."""
+    """Between 21% and 51% of hits."""
     here.server.miss_rate, here.server.seed = 0.6, 3
     here.arguments = ("--chunk-size", "20")
     ran = finishes(here)

@@ -125,7 +125,7 @@ def test_a_candidate_that_breaks_the_judge_does_not_pass():
     conclusion = concluded(found)
     assert conclusion.state == "cannot tell"
     assert words.verdict(conclusion) == (
-        f"39 of 93 prompts (42 %) have no valid verdict. Counted as lost, the share may be as low as "
+        f"39 of 93 prompts (42%) have no valid verdict. Counted as lost, the share may be as low as "
         f"{found.low:.3f}; without them broken would pass."
     )
     assert concluded(invalid(0, *[0.5] * 54)).state == "pass"
@@ -170,7 +170,7 @@ def test_of_several_dimensions_the_sentence_names_the_one_with_invalid_verdicts(
     ties = invalid(0, *[0.5] * 93)
     broken = replace(invalid(39, *[0.5] * 54), dimension="calibration")
     text = words.verdict(concluded(ties, broken))
-    assert text.startswith("In calibration, 39 of 93 prompts (42 %)")
+    assert text.startswith("In calibration, 39 of 93 prompts (42%)")
 
 
 def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
@@ -401,7 +401,7 @@ def test_unusual_answers_stand_against_the_candidate_unless_the_baseline_has_the
             invalid(0, *[0.5] * 93), checks=[SEES, compare_odd_answers(row, normal)]
         )
     )
-    assert text.endswith("broken's answers are unusual, and the baseline's are not: under three words in 30 %.")  # fmt: skip
+    assert text.endswith("broken's answers are unusual, and the baseline's are not: under three words in 30%.")  # fmt: skip
 
 
 def test_a_judge_of_the_candidates_family_passes_it_only_if_that_is_allowed():
@@ -667,7 +667,7 @@ def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):
     assert refused.code == 2 and "12 of 60 responses are missing" in refused.err
     ran = attempt(*main, "allow_missing=true", folder=folder)
     assert ran.code == 3
-    assert "12 of recorded's 30 answers (40 %) are missing or empty." in ran.out
+    assert "12 of recorded's 30 answers (40%) are missing or empty." in ran.out
 
 
 def judged_gate(
@@ -746,7 +746,7 @@ def test_an_empty_answer_is_lost_whatever_the_judge_says(folder: Path):
     (row,) = ran.read("gate.json")["dimensions"]
     assert (row["share"], row["low"], row["n_lost"]) == (1.0, 0.0, 30)
     assert (ran.code, ran.read("gate.json")["verdict"]) == (3, "cannot tell")
-    said = "30 of recorded's 30 answers (100 %) are missing or empty."
+    said = "30 of recorded's 30 answers (100%) are missing or empty."
     assert said in ran.read("gate.json")["conclusion"]["sentence"]
     with AnthropicServer(verdicts=more_words) as server:
         assert judged_gate(server, candidate=name, folder=folder).code == 1

@@ -87,7 +87,7 @@ def test_accuracy_and_kappa_by_hand():
 
 
 def test_accuracy_is_that_of_the_authors_of_labelled_pairs():
-    """LLMBar counts an invalid verdict as wrong: PaLM 2 on its 100 natural pairs has 83 %, of which two have no verdict.
+    """LLMBar counts an invalid verdict as wrong: PaLM 2 on its 100 natural pairs has 83%, of which two have no verdict.
 
     The counts are those of its repository: 78 right in the first order, 88 in the second, 73 in both.
     """

@@ -183,9 +183,9 @@ def test_a_grid_answers_its_question_and_draws_its_figures(ran: Ran):
     page = ran.page
     sentence = ran.out.splitlines()[1]
     assert sentence.startswith(
-        "In samples of 200 prompts with 25 % to 100 % of the logged"
+        "In samples of 200 prompts with 25% to 100% of the logged"
     )
-    assert sentence in page.said.replace("\N{NO-BREAK SPACE}", " ")
+    assert sentence in page.said
     names = ("rmse", "coverage", "interval_score", "refused", "pairwise_accuracy")
     for name in names:
         assert (ran.run_dir / "figures" / f"grid_{name}.png").exists(), name

@@ -78,7 +78,7 @@ def test_every_query_is_asked_and_paid_once_in_measured_chunks(whole: Headline):
 
 
 def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
-    """More than two of 12 ratings are outside their 95 % intervals once in fifty times.
+    """More than two of 12 ratings are outside their 95% intervals once in fifty times.
 
     Ties count half a win, which draws the ratings together: by 6 points of 75 at most.
     """

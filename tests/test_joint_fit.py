@@ -319,7 +319,7 @@ def said(reason: Reason | None) -> str:
 def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
     changes: dict[str, float], words: str | None
 ) -> None:
-    """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5 %; of a correlation, .444."""
+    """t(.975, 18) = 2.101, so that a judge at chance passes in 2.5%; of a correlation, .444."""
     reason = replace(BASE, **changes).refusal
     assert (reason is None) if words is None else words in said(reason)
 
@@ -408,7 +408,7 @@ def judged_in(world: JudgedWorld, n: int) -> Array:
 def test_a_judge_at_chance_or_contrary_is_seldom_accepted(
     s: float, taste: float, n_anchors: int
 ) -> None:
-    """Nominally 2.5 % are. A taste of 20 always prefers the same models."""
+    """Nominally 2.5% are. A taste of 20 always prefers the same models."""
     world = JudgedWorld(s=s, taste=taste, n_anchors=n_anchors)
     assert judged_in(world, 100)[:, 0].sum() <= 3
 
@@ -434,7 +434,7 @@ WORLDS = {
 def test_the_interval_covers_the_truth(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of accepted judges; the error of a share of 150 near 96 % is 1.6 %."""
+    """Of accepted judges; the error of a share of 150 near 96% is 1.6%."""
     found = judged_in(WORLDS[name], 150)
     accepted, distance, half_width = found[found[:, 0] == 1].T
     covered = np.mean(distance <= half_width)
@@ -459,7 +459,7 @@ OTHER_KIN = JudgedWorld(n_anchors=25, taste=0.8, kin=0.7, s=1.2)  # not tuned on
 def test_kin_of_the_judge_are_placed_where_they_belong(
     world: JudgedWorld, n_kin: int, least: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error of a share of 40 near 95 % is 3.4 %."""
+    """The error of a share of 40 near 95% is 3.4%."""
     fits = [(some, some.fit()) for some in drawn_kin(world, n_kin, 40)]
     rows = []
     for some, found in fits:

@@ -464,11 +464,11 @@ def test_names_of_judges_that_look_alike_are_one_judge_perhaps(tmp_path):
 
 
 def test_a_judge_whose_name_is_a_path_has_a_folder_inside(tmp_path):
-    names = {"sonnet": "org/a:low", "gpt": "../b", "local": "50 % {c}"}
+    names = {"sonnet": "org/a:low", "gpt": "../b", "local": "50% {c}"}
     some = [row | {"judge_model": names[row["judge_model"]]} for row in rows(drawn())]
     ran = rate(write_table(tmp_path / "battles.jsonl", some))
     folders = sorted(path.name for path in (ran.run_dir / "judges").iterdir())
-    assert folders == ["..%2Fb", "50 %25 {c}", "org%2Fa%3Alow"]
+    assert folders == ["..%2Fb", "50%25 {c}", "org%2Fa%3Alow"]
     assert "judges/org%252Fa%253Alow/report.html" in ran.page.text
     assert "org/a:low</a>" in ran.page.text
 

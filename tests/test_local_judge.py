@@ -126,7 +126,7 @@ def test_the_model_is_loaded_for_requests_and_then_released(model, tmp_path):
 def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path):
     """The tiny tokenizer writes 11 as 1 and 1: what begins 11 does not count as 1.
 
-    The interval holds the middle 95 % of the probability and no more.
+    The interval holds the middle 95% of the probability and no more.
     """
     of = judge(model)
     made = replies(of, (0, 20))

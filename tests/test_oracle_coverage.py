@@ -50,7 +50,7 @@ def tallies(world: World, n_runs: int) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 def test_reported_intervals_cover_in_19_of_20_draws(world: World):
-    """93 to 97 %, within the error of 800 draws; not of estimators refused nine times in ten."""
+    """93 to 97%, within the error of 800 draws; not of estimators refused nine times in ten."""
     for name, (refused, error, half_width) in tallies(world, 800).items():
         if refused.mean() < 0.9:
             covers = (np.abs(error) <= half_width)[refused == 0]

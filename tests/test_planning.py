@@ -86,7 +86,7 @@ def test_a_worked_example_of_power_with_two_opponents_each():
     noise      5 / (2 x 6) x 2 x 115,900      =  96,583
     ---------------------------------------------------
     of one prompt, squared points               141,708, whose root is 376.4
-    found with 80 % power: (2.365 + 0.896) x 376.4 / sqrt(8) = 434 points
+    found with 80% power: (2.365 + 0.896) x 376.4 / sqrt(8) = 434 points
     """
     prompts = [prompt(n, f"Question {n}?") for n in range(1, 9)]
     answers = responses(

@@ -43,7 +43,7 @@ EQUALLY_SURE = 450 * (np.eye(3) - 1 / 3)  # every difference has an error of 30 
 
 
 def test_a_worked_example():
-    """100 prompts leave an error of 30 points: one prompt has 300. A difference is found with 80 %
+    """100 prompts leave an error of 30 points: one prompt has 300. A difference is found with 80%
     power at 1.98 + 0.85 = 2.83 errors, of 99 degrees of freedom; of three tests at 2.44 + 0.85."""
     (found,) = estimate_precision({"factuality": board(EQUALLY_SURE, 100)})
     assert found == Precision(

@@ -417,7 +417,7 @@ def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(
     }
     assert reasons[null]["answers"] == 1.0
     assert "answers" not in reasons[own]
-    assert "one text: new 100 %" in null.out
+    assert "one text: new 100%" in null.out
     assert "leads" not in null.out
 
 

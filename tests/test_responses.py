@@ -51,7 +51,7 @@ def test_answers_of_their_own_are_nothing_odd():
         ([*own(92), *map(str, range(8))], ()),
         ([*own(3), "", "Yes."], ()),  # of few answers, three at least
         ([*own(57), *looping(3)], ("loops",)),
-        ([*own(58), *looping(2)], ()),  # of 60 answers three are 5 %
+        ([*own(58), *looping(2)], ()),  # of 60 answers three are 5%
         ([*own(61), *looping(3)], ()),
     ],
 )

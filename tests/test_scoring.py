@@ -138,7 +138,7 @@ def test_one_of_ten_is_a_tenth_and_never_one(number, score):
         *(said(x) for x in ("7", None, True, [7], math.nan, 10.5, -1, 10**400)),
         *('{"evidence": "it presses"}', f"{said(7)}\n{said(8)}", "score 7"),
         f"<think>\n{said(7)}",
-        *("SCORE: 11", "SCORE: 7/10", "SCORE: 70 %", "SCORE: seven"),
+        *("SCORE: 11", "SCORE: 7/10", "SCORE: 70%", "SCORE: seven"),
         "SCORE: 7\nOn reflection I cannot say.",
     ],
     ids=lambda text: text[:24] or "empty",
@@ -170,7 +170,7 @@ def test_a_reply_that_did_not_end_by_itself_has_no_score_and_says_why():
     ],
 )  # fmt: skip
 def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(text, width):
-    """A 95 % normal interval is 3.92 standard deviations wide; without it there is no score."""
+    """A 95% normal interval is 3.92 standard deviations wide; without it there is no score."""
     found = parsed(text, INTERVAL)
     if width is None:
         assert (found.judge_score, found.stop_reason) == (None, "unreadable")

@@ -103,7 +103,7 @@ def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
     assert queries["small"] == queries["large"]
     assert int(queries["sum"].replace(",", "")) == 2 * int(queries["small"])
     assert "2 judges, asked one after the other, one cap $5.00" in ran.out
-    assert ran.out.count("ok in reach: 80 % of judges") == 1
+    assert ran.out.count("ok in reach: 80% of judges") == 1
 
 
 def test_one_cap_holds_for_all_before_any_is_paid():

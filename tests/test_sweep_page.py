@@ -110,16 +110,16 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     for words in (
         "Bradley-Terry is the same in both jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
         "ann is ahead of bob by 200.", "By Elo ann is ahead of bob in 2 of 2 jobs, by 101 to 180.",
-        "Rating: Bradley-Terry, 95 % intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
+        "Rating: Bradley-Terry, 95% intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
     ):  # fmt: skip
         assert words in reader.said
     for line in (
         ["0", "4", "finished", "$1.25", "4", "6"],
         ["0, 1", "4, 16", "1500 / 1480 to 1520", "1300 / 1280 to 1320"],
-        ["0", "4", "80 %", "1450 / ± 0.71", "1350 / ± 0.71"],
-        ["d", "200", "101 to 180", "80 to 100 %"],  # what moved: no Monte Carlo error
-        ["1", "16", "180", "100 %"],
+        ["0", "4", "80%", "1450 / ± 0.71", "1350 / ± 0.71"],
+        ["d", "200", "101 to 180", "80 to 100%"],  # what moved: no Monte Carlo error
+        ["1", "16", "180", "100%"],
     ):
         assert line in reader.cells
 

@@ -274,7 +274,7 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
     assert (row["n_comparisons"], row["n_models"]) == ("40", "4")
     assert (float(row["kappa"]), float(row["rho"])) == (1, 1)
     assert log(ran.run_dir)[1][1]["judges/factuality/lexical-echo/kappa"] == 1
-    found = ["lexical", "echo", "factuality", "40", "100 %", "1.00", "1.00"]
+    found = ["lexical", "echo", "factuality", "40", "100%", "1.00", "1.00"]
     assert found in ran.page.cells
     usages = [job["usage"] for job in read(ran.run_dir / "sweep_jobs.json")]
     assert [usage["responses_generated"] for usage in usages] == [0, 0]

@@ -104,7 +104,7 @@ def test_whole_orders_and_their_ends_are_equal(
 def test_the_length_by_hand():
     """Two equals: p (1 - p) = 1/4, and a match takes 2 / 4 of K / POINTS off a gap, so that lambda is 1/2.
     At K = 32 in the mean 400 points are 1e-6 after log(4e8) / (.184 / 2) = 215 matches; four standard
-    deviations are 19.3 %, the steps' length 4.6 %."""
+    deviations are 19.3%, the steps' length 4.6%."""
     in_the_mean = math.log(4e8) / (32 / POINTS_PER_LOG_ODDS / 2)
     wins = np.array([[0.0, 50_000.0], [50_000.0, 0.0]])
     end = find_tail(wins, [32.0])
@@ -249,7 +249,7 @@ def test_the_interval_covers_where_ends_alone_are_played(
     monkeypatch: pytest.MonkeyPatch, tournament: Tournament, n_prompts: int, k: float
 ):
     """Of 2,000 files; the mean over all stands for the truth of Elo's own estimand. 40 orders of each draw:
-    what few of them add would be taken off up to 60 % alone, and the interval be too wide."""
+    what few of them add would be taken off up to 60% alone, and the interval be too wide."""
     monkeypatch.setattr(tails, "MIN_MATCHES_FOR_TAIL", 1_000)
     rules = method(
         k=k, k_sweep=[], n_perms=200, n_bootstraps=100, perms_per_bootstrap=40
@@ -266,5 +266,5 @@ def test_the_interval_covers_where_ends_alone_are_played(
     )
     truth: Array = ratings.mean(axis=0)
     covers = ((low <= truth) & (truth <= high)).mean()
-    print(f"\ncoverage of Elo's 95 % interval, ends alone played: {covers:.3f}")
+    print(f"\ncoverage of Elo's 95% interval, ends alone played: {covers:.3f}")
     assert 0.94 <= covers <= 0.96

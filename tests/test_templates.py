@@ -89,7 +89,7 @@ def test_a_template_computes_nothing(name: str):
         ("{{ 100 * share }}", "arithmetic"),
         ("{{ names + others }}", "arithmetic"),
         ("{{ -gap }}", "arithmetic"),
-        ("{% if n > 1 %}s{% endif %}", "a comparison with a number"),
+        ("{% if n > 1%}s{% endif %}", "a comparison with a number"),
         ("{% if 0.5 < share %}{% endif %}", "a comparison with a number"),
         ("{% set _ = rows.pop() %}", "set _"),
         ("{{ rows.append(row) }}", "a call of append"),
@@ -107,8 +107,8 @@ def test_what_computes_is_found(source: str, what: str):
     [
         "{% for row in rows %}{{ row.name }}{{ ', ' if not loop.last }}{% endfor %}",
         "{% if kind == 'words' and not rows %}{{ a ~ b }}{% endif %}",
-        "{{ n|count }}{{ rows[0].name }}{% set card = cards[0] %}",
-        "{% set heading = ['Job'] + settings + ['State'] %}",
+        "{{ n|count }}{{ rows[0].name }}{% set card = cards[0]%}",
+        "{% set heading = ['Job'] + settings + ['State']%}",
     ],
 )
 def test_what_lays_out_is_allowed(source: str):

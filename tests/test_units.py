@@ -271,7 +271,7 @@ def sizes_of(kind: str, n: int, total: int, rng: np.random.Generator) -> list[in
     weight = np.ones(n)
     if kind == "one":
         weight[0] = (n - 1) * 0.4 / 0.6
-    elif kind == "two":  # a world of this test: two prompts with 60 % of the votes
+    elif kind == "two":  # a world of this test: two prompts with 60% of the votes
         weight[:2] = (n - 2) * 0.3 / 0.4
     elif kind == "zipf":
         weight = 1 / np.arange(1, n + 1) ** 1.2

@@ -92,23 +92,23 @@ def test_prompts_buy_more_than_draws_and_draws_alone_end_at_a_floor():
 
 def test_a_pilot_says_what_it_is_made_of():
     one = Variance(prompts=0.06, draws=0.03, judge=0.04, within=0.05, n=50, k=2, orders=2)  # fmt: skip
-    assert words.describe_components(one) == "prompts 55 %, draws 27 %, judge 18 %"
+    assert words.describe_components(one) == "prompts 55%, draws 27%, judge 18%"
     assert words.next_dollar(one) == (
-        "twice the prompts would make intervals 71 % as wide, 4 draws in place of 2 92 %, any number of draws "
-        "84 %"
+        "twice the prompts would make intervals 71% as wide, 4 draws in place of 2 92%, any number of draws "
+        "84%"
     )
     assert words.plan(one, 41.0, dollars=14.1, n_more=93) == [
-        f"variance      {'prompts 55 %, draws 27 %, judge 18 %':<50} half-width of the lead 41 points",
+        f"variance      {'prompts 55%, draws 27%, judge 18%':<50} half-width of the lead 41 points",
         "next dollar   100 prompts, 2 draws       29 points   $14.10   93 more are in the bank",
         "              50 prompts, 4 draws        38 points   $14.10   draws alone never go below 34 on these "
         "50 prompts",
     ]
     in_one = replace(one, draws=None, judge=None, orders=1)
     assert words.describe_components(in_one) == (
-        "prompts 55 %, draws and judge 45 %, which one order does not tell apart"
+        "prompts 55%, draws and judge 45%, which one order does not tell apart"
     )
     steady = replace(one, prompts=0.0, n=20)
-    assert words.describe_components(steady).startswith("prompts below 10 %")
+    assert words.describe_components(steady).startswith("prompts below 10%")
     assert words.format_floor(steady) == "–"
     assert "any number" not in words.next_dollar(steady)
     assert words.plan(steady, 41.0, dollars=None, n_more=0)[1].endswith("29 points   the bank has no more")  # fmt: skip
@@ -243,8 +243,8 @@ def truth(world: str) -> tuple[float, float, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_split_is_recovered_and_half_widths_are_foretold(world):
-    """143 prompts with two draws: prompts and judge within 10 %, draws where they are above a tenth of the whole; the
-    error of other designs, from 50 prompts, within 3 %."""
+    """143 prompts with two draws: prompts and judge within 10%, draws where they are above a tenth of the whole; the
+    error of other designs, from 50 prompts, within 3%."""
     rng, n_worlds = np.random.default_rng(7), 1000
     prompts, draws, judge = truth(world)
     whole = prompts + draws + judge / 2

@@ -27,7 +27,7 @@ def test_weights_are_scaled_to_mean_one_however_large_their_logarithms():
 
 @pytest.mark.parametrize("index", [0.8, 1.5, 3.0])
 def test_the_tail_index_of_a_pareto_distribution_is_found(index: float):
-    """From the largest 5 % of 20,000 weights: 1,000 of them, an error of index / sqrt(1000)."""
+    """From the largest 5% of 20,000 weights: 1,000 of them, an error of index / sqrt(1000)."""
     found = weights.tail_index(np.random.default_rng(1).pareto(index, 20_000) + 1.0)
     assert found == pytest.approx(index, abs=3 * index / math.sqrt(1000))
 

@@ -35,7 +35,7 @@ def test_a_line_names_whose_taste_the_points_are(scope: Scope, words: str):
 
 
 PAIRS = {"subset": "all", "accuracy": 0.834, "low": 0.781, "high": 0.873, "n": 240}
-AGREES = "agrees with the gold labels on 83 % [78, 87] of 240 pairs."
+AGREES = "agrees with the gold labels on 83% [78, 87] of 240 pairs."
 
 
 def test_an_audited_judge_is_held_against_its_gold_labels():
@@ -48,7 +48,7 @@ def test_an_audited_judge_is_held_against_its_gold_labels():
     with_invalid = Gold.of({"gold": [{**PAIRS, "n_invalid": 9}]})
     assert with_invalid is not None
     assert describe_scope(Scope(judge="opus", gold=with_invalid)).endswith(
-        "on 83 % [78, 87] of 240 pairs, 9 without a valid verdict."
+        "on 83% [78, 87] of 240 pairs, 9 without a valid verdict."
     )
     assert Gold.of({}) is None  # not audited
     assert Gold.of({"gold": [{**PAIRS, "accuracy": None}]}) is None

@@ -197,7 +197,7 @@ def verdict_agreement(
     -------
     dict
         `n_comparisons`, `n_prompts`, `agreement` (a share), `kappa`, its `std_error`, and the ends of
-        its 95 % interval, `ci_low` and `ci_high`, within [-1, 1]. `kappa` is None where there is nothing
+        its 95% interval, `ci_low` and `ci_high`, within [-1, 1]. `kappa` is None where there is nothing
         to compare, or where both sides always say the same, as chance would; the error and the interval
         are None also where the prompts do not differ.
 
@@ -535,7 +535,7 @@ def gold_results(
     list of dict
         By subset, "all" first. `n` pairs that were asked; `n_invalid` of them without a valid verdict in
         each order, `n_flips`; `accuracy`, a mean over orders, so that a flip counts as half and an invalid
-        verdict is wrong, as LLMBar counts it [1]_; `low` to `high`, its 95 % interval, in which all pairs
+        verdict is wrong, as LLMBar counts it [1]_; `low` to `high`, its 95% interval, in which all pairs
         of a prompt, or of a named cluster, are one observation and invalid verdicts may be wrong (`low`) or right (`high`);
         `strict`, the share of pairs that are right in all orders; Cohen's `kappa` of a, tie and b on pairs
         with valid verdicts, a flip being a tie, with `kappa_low` and `kappa_high`. None where undefined.

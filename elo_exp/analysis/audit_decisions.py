@@ -219,7 +219,7 @@ def _share_equal(judgment: Judgment, repeat: int) -> float:
 def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
     """Decide on every probe of an audit whether the judge is ok, biased, or nobody can tell.
 
-    ok: the interval lies within the bound, two one-sided tests at 5 % [1]_. biased: significant after
+    ok: the interval lies within the bound, two one-sided tests at 5% [1]_. biased: significant after
     Holm over all probes, and the estimate is at the bound or beyond it. Both also if the contrasts of
     prompts without a valid verdict were what speaks most against that.
 
@@ -234,9 +234,9 @@ def decide(measured: Sequence[Measure], delta: float) -> list[dict[str, Any]]:
     -------
     list of dict
         A row for each measure, worst first: `n` prompts with a contrast; the mean contrast and the ends
-        `low` and `high` of its 90 % interval, within what it can be; `p_value`, that there is a bias, or
+        `low` and `high` of its 90% interval, within what it can be; `p_value`, that there is a bias, or
         that the bound is passed, adjusted for all probes; `verdict`: ok, biased, cannot tell or
-        reported; `need`, the prompts that decide with 80 % power, None where decided or too close to the
+        reported; `need`, the prompts that decide with 80% power, None where decided or too close to the
         bound. None where there is no number.
 
     References
@@ -289,7 +289,7 @@ def _std_error(values: Array) -> float:
 
 
 def _interval(measure: Measure) -> tuple[float, float]:
-    """Return the ends of the 90 % interval of the mean contrast, within what it can be."""
+    """Return the ends of the 90% interval of the mean contrast, within what it can be."""
     values, mean = measure.values, float(measure.values.mean())
     quantile = t_quantile(len(values) + 1.0, level=1 - 2 * ALPHA)
     half_width = float(quantile) * _std_error(_add_pseudo_prompts(values))
@@ -361,7 +361,7 @@ def detectable_effects(
     Returns
     -------
     list of (name, n_prompts, effect, need)
-        `effect` is the smallest that is found with 80 % power, in the unit of the contrast, and `need`
+        `effect` is the smallest that is found with 80% power, in the unit of the contrast, and `need`
         the prompts for a judge without a fault, which varies in biases alone, to be called ok.
     """
     deciding_measures = [
@@ -384,7 +384,7 @@ def detectable_effects(
 
 
 def _z_to_pass(is_two_sided: bool) -> float:
-    """Return the standard errors in the margin at which 80 % of judges without a fault are ok."""
+    """Return the standard errors in the margin at which 80% of judges without a fault are ok."""
     return float(
         scipy.special.ndtri(1 - ALPHA)
         + scipy.special.ndtri(0.9 if is_two_sided else 0.8)
@@ -392,7 +392,7 @@ def _z_to_pass(is_two_sided: bool) -> float:
 
 
 def _z_to_detect(n_tests: int, is_two_sided: bool = True) -> float:
-    """Return the size of an effect that is significant in 80 % of audits, in standard errors, at Holm's first step."""
+    """Return the size of an effect that is significant in 80% of audits, in standard errors, at Holm's first step."""
     return float(
         scipy.special.ndtri(1 - ALPHA / n_tests / (1 + is_two_sided))
         + scipy.special.ndtri(0.8)

@@ -135,7 +135,7 @@ def _test_one_sided(
 
 
 def interval(sums: Array, size: Index, scale: Scale) -> tuple[float, float]:
-    """Return the mean differences that neither one-sided test rejects at 2.5 %.
+    """Return the mean differences that neither one-sided test rejects at 2.5%.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ def fit_restricted(
 def interval(
     played: Games, wins: Array, theta: Array, contrast: Array
 ) -> tuple[float, float]:
-    """Return the differences that neither one-sided test rejects at 2.5 %.
+    """Return the differences that neither one-sided test rejects at 2.5%.
 
     Parameters
     ----------

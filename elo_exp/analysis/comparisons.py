@@ -25,7 +25,7 @@ from elo_exp.records import Record
 ALPHA = 0.05
 # Effective ones: with fewer, no test of a lead is made
 MIN_PROMPTS_FOR_LEAD = 20
-# the 95 % quantile of max-t is then known to .015, a probability to .004
+# the 95% quantile of max-t is then known to .015, a probability to .004
 N_RANK_DRAWS = 20_000
 _N_DRAWS_WITH_MANY_MODELS = 5_000
 _MAX_MODELS_WITH_ALL_DRAWS = 100
@@ -173,7 +173,7 @@ def adjust_by_holm(p_values: Array) -> Array:
 def add_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     """Add rank sets to a leaderboard.
 
-    The sets contain all true ranks at once with 95 % confidence: a rank counts the models that are
+    The sets contain all true ranks at once with 95% confidence: a rank counts the models that are
     better for certain. Of two rated models one is so by more than the quantile of the largest
     pairwise |t| [1]_, of a one-sided pair by its exact test. If S of P pairs are one-sided, each of
     these is tested at .05 / P, and all others together at .05 (P - S) / P. All tests hold at once: if A
@@ -259,7 +259,7 @@ def _compute_critical_t(models: RatedModels, noise: Array, alpha: float) -> Arra
     """Compute the 1 - alpha quantile of the largest |t| over all pairs, for each pair (m, m).
 
     By the draws; by Bonferroni if fewer than 2 m prompts estimate the covariance (with m prompts
-    the draws exclude a true rank in 11 % of runs of four equals). A pair with fewer degrees of
+    the draws exclude a true rank in 11% of runs of four equals). A pair with fewer degrees of
     freedom than all prompts have is tested at the same level by its own.
     """
     df, df_of_all = models.df_of_differences(), models.df_of_all

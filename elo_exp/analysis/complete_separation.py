@@ -88,7 +88,7 @@ def find_one_sided_pairs(
 
 
 def unbeaten_lower_bound(n_prompts: int) -> float:
-    """Return the lower 95 % end for a model that took every point on n prompts.
+    """Return the lower 95% end for a model that took every point on n prompts.
 
     The mean mu at which all n are won with probability .025 is s = .025^(1/n) [1]_; as a difference of
     ratings it is 400 log10(s / (1 - s)).

@@ -27,7 +27,7 @@ class EffectiveVotes:
 
     n, n_prompts  comparisons that all have judged, and their prompts
     errors        share of these on which each judge is wrong; an order that is wrong counts half
-    rho           mean correlation of errors of every two judges, with the 95 % interval `rho_low` to `rho_high`
+    rho           mean correlation of errors of every two judges, with the 95% interval `rho_low` to `rho_high`
     votes         J / (1 + (J - 1) rho), at most J, with its interval `low` to `high`
     refusal       why nothing is claimed: `few`, `errors` of a judge, `same`, or `wide`, which has the interval
     """

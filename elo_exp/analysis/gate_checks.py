@@ -243,7 +243,7 @@ def list_blocking_checks(checks: Sequence[Check]) -> list[Check]:
 
 
 def measure_share(name: str, n: int, n_all: int) -> Check:
-    """Report a share with its exact 95 % interval; the bound of the gate counts it, so it passes whatever it is.
+    """Report a share with its exact 95% interval; the bound of the gate counts it, so it passes whatever it is.
 
     Parameters
     ----------

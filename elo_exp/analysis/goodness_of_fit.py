@@ -176,8 +176,8 @@ def score_test(
     """Test whether scores of a given rank are zero: a robust chi-square, and its p value.
 
     Their covariance is estimated from n prompts, so p is Hotelling's: F with df and n - df [1]_.
-    With eight models and 143 prompts, chi-square and Wald's statistic reject 16 % of transitive
-    tournaments at the 5 % level.
+    With eight models and 143 prompts, chi-square and Wald's statistic reject 16% of transitive
+    tournaments at the 5% level.
 
     Parameters
     ----------

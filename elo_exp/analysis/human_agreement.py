@@ -45,7 +45,7 @@ def labels_needed(n_entrants: int, half_width: float) -> int:
     n_entrants : int
         m, two or more.
     half_width : float
-        Of the 95 % interval of a difference, in rating points.
+        Of the 95% interval of a difference, in rating points.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def first_shown_share(votes: Battles) -> dict[str, Any]:
     Returns
     -------
     dict
-        `share`, its 95 % interval `low` to `high`, and the number of labels `n`; None without any.
+        `share`, its 95% interval `low` to `high`, and the number of labels `n`; None without any.
     """
     is_decisive = ~votes.is_tie()
     prefers_first, units = votes.winner[is_decisive] == 0, votes.units()[is_decisive]
@@ -340,7 +340,7 @@ def labels_to_decide(
 ) -> int | None:
     """Return how many labels more would decide a difference that is open.
 
-    With 80 % power by Holm's first step, if the difference is as large as labels show it, but at least
+    With 80% power by Holm's first step, if the difference is as large as labels show it, but at least
     `half_width`: a smaller one is not asked for.
 
     Parameters

@@ -31,7 +31,7 @@ class PositionEffect(Record):
     n_decisive      of the verdicts, those that name a winner
     effect          in log-odds, above zero if the first shown wins more often; with its prompt-clustered `std_error`
     p_first         of the verdicts between equals that name a winner, the share that names the first shown
-    ci_low, ci_high the ends of the 95 % interval of that share
+    ci_low, ci_high the ends of the 95% interval of that share
     is_raw          whether there is no finite effect, and the share is that of all decisive verdicts
     """
 
@@ -134,7 +134,7 @@ class LengthEffect(Record):
 
     n_without_length  further battles, whose answers are not known
     scale             of the difference, in characters; None if no lengths differ
-    effect            in log-odds, with its prompt-clustered error and 95 % interval; None if it is not identified
+    effect            in log-odds, with its prompt-clustered error and 95% interval; None if it is not identified
     """
 
     dimension: str
@@ -182,7 +182,7 @@ class WeakestLead(Record):
 
     gap         as it is
     difference  at equal length
-    least       its one-sided 95 % bound at equal length
+    least       its one-sided 95% bound at equal length
     n_longer, n_shorter  of the `n_games` of the two, with the longer and the shorter answer by the first. They say
                 whether equal length lies within the data, or is extrapolated
     """

@@ -33,7 +33,7 @@ MIN_JUDGES_FOR_JOINT_FIT = (
 JOINT_BOARD_LABEL = "Bradley-Terry, mean of judges"
 # With two, a judge's preference cannot be told from another scale
 _MIN_ENTRANTS = 3
-# Of the variance between judges: with 2, intervals of 95 % cover .90
+# Of the variance between judges: with 2, intervals of 95% cover .90
 _MIN_DF = 4
 # Shares of prompts that differ by less are equal but for rounding
 _MIN_RELATIVE_DIFFERENCE = 1e-9
@@ -221,7 +221,7 @@ class JudgePanelFit:
         return value, np.sqrt(variance), df
 
     def half_width(self, *, more_judges: int = 0, times_prompts: float = 1.0) -> float:
-        """Return half of the median 95 % interval of a difference, in rating points; parameters as in `estimates`.
+        """Return half of the median 95% interval of a difference, in rating points; parameters as in `estimates`.
 
         Satterthwaite's degrees of freedom fall where the smaller of two variances does; more of anything is not taken
         to leave fewer than there are.
@@ -368,7 +368,7 @@ def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderb
     Returns
     -------
     Leaderboard
-        In rating points, each with the 95 % interval of its distance to the mean of all. `parameters` has `tau` and
+        In rating points, each with the 95% interval of its distance to the mean of all. `parameters` has `tau` and
         the numbers of `judges`.
 
     Raises

@@ -109,7 +109,7 @@ class InvalidShare(Record):
 
     share    of its judgments
     p_holm   of the test that its share is that of the others, adjusted for all entrants; None if prompts do not differ
-    differs  whether it is not, at 5 %
+    differs  whether it is not, at 5%
     bound_low, bound_high  its rating whatever its invalid verdicts would be, in rating points; None if not known, or
              if its share does not differ
     """

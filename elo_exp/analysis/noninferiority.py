@@ -43,7 +43,7 @@ class PointShare(Record):
                was judged
     low_of_valid, high_of_valid
                the bounds of these prompts alone; None where they are fewer than 20
-    n_needed   prompts that have 80 % power to pass a candidate equal to the baseline, if as many
+    n_needed   prompts that have 80% power to pass a candidate equal to the baseline, if as many
                verdicts are invalid and the judge disagrees as often with itself; None where no number has
     n_clusters  groups of prompts that belong together; the bounds are of their means
     low_of_points  `low` if the judge's disagreement hid nothing
@@ -449,7 +449,7 @@ def pass_probability(
 def prompts_to_pass(
     sd: float, margin: float, alpha: float, floor: float = 0.0
 ) -> int | None:
-    """Return the prompts with which an equal candidate passes in one dimension with 80 % power.
+    """Return the prompts with which an equal candidate passes in one dimension with 80% power.
 
     Parameters
     ----------

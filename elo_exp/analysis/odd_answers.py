@@ -70,7 +70,7 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
 
         one_text   share of the answers that are its most frequent text, which begins with `text`
         repeated   share of the answers whose text occurs twice or more
-        phrases    share of the runs of eight words that stand in 5 % of its answers, and three at least
+        phrases    share of the runs of eight words that stand in 5% of its answers, and three at least
         loops      share of the answers that repeat themselves: half of their runs of eight words, or more,
                    occurred before in the same answer
         short      share of the answers of fewer than three words
@@ -135,7 +135,7 @@ def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
     Returns
     -------
     str
-        Such as "refusals: c 26 %"; empty if nothing is odd.
+        Such as "refusals: c 26%"; empty if nothing is odd.
     """
     kinds = []
     for kind, label in ODD_ANSWER_KINDS.items():

@@ -17,7 +17,7 @@ _TARGET_POWER = 0.8
 # The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
 # rating points, in a round robin of m entrants: quality + noise * 2 / m. The quality of a response
 # differs by prompt, whichever other it is compared with; the noise of the comparisons averages out
-# over opponents. They are fitted to simulations in which 28 % of the decisive verdicts flip with
+# over opponents. They are fitted to simulations in which 28% of the decisive verdicts flip with
 # the order: an assumption until a pilot has run.
 _QUALITY = 36_100.0
 _NOISE_OF_BOTH_ORDERS = 67_600.0
@@ -28,7 +28,7 @@ _NOISE_OF_ONE_ORDER = 115_900.0
 class Precision(Record):
     """The differences of an average pair, in rating points, that one dimension's prompts can find.
 
-    With 80 % power, by a two-sided test at 5 %. `corrected`: by Bonferroni over `n_tests`, which is
+    With 80% power, by a two-sided test at 5%. `corrected`: by Bonferroni over `n_tests`, which is
     Holm's first step. None and {} where the error cannot be estimated.
     """
 
@@ -103,7 +103,7 @@ def assumed_sigma(
 
     It is the standard deviation, over prompts, of one prompt's part in the difference of two ratings. A
     response's quality differs by prompt, whichever other it is compared with; the noise of comparisons
-    averages out over opponents. Both variances are fitted to simulations in which 28 % of the decisive
+    averages out over opponents. Both variances are fitted to simulations in which 28% of the decisive
     verdicts flip with the order: an assumption, until a pilot has run.
 
     Parameters
@@ -139,7 +139,7 @@ def assumed_sigma(
 def detectable_difference(
     sigma: float, n_prompts: int, *, alpha: float = ALPHA
 ) -> float:
-    """Return the difference that a two-sided test finds with 80 % power.
+    """Return the difference that a two-sided test finds with 80% power.
 
     (t(1 - alpha / 2) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of freedom.
 

@@ -472,7 +472,7 @@ def boundaries(alpha: float, times: tuple[float, ...]) -> tuple[float, ...]:
 def estimate_stagewise(
     times: Sequence[float], bounds: Sequence[float], z: float
 ) -> tuple[float, float, float]:
-    """Return the drift's median-unbiased estimate and the ends of its 95 % interval.
+    """Return the drift's median-unbiased estimate and the ends of its 95% interval.
 
     By stage-wise ordering: the earlier an upper boundary is crossed the more extreme, and at one
     look the larger Z [1]_.

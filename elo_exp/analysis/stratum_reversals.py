@@ -26,7 +26,7 @@ class RivalAhead(Record):
 
     n_prompts    on which the two met there; `n_effective`: worth so many equal prompts
     df           of the test; None if one of the two took every point
-    lead         in the unit of the ratings, with its 95 % interval; None if the rival took every point
+    lead         in the unit of the ratings, with its 95% interval; None if the rival took every point
     p_holm       adjusted over all strata and entrants; None on fewer than 20 effective prompts
     reverses     whether the test shows the lead
     """

@@ -36,7 +36,7 @@ def sum_up_dimension(standings: Standings, dimension: str) -> dict[str, float]:
 
         gap, gap_se        rating of the first less that of the second, and its standard error, in the
                            unit of the ratings; not where a rating is not finite
-        gap_low, gap_high  its 95 % interval; the near end alone where the first took every point
+        gap_low, gap_high  its 95% interval; the near end alone where the first took every point
         p_holm             of first against second, adjusted for all pairs and dimensions
         separated          pairs that this adjustment tells apart; not where none could be tested
         p_best             probability that no other is better than the first

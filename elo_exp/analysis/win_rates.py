@@ -268,7 +268,7 @@ def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | No
 def wilson_interval(
     share: float, n: float, *, half_width: float = 1.96
 ) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share.
+    """Return Wilson's 95% interval of a share.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def wilson_interval(
 
 
 def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
-    """Return the 95 % interval of a mean of values in [0, 1], of which some are on one prompt.
+    """Return the 95% interval of a mean of values in [0, 1], of which some are on one prompt.
 
     Wilson's, of as many independent values as have the mean's clustered error, each prompt taken as if it had been left
     out, with Student's t by the effective number of prompts: at most the values that there are, and of equal values as
@@ -357,7 +357,7 @@ def interval_by_prompt(values: Array, cluster: Index) -> tuple[float, float]:
 def clustered_interval(
     share: float, std_error: float | None, n_prompts: int
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of a share with a clustered error.
+    """Return the 95% interval of a share with a clustered error.
 
     Wilson's, of as many independent battles as have this error, with Student's t in place of 1.96.
 

@@ -106,7 +106,7 @@ class JointFit:
     def refusal(self) -> Reason | None:
         """Why a judge so calibrated places no model; None where it may.
 
-        Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5 %.
+        Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5%.
         """
         if self.n_anchors < MIN_ANCHORS_TO_CALIBRATE:
             about: dict[str, float] = {"needed": MIN_ANCHORS_TO_CALIBRATE}

@@ -30,7 +30,7 @@ from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Judgment, Record
 
-# Rating points apart within which a battle has 95 % of the information of one between equals:
+# Rating points apart within which a battle has 95% of the information of one between equals:
 # sech²(.225) = .95.
 _NEARBY_POINTS = 78.0
 _MIN_BATTLES_FOR_TEMPERATURE = 10

@@ -28,7 +28,7 @@ class ScoreRubric(Instructions):
     """How good one response is.
 
     low, high    the declared scale; a score outside it is no score
-    uncertainty  also ask for a 95 % interval, whose width is the judge's uncertainty
+    uncertainty  also ask for a 95% interval, whose width is the judge's uncertainty
     """
 
     low: Number
@@ -51,8 +51,8 @@ class ScoreRubric(Instructions):
         best = "your best estimate of " if self.uncertainty else ""
         fields = {"score": f"{best}how good the response is, {scale}"}
         if self.uncertainty:
-            fields["low"] = f"the lower end of your 95 % interval for it, {scale}"
-            fields["high"] = f"the upper end of your 95 % interval for it, {scale}"
+            fields["low"] = f"the lower end of your 95% interval for it, {scale}"
+            fields["high"] = f"the upper end of your 95% interval for it, {scale}"
         # The scale is in words: not every API takes minimum and maximum.
         numbers = {
             name: {"type": "number", "description": words}
@@ -99,7 +99,7 @@ class ScoreRubric(Instructions):
     ) -> Score:
         """Read a score, with the scale mapped to [0, 1]: 1 on a scale from 0 to 10 is 0.1.
 
-        The variance is that of a normal distribution whose 95 % interval the judge gave, widened to
+        The variance is that of a normal distribution whose 95% interval the judge gave, widened to
         include the score. A refusal, a truncation and anything unreadable or off the scale have no
         score.
         """

@@ -513,7 +513,7 @@ def _make_panels(
         *(wr.LinePlot(title=n, x="progress/seconds", y=[n]) for n in _PROGRESS_METRICS),
     ]
     return {
-        "Result, with 95 % intervals": (3, result),
+        "Result, with 95% intervals": (3, result),
         "Judge quality": (4, judge if is_judged else []),
         "Order experiment": (3, order if has_elo else []),
         "Verdicts": (

@@ -61,7 +61,7 @@ def leaderboard(placement: Placement) -> Plot:
         figure,
         rows,
         f"{format_label(placement.arena)}, judged by {format_label(placement.judge_model)}",
-        f"{placement.board.label} ratings, best first; behind each name its rank. 95 % intervals: "
+        f"{placement.board.label} ratings, best first; behind each name its rank. 95% intervals: "
         f"{kind}. Evaluated: the placed models." + describe_cut(best, rated, "models"),
     )
 
@@ -88,6 +88,6 @@ def predicted_and_observed(rows: Sequence[Row]) -> Plot:
         rows,
         "Does one rating predict the battles of a placed model?",
         f"Share of wins against opponents, a tie counting half, in at most {_MAX_OPPONENT_GROUPS} groups "
-        "by the share that the ratings by the judge's verdicts predict, with 95 % Wilson intervals "
+        "by the share that the ratings by the judge's verdicts predict, with 95% Wilson intervals "
         "over battles.",
     )

@@ -37,7 +37,7 @@ def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
             line_column="probe",
             numbers=numbers,
         )
-    caption = "Preference for x beyond a half, or beyond the control, with its 90 % interval over prompts. The band is ok."
+    caption = "Preference for x beyond a half, or beyond the control, with its 90% interval over prompts. The band is ok."
     return [
         render_plot(
             "audit", figure, bias_rows, "How far can the judge be trusted?", caption

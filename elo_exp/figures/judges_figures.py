@@ -59,10 +59,10 @@ def plots(opinions: Sequence[JudgesResult]) -> list[Plot]:
         figure_kinds.draw_intervals(
             ax, [*chain(*rows_by_judge.values())], names, "judge", judges
         )
-    caption = "Ratings of each entrant by each judge, with the 95 % intervals of that judge alone, which cover other prompts."
+    caption = "Ratings of each entrant by each judge, with the 95% intervals of that judge alone, which cover other prompts."
     if joint:
         caption += (
-            " All, jointly: the mean of the judges with the 95 % interval of the joint leaderboard, which covers other "
+            " All, jointly: the mean of the judges with the 95% interval of the joint leaderboard, which covers other "
             "judges of their kind, too."
         )
     heading = "Ratings by each judge"

@@ -68,7 +68,7 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         figure,
         rows,
         "Mean oracle label of each policy",
-        "Estimates of each policy's mean oracle label with 95 % intervals over prompts, the "
+        "Estimates of each policy's mean oracle label with 95% intervals over prompts, the "
         "uncertainty of the calibration included. Refused: the data cannot support a number.",
     )
 
@@ -172,7 +172,7 @@ def weights(checks: Sequence[GatedEvidence]) -> Plot:
         rows,
         "Concentration of the importance weights",
         "Share of all importance weight that the largest weights hold. The closer to the dashed "
-        "line, the larger the effective sample; with less than 30 % of the rows, raw weights are "
+        "line, the larger the effective sample; with less than 30% of the rows, raw weights are "
         "refused.",
     )
 
@@ -188,16 +188,16 @@ _GRID_TEXTS = {
         f"Root mean square error of each estimator. {_GRID_SCOPE}",
     ),
     "coverage": (
-        "Coverage of the 95 % intervals",
+        "Coverage of the 95% intervals",
         "coverage",
-        "Share of the 95 % intervals that hold the truth, and for the headline the binomial 95 % "
+        "Share of the 95% intervals that hold the truth, and for the headline the binomial 95% "
         "band of as many draws; samples of up to half of the file, whose draws share its answers. "
         f"{_GRID_SCOPE}",
     ),
     "interval_score": (
         "Interval score",
         "interval score",
-        "Width of the 95 % intervals plus 40 times how far they miss the truth: lower is better. "
+        "Width of the 95% intervals plus 40 times how far they miss the truth: lower is better. "
         f"{_GRID_SCOPE}",
     ),
     "refused": (

@@ -109,8 +109,8 @@ def ratings(standings: Standings) -> Plot | None:
         "ratings",
         figure,
         rows,
-        "Ratings and their 95 % intervals",
-        f"Ratings, best first. 95 % intervals: {method_intervals}.{arrows}"
+        "Ratings and their 95% intervals",
+        f"Ratings, best first. 95% intervals: {method_intervals}.{arrows}"
         + describe_cut(names, models),
     )
 
@@ -210,7 +210,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
         rows,
         "Do the ratings predict who wins?",
         "Observed win rate of each pair, a tie counting half, against the rate that Bradley-Terry "
-        "predicts. Bars: 95 % Wilson intervals, prompt-clustered."
+        "predicts. Bars: 95% Wilson intervals, prompt-clustered."
         + describe_cut(best_models, models),
     )
 
@@ -219,7 +219,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
 
 
 def power(standings: Standings) -> Plot | None:
-    """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
+    """Draw the gap that a number of prompts has 80% power to detect, from this run's variance."""
     rows: list[dict[str, Any]] = []
     n_tests = 1
     for precision in standings.precision.get(standings.primary_method or "", ()):
@@ -254,8 +254,8 @@ def power(standings: Standings) -> Plot | None:
         "power",
         figure,
         rows,
-        "Rating gap that is detected with 80 % power",
-        "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
+        "Rating gap that is detected with 80% power",
+        "Rating gap between two entrants that a two-sided test at 5% detects with 80% power, "
         "from this run's variance between prompts.",
     )
 
@@ -296,7 +296,7 @@ def length_effect(standings: Standings) -> Plot | None:
         rows,
         "Win rate of the longer response",
         "Win rate of the longer response, a tie counting half, by how much longer it is: all "
-        "verdicts in three parts, with 95 % Wilson intervals, prompt-clustered. A longer response "
+        "verdicts in three parts, with 95% Wilson intervals, prompt-clustered. A longer response "
         "may also be a better one.",
     )
 

@@ -65,7 +65,7 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         [{**row, "line": name.format(**row).rstrip()} for row in rows],
         "Elo by K and number of permutations",
         "Mean Elo by K, for each number of permutations and each other setting that was swept. "
-        "Bars: 95 % Monte Carlo error of averaging permutations. Dotted: the limit that Elo "
+        "Bars: 95% Monte Carlo error of averaging permutations. Dotted: the limit that Elo "
         "converges to."
         + describe_cut(shown_by_title, by_title, "panels")
         + describe_cut(color, models),
@@ -127,7 +127,7 @@ def estimates(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
         figure_kinds.draw_intervals(
             ax, panel_rows, names, "run", runs, line_column="policy", numbers=numbers
         )
-    caption = "Headline of each policy in each run, with 95 % intervals over prompts."
+    caption = "Headline of each policy in each run, with 95% intervals over prompts."
     return render_plot(
         "estimates", figure, rows, "Mean oracle label of each policy", caption
     )
@@ -158,7 +158,7 @@ def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list
     n_significant = sum(p is not None and p <= ALPHA for p in p_values)
     caption = (
         "Shift of each entrant from its rating in the first run, relative to the mean of those "
-        "rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt of both runs "
+        "rated in both. Bars: 95% interval of the shift, prompt-clustered; a prompt of both runs "
         f"is one observation. {n_significant} of {len(shifted_rows)} shifts are significant (Holm, "
         "α = .05)." + describe_cut(names, models)
     )

@@ -2,7 +2,7 @@
 
 Nothing is generated. After the prompt and a fixed lead, each label has a log-probability, the sum
 over its tokens, and the labels are normalised among themselves. The verdict is the likeliest of A,
-B and TIE; a score is the mean over the whole numbers of its scale, with the middle 95 % of them as
+B and TIE; a score is the mean over the whole numbers of its scale, with the middle 95% of them as
 its interval. A judge that first writes its evidence may conclude otherwise.
 """
 
@@ -128,7 +128,7 @@ def _list_scale_numbers(scale: tuple[float, float]) -> tuple[str, ...]:
 
 
 def _summarize_score(chances: Mapping[str, float]) -> dict[str, str | float]:
-    """Return the mean, and the interval with the middle 95 % of the probability."""
+    """Return the mean, and the interval with the middle 95% of the probability."""
     numbers = np.array([float(label) for label in chances])
     p = np.array([*chances.values()])
     low, high = numbers[np.searchsorted(p.cumsum(), [0.025, 0.975])]

@@ -265,7 +265,7 @@ class Plan:
     ----------
     rows : Rows
         By judge and dimension: pairs, queries, those stored and new, tokens, dollars, and `detects`, the
-        gap in rating points that is found with 80 % power.
+        gap in rating points that is found with 80% power.
     dollars : float
         Expected in all, by the chosen transport and prompt cache.
     text : str

@@ -181,7 +181,7 @@ class NextStep(Record):
 
     decision_ready: bool
     choice: str | None  # the policy to take, once that is ready
-    # The most that the first may be below the best, with 95 %; None where nobody is first
+    # The most that the first may be below the best, with 95%; None where nobody is first
     most_lost: float | None
     tolerance: float  # a loss that does not matter
     possible_best: tuple[str, ...]
@@ -210,7 +210,7 @@ class PairDifferences(NamedTuple):
     gaps   the first minus the second
     times  standard errors on each side of intervals that hold all differences at once
     below, above  how far these reach from the differences
-    alone  (p, 2) the same of the 95 % intervals of each difference by itself
+    alone  (p, 2) the same of the 95% intervals of each difference by itself
     """
 
     gaps: list[Estimate]
@@ -466,7 +466,7 @@ class PolicyEstimate(Record):
     estimator: str
     value: float | None = None
     std_error: float | None = None  # over prompts, including the error of the labels
-    ci_low: float | None = None  # 95 %, within the scale
+    ci_low: float | None = None  # 95%, within the scale
     ci_high: float | None = None
     n: int = 0  # rows: logged ones, or fresh draws for `direct`
     ess: float | None = None  # rows, of the weights; None without weights
@@ -651,7 +651,7 @@ def analyse(
 def plan_label_budget(
     estimate: Estimate, half_widths: Sequence[float], *, max_labels: int
 ) -> dict[str, Any]:
-    """Count the labels that 95 % intervals of these half-widths take, all else being equal.
+    """Count the labels that 95% intervals of these half-widths take, all else being equal.
 
     Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
     None for more than max_labels.

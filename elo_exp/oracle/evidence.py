@@ -74,7 +74,7 @@ class Estimate:
     # Of the labels whose residuals correct it, (sum w)^2 / sum w^2; None where none do.
     effective_labels: float | None = None
     ess: float | None = None
-    # Ends of the 95 % interval where they are not value +- half_width.
+    # Ends of the 95% interval where they are not value +- half_width.
     bounded_interval: tuple[float, float] | None = None
     # The labels that it rests on, where bounds of a bounded mean hold for them
     labels: LabelMean | None = None
@@ -104,7 +104,7 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """Of the 95 % interval."""
+        """Of the 95% interval."""
         return self.half_width_at(0.95)
 
     def half_width_at(self, level: float) -> float:
@@ -118,7 +118,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The ends of the 95 % interval, which may lie beyond the scale."""
+        """The ends of the 95% interval, which may lie beyond the scale."""
         return self.bounded_interval or (
             self.value - self.half_width,
             self.value + self.half_width,
@@ -194,7 +194,7 @@ class Estimate:
         return max(self.std_error**2 - self.std_error_labels**2, 0.0)
 
     def count_labels_for_half_width(self, half_width: float) -> float:
-        """Count the labels that a 95 % interval of this half-width takes, all else being equal."""
+        """Count the labels that a 95% interval of this half-width takes, all else being equal."""
         beyond = max(self.interval_half_length - self.half_width, 0.0)
         return self.count_labels_for_reach(
             half_width, float(t_quantile(math.inf)), beyond

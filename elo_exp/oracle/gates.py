@@ -1,7 +1,7 @@
 """Whether an estimate may be reported: diagnostics of a policy's data, and gates by them.
 
 A status is report, caution or refuse. Thresholds are those of the causal judge evaluation paper
-(arXiv:2512.11150). A bias is significant where its 99 % interval excludes 0; it is refused where it
+(arXiv:2512.11150). A bias is significant where its 99% interval excludes 0; it is refused where it
 exceeds half the estimate's half-width.
 
 Letters: n logged rows of a policy, r rows in general.
@@ -55,7 +55,7 @@ MIN_EFFECTIVE_SAMPLE_SHARE = (
 )
 MIN_SCORE_AFFINITY = 0.50
 EQUIVALENCE_TEST_Z_SUM = (
-    2.927  # normal quantiles at .95 and, for 80 % power of both tests, at .90
+    2.927  # normal quantiles at .95 and, for 80% power of both tests, at .90
 )
 
 
@@ -73,7 +73,7 @@ class WeightDiagnostics(Record):
     max_abs_log_ratio: float  # nats
     ess: float  # rows: (sum w)^2 / sum w^2
     max_share: float  # of the largest weight in the total
-    top_share: float  # of the largest 5 %
+    top_share: float  # of the largest 5%
     coefficient_of_variation: float
     share_near_zero: float  # below 1e-10
     tail_index: float | None  # Hill; None where the tail is flat or unknown
@@ -91,7 +91,7 @@ class ScoreOverlap(Record):
     affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
     source: str  # fresh: its own draws; weights: the logged scores, weighted
     out_of_range: float  # share of its scores outside those of the labelled rows
-    # Share of its calibrated scores within 5 % of an end of their range
+    # Share of its calibrated scores within 5% of an end of their range
     saturation: float
     card: str  # ok, caution, refuse: the boundary card, from the two shares
 
@@ -111,14 +111,14 @@ class TransportAudit(Record):
     n: int = 0  # labels
     residual: float | None = None  # mean of label - calibrated score
     std_error: float | None = None
-    half_width: float | None = None  # half the length of its 95 % interval
+    half_width: float | None = None  # half the length of its 95% interval
     ci_low: float | None = None
     ci_high: float | None = None
     n_needed: int | None = None  # labels, to conclude that it holds where it does
 
     @property
     def is_off(self) -> bool:
-        """Whether the 95 % interval excludes 0."""
+        """Whether the 95% interval excludes 0."""
         low, high = self.ci_low, self.ci_high
         return low is not None and high is not None and not low <= 0.0 <= high
 
@@ -222,7 +222,7 @@ class GatedEvidence(PolicyEvidence):
         """Source of labels that represent the policy's answers, and their mean residual.
 
         The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
-        None without any, and where these weights come to fewer than 30 labels or 30 % of the rows.
+        None without any, and where these weights come to fewer than 30 labels or 30% of the rows.
         """
         (reading, weight), labelled = self.own_labels, self.logged.is_labelled
         if len(reading.rows):
@@ -242,8 +242,8 @@ class GatedEvidence(PolicyEvidence):
     def transport_audit(self) -> TransportAudit:
         """Test whether the mean residual y - f(s) of labels of its answers is equivalent to 0.
 
-        passed  its 90 % interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
-        failed  its 95 % interval lies outside +- max_residual
+        passed  its 90% interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
+        failed  its 95% interval lies outside +- max_residual
         cannot tell  else
         not done  fewer than 20 labels
 
@@ -266,7 +266,7 @@ class GatedEvidence(PolicyEvidence):
         elif low > margin or high < -margin:
             status = FAILED
         extra_reach = max(below, above) - mean.half_width_at(0.90)
-        # For 80 % power of the two one-sided tests where the mean residual is 0.
+        # For 80% power of the two one-sided tests where the mean residual is 0.
         labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
         n_needed = labels_only.count_labels_for_reach(
             margin, EQUIVALENCE_TEST_Z_SUM, max(extra_reach, 0.0)
@@ -468,7 +468,7 @@ def _check_concentration(
     )
     size_reason = f"effective sample {effective} of the rows ({needed_share} needed)"
     zero_reason = f"{_format_percent(near_zero)} of the raw weights are nearly zero"
-    top_reason = f"5 % of the rows hold {_format_percent(top)} of the weight"
+    top_reason = f"5% of the rows hold {_format_percent(top)} of the weight"
     return [
         ("weights", False, effective_share < MIN_EFFECTIVE_SAMPLE_SHARE, size_reason),
         ("weights", False, near_zero > 0.85, zero_reason),
@@ -554,10 +554,10 @@ def _check_bias(
         half_width = (high - low) / 2
     # below a billionth of the scale there is none
     is_significant = size > max(half_width, 1e-9 * scale.width)
-    words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99 %)"
+    words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99%)"
     refuses = is_significant and size > estimate.interval_half_length / 2
     return name, is_significant, refuses, words
 
 
 def _format_percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else "all"
+    return f"{100 * share:.2g}%" if share < 0.995 else "all"

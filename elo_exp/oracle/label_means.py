@@ -123,7 +123,7 @@ def assume_equal_labels(
 
 
 def compute_exact_reach(labels: LabelMean, scale: Scale) -> tuple[float, float]:
-    """Return how far below and above the mean residual of labels the true one may lie, with 95 %.
+    """Return how far below and above the mean residual of labels the true one may lie, with 95%.
 
     Ends of a mean of bounded values, one label at each end of the scale being added at the mean
     calibrated score: labels that are nearly all alike tell less than their spread says.

@@ -49,7 +49,7 @@ def effective_sample_size(weights: Array) -> float:
 
 
 def top_share(weights: Array) -> float:
-    """Share of the total weight in the largest 5 % of the weights."""
+    """Share of the total weight in the largest 5% of the weights."""
     largest = np.sort(weights)[::-1][: max(1, int(TOP_WEIGHT_SHARE * len(weights)))]
     return float(largest.sum() / weights.sum())
 
@@ -57,7 +57,7 @@ def top_share(weights: Array) -> float:
 def tail_index(weights: Array) -> float | None:
     """Hill's (1975) estimate of the tail index: below 2 there is no variance, below 1 no mean.
 
-    From the largest 5 % of the weights, at least 10 of them and at most 10 %. None for a flat tail,
+    From the largest 5% of the weights, at least 10 of them and at most 10%. None for a flat tail,
     and where too few weights are above zero.
     """
     n = len(weights)
@@ -84,7 +84,7 @@ def score_affinity(logged: Array, target: Array, weights: Array) -> float:
 
 
 def target_coverage(logprob: Array, length: Array, weights: Array) -> float:
-    """Share of logged rows that are as typical of the target as 90 % of its own responses.
+    """Share of logged rows that are as typical of the target as 90% of its own responses.
 
     Typical: few nats per unit of length (characters or tokens); the limit is the weighted .9
     quantile over the logged rows. logprob  of the target

@@ -109,7 +109,7 @@ def _list_notes(plan: Plan) -> list[str]:
         )
     if plan.what == "verdicts":
         notes.append(
-            "detects: 80 % power to detect a gap of so many points, if verdicts vary as in "
+            "detects: 80% power to detect a gap of so many points, if verdicts vary as in "
             "simulations."
         )
     if plan.budget_usd is not None and plan.new:

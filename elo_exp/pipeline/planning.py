@@ -144,7 +144,7 @@ class PlanRow:
 
     @property
     def detects(self) -> float:
-        """Gap in rating points that is found with 80 % power, if verdicts vary as in simulations."""
+        """Gap in rating points that is found with 80% power, if verdicts vary as in simulations."""
         sigma = assumed_sigma(
             self.n_entrants, both_orders=self.both_orders, opponents=self.opponents
         )

@@ -26,13 +26,13 @@ INTERVAL_LABELS = {
     "bootstrap": "prompt bootstrap",
     "percentile": "prompt bootstrap",
 }
-# With more, the ends of a 95 % interval are unknown.
+# With more, the ends of a 95% interval are unknown.
 _MAX_DROPPED_SHARE = 0.05
 
 
 @dataclass(kw_only=True)
 class BradleyTerry:
-    """Ratings centred at `initial_rating`, with 95 % intervals by Student's t.
+    """Ratings centred at `initial_rating`, with 95% intervals by Student's t.
 
     All battles on one prompt, in both orders and in every dimension, are one observation.
 
@@ -47,7 +47,7 @@ class BradleyTerry:
 
     A model that never lost, never won, or is not linked to the main group has no finite rating: NaN,
     with a flag, and the others are rated as if it were absent. A resample that loses the links
-    which keep ratings finite is dropped and counted; with more than 5 % dropped there is no
+    which keep ratings finite is dropped and counted; with more than 5% dropped there is no
     interval. Nor is there one where the prompts do not differ.
 
     Where one order alone was judged, the fit has a position effect, and sandwich intervals.

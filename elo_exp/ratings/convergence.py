@@ -41,7 +41,7 @@ class Convergence:
 
     limit         ratings by model; empty where one is not finite: it takes the mean along for ever
     by_k          empty without a limit, or where its first and last are within 20 points
-    sufficient_k  at which every model has gone 95 % of its way; None: none up to 64
+    sufficient_k  at which every model has gone 95% of its way; None: none up to 64
     """
 
     limit: Mapping[str, float]

@@ -502,7 +502,7 @@ def make_leaderboard(
     Returns
     -------
     Leaderboard
-        Of all m models, with 95 % intervals by Student's t; NaN for those that are not rated.
+        Of all m models, with 95% intervals by Student's t; NaN for those that are not rated.
     """
     m = len(battles.models)
     covariance = np.full((m, m), np.nan)

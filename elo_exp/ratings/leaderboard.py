@@ -13,7 +13,7 @@ from elo_exp.arrays import Array, Index, make_records
 from elo_exp.errors import SettingError, format_value
 from elo_exp.records import Record
 
-# ordering errors on each side of what elo_results.json calls a 95 % interval
+# ordering errors on each side of what elo_results.json calls a 95% interval
 Z95 = 1.96
 # Rating points: a solver does not know ratings better, so closer ones are equal
 EQUAL_RATING_TOLERANCE = 1e-6
@@ -26,7 +26,7 @@ class Rating(Record):
     model: str
     rating: float | None
     std_error: float | None = None
-    ci_low: float | None = None  # of a 95 % interval
+    ci_low: float | None = None  # of a 95% interval
     ci_high: float | None = None
     # Monte-Carlo error over orders, no error of the rating
     ordering_error: float | None = None
@@ -44,7 +44,7 @@ class Rating(Record):
     # there is none, the next model above it that took every point from it
     neighbour: str | None = None
     neighbour_is_below: bool | None = None
-    # the lower end of the exact 95 % interval of the upper model's lead over the lower one
+    # the lower end of the exact 95% interval of the upper model's lead over the lower one
     lead_bound: float | None = None
     n_separating: int | None = None  # prompts on which the two met
 
@@ -54,7 +54,7 @@ class OneSidedPair(Record):
     """Two models of which one took every point from the other, so that no difference is finite.
 
     n_prompts  on which they met and which have a name; battles without one may all be on one prompt
-    low        lower end of a 95 % interval for the winner over the loser, rating points; None without
+    low        lower end of a 95% interval for the winner over the loser, rating points; None without
                such a prompt
     p_value    two-sided, against equality; None without such a prompt
     """
@@ -71,7 +71,7 @@ class BoundedTests:
     """Bounded-mean tests of pairs of m models, in the unit of the ratings; NaN for a pair that was not tested.
 
     p_value    two-sided, of the hypothesis that both are equal
-    low, high  ends of the 95 % interval of i less j, where it takes the place of that of Student's t
+    low, high  ends of the 95% interval of i less j, where it takes the place of that of Student's t
     """
 
     p_value: Array  # (m, m)
@@ -96,7 +96,7 @@ class Leaderboard:
     """
 
     label: str  # the method's name for readers: "Bradley-Terry"
-    # kind of the 95 % intervals: "prompt-clustered"; None: it has none
+    # kind of the 95% intervals: "prompt-clustered"; None: it has none
     interval: str | None
     models: tuple[str, ...]  # sorted
     rating: Array  # (m,)
@@ -261,7 +261,7 @@ def degrees_of_freedom(n_prompts: float | Array) -> Array:
 def add_intervals(
     board: Leaderboard, std_error: Array, n_prompts: Array | None = None
 ) -> Leaderboard:
-    """Add standard errors and their 95 % intervals to a leaderboard.
+    """Add standard errors and their 95% intervals to a leaderboard.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ def _list_lede(
     """Return what was placed, by whose verdicts and among whose battles."""
     board, is_simulated = placement.board, placement.true_board is not None
     interval = (
-        f"95 % intervals: {board.interval}" if board.interval else "without intervals"
+        f"95% intervals: {board.interval}" if board.interval else "without intervals"
     )
     n_judged, n_human = map(
         format_count, (len(placement.judged_battles), len(placement.human_battles))
@@ -220,7 +220,7 @@ def format_console(
             None, [words.points(conclusions[placement.placed_models[0]], placement)]
         ),
         words.battles(placement, quality),
-        f"95 % intervals: {placement.board.interval or 'none'}.",
+        f"95% intervals: {placement.board.interval or 'none'}.",
         _format_board(placement.board, placement.placed_models),
     ]
     for model, conclusion in conclusions.items():
@@ -242,11 +242,11 @@ def format_console(
     truths = (words.truth(placement, model) for model in placement.placed_models)
     lines += filter(None, truths)
     lines += check_sentences.describe_audits(diagnoses)
-    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+    return "\n".join(lines)
 
 
 def _format_board(board: Leaderboard, placed: Sequence[str]) -> str:
-    head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
+    head = ["rank", "model", board.label, "95% CI", "ranks", "battles"]
     return format_table(head, _list_board_rows(board, placed), text=["model"])
 
 

@@ -573,7 +573,7 @@ def _draw_charts(d: DimensionView, convergence: Convergence | None) -> dict[str,
             ]
             for height, row in enumerate(reversed(rated), start=1)
         }
-        title = f"{d.name}: {d.board.label}, 95 % intervals"
+        title = f"{d.name}: {d.board.label}, 95% intervals"
         chart = Lines(title=title, x_label="rating", lines=intervals)
         charts[f"ratings/{d.name}"] = chart
     by_k: dict[str, list[tuple[float, float]]] = {}

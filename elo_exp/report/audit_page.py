@@ -37,13 +37,13 @@ from elo_exp.report.provenance import (
 from elo_exp.report.sentences import audit_sentences as words
 
 _PLAN_LEGEND = """\
-  finds: the effect found in 80 % of audits of a judge that never ties on equal answers; of a judge that does, less is
+  finds: the effect found in 80% of audits of a judge that never ties on equal answers; of a judge that does, less is
   found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
-  ok in reach: 80 % of judges without any fault are called ok, or would be from so many prompts."""
+  ok in reach: 80% of judges without any fault are called ok, or would be from so many prompts."""
 STYLE_BY_VERDICT: dict[str, Style] = {"biased": "no", "ok": "yes"}
 _RESULT_NOTE = (
     "The figure has the biases; ladder, constant, refusal and retest have scales of their own. Ok: the "
-    "90\N{NO-BREAK SPACE}% interval lies within the margin. Biased: significant (Holm over all probes, α = .05) and at "
+    "90% interval lies within the margin. Biased: significant (Holm over all probes, α = .05) and at "
     "the margin or beyond. Else nobody can tell with so few prompts. Elo: the points that such a preference is worth "
     "between two entrants of equal quality that differ in nothing else; compare it with the gaps of your tournament."
 )
@@ -195,7 +195,7 @@ def _format_lines(result: AuditResult, probes: Mapping[str, Probe]) -> Iterator[
     yield words.describe_conclusion(result.conclusion)
     yield result.counts
     yield format_table(
-        ("probe", "estimate", "90 % interval", "ok", "prompts", "Elo", "verdict"),
+        ("probe", "estimate", "90% interval", "ok", "prompts", "Elo", "verdict"),
         [
             (row["probe"], *_make_result_cells(row), words.verdict(row))
             for row in result.audit["results"]
@@ -215,7 +215,7 @@ def _build_results_table(result: AuditResult) -> Table:
             "Probe",
             "Verdict",
             "Estimate",
-            "90 % interval",
+            "90% interval",
             "Ok",
             "Prompts",
             "Elo",
@@ -368,10 +368,10 @@ def _build_gold_table(result: AuditResult) -> Table:
             "Invalid",
             "Flips",
             "Accuracy",
-            "95 % CI",
+            "95% CI",
             "Both orders",
             "Kappa",
-            "95 % CI of kappa",
+            "95% CI of kappa",
         ],
         rows=[
             [

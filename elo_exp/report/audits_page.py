@@ -41,15 +41,14 @@ from elo_exp.report.sentences.vote_sentences import votes as say_votes
 from elo_exp.report.tournament_console import wrap_lines
 
 _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
-_SPACE = "\N{NO-BREAK SPACE}"
 _RESULT_NOTE = (
-    "Of each judge the decision, the estimate and its 90\N{NO-BREAK SPACE}% interval. Each judge is audited by itself, "
+    "Of each judge the decision, the estimate and its 90% interval. Each judge is audited by itself, "
     "with Holm’s correction over its own probes: its page has examples, forms and orders."
 )
 _GOLD_NOTE = (
     "rho is the mean correlation of the errors of every two judges; J judges are worth "
-    "J\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}(1\N{NO-BREAK SPACE}+\N{NO-BREAK SPACE}(J\N{NO-BREAK SPACE}−"
-    "\N{NO-BREAK SPACE}1)\N{NO-BREAK SPACE}rho) independent votes. Of a pair whose label is wrong all err together. No "
+    "J / (1 + (J −"
+    " 1) rho) independent votes. Of a pair whose label is wrong all err together. No "
     "vote is taken."
 )
 _AGREEMENT_NOTE = (
@@ -185,12 +184,12 @@ def _list_probe_rows(
 
 
 def _make_cell(row: Mapping[str, Any] | None) -> Cell:
-    verdict, numbers = NO_VALUE, _SPACE
+    verdict, numbers = NO_VALUE, ""
     style: Style = ""
     if row:  # none of labelled pairs whose authors are of another judge's family
         low, high = format_number(row["low"], 2), format_number(row["high"], 2)
         verdict, style = row["verdict"], STYLE_BY_VERDICT.get(row["verdict"], "")
-        numbers = f"{_format_estimate(row)}{_SPACE}[{low}, {high}]"
+        numbers = f"{_format_estimate(row)} [{low}, {high}]"
     return Cell([Styled(verdict, style), LineBreak(), Styled(numbers, "fine")])
 
 
@@ -213,7 +212,7 @@ def _build_gold_table(audit_set: JudgeAudits) -> Table:
     ]
     return Table(
         label=f"Labelled pairs on {audit_set.dimension}",
-        columns=["Judge", "Pairs", "Accuracy", "95 % CI", "Kappa"],
+        columns=["Judge", "Pairs", "Accuracy", "95% CI", "Kappa"],
         rows=rows,
     )
 

@@ -20,7 +20,6 @@ from elo_exp.formatting import (
     format_percent_floor,
     format_time,
     rating_or_bound,
-    replace_no_break_spaces,
 )
 from elo_exp.report.document import (
     Block,
@@ -412,8 +411,8 @@ def _build_ratings_table(dimension: str, result: CompareResult) -> Table:
     """Return the ratings, best entrant first, with a row for each run."""
     comparison, rows = result.comparison, result.ratings[dimension]
     numbers = _number_runs(comparison)
-    head = ["Entrant", "Run", comparison["label"], "95 % CI", "Ranks"]
-    head += ["Shift", "95 % CI", "p (Holm)"]
+    head = ["Entrant", "Run", comparison["label"], "95% CI", "Ranks"]
+    head += ["Shift", "95% CI", "p (Holm)"]
     digits = sweep_words.DECIMALS_BY_UNIT[comparison["unit"]]
     by_method = grouped(rows, "method")
     primary_rows = by_method.pop(comparison["method"], [])
@@ -457,8 +456,8 @@ def _build_ratings_table(dimension: str, result: CompareResult) -> Table:
 def _build_estimates_table(comparison: Comparison) -> Table:
     """Return the estimates of each policy, with a row for each run."""
     numbers = _number_runs(comparison)
-    head = ["Policy", "Run", "Value", "95 % CI", "Status", "Rests on"]
-    head += ["Difference", "95 % CI", "p (Holm)", "Pairs"]
+    head = ["Policy", "Run", "Value", "95% CI", "Status", "Rests on"]
+    head += ["Difference", "95% CI", "p (Holm)", "Pairs"]
     table_rows = [
         [
             row["policy"],
@@ -515,7 +514,7 @@ def format_console(result: CompareResult) -> str:
         rows = _build_settings_table(comparison).plain_rows
         lines = [f"  {path}: {' | '.join(values)}" for path, *values in rows]
         blocks.append("\n".join([title, *lines]))
-    return replace_no_break_spaces("\n\n".join(blocks))
+    return "\n\n".join(blocks)
 
 
 def _format_table(table: Table) -> str:

@@ -40,7 +40,7 @@ COMPARISON_TERMS = (
         "Strength in points, mean 1400 unless the scale is fixed otherwise; a gap of 400 means odds of 10 to 1.",
     ),
     (
-        "95\N{NO-BREAK SPACE}% interval",
+        "95% interval",
         "What other prompts of this kind could give, if it is clustered by prompt.",
     ),
     (

@@ -41,9 +41,7 @@ from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.taste_line import describe_run_scope
 from elo_exp.report.viewer import Texts, list_verdict_blocks
 
-_PROMPTS_NEEDED_NOTE = (
-    "Prompts needed: for 80\N{NO-BREAK SPACE}% power to pass an equal candidate."
-)
+_PROMPTS_NEEDED_NOTE = "Prompts needed: for 80% power to pass an equal candidate."
 _GLOSSARY = (
     (
         "share of points",
@@ -57,7 +55,7 @@ _GLOSSARY = (
     ),
     (
         "prompts needed",
-        "For 80\N{NO-BREAK SPACE}% power to pass a candidate equal to the baseline, with as many invalid verdicts.",
+        "For 80% power to pass a candidate equal to the baseline, with as many invalid verdicts.",
     ),
     (
         "verdict",
@@ -209,8 +207,7 @@ def format_markdown(gate: GateResult) -> str:
             words=["Points", "Question"],
         )
         parts += [f"{table.label}:", format_markdown_table(table)]
-    text = "\n\n".join([*parts, gate.scope_sentence])
-    return text.replace("\N{NO-BREAK SPACE}", " ")
+    return "\n\n".join([*parts, gate.scope_sentence])
 
 
 def _build_shares_table(shares: Sequence[PointShare]) -> Table:

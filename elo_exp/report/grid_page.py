@@ -193,7 +193,7 @@ def format_console(result: GridResult) -> str:
         "\n".join([head, *by_share]),
         f"All policies that are not refused, by labels\n{table}",
     ]
-    return "\n\n".join(blocks).replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
+    return "\n\n".join(blocks).rstrip("\n")
 
 
 # The page

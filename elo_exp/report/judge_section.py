@@ -57,7 +57,7 @@ KAPPA_NOTE = (
     "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
     "clustered by prompt."
 )
-_KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95 % CI")
+_KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95% CI")
 
 
 def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[Block]:

@@ -206,7 +206,7 @@ def _build_differences_table(opinion: JudgesResult) -> Table:
         note = f"Only those between {leader} and the others are shown; all are in judges.json."
     return Table(
         label=f"Differences in {opinion.dimension}, whichever such judge is asked",
-        columns=["Entrant", "over", "Points", "95 % CI", "p (Holm)"],
+        columns=["Entrant", "over", "Points", "95% CI", "p (Holm)"],
         words=("over",),
         rows=[
             [

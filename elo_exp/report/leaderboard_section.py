@@ -84,7 +84,7 @@ class Scale:
         return Bar(
             model=rating.model,
             color=colors.get(rating.model, _DEFAULT_COLOR),
-            label=f"{standings_sentences.rating(rating, self.digits)}, 95 % interval {interval}",
+            label=f"{standings_sentences.rating(rating, self.digits)}, 95% interval {interval}",
             mark=None if value is None else self._to_percent(value),
             left=None if low is None else self._to_percent(low),
             right=None
@@ -240,14 +240,14 @@ def list_leaderboard_blocks(
 def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:
     if scored:
         text = (
-            f"Mean scores of the items that all entrants have, 95\N{NO-BREAK SPACE}% intervals "
+            f"Mean scores of the items that all entrants have, 95% intervals "
             f"{interval}. Rank"
         )
     else:
-        intervals = f"95 % intervals: {interval}" if interval else "without intervals"
+        intervals = f"95% intervals: {interval}" if interval else "without intervals"
         text = f"{label} ratings, {intervals}; 400 points are odds of 10 to 1. Rank"
     return (
-        f"{text}: with the simultaneous 95\N{NO-BREAK SPACE}% confidence set of all ranks. Click a "
+        f"{text}: with the simultaneous 95% confidence set of all ranks. Click a "
         "heading to sort."
     )
 

@@ -62,7 +62,7 @@ w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable score
 _DIFFERENCES_NOTE = (
     "Paired by prompt. ",
     Styled("All at once", "quote"),
-    ": intervals that hold all differences together with 95\N{NO-BREAK SPACE}%; a policy may be best unless another is "
+    ": intervals that hold all differences together with 95%; a policy may be best unless another is "
     "above it by these.",
 )
 _TRANSPORT_NOTE = (
@@ -71,7 +71,7 @@ _TRANSPORT_NOTE = (
 )
 _WEIGHTS_NOTE = (
     "ESS: effective sample size, as a share of the rows. Tail index: below 2 the weights have no variance, below 1 no "
-    "mean. E √w: 1 for equal policies. Typical: answers as typical of the policy as 90\N{NO-BREAK SPACE}% of its own."
+    "mean. E √w: 1 for equal policies. Typical: answers as typical of the policy as 90% of its own."
 )
 _GLOSSARY = (
     (
@@ -195,7 +195,7 @@ def _list_lede(analysis: Analysis, manifest: Mapping[str, Any]) -> list[Paragrap
     facts = [", ".join(counts)]
     if analysis.comparison.ranking:
         facts.append(
-            "In brackets 95\N{NO-BREAK SPACE}% intervals; that of a difference holds with all others at once."
+            "In brackets 95% intervals; that of a difference holds with all others at once."
         )
     if not options.compat:
         facts.append(taste_line.describe_oracle_scope(options.oracle))
@@ -238,7 +238,7 @@ def _build_card(
         return Card(title=row.policy, chip=state.chip, tone=state.tone, blocks=blocks)
     interval = format_interval(row.ci_low, row.ci_high, digits)
     basis = f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}"
-    sentence = f"95\N{NO-BREAK SPACE}% CI {interval}{basis}."
+    sentence = f"95% CI {interval}{basis}."
     details = [_format_truth(row.policy, truth, digits)]
     values = [
         e.value for e in analysis.list_estimates(row.policy) if e.value is not None
@@ -273,7 +273,7 @@ def _build_differences_table(analysis: Analysis, digits: int) -> Table:
             "Policy",
             "Above",
             "Difference",
-            "95 % CI",
+            "95% CI",
             "All at once",
             "Holm p",
             "Rests on",
@@ -315,7 +315,7 @@ def _list_estimate_blocks(
                     "Estimator",
                     "Value",
                     "± SE",
-                    "95 % CI",
+                    "95% CI",
                     "Rows",
                     "Effective",
                     "Status",
@@ -420,7 +420,7 @@ def _build_labels_table(
     lenders = ", ".join(analysis.data.label_sources)
     return Table(
         label="Label budget",
-        columns=["Policy", "Estimator", "Labels", "95 % CI", "At best", *half_widths],
+        columns=["Policy", "Estimator", "Labels", "95% CI", "At best", *half_widths],
         rows=[
             [
                 row["policy"],
@@ -539,7 +539,7 @@ def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
                 estimate.status,
             )
         )
-    head = ("rank", "policy", "value", "95 %", "rests on", "use")
+    head = ("rank", "policy", "value", "95%", "rests on", "use")
     table = format_table(head, rows, text=("policy", "rests on", "use"))
     return [table] if rows else []
 
@@ -558,7 +558,7 @@ def _format_policy(
         counts.append(f"{format_count(weights.n)} logged answers")
         if weights.n_failed:
             counts.append(f"{format_count(weights.n_failed)} without log-probability")
-        quality.append(f"raw ESS {100 * weights.ess / weights.n:.3g} %")
+        quality.append(f"raw ESS {100 * weights.ess / weights.n:.3g}%")
     if fresh is not None:
         counts.append(f"{format_count(len(fresh))} fresh draws")
     counts.append(f"{format_count(len(analysis.calibration.rows))} labels")
@@ -586,7 +586,7 @@ def _format_policy(
                 row.reason,
             )
         )
-    head = ("estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why")
+    head = ("estimator", "value", "± SE", "95%", "n", "ESS", "use", "why")
     table = format_table(head, rows, text=("use", "why")) if rows else ""
     lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), table]
     for reason, names in estimators_by_reason.items():

@@ -58,7 +58,7 @@ def _build_table(
     k: float,
     ks: Sequence[float],
 ) -> Table:
-    columns = ["Entrant", "Dimension", "Mean Elo", "95 % CI", "Monte Carlo error"]
+    columns = ["Entrant", "Dimension", "Mean Elo", "95% CI", "Monte Carlo error"]
     return Table(
         label="Elo",
         columns=[*columns, *(f"K = {other_k:g}" for other_k in ks), "Limit"],
@@ -73,7 +73,7 @@ def _build_table(
             for row in d.elo[k].ratings[:_MAX_ENTRANTS_PER_DIMENSION]
         ],
         note=(
-            f"95\N{NO-BREAK SPACE}% CI: {dimensions[0].elo[k].interval or 'none'}. The Monte Carlo error "
+            f"95% CI: {dimensions[0].elo[k].interval or 'none'}. The Monte Carlo error "
             "is how far the mean would still move with other random orders of the same battles; it is no "
             "uncertainty about the entrants."
         ),

@@ -143,7 +143,7 @@ def _build_differences_table(view: StandingsView) -> Table:
             "Lower",
             "Dimension",
             "Difference",
-            "95 % CI",
+            "95% CI",
             test,
             "Result",
         ],

@@ -23,7 +23,6 @@ from elo_exp.formatting import (
     format_percent_floor,
     format_time,
     rating_or_bound,
-    replace_no_break_spaces,
 )
 from elo_exp.report import sweep_numbers
 from elo_exp.report.document import (
@@ -62,10 +61,10 @@ _MOVED_NOTE = (
     "rating that leads. All numbers are in sweep_numbers.csv."
 )
 _JOBS_NOTE = "The number of a job links to its report. Paid: by all attempts."
-_ESTIMATES_NOTE = "The headline of each policy ± half of its 95\N{NO-BREAK SPACE}% interval, and whether it may be reported."
+_ESTIMATES_NOTE = "The headline of each policy ± half of its 95% interval, and whether it may be reported."
 _ELO_NOTE = (
     "Mean Elo over the permutations ± its Monte Carlo error: how far the mean would still move with other random orders "
-    "of the same battles. It is no uncertainty about the entrants; the 95\N{NO-BREAK SPACE}% intervals above are. Where "
+    "of the same battles. It is no uncertainty about the entrants; the 95% intervals above are. Where "
     "Elo has not converged its gaps are too small, and close entrants may be in the wrong order."
 )
 _JUDGES_NOTE = "Cohen’s kappa of the comparisons that both have judged, and Spearman’s correlation of their ratings."
@@ -598,7 +597,7 @@ def format_console(result: SweepResult, unknown: Sequence[str] = ()) -> str:
         if not job["finished"]
     ]
     lines.append(f"sweep: {result.n_finished} of {len(result.jobs)} jobs finished")
-    return replace_no_break_spaces("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _format_console_tables(

@@ -55,7 +55,7 @@ def wrap_lines(lines: Iterable[str]) -> str:
     wrapper = textwrap.TextWrapper(
         _MAX_LINE_COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
     )
-    plain_lines = (line.replace("\N{NO-BREAK SPACE}", " ").rstrip() for line in lines)
+    plain_lines = (line.rstrip() for line in lines)
     return "\n".join(
         line if len(line) <= _MAX_LINE_COLUMNS else wrapper.fill(line)
         for line in plain_lines
@@ -157,7 +157,7 @@ def format_leaderboards(
         method = f"{boards[0].label}, {interval}" if interval else boards[0].label
         value = "score" if scored else "rating"
         yield (
-            f"  rank  {'entrant':<{layout.width}}{value:>{layout.rating_columns}}  {'95 % CI':>14}  "
+            f"  rank  {'entrant':<{layout.width}}{value:>{layout.rating_columns}}  {'95% CI':>14}  "
             f"{method}"
         )
     for d in dimensions:

@@ -267,7 +267,7 @@ def _describe_method(view: StandingsView) -> str:
     if not boards:
         return ""
     interval = next((board.interval for board in boards if board.interval), None)
-    intervals = f"95 % intervals: {interval}" if interval else "without intervals"
+    intervals = f"95% intervals: {interval}" if interval else "without intervals"
     return f"Primary rating: {boards[0].label}, {intervals}."
 
 
@@ -344,7 +344,7 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
         columns=[
             "Dimension",
             "Prompts",
-            "80 % power at",
+            "80% power at",
             "that is a win rate of",
             f"as one of {first_precision.n_tests} tests",
             *(f"prompts for {effort} points" for effort in efforts),
@@ -364,8 +364,8 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
             for name, row in precision.items()
         ],
         note=(
-            "The smallest gap between an average pair that a two-sided test at 5\N{NO-BREAK SPACE}% "
-            "detects with 80\N{NO-BREAK SPACE}% power, by this run’s own variance between prompts: for "
+            "The smallest gap between an average pair that a two-sided test at 5% "
+            "detects with 80% power, by this run’s own variance between prompts: for "
             f"one comparison, and as one of {format_count(first_precision.n_tests)} tests, for which the numbers of "
             "prompts are, too. Judges cannot be compared by it: noise draws ratings together, and with "
             "them these gaps."
@@ -404,7 +404,7 @@ def _build_variance_table(dimensions: Sequence[DimensionView]) -> Table:
         ],
         note=(
             "Shares of the variance of one draw of a pair: between prompts, between draws of a prompt, and of the "
-            "judge, which answers otherwise when it is asked again; below 10\N{NO-BREAK SPACE}% is not told from "
+            "judge, which answers otherwise when it is asked again; below 10% is not told from "
             "none. On the right, how wide an interval would be, in percent of that above: of twice the prompts, of "
             "twice the draws, and of any number of draws of these prompts."
         ),

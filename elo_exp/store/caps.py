@@ -98,7 +98,7 @@ def list_earlier_spending(
         return []
     query = "SELECT scope FROM spending WHERE scope LIKE ? AND scope NOT IN (?, ?) ORDER BY scope"
     own_scopes = (f"sweep {account.sweep}", f"folder {account.folder}")
-    rows = db.execute(query, (f"{kind} %", *own_scopes)).fetchall()
+    rows = db.execute(query, (f"{kind}%", *own_scopes)).fetchall()
     return [
         (
             _read_spending(db, scope, f"caps.{kind}_usd", cap),

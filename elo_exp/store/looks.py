@@ -160,7 +160,7 @@ def list_earlier_results(store: Store, subject: str, name: str) -> list[StoredRe
     """Return the results of a subject that were shown before the one of this name was, the oldest first."""
     rows = store.query(
         "SELECT key, verdicts, leader FROM looks WHERE key LIKE ? ORDER BY shown_at, key",
-        [f"{make_fingerprint([subject])} %"],
+        [f"{make_fingerprint([subject])}%"],
     )
     names = [key.partition(" ")[2] for key, _, _ in rows]
     until = names.index(name) if name in names else len(names)

@@ -50,7 +50,7 @@ class Check:
     name   of its definition
     state  passed (the data rule the fault out), failed, cannot tell, or not done
     value  None where it was not measured
-    low, high  of a 95 % interval
+    low, high  of a 95% interval
     n, of  counts behind the value
     about  names or further numbers, by what they are
     is_notable  whether a reader is to notice what it found, which blocks nothing
@@ -479,9 +479,9 @@ def format_interval_before_counts(check: Check) -> str:
     Returns
     -------
     str
-        Such as "95 % CI 10.0 to 30.0 %, "; empty without an interval.
+        Such as "95% CI 10.0 to 30.0%, "; empty without an interval.
     """
     if check.low is None:
         return ""
     ends = format_percent_interval(check.low, check.high, 1)
-    return f"95\N{NO-BREAK SPACE}% CI {ends}, "
+    return f"95% CI {ends}, "

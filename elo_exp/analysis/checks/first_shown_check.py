@@ -66,7 +66,7 @@ class _FirstShown(CheckDefinition):
         interval = ""
         if check.low is not None:
             ends = format_percent_interval(check.low, check.high)
-            interval = f" (95\N{NO-BREAK SPACE}% CI {ends})"
+            interval = f" (95% CI {ends})"
         return (
             f"Of equal answers the one shown first wins {format_percent(check.value)} of decisive "
             f"verdicts{interval}."

@@ -93,7 +93,7 @@ def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Chec
     """Check whether the length of answers could by itself produce the leader's lead.
 
     It could not if the lead is above zero at the largest effect that the data leave possible: the
-    one-sided 95 % bound of the lead at equal length. If one side's answer is the longer one nearly
+    one-sided 95% bound of the lead at equal length. If one side's answer is the longer one nearly
     always, equal length is extrapolated and nothing is known there. If no fit bounds that effect, as of a leader that
     won every prompt, the leader has to win where its answers are not longer, and where they are not
     shorter.
@@ -248,9 +248,9 @@ def check_length_of_claim(
 
     The bonus is what the candidate's lengths add to its share: the regression of the points on tanh(difference /
     scale), times the mean of that. The check passes if the lower bound of the share less the bonus, the share at equal
-    length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5 % of the baseline's
+    length, is above 1/2 - margin. It fails if the upper bound is not. A mean difference of under 5% of the baseline's
     mean length passes: no such difference is known to move a judge by a margin. The check of a fail passes if the
-    upper bound is below 1/2 and the candidate's answer is not the shorter one on 5 % of the prompts: otherwise equal
+    upper bound is below 1/2 and the candidate's answer is not the shorter one on 5% of the prompts: otherwise equal
     length is extrapolated. It fails if the lower bound is not below 1/2.
 
     Parameters
@@ -273,7 +273,7 @@ def check_length_of_claim(
     Returns
     -------
     Check
-        Its value is the bonus, with a 95 % interval that is None if length cannot be told apart from the candidate.
+        Its value is the bonus, with a 95% interval that is None if length cannot be told apart from the candidate.
     """
     scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
     if not scale:

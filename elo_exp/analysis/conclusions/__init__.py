@@ -15,7 +15,7 @@ from elo_exp.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect(Record):
-    """How large something is: an estimate with its 95 % interval, of a gate with one-sided bounds. None: not known.
+    """How large something is: an estimate with its 95% interval, of a gate with one-sided bounds. None: not known.
 
     unit       points, share or score
     p_value    of the test that the conclusion rests on, adjusted for its family of tests
@@ -76,7 +76,7 @@ class Reason(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gold(Record):
-    """How often an audited judge names the better answer of labelled pairs: a share, its 95 % interval, and how many.
+    """How often an audited judge names the better answer of labelled pairs: a share, its 95% interval, and how many.
 
     n_invalid  of the pairs, without a valid verdict in each order: wrong in the share and at the low end, right at the
                high end

@@ -48,7 +48,7 @@ def conclude(
                                prompts that would tell
                  lost          with so many missing or empty answers no number of prompts would tell
                  flips         without the judge's disagreement between the orders it would pass
-                 power         the prompts would pass an equal candidate with less than 80 %
+                 power         the prompts would pass an equal candidate with less than 80%
                  close         none of these
 
     The effect is the share of the dimension that decides: of a fail the one with the lowest upper bound,

@@ -37,7 +37,7 @@ def conclude_policy(
     status : {"report", "caution", "refuse"}
         The worst that a gate calls for.
     effect : Effect or None
-        The mean label, in units of the scale, and its 95 % interval; None where it is refused.
+        The mean label, in units of the scale, and its 95% interval; None where it is refused.
     gates : iterable of (name, words)
         Those that call for the status.
     """
@@ -78,7 +78,7 @@ def conclude_choice(
     selected : sequence of str
         Policies without an estimate because their labels are no random sample.
     most_lost : float or None
-        The most that the first may be below the best, with 95 %, in units of the scale (Hsu 1984); None where
+        The most that the first may be below the best, with 95%, in units of the scale (Hsu 1984); None where
         there is no second policy with an estimate.
     tolerance : float
         A loss that does not matter, in the same units.

@@ -337,7 +337,7 @@ def _test_equivalence(
 ) -> dict[str, Any]:
     """Test whether entrants with one rating are level, within `margin` rating points.
 
-    Two one-sided tests: the 95 % interval that is printed is inside the margin (so each is at 2.5 %), and so is the one
+    Two one-sided tests: the 95% interval that is printed is inside the margin (so each is at 2.5%), and so is the one
     with missing results counted against either of the two. A check that stands against "level", as of a judge that
     flips, leaves it open.
     """

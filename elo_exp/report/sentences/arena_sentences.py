@@ -36,10 +36,10 @@ STATE_ROWS = index_by_state(
 
 
 def format_with_interval(row: Rating) -> str:
-    """Return "1031 (95 % CI 965 to 1097)", or the rating alone."""
+    """Return "1031 (95% CI 965 to 1097)", or the rating alone."""
     if row.ci_low is None or row.ci_high is None:
         return format_number(row.rating)
-    return f"{format_number(row.rating)} (95 % CI {format_interval(row.ci_low, row.ci_high)})"
+    return f"{format_number(row.rating)} (95% CI {format_interval(row.ci_low, row.ci_high)})"
 
 
 def _format_short(row: Rating) -> str:

@@ -27,7 +27,7 @@ _MAX_EQUAL_ANSWER_PAIRS = 3
 
 
 def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
-    """Return how far the judge was checked, the failed checks first: "CAUTION: flips 23 %; invalid 0 %".
+    """Return how far the judge was checked, the failed checks first: "CAUTION: flips 23%; invalid 0%".
 
     checks  by dimension
     kind    of judge
@@ -87,7 +87,7 @@ def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
 
 
 def _format_by_dimension(checks: Sequence[Check]) -> str:
-    """Return one figure if all dimensions agree, else the figure of each: "91/25/64 %"."""
+    """Return one figure if all dimensions agree, else the figure of each: "91/25/64%"."""
     checks_with_value = [check for check in checks if check.value is not None]
     values = [check.value for check in checks_with_value]
     percents = list(dict.fromkeys(map(format_percent, values)))
@@ -98,7 +98,7 @@ def _format_by_dimension(checks: Sequence[Check]) -> str:
         shares = "/".join(
             format_number(100 * value) for value in values if value is not None
         )
-        return f"{shares} %{state}"
+        return f"{shares}%{state}"
     if percents:
         low, high = checks_with_value[0].low, checks_with_value[0].high
         interval = ""
@@ -263,7 +263,7 @@ def conversations(extent: Mapping[str, Any]) -> str:
 
 
 def cut_answers(extent: Mapping[str, Any]) -> str | None:
-    """Return a caution where a judge is not shown the whole of more than 5 % of the answers."""
+    """Return a caution where a judge is not shown the whole of more than 5% of the answers."""
     n, n_cut = extent["n_answers"], extent["n_cut"]
     if n_cut <= MAX_CUT_SHARE * n:
         return None

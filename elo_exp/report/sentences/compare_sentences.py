@@ -18,7 +18,6 @@ from elo_exp.report.sentences.tournament_sentences import describe_control
 
 Row = Mapping[str, Any]
 
-_SPACE = "\N{NO-BREAK SPACE}"
 _MAX_CHANGES_IN_SENTENCE = 4
 
 
@@ -156,7 +155,7 @@ def facts(comparison: Mapping[str, Any]) -> str:
     if not comparison["ratings"]:
         return text
     interval = comparison["interval"]
-    kind = f"95{_SPACE}% intervals: {interval}" if interval else "without intervals"
+    kind = f"95% intervals: {interval}" if interval else "without intervals"
     return f"{text} Rating: {comparison['label']}, {kind}."
 
 

@@ -70,7 +70,7 @@ def _describe_fail(conclusion: Conclusion) -> str:
         f"{_begin_sentence(conclusion)} loses to the baseline{scope_text}, but another cause than quality could "
         "explain it."
     )
-    return " ".join([loss_sentence, *sentences]).replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join([loss_sentence, *sentences])
 
 
 def _describe_cannot_tell(conclusion: Conclusion) -> str:
@@ -81,8 +81,7 @@ def _describe_cannot_tell(conclusion: Conclusion) -> str:
     )
     opening = f"It cannot be told whether {subject} is worse than the baseline by more than the margin."
     has_opening = not _stands_alone(conclusion.reasons[0])
-    text = " ".join([opening, *sentences] if has_opening else sentences)
-    return text.replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join([opening, *sentences] if has_opening else sentences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +180,7 @@ def _explain_disagreement(reason: Reason, subject: str) -> str:
     needed = (
         "With such a judge no number of prompts would pass an equal candidate."
         if about["n_needed"] is None
-        else f"{format_count(about['n_needed'])} prompts would pass an equal candidate with 80 % power."
+        else f"{format_count(about['n_needed'])} prompts would pass an equal candidate with 80% power."
     )
     return (
         "The judge's two orders disagree, which hides losses: counted so, the lower bound is "
@@ -214,14 +213,14 @@ def _explain_power(reason: Reason, subject: str) -> str:
     if reason.value is None:
         return "With such verdicts no number of prompts would pass an equal candidate."
     return (
-        f"{format_count(int(reason.value))} prompts would pass an equal candidate with 80 % power in each dimension."
+        f"{format_count(int(reason.value))} prompts would pass an equal candidate with 80% power in each dimension."
         f"{_advise_next_alpha(reason)}"
     )
 
 
 def _explain_close_call(reason: Reason, subject: str) -> str:
     return (
-        "These prompts would pass an equal candidate with over 80 % power in each dimension: it may be somewhat worse."
+        "These prompts would pass an equal candidate with over 80% power in each dimension: it may be somewhat worse."
         f"{_advise_next_alpha(reason)}"
     )
 

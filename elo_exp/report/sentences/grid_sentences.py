@@ -58,7 +58,7 @@ def answer(
         if coverage is not None:
             share, low, high = coverage
             text += (
-                f", and {format_percent(share)} of their 95 % intervals hold the truth "
+                f", and {format_percent(share)} of their 95% intervals hold the truth "
                 f"({format_percent_interval(low, high)} by the number of draws)"
             )
     return f"{text}."

@@ -20,12 +20,8 @@ from elo_exp.report.sentences.check_sentences import word_overlap
 from elo_exp.report.sentences.state_rows import WordedState, index_by_state
 from elo_exp.report.sentences.tournament_sentences import format_difference
 
-# Of a 95 % interval, for a test at 5 % that succeeds four times in five
+# Of a 95% interval, for a test at 5% that succeeds four times in five
 _HALF_WIDTHS_AT_80_PERCENT_POWER = (1.96 + 0.84) / 1.96
-
-
-def _replace_no_break_spaces(text: str) -> str:
-    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def describe_pages(
@@ -79,7 +75,7 @@ def describe_pages(
 
 
 def agreement(row: Mapping[str, Any]) -> str:
-    """Say a row of kappa: "sonnet agrees with people on 62 % of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
+    """Say a row of kappa: "sonnet agrees with people on 62% of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
     first_name, second_name = row["first"], row["second"]
     subject = (
         "people agree with each other"
@@ -88,7 +84,7 @@ def agreement(row: Mapping[str, Any]) -> str:
     )
     if not row["n_comparisons"]:
         return f"{subject}: not known, as no comparison was labelled by two"
-    share = _replace_no_break_spaces(format_percent(row["agreement"]))
+    share = format_percent(row["agreement"])
     n, words = (
         format_count(row["n_comparisons"]),
         word_overlap([first_name, second_name]),
@@ -202,6 +198,6 @@ def first_shown(statistics: Mapping[str, Any]) -> str:
         return "no label prefers an answer"
     ends = f"[{format_number(100 * statistics['low'])}, {format_number(100 * statistics['high'])}]"
     return (
-        f"answer 1 is preferred in {_replace_no_break_spaces(format_percent(statistics['share']))} {ends} of "
+        f"answer 1 is preferred in {format_percent(statistics['share'])} {ends} of "
         f"{format_count(statistics['n'])} labels"
     )

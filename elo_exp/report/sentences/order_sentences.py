@@ -7,8 +7,6 @@ from elo_exp.formatting import format_number, format_percent_floor
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 
-_SPACE = "\N{NO-BREAK SPACE}"
-
 
 def n_orders(boards: Sequence[Leaderboard]) -> int:
     """Return in how many random orders the battles of each board were replayed; 1 if none was kept."""
@@ -51,9 +49,9 @@ def convergence(elo_convergence: Convergence, k: float, ks: Sequence[float]) -> 
     if progress.is_converged:
         return f"{text}, which is enough to read its gaps."
     if elo_convergence.sufficient_k is None:
-        return f"{text}; no K up to 64 covers 95{_SPACE}% for all: too few battles for Elo."
+        return f"{text}; no K up to 64 covers 95% for all: too few battles for Elo."
     enough = next(
         (sweep_k for sweep_k in ks if sweep_k >= elo_convergence.sufficient_k), None
     )
     suffices = "" if enough is None else f": K = {enough:g} of the sweep suffices"
-    return f"{text}; 95{_SPACE}% for all from K = {math.ceil(elo_convergence.sufficient_k)} on{suffices}."
+    return f"{text}; 95% for all from K = {math.ceil(elo_convergence.sufficient_k)} on{suffices}."

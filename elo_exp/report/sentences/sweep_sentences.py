@@ -19,7 +19,6 @@ from elo_exp.report.sentences.tournament_sentences import (
 )
 from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT
 
-_SPACE = "\N{NO-BREAK SPACE}"
 STATE_ROWS = index_by_state(
     [
         StateRow(state="none", chip="No ranking", tone="caution"),
@@ -225,10 +224,10 @@ def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
 
 
 def format_range(low: str, high: str) -> str:
-    """Say from where to where a number goes over jobs: "273 to 378", "76 to 98 %"; "275" where both ends read alike."""
+    """Say from where to where a number goes over jobs: "273 to 378", "76 to 98%"; "275" where both ends read alike."""
     if low == high:
         return low
-    percents = f"{_SPACE}%"
+    percents = "%"
     start = low.removesuffix(percents) if high.endswith(percents) else low
     return f"{start} to {high}"
 
@@ -270,7 +269,7 @@ def facts(
     text = "; ".join(parts if swept else [*parts, "nothing was swept"])
     if not methods:
         return f"{text}."
-    kind = f"95{_SPACE}% intervals: {', '.join(intervals)}"
+    kind = f"95% intervals: {', '.join(intervals)}"
     return f"{text}. Rating: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
 
 

@@ -65,7 +65,7 @@ def describe_run_scope(scope: Scope, golds: Mapping[str, Gold | None]) -> str:
 def describe_gold_agreement(gold: Gold, dimension: str | None = None) -> str:
     """Say how often an audited judge names the better answer of pairs with a known one."""
     subject = "It" if dimension is None else f"On {dimension} it"
-    share = format_percent(gold.share).replace("\N{NO-BREAK SPACE}", " ")
+    share = format_percent(gold.share)
     interval = ""
     if gold.low is not None and gold.high is not None:
         interval = (
@@ -78,7 +78,7 @@ def describe_gold_agreement(gold: Gold, dimension: str | None = None) -> str:
 def describe_arena_scope(taste: float) -> str:
     """Say what a placement among human battles rests on.
 
-    taste  the judge's taste for a single model, half the width of its 95 % range, in rating points
+    taste  the judge's taste for a single model, half the width of its 95% range, in rating points
     """
     return f"On the voters' scale; the judge's taste (± {format_number(taste)} points) is in the interval."
 

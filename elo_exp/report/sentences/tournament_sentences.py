@@ -614,7 +614,7 @@ def comment(conclusion: Conclusion, precision: Precision | None = None) -> str:
         return "Was the setting applied in which they differ?"
     if conclusion.state == "undecided" and precision:
         return (
-            f"{precision.n_prompts:,} prompts give 80 % power to detect "
+            f"{precision.n_prompts:,} prompts give 80% power to detect "
             f"{format_number(precision.detectable)} points."
         )
     if not effect or not effect.value or effect.unit != "points":

@@ -17,12 +17,12 @@ _COMPONENT_NAMES = {
 def format_share(variance: Variance, name: str) -> str:
     """Return a share of the variance of one draw; of less than a tenth, which is noise, that it is so."""
     if variance.is_noise.get(name):
-        return "below 10 %"
-    return format_percent(variance.shares.get(name)).replace("\N{NO-BREAK SPACE}", " ")
+        return "below 10%"
+    return format_percent(variance.shares.get(name))
 
 
 def describe_components(variance: Variance) -> str:
-    """Say the components: "prompts 59 %, draws 20 %, judge 21 %"."""
+    """Say the components: "prompts 59%, draws 20%, judge 21%"."""
     if None in variance.shares.values():
         return "one draw does not tell prompts and draws apart"
     parts = ", ".join(
@@ -39,14 +39,14 @@ def format_width(variance: Variance, n: int, k: int) -> str:
     now, then = variance.of_mean(variance.n, variance.k), variance.of_mean(n, k)
     if not now or then is None:
         return NO_VALUE
-    return format_percent(math.sqrt(then / now)).replace("\N{NO-BREAK SPACE}", " ")
+    return format_percent(math.sqrt(then / now))
 
 
 def format_floor(variance: Variance) -> str:
     """Return the same of any number of draws; where prompts are not told from none, neither is this."""
     if variance.is_noise.get("prompts"):
         return NO_VALUE
-    return format_percent(variance.floor).replace("\N{NO-BREAK SPACE}", " ")
+    return format_percent(variance.floor)
 
 
 def next_dollar(variance: Variance) -> str:
