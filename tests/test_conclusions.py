@@ -334,8 +334,8 @@ def test_a_state_has_one_sentence(conclusion: Conclusion, sentence: str):
 
 
 def test_the_states_are_described_with_what_is_said():
-    """docs/files.md: each state with its card, and a sentence that is in fact said for it."""
-    table = read("docs/files.md").partition("| card |")[2].partition("\n\n")[0]
+    """docs/states.md: each state with its card, and a sentence that is in fact said for it."""
+    table = read("docs/states.md").partition("| card |")[2].partition("\n\n")[0]
     cells = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]
     rows = [row[1:5] for row in cells[2:]]
     described = [(card, state.strip("`")) for card, state, *_ in rows if state]

@@ -691,7 +691,7 @@ def test_a_result_of_a_judge_that_was_shown_before_stands_against_a_joint_lead()
 
 def test_every_state_has_a_label_and_pages_name_states_and_numbers():
     assert words.STATE_ROWS.keys() == {*STATES}
-    table = read("docs/files.md").partition("Of several judges the page says")[2]
+    table = read("docs/states.md").partition("## Several judges")[2]
     named = re.findall(r"^\| [^|]+ \| `(\w+)` \|", table, re.MULTILINE)
     assert tuple(named[: len(STATES)]) == STATES
     (line,) = (x for x in read("docs/tracked_names.md").splitlines() if x.startswith("| `judges/"))  # fmt: skip

@@ -313,7 +313,7 @@ def conclude(
     has_joint: bool,
     cases: Sequence[WorstCase] = (),
 ) -> Conclusion:
-    """Decide what may be said of all judges together, by the table that docs/files.md describes.
+    """Decide what may be said of all judges together, by the table that docs/states.md describes.
 
     own_conclusions  each judge's conclusion by itself
     leader           of the joint board

@@ -147,7 +147,7 @@ def conclude(
     unit: str = "points",
     worst_case: WorstCase | None = None,
 ) -> Conclusion:
-    """Decide what may be said of the first, by the table that docs/files.md describes.
+    """Decide what may be said of the first, by the table that docs/states.md describes.
 
     Parameters
     ----------

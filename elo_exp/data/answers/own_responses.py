@@ -1,4 +1,4 @@
-"""elo_exp: the answers of a run, responses/responses_NAME.jsonl (docs/files.md)."""
+"""elo_exp: the answers of a run, responses/responses_NAME.jsonl (docs/row_files.md)."""
 
 from collections.abc import Mapping
 from typing import Any
