@@ -3,7 +3,7 @@
 import pytest
 
 from elo_exp.analysis.conclusions import Gold, Scope
-from elo_exp.report.sentences.taste_line import describe_run_scope, describe_scope
+from elo_exp.report.sentences.scope_line import describe_run_scope, describe_scope
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from elo_exp.report.provenance import (
 )
 from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_audits
-from elo_exp.report.sentences.taste_line import describe_run_scope
+from elo_exp.report.sentences.scope_line import describe_run_scope
 from elo_exp.report.viewer import Texts, list_verdict_blocks
 
 _PROMPTS_NEEDED_NOTE = "Prompts needed: for 80% power to pass an equal candidate."

@@ -14,7 +14,7 @@ from elo_exp.oracle.evidence import Estimate
 from elo_exp.oracle.gates import REFUSE, REPORT
 from elo_exp.oracle.weights import EXTREME_WEIGHT
 from elo_exp.report.sentences import oracle_sentences as words
-from elo_exp.report.sentences import taste_line
+from elo_exp.report.sentences import scope_line
 
 _MAX_EXTREME_WEIGHTS_PER_POLICY = 50
 # Fields of a conclusion in the tracker
@@ -101,7 +101,7 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
             "policy": step.choice,
             "most_lost": step.most_lost,
             "judge": choice.scope.judge,
-            "whose": taste_line.describe_oracle_scope(analysis.options.oracle),
+            "whose": scope_line.describe_oracle_scope(analysis.options.oracle),
         },
     }
 

@@ -36,7 +36,7 @@ from elo_exp.report.provenance import (
     list_run_bill,
 )
 from elo_exp.report.sentences import oracle_sentences as words
-from elo_exp.report.sentences import taste_line
+from elo_exp.report.sentences import scope_line
 
 _COUNT_FIELDS = (
     "n_responses",
@@ -198,7 +198,7 @@ def _list_lede(analysis: Analysis, manifest: Mapping[str, Any]) -> list[Paragrap
             "In brackets 95% intervals; that of a difference holds with all others at once."
         )
     if not options.compat:
-        facts.append(taste_line.describe_oracle_scope(options.oracle))
+        facts.append(scope_line.describe_oracle_scope(options.oracle))
     lede = [Paragraph(" ".join(facts), "facts")]
     if manifest.get("is_simulated"):
         lede.append(Paragraph(words.SIMULATED_NOTE, "warn"))
@@ -514,7 +514,7 @@ def format_console(
     if analysis.options.compat:
         lines.append(_COMPAT_NOTE)
     else:
-        lines += [_LEGEND, taste_line.describe_oracle_scope(analysis.options.oracle)]
+        lines += [_LEGEND, scope_line.describe_oracle_scope(analysis.options.oracle)]
     if truth_sentence := words.compare_with_truth(analysis.estimates, truth, digits):
         lines += ["", truth_sentence]
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from elo_exp.formatting import (
 )
 from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.report.sentences import taste_line, tournament_sentences
+from elo_exp.report.sentences import scope_line, tournament_sentences
 from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 
 STATE_ROWS = index_by_state(
@@ -113,8 +113,8 @@ def points(conclusion: Conclusion, placement: Placement) -> str | None:
         return None
     taste = placement.fit.taste if placement.fit and placement.judge_board else None
     if taste is None:
-        return taste_line.describe_scope(conclusion.scope)
-    return taste_line.describe_arena_scope(1.96 * taste)
+        return scope_line.describe_scope(conclusion.scope)
+    return scope_line.describe_arena_scope(1.96 * taste)
 
 
 def conclusion_to_row(conclusion: Conclusion, placement: Placement) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from elo_exp.oracle.gates import (
     TransportAudit,
 )
 from elo_exp.oracle.label_sampling import FAILED, NOT_DONE, PASSED
+from elo_exp.report.sentences.scope_line import describe_oracle_scope
 from elo_exp.report.sentences.state_rows import StateRow, index_by_state
-from elo_exp.report.sentences.taste_line import describe_oracle_scope
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ from elo_exp.formatting import (
     format_percent_in_sentence,
     join_names,
 )
-from elo_exp.report.sentences.state_rows import StateRow, index_by_state
-from elo_exp.report.sentences.taste_line import (
+from elo_exp.report.sentences.scope_line import (
     describe_run_scope,
     describe_scope,
     prompts_worth,
 )
+from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 
 
 def chip(conclusion: Conclusion) -> str:
