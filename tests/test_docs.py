@@ -150,8 +150,11 @@ def test_every_setting_with_a_new_name_is_on_the_page_of_upgrades():
 def test_every_file_and_field_of_a_run_is_described(
     printed: dict[Block, str], folder: Path
 ):
-    pages = ("files", "row_files", "manifest")
-    text = "".join(read(f"docs/{page}.md") for page in pages)
+    pages = ("files", "row_files", "manifest", "result_files")
+    text = "".join(
+        re.sub("```.*?```", "", read(f"docs/{page}.md"), flags=re.DOTALL)
+        for page in pages
+    )
     ran = Ran(folder, 0, "outputs/first", "")
     patterns = {re.sub("<.*>", "*", name) for name in re.findall(r"`([^`]+)`", text)}
     files = [
