@@ -3,7 +3,9 @@
 import io
 import logging
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
 from elo_exp.masking import mask_text
@@ -17,6 +19,10 @@ _UNPRINTABLE = re.compile(
 
 # The end of a message says what to do.
 _MAX_LINE_CHARACTERS, _END_CHARACTERS = 2000, 500
+
+MAX_COLUMNS = 110
+# A label with the spaces behind it, or an indent
+_LABEL = re.compile(r"(?=.{0,15}  \S) *\w+(?: \w+)*  +| +")
 
 # A URL with a password, up to its host
 URL_PASSWORD_PATTERN = re.compile(
@@ -54,12 +60,33 @@ class LineFormatter(logging.Formatter):
         return shorten_lines(escape_unprintable(mask_text(super().format(record))))
 
 
+def count_columns() -> int:
+    """Return how wide lines may be: as wide as the terminal, and at most `MAX_COLUMNS`."""
+    return min(MAX_COLUMNS, shutil.get_terminal_size((MAX_COLUMNS, 0)).columns)
+
+
+def wrap_lines(lines: Iterable[str]) -> list[str]:
+    """Wrap lines that are too long; they go on below their text, behind the label if there is one."""
+    columns = count_columns()
+    wrapped = list[str]()
+    for line in (line.rstrip() for line in lines):
+        label = _LABEL.match(line)
+        wrapper = textwrap.TextWrapper(
+            columns,
+            subsequent_indent=" " * len(label[0]) if label else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        wrapped += wrapper.wrap(line) if len(line) > columns else [line]
+    return wrapped
+
+
 def format_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
     text: Collection[str] = (),
-    width: int = 120,
+    width: int = MAX_COLUMNS,
 ) -> str:
     """Format rows as a table, at most `width` columns wide.
 

@@ -25,7 +25,7 @@ PRIVATE = re.compile(
 
 for name in filter(PRIVATE.match, list(os.environ)):
     del os.environ[name]
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "110"}
 # Which take half a minute and more, so that no worker begins one where the others have finished.
 LONG_FILES = (
     *("test_faults", "test_sweeps", "test_trackers", "test_end_to_end", "test_command_line"),

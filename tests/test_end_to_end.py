@@ -274,18 +274,19 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
 @pytest.mark.system
 def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     lines = demo.out.splitlines()
-    assert len(lines) + len(demo.err.splitlines()) <= 40
+    assert len(lines) + len(demo.err.splitlines()) <= 60
     dimensions = demo.read("ratings.json")["dimensions"]
     best = dimensions["factuality"]["bradley_terry"]["ratings"][0]
     interval = f"[{best['ci_low']:.0f}, {best['ci_high']:.0f}]"
     row = next(line for line in lines if f"{best['rating']:.0f}    {interval}" in line)
     assert row.split()[:2] == ["1", best["model"]]
-    assert "known order   18 of 18 probe pairs recovered, 15 significantly" in lines
-    labels = [line.split()[0] for line in lines[-4:]]
+    known = "18 of 18 pairs of reference entrants recovered, 15 of them significantly"
+    assert f"  known order   {known}" in lines
+    labels = [line.split()[0] for line in lines[-5:-1]]
     assert labels == ["files", "report", "tracked", "next"]
-    assert (demo.run_dir / "report.html").as_uri() in lines[-3]
-    assert "upload: wandb sync" in lines[-2]
-    assert max(map(len, [*lines[:-4], lines[-1]])) <= 100
+    assert (demo.run_dir / "report.html").as_uri() in lines[-4]
+    assert "Upload: wandb sync" in lines[-3]
+    assert max(map(len, [*lines[:-5], *lines[-2:]])) <= 100
     assert demo.run_dir.parent == demo.folder / "outputs"
 
 

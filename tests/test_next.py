@@ -17,8 +17,8 @@ SMALL = ("tracker=local", "figures=false", "elo.n_perms=3")
 
 def given(ran: Ran) -> Sequence[str]:
     """The words of the command that `next` names; none where there is no such line."""
-    lines = [line[4:].strip() for line in ran.out.splitlines() if line[:5] == "next "]
-    return shlex.split(lines[0].split("     ")[0])[1:] if lines else []
+    _, found, command = ran.out.partition("\nnext ")
+    return shlex.split(command.splitlines()[1])[1:] if found else []
 
 
 def two_files(folder: Path) -> Sequence[str]:

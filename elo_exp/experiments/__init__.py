@@ -60,7 +60,7 @@ class Report:
     headline   one number by which a sweeper may compare jobs; NaN where there is none
     headline_is  the name under which the tracker has it, if it has it under another one, too
     text       for the console
-    follow_up  a command to try next, and what it does
+    follow_up  what to try next, and on a line of its own the command
     facts      for manifest.json
     artifacts  files that the run has written
     metrics    final values and charts for the tracker, under names that are the same in every run

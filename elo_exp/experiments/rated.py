@@ -155,7 +155,7 @@ def report_judges(
     return Report(
         headline=fmean(known_gaps) if known_gaps else math.nan,
         text=judges_page.format_console(judge_opinions, by_judge),
-        follow_up=f"elo-exp experiment=compare {runs}     where the judges differ",
+        follow_up=f"See where the judges differ:\nelo-exp experiment=compare {runs}",
         facts={**facts, "judge_model": ", ".join(by_judge)},
         artifacts=[
             write_json(

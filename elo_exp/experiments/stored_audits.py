@@ -81,6 +81,6 @@ def suggest_audit_command(
         *rubric_words,
     ]
     return (
-        f"elo-exp {shlex.join([*words, 'plan=true'])}     how far this judge can be trusted: what asking it "
-        "costs; free, needs no key"
+        "Test how far this judge can be trusted. This command shows the price and is free:\n"
+        f"elo-exp {shlex.join([*words, 'plan=true'])}"
     )

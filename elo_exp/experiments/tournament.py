@@ -41,7 +41,8 @@ _SHARED_FACTS = (
     *("truncated_responses", "effort", "conversations", "answers"),
 )
 _DEMO_FOLLOW_UP = (
-    "elo-exp FILE FILE judge=sonnet plan=true     what judging your own answers costs"
+    "Compare your own answers. This command shows the price and is free:\n"
+    "elo-exp FILE FILE judge=sonnet plan=true"
 )
 
 

@@ -291,12 +291,12 @@ def _measure_spend(usage: Usage, started: float) -> dict[str, float]:
 
 
 def _summary(labels: Mapping[str, str]) -> str:
-    """Such as "4 entrants, 3 dimensions, judge lexical"."""
+    """Return counts of a run: "4 entrants, 3 rubrics, judge lexical"."""
     counts = []
-    for name in ("entrants", "dimensions"):
+    for name, noun in (("entrants", "entrant"), ("dimensions", "rubric")):
         if name in labels:
             n = len(labels[name].split(", "))
-            counts.append(f"{n} {name if n > 1 else name[:-1]}")
+            counts.append(f"{n} {noun}{'s' if n > 1 else ''}")
     judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
     return ", ".join([*counts, *judge])
 
@@ -314,5 +314,10 @@ def format_places(report: Report, info: RunInfo, tracked_at: str | None) -> list
 
 
 def format_labelled_lines(places: Mapping[str, str | None]) -> list[str]:
-    """Lay out lines of a label and a place; without those that have none."""
-    return [f"{label:<14}{text}" for label, text in places.items() if text]
+    """Return a line for each label that has a text; further lines of a text stand below its first one."""
+    indent = "\n" + " " * 14
+    return [
+        f"{label:<14}{text.replace(chr(10), indent)}"
+        for label, text in places.items()
+        if text
+    ]

@@ -117,7 +117,7 @@ def teacher_force(
     totals = map_by_weights(policies, force)
     usage.logprobs_stored = usage.logprobs_wanted - usage.logprobs_forced
     logger.info(
-        "log-probabilities: %d new, %d stored",
+        "log-probabilities: %d new, %d from cache",
         usage.logprobs_forced,
         usage.logprobs_stored,
     )

@@ -103,7 +103,7 @@ def generate(
     responses = map_by_weights(entrants, answer_prompts)
     usage = store.usage
     logger.info(
-        "responses: %d new, %d stored",
+        "answers: %d new, %d from cache",
         usage.responses_generated,
         usage.responses_stored,
     )
@@ -422,9 +422,7 @@ def assume_responses(
         except UserError as error:  # a plan needs no model
             if entrant.is_instant:
                 raise
-            message_format = (
-                "%s: no answer counts as stored, as its model is not here (%s)"
-            )
+            message_format = "%s: its model is not available, so none of its cached answers are used (%s)"
             logger.info(message_format, name, str(error).partition(". ")[0])
         missing = [prompt for prompt in prompts if prompt.slot not in responses]
         if not entrant.is_instant:
@@ -439,9 +437,9 @@ def assume_responses(
                 n_chars = sum(lengths) // len(lengths)
             if missing and not at_least:
                 message_format = (
-                    "%s: %d missing answers are assumed to have %d characters"
+                    "%s: %s answers not generated yet, estimated at %s characters each"
                 )
-                logger.info(message_format, name, len(missing), n_chars)
+                logger.info(message_format, name, f"{len(missing):,}", f"{n_chars:,}")
             for prompt in missing:  # each unlike any other
                 draw = f", {prompt.draw_idx}" if prompt.draw_idx else ""
                 placeholder = f"{name} on {prompt.prompt_id}{draw}: "

@@ -23,7 +23,7 @@ from elo_exp.judges import (
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.pipeline import paying
 from elo_exp.pipeline.missing import report_missing
-from elo_exp.pipeline.plan_table import plan_table, spend
+from elo_exp.pipeline.plan_table import describe_calls, plan_table, spend
 from elo_exp.pipeline.planning import Plan, make_plan
 from elo_exp.pipeline.watching import ReplyGuard
 from elo_exp.progress import track
@@ -489,10 +489,13 @@ def get_replies(
         usage.verdicts_left -= 1
         on_reply(reply)
     logger.info(
-        "%s: %s queries (%s distinct): %s new from %s, %s stored",
-        noun, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",
-        judge.model, f"{n_stored:,}",
-    )  # fmt: skip
+        "%s: %s new from %s, %s from cache (%s)",
+        noun,
+        f"{usage.judge_calls - n_before:,}",
+        judge.model,
+        f"{n_stored:,}",
+        describe_calls(len(requests), len(unique)),
+    )
     if usage.dollars_at_most:
         logger.info("%s", spend(usage))
     if not asking.is_part:

@@ -1,4 +1,4 @@
-"""What is printed of a plan and its looks before anything is paid, and of the bill afterwards."""
+"""The plan and its interim analyses, printed before anything is paid, and the bill afterwards."""
 
 import math
 from collections.abc import Mapping
@@ -11,35 +11,40 @@ from elo_exp.analysis.sequential_tests import (
     plan_looks,
 )
 from elo_exp.api.costs import format_dollars
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.judges import role_suffix
 from elo_exp.pipeline.planning import Plan, PlanRow
 from elo_exp.store.usage import Usage
 
 _GAPS_POINTS = (0, 60, 100, 200)
 _COUNT_FIELDS = ("pairs", "queries", "stored", "new", "input_tokens", "output_tokens")
-_DOLLAR_FIELDS = ("dollars", "dollars_plain")
 
 
 def plan_table(plan: Plan) -> str:
-    """Format a plan: a line for each dimension, their total, and notes."""
+    """Format a plan: a line for each rubric, their total, and notes."""
     return "\n".join([_format_heading(plan), _format_rows(plan), *_list_notes(plan)])
 
 
 def _format_rows(plan: Plan) -> str:
-    """Format a line for each dimension, and their total."""
-    units = "responses" if plan.what == "scores" else "pairs"
-    head = ["dimension", units, "queries", "stored", "new", "tokens in", "out"]
-    head += ["$ expected", "$ plain"]
-    lines = [_sum_cells(_row_name(row), row) for row in plan.rows]
+    """Format a line for each rubric, and their total."""
+    units = "answers" if plan.what == "scores" else "comparisons"
+    head = _name_columns("rubric", units, is_paid=plan.is_paid)
+    lines = [_sum_cells(_row_name(row), row, is_paid=plan.is_paid) for row in plan.rows]
     if plan.what == "verdicts":
-        head.append("detects")
+        head.append("detectable\ngap")
         for cells, row in zip(lines, plan.rows, strict=True):
             is_known = math.isfinite(row.detects) and not row.is_control
             cells.append(f"{row.detects:.0f}" if is_known else "-")
     if len(lines) > 1:
-        lines.append(_sum_cells("total", *plan.rows))
+        lines.append(_sum_cells("total", *plan.rows, is_paid=plan.is_paid))
     return format_table(head, lines)
+
+
+def _name_columns(subject: str, units: str, *, is_paid: bool) -> list[str]:
+    new = "to pay\nfor" if is_paid else "new"
+    columns = [subject, units, "judge\ncalls", "in\ncache", new]
+    columns += ["tokens\nin", "tokens\nout"]
+    return [*columns, "expected\n$"] if is_paid else columns
 
 
 def _row_name(row: PlanRow) -> str:
@@ -47,40 +52,42 @@ def _row_name(row: PlanRow) -> str:
 
 
 def plan_of_judges(plans: Mapping[str, Plan]) -> str:
-    """Format the plans of several judges: a table each, without notes of the cap, and their sum, which the cap must hold.
+    """Format the plans of several judges: a table each, and their sum, which must fit the one budget.
 
     plans  by the judge's name
     """
     combined_plan = Plan.of_all([*plans.values()])
-    head = ["judge", "pairs", "queries", "stored", "new", "tokens in", "out"]
-    lines = [_sum_cells(name, *plan.rows) for name, plan in plans.items()]
-    cap = "which cost nothing"
+    is_paid = combined_plan.is_paid
+    head = _name_columns("judge", "comparisons", is_paid=is_paid)
+    lines = [
+        _sum_cells(name, *plan.rows, is_paid=is_paid) for name, plan in plans.items()
+    ]
+    budget = "free"
     if combined_plan.budget_usd is not None:
-        cap = f"one cap {format_dollars(combined_plan.budget_usd)} ({combined_plan.budget_setting})"
+        amount = format_dollars(combined_plan.budget_usd)
+        budget = f"one budget of {amount} ({combined_plan.budget_setting})"
     return "\n".join(
         [
             *(
                 "\n".join([_format_heading(plan, name), _format_rows(plan)])
                 for name, plan in plans.items()
             ),
-            f"plan: {len(plans)} judges, asked one after the other, {cap}",
+            f"plan: {len(plans)} judges, one after the other, {budget}",
             format_table(
-                [*head, "$ expected", "$ plain"],
-                [*lines, _sum_cells("sum", *combined_plan.rows)],
+                head,
+                [*lines, _sum_cells("total", *combined_plan.rows, is_paid=is_paid)],
             ),
             *_list_notes(combined_plan),
         ]
     )
 
 
-def _sum_cells(name: str, *rows: PlanRow) -> list[str]:
+def _sum_cells(name: str, *rows: PlanRow, is_paid: bool) -> list[str]:
     """Return a name and the sums over some rows."""
     counts = [
         f"{sum(getattr(row, field) for row in rows):,}" for field in _COUNT_FIELDS
     ]
-    dollars = [
-        f"{sum(getattr(row, field) for row in rows):,.2f}" for field in _DOLLAR_FIELDS
-    ]
+    dollars = [f"{sum(row.dollars for row in rows):,.2f}"] if is_paid else []
     return [name, *counts, *dollars]
 
 
@@ -88,45 +95,63 @@ def _format_heading(plan: Plan, name: str | None = None) -> str:
     judge_prefix = f"{name}, " if name else ""
     judge = f"plan: judge {judge_prefix}{plan.judge_model}{role_suffix(plan.roles)}"
     if plan.budget_usd is None:
-        return f"{judge}, which costs nothing"
-    cap = f"cap {format_dollars(plan.budget_usd)} ({plan.budget_setting})"
+        return f"{judge}, free"
+    budget = f"budget {format_dollars(plan.budget_usd)} ({plan.budget_setting})"
+    basis = "the length of the texts"
     if n_counted := max((row.counted for row in plan.rows), default=0):
-        return f"{judge}, {cap}, tokens scaled from {n_counted} that the API counted"
-    return f"{judge}, {cap}, tokens estimated from the length"
+        basis = f"{n_counted} calls whose tokens the API counted"
+    return f"{judge}\n  {budget}, tokens estimated from {basis}"
 
 
 def _list_notes(plan: Plan) -> list[str]:
     notes = []
     if n := sum(row.shared for row in plan.rows):
-        notes.append(f"{n:,} queries equal another, and share its reply.")
+        notes.append(
+            f"{_count_calls(n, 'repeats', 'repeat')} the text of another and share its reply."
+        )
     if n := sum(row.under_way for row in plan.rows):
         notes.append(
-            f"{n:,} queries are in submitted batches: their replies are collected, not paid again."
+            f"{_count_calls(n, 'is', 'are')} in submitted batches: replies are collected and not paid for again."
         )
     if n := sum(row.left_out for row in plan.rows):
         notes.append(
-            f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
+            f"{_count_calls(n, 'has', 'have')} no reply in the cache and will not be made (judging.stored_only=true)."
         )
     if plan.what == "verdicts":
         notes.append(
-            "detects: 80% power to detect a gap of so many points, if verdicts vary as in "
-            "simulations."
+            "Detectable gap: the smallest true gap in points that 4 of 5 runs of this size find, "
+            "according to simulations."
         )
-    if plan.budget_usd is not None and plan.new:
+    if plan.is_paid and plan.new:
         notes.append(
-            "$ expected: by the chosen transport and prompt cache; $ plain: single messages, no "
-            "cache."
+            "Expected $ is for the chosen transport and prompt cache. Single messages without a "
+            f"cache cost ${sum(row.dollars_plain for row in plan.rows):,.2f}."
         )
     if plan.budget_usd is not None and not plan.fits:
         notes.append(
-            f"The cap is too low: ${plan.dollars:.4f} of ${plan.budget_usd - plan.spent_usd:.4f}. "
-            "Such a run stops before its judge is paid."
+            f"The budget is too low: the run needs ${plan.dollars:.4f}, and ${plan.budget_usd - plan.spent_usd:.4f} "
+            "are left. It would stop before the judge is paid."
         )
-    return [f"  {note}" for note in notes]
+    return wrap_lines(f"  {note}" for note in notes)
+
+
+def describe_calls(n_calls: int, n_distinct: int) -> str:
+    """Count judge calls: "4,548 judge calls, 1,283 of which repeat the text of another"."""
+    text = "1 judge call" if n_calls == 1 else f"{n_calls:,} judge calls"
+    n = n_calls - n_distinct
+    if not n:
+        return text
+    verb = "repeats" if n == 1 else "repeat"
+    return f"{text}, {n:,} of which {verb} the text of another"
+
+
+def _count_calls(n: int, singular: str, plural: str) -> str:
+    """Return the beginning of a note, with its verb: "1 judge call repeats", "12 judge calls are"."""
+    return f"1 judge call {singular}" if n == 1 else f"{n:,} judge calls {plural}"
 
 
 def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
-    """Format the looks of a plan, and what is expected of them by the gap between entrants."""
+    """Format the interim analyses of a plan: the expected share of the bill and the power, by the gap between entrants."""
     n_tests = sum(math.comb(row.n_entrants, 2) for row in plan.rows)
     alpha = family_wise_alpha(drop=drop) / n_tests
     rows = []
@@ -140,18 +165,18 @@ def looks_table(plan: Plan, n_looks: int, *, drop: bool) -> str:
             drift = gap * math.sqrt(row.n_prompts) / sigma
             share, power = expected_share(times, bounds, drift)
             rows[-1].append(f"{share:.0%} {power:4.0%}")
-    head = ["dimension", "prompts at each look", *map("gap {}".format, _GAPS_POINTS)]
+    head = ["rubric", "prompts at each analysis", *map("gap {}".format, _GAPS_POINTS)]
     return "\n".join(
         [
-            "looks: above is the worst case, in which no pair is resolved; the cap must hold it",
+            "interim analyses: the table above is the worst case, in which no pair is decided early",
             format_table(head, rows),
-            "  gap: if all differ by so many points, the share of the bill, and the power.",
+            "  For each gap in points between all entrants: the expected share of the bill, and the power.",
         ]
     )
 
 
 def spend(usage: Usage) -> str:
-    """Format what judges were paid, and the most that lost answers may have cost beside it."""
+    """Format the bill of the judges, and the most that lost answers may have added to it."""
     if not usage.dollars and not usage.calls_lost:
         return "nothing spent"
     by_dimension = sorted(usage.dollars_by_dimension.items())
@@ -168,6 +193,6 @@ def spend(usage: Usage) -> str:
         "1 answer was" if usage.calls_lost == 1 else f"{usage.calls_lost} answers were"
     )
     return (
-        f"{text}; {lost_answers} lost on the way: judges and entrants cost at most "
+        f"{text}. {lost_answers} lost on the way: judges and entrants cost at most "
         f"${usage.dollars_at_most:.4f}"
     )

@@ -153,10 +153,10 @@ class PlanRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """budget_usd  the cap; None for a judge that costs nothing
-    spent_usd   part of the cap that this run has spent
+    """budget_usd  the budget in dollars; None for a judge that is free
+    spent_usd   dollars of the budget that this run has spent
     what        verdicts, scores or audit verdicts
-    roles       what the judge is told that it is, by the headers of the requests
+    roles       roles that the prompts of the requests give the judge
     """
 
     judge_model: str
@@ -167,6 +167,10 @@ class Plan:
     what: str = "verdicts"
     keys: Sequence[str] = ()  # of all queries
     roles: Sequence[str] = ()
+
+    @property
+    def is_paid(self) -> bool:
+        return self.budget_usd is not None
 
     @property
     def new(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.effective_votes import EffectiveVotes
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import (
     NO_VALUE,
     format_count,
@@ -38,7 +38,6 @@ from elo_exp.report.provenance import (
 from elo_exp.report.sentences import audit_sentences as words
 from elo_exp.report.sentences import judges_sentences as judges_words
 from elo_exp.report.sentences.vote_sentences import votes as say_votes
-from elo_exp.report.tournament_console import wrap_lines
 
 _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 _RESULT_NOTE = (
@@ -244,12 +243,12 @@ def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
         text=[*audit_set.own],
     )
     if audit_set.kappas:
-        yield wrap_lines([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
+        yield from wrap_lines([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
     for name, audited in audit_set.own.items():
         for row in audited.audit["gold"][:1]:
             yield words.describe_gold(f"by {name}", row)
     if audit_set.votes:
-        yield wrap_lines([f"{'votes':<14}{say_votes(audit_set.votes)}"])
+        yield from wrap_lines([f"{'votes':<14}{say_votes(audit_set.votes)}"])
 
 
 # Files and trackers

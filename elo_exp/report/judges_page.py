@@ -5,6 +5,7 @@ from typing import Any
 
 from elo_exp.analysis.conclusions.judges_conclusion import JudgesResult
 from elo_exp.analysis.standings import Standings
+from elo_exp.console import wrap_lines
 from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.formatting import format_count, format_number, format_p, format_percent
 from elo_exp.records import Rows
@@ -255,27 +256,21 @@ def format_console(
     """Return what the console says."""
     view = build_view(build_joint_standings(opinions, by_judge))
     dimension_by_name = {d.name: d for d in view.dimensions}
-    lines = list[str]()
+    lines = [*tournament_console.describe_method(view.dimensions, scored=False)]
     for opinion in opinions:
-        head, *board = (
-            tournament_console.format_leaderboards(
-                [dimension_by_name[opinion.dimension]], scored=False
-            )
-            if opinion.board
-            else [""]
-        )
-        lines += [head] if head and not lines else []
-        lines += [f"{_format_heading(opinion)}: {_format_sentence(opinion)}", *board]
-        lines += [*_format_labelled_lines(opinion), ""]
-    return tournament_console.wrap_lines(
-        [*lines, _format_line("cannot show", words.cannot_show(opinions[0]))]
-    )
+        lines += [_format_heading(opinion), f"{_format_sentence(opinion)}."]
+        if opinion.board:
+            dimension = dimension_by_name[opinion.dimension]
+            lines += tournament_console.format_leaderboard(dimension)
+        lines += ["", *_format_labelled_lines(opinion), ""]
+    cannot_show = _format_line("cannot show", words.cannot_show(opinions[0]))
+    return "\n".join(wrap_lines([*lines, cannot_show]))
 
 
 def _format_heading(opinion: JudgesResult) -> str:
-    if opinion.n_prompts is None or opinion.conclusion.state == "few":
+    if opinion.n_prompts is None:
         return opinion.dimension
-    return f"{opinion.dimension}, {format_count(opinion.n_prompts)} prompts"
+    return f"{opinion.dimension} ({format_count(opinion.n_prompts)} prompts)"
 
 
 def _format_labelled_lines(opinion: JudgesResult) -> Iterator[str]:

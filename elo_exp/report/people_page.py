@@ -9,6 +9,7 @@ from elo_exp.analysis.conclusions import Conclusion, Effect
 from elo_exp.analysis.conclusions.labels_conclusion import STATES
 from elo_exp.analysis.effective_votes import EffectiveVotes
 from elo_exp.analysis.standings import Standings
+from elo_exp.console import wrap_lines
 from elo_exp.formatting import format_count, format_percent
 from elo_exp.report import tournament_console
 from elo_exp.report.document import (
@@ -310,7 +311,7 @@ def format_console(board: Standings, certificates: Sequence[Certificate]) -> str
     ]
     for certificate in certificates:
         lines += ["", *_format_certificate_lines(certificate)]
-    return tournament_console.wrap_lines(lines)
+    return "\n".join(wrap_lines(lines))
 
 
 def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:

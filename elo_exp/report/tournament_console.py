@@ -1,12 +1,12 @@
-"""What the console says of a tournament, and of rated battles: leaderboards, the judge, the order experiment."""
+"""The console output of a tournament and of rated battles: leaderboards, checks, Elo."""
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.checks import FAILED, list_definitions_by_row
 from elo_exp.analysis.odd_answers import describe_odd_answers
 from elo_exp.analysis.standings import Standings
+from elo_exp.console import count_columns, wrap_lines
 from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.formatting import (
     format_count,
@@ -26,40 +26,30 @@ from elo_exp.report.sentences import standings_sentences as standings_words
 from elo_exp.report.sentences import tournament_sentences as words
 from elo_exp.report.standings_view import StandingsView
 
-_MAX_LINE_COLUMNS = 100
 _MIN_NAME_COLUMNS, _MAX_NAME_COLUMNS = 18, 34
 _MIN_RATING_COLUMNS = 6
-_INTERVAL_PLOT_COLUMNS = 34
+_INTERVAL_PLOT_COLUMNS, _MIN_COLUMNS_WITH_PLOT = 34, 100
 _MAX_ENTRANTS_ALL_SHOWN, _N_FIRST_ENTRANTS_SHOWN = 12, 10
 _MAX_WARNINGS = 4
 _MAX_AGREEMENTS = 6
 _MAX_RATINGS_PER_LINE = 4
 _INDENT = " " * 8
+_RANGE_NOTE = (
+    "A rank such as 2-3 is a range: the data cannot tell these entrants apart."
+)
 
 
 def format_console(view: StandingsView) -> str:
-    """Return all lines, 100 columns wide."""
+    """Return all lines, wrapped to the width of the terminal."""
     standings, dimensions = view.standings, view.dimensions
     lines = [
         *format_leaderboards(dimensions, scored=standings.is_scored),
-        "",
+        "CHECKS",
         *_list_labelled_lines(view),
         *_list_other_methods(dimensions),
         *_describe_order_experiment(standings, dimensions),
     ]
-    return wrap_lines(lines)
-
-
-def wrap_lines(lines: Iterable[str]) -> str:
-    """Return lines of the console, those that are too long broken behind their label."""
-    wrapper = textwrap.TextWrapper(
-        _MAX_LINE_COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
-    )
-    plain_lines = (line.rstrip() for line in lines)
-    return "\n".join(
-        line if len(line) <= _MAX_LINE_COLUMNS else wrapper.fill(line)
-        for line in plain_lines
-    ).rstrip("\n")
+    return "\n".join(wrap_lines(lines)).rstrip("\n")
 
 
 # Leaderboards
@@ -74,13 +64,18 @@ class _Layout:
     low: float
     span: float
     digits: int
+    is_drawn: bool
+
+    def head(self, value: str) -> str:
+        return f"  rank  {'entrant':<{self.width}}{value:>{self.rating_columns}}  {'95% CI':>14}"
 
     def line(self, row: Rating) -> str:
-        """Write an entrant's rank, rating and interval, the rating as a dot on its interval."""
+        """Write an entrant's rank, rating and interval, and draw the interval if there is room."""
         rating = standings_words.rating(row, self.digits)
         return (
             f"{_format_rank(row):>6}  {self._shorten_name(row.model):<{self.width}}"
-            f"{rating:>{self.rating_columns}}  {self._format_interval(row):>14}  {self._draw_interval(row)}"
+            f"{rating:>{self.rating_columns}}  {self._format_interval(row):>14}  "
+            f"{self._draw_interval(row) if self.is_drawn else ''}"
         )
 
     def _format_interval(self, row: Rating) -> str:
@@ -118,9 +113,13 @@ class _Layout:
 
 
 def _format_rank(row: Rating) -> str:
-    """Return the rank, or the set of ranks that an entrant may have."""
-    low, high = row.rank_low or row.rank, row.rank_high
-    return str(low) if high in (None, row.rank_low) else f"{low}-{high}"
+    """Return the rank, or the range of ranks that an entrant may have."""
+    low = row.rank_low or row.rank
+    return f"{low}-{row.rank_high}" if _is_range(row) else str(low)
+
+
+def _is_range(row: Rating) -> bool:
+    return row.rank is not None and row.rank_high not in (None, row.rank_low)
 
 
 def _choose_layout(dimensions: Sequence[DimensionView], digits: int) -> _Layout:
@@ -143,6 +142,7 @@ def _choose_layout(dimensions: Sequence[DimensionView], digits: int) -> _Layout:
         low=low,
         span=max(high - low, 10.0**-digits),  # less is not seen in the numbers
         digits=digits,
+        is_drawn=count_columns() >= _MIN_COLUMNS_WITH_PLOT,
     )
 
 
@@ -150,37 +150,65 @@ def format_leaderboards(
     dimensions: Sequence[DimensionView], *, scored: bool
 ) -> Iterator[str]:
     """Yield the lines of the leaderboards, each under its conclusion."""
+    yield from describe_method(dimensions, scored=scored)
     layout = _choose_layout(dimensions, digits=3 if scored else 0)
-    boards = [d.board for d in dimensions if d.board]
-    if boards:
-        interval = next((board.interval for board in boards if board.interval), None)
-        method = f"{boards[0].label}, {interval}" if interval else boards[0].label
-        value = "score" if scored else "rating"
-        yield (
-            f"  rank  {'entrant':<{layout.width}}{value:>{layout.rating_columns}}  {'95% CI':>14}  "
-            f"{method}"
-        )
     for d in dimensions:
+        yield _format_heading(d, scored=scored)
         if d.conclusion:
-            yield f"{_format_heading(d, scored=scored)}: {words.sentence(d.conclusion)}"
-        for i, group in enumerate(d.groups):
-            if i:
-                yield f"{_INDENT}a separate group, not comparable with those above:"
-            yield from _list_entrant_lines(group, layout)
-        if d.board:
-            if scored:
-                yield _INDENT + standings_words.items(d.board)
-            for sentence in standings_words.list_unrated(d.board, d.groups[1:]):
-                yield _INDENT + sentence
+            yield f"{words.sentence(d.conclusion)}."
+        yield from _list_leaderboard_lines(d, layout, scored=scored)
+        yield ""
+    if any(_is_range(row) for d in dimensions for group in d.groups for row in group):
+        yield _RANGE_NOTE
+        yield ""
+
+
+def format_leaderboard(dimension: DimensionView) -> Iterator[str]:
+    """Yield the lines of one leaderboard, without its conclusion."""
+    layout = _choose_layout([dimension], digits=0)
+    yield from _list_leaderboard_lines(dimension, layout, scored=False)
+
+
+def describe_method(
+    dimensions: Sequence[DimensionView], *, scored: bool
+) -> Iterator[str]:
+    """Yield what the numbers are: the method, its unit and its interval."""
+    boards = [d.board for d in dimensions if d.board]
+    if not boards:
+        return
+    interval = next((board.interval for board in boards if board.interval), None)
+    method = f"{boards[0].label}, {interval}" if interval else boards[0].label
+    unit = "Mean scores."
+    if not scored:
+        unit = "Ratings in points: a gap of 400 means odds of 10 to 1."
+    yield f"RESULT        {unit}"
+    yield f"              Brackets: 95% confidence intervals ({method})."
+    yield ""
+
+
+def _list_leaderboard_lines(
+    d: DimensionView, layout: _Layout, *, scored: bool
+) -> Iterator[str]:
+    if any(row.rank is not None for group in d.groups for row in group):
+        yield ""
+        yield layout.head("score" if scored else "rating")
+    for i, group in enumerate(d.groups):
+        if i:
+            yield f"{_INDENT}a separate group, not comparable with those above:"
+        yield from _list_entrant_lines(group, layout)
+    if d.board:
+        if scored:
+            yield _INDENT + standings_words.items(d.board)
+        for sentence in standings_words.list_unrated(d.board, d.groups[1:]):
+            yield _INDENT + sentence
 
 
 def _format_heading(d: DimensionView, *, scored: bool) -> str:
-    is_in_sentence = d.conclusion is not None and d.conclusion.state == "few"
-    if d.n_prompts is None or is_in_sentence:
+    if d.n_prompts is None:
         return d.name
     if scored and d.board:
-        return f"{d.name}, {int(d.board.parameters['n_common'] or 0)} items"
-    return f"{d.name}, {d.n_prompts} prompts"
+        return f"{d.name} ({int(d.board.parameters['n_common'] or 0)} items)"
+    return f"{d.name} ({d.n_prompts} prompt{'s' if d.n_prompts != 1 else ''})"
 
 
 def _list_entrant_lines(group: Sequence[Rating], layout: _Layout) -> list[str]:
@@ -210,13 +238,13 @@ def _list_labelled_lines(view: StandingsView) -> Iterator[str]:
     judge_line = check_sentences.describe_checks(standings.checks, judge_kind)
     judge_entry = "judge", [judge_line]
     if standings.is_scored:
-        text = "items were scored: Elo and other ratings of battles are not computed"
-        judge_entry = "no battles", [text]
+        text = "the items were scored: Elo and other ratings of comparisons are not computed"
+        judge_entry = "scores", [text]
     for label, lines in (
         judge_entry,
-        ("points", [points] if points else ()),
+        ("scope", [points] if points else ()),
         ("significant", _describe_significance(dimensions)),
-        ("looks", _describe_looks(dimensions)),
+        ("interim", _describe_looks(dimensions)),
         ("known order", _describe_known_order(dimensions)),
         ("variance", _describe_variance(dimensions)),
         ("answers", _describe_answers(dimensions)),
@@ -225,7 +253,7 @@ def _list_labelled_lines(view: StandingsView) -> Iterator[str]:
         ("agreement", _describe_agreement(standings)),
     ):
         for line in lines:
-            yield f"{label:<14}{line}"
+            yield f"  {label:<14}{line}"
 
 
 def _describe_significance(dimensions: Sequence[DimensionView]) -> Iterator[str]:
@@ -249,7 +277,7 @@ def _describe_looks(dimensions: Sequence[DimensionView]) -> Iterator[str]:
         resolved_counts = ", ".join(str(look.n_resolved) for look in d.looks)
         prompts = ", ".join(str(look.n_prompts) for look in d.looks)
         text = (
-            f"{d.name}: {resolved_counts} pairs resolved at {prompts} prompts; {format_count(last_look.n_judged)} of "
+            f"{d.name}: {resolved_counts} pairs decided at {prompts} prompts, {format_count(last_look.n_judged)} of "
             f"{format_count(last_look.n_planned)} comparisons judged"
         )
         min_prompts, max_prompts = d.prompts_of_pairs
@@ -267,7 +295,10 @@ def _describe_known_order(dimensions: Sequence[DimensionView]) -> Iterator[str]:
             sum(getattr(order, name) for order in known_orders)
             for name in ("n_recovered", "n_pairs", "n_significant")
         )
-        yield f"{recovered} of {pairs} probe pairs recovered, {significant} significantly"
+        yield (
+            f"{recovered} of {pairs} pairs of reference entrants recovered, {significant} of them "
+            "significantly"
+        )
 
 
 def _describe_variance(dimensions: Sequence[DimensionView]) -> list[str]:
@@ -290,7 +321,7 @@ def _describe_answers(dimensions: Sequence[DimensionView]) -> Iterator[str]:
 
 
 def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
-    """Return each failed check with the dimensions in which it failed; of many, only the first ones."""
+    """Return each failed check with the rubrics on which it failed, and only the first of many."""
     warnings = []
     for definition in list_definitions_by_row():
         failures = [
@@ -309,7 +340,7 @@ def _list_warnings(dimensions: Sequence[DimensionView]) -> list[str]:
     ]
     if differing_dimensions:
         warnings.append(
-            f"ratings differ between strata in {join_names(differing_dimensions)}; see By stratum"
+            f"ratings on {join_names(differing_dimensions)} differ between groups of prompts (see the report)"
         )
     if len(warnings) <= _MAX_WARNINGS:
         return warnings
@@ -360,7 +391,8 @@ def _list_other_methods(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     width = max((len(d.name) for d in dimensions), default=0)
     for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
         yield ""
-        yield f"also rated by {label} (intervals in the report)"
+        yield f"{label.upper()}"
+        yield "              Intervals are in the report."
         for d in dimensions:
             for board in d.others:
                 if board.label == label:
@@ -386,22 +418,18 @@ def _format_ratings(board: Leaderboard) -> str:
 def _describe_order_experiment(
     standings: Standings, dimensions: Sequence[DimensionView]
 ) -> Iterator[str]:
-    """Yield how far random orders of the same battles move Elo, and how far Elo comes at its K."""
+    """Yield how far shuffles of the same matches move Elo, and how much of the final gap Elo reaches at its K."""
     k, width = standings.k, max((len(d.name) for d in dimensions), default=0)
     if any(d.looks for d in dimensions) and not any(d.elo for d in dimensions):
         yield ""
-        yield (
-            "order experiment: not computed; after looks, permutation Elo needs both orders "
-            "(judging.orders)"
-        )
+        yield "ELO           not computed: after interim analyses it needs both orders (judging.orders)"
     boards = {d.name: d.elo[k] for d in dimensions if k in d.elo}
     if not boards:
         return
     n_perms = order_sentences.n_orders([*boards.values()])
-    yield (
-        f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations (± Monte Carlo error, "
-        "% of limit)"
-    )
+    yield ""
+    yield f"ELO           Average over {n_perms} shuffles of the match order, K = {k:g}."
+    yield "              ± is the random error of this average, % the share of the final gap that K reaches."
     for name, board in boards.items():
         errors = [row.ordering_error for row in board.ratings]
         worst = max((error for error in errors if error is not None), default=None)

@@ -351,7 +351,7 @@ class _WandbRun:
     @property
     def where(self) -> str | None:
         if self._run.offline:
-            return f"W&B, offline; upload: wandb sync {' '.join(self._list_pieces())}"
+            return f"W&B, offline. Upload: wandb sync {' '.join(self._list_pieces())}"
         return self._run.url
 
     def _list_pieces(self) -> Iterator[str]:

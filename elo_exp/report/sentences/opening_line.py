@@ -11,19 +11,19 @@ def battles(n: int, n_dimensions: int, by: Sequence[str] = ()) -> str:
 
     by  of several judges: those who are rated apart
     """
-    size = f"{_format_count(n, 'battle')} in {_format_count(n_dimensions, 'dimension')}"
-    return f"{size}; a board each of {join_names(by)}" if by else size
+    size = f"{_format_count(n, 'battle')} on {_format_count(n_dimensions, 'rubric')}"
+    return f"{size}; a leaderboard for each of {join_names(by)}" if by else size
 
 
 def scores(n_items: int, n_dimensions: int) -> str:
-    return f"scores of {_format_count(n_items, 'item')} in {_format_count(n_dimensions, 'dimension')}"
+    return f"scores of {_format_count(n_items, 'item')} on {_format_count(n_dimensions, 'rubric')}"
 
 
 def runs(n: int) -> str:
     return _format_count(n, "finished run")
 
 
-BASELINE_LINE = "baseline: words are counted, nobody judged"
+BASELINE_LINE = "baseline: word overlap; no model judges the answers"
 
 
 def describe_judging(
@@ -34,37 +34,38 @@ def describe_judging(
     study: str | None,
     cap: float | None,
 ) -> str:
-    """Return the first line of a run: what is judged, by whom, as what, and what it may cost.
+    """Return the first line of a run: the judge, its role, the rubrics and the budget.
 
-    roles  what the judge is told that it is
-    cap    in dollars; None where nothing is paid
+    roles  the role that the prompt gives the judge
+    cap    budget in dollars; None if nothing is paid
     """
-    subject = (
-        f"study {study}: {join_names(dimensions)}" if study else join_names(dimensions)
-    )
-    cap_text = "" if cap is None else f"; at most ${cap:,.2f}".removesuffix(".00")
-    return f"{subject}; judge {judge}{role_suffix(roles)}{cap_text}"
+    rubrics = f"{_format_count(len(dimensions), 'rubric')} ({join_names(dimensions)})"
+    preset = f"preset {study}, " if study else ""
+    budget = "" if cap is None else f", budget ${cap:,.2f}".removesuffix(".00")
+    return f"{preset}{rubrics}, judge {judge}{role_suffix(roles)}{budget}"
 
 
 def draws(wanted: int, n: int, by_entrant: Mapping[str, int]) -> list[str]:
-    """Say who has one draw where several are wanted, and whose recorded answers are fewer.
+    """Say which entrants have fewer answers per prompt than `draws` asks for.
 
-    n           the draws that are compared
-    by_entrant  how many each has
+    n           answers per prompt that are compared
+    by_entrant  answers per prompt of each entrant
     """
     single = [name for name, n_draws in by_entrant.items() if n_draws == 1]
     if len(single) == len(by_entrant):
-        return [f"draws: found {wanted}, and no entrant varies: one draw each"]
+        return [
+            f"draws: {wanted} answers per prompt were asked for, but no entrant varies its answers: one each"
+        ]
     lines = []
     if n < wanted:
         fewest = [name for name, n_draws in by_entrant.items() if n_draws == n]
         lines.append(
-            f"draws: {n} of each entrant and not {wanted}, as {join_names(fewest)} has no more recorded answers "
-            "to some prompt"
+            f"draws: {n} answers per prompt instead of {wanted}, because {join_names(fewest)} has no more recorded "
+            "answers to some prompt"
         )
     if single:
         lines.append(
-            f"draws: one of {join_names(single)}, which meets each of the others"
+            f"draws: one answer per prompt of {join_names(single)}, compared with each answer of the others"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Whose taste the points are: one line on console and page, in gate.md and in the files."""
+"""What a result covers: one line on console and page, in gate.md and in the files."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from elo_exp.analysis.comparisons import MIN_PROMPTS_FOR_LEAD
 from elo_exp.analysis.conclusions import Gold, Scope
 from elo_exp.formatting import format_number, format_percent
 
-# If the prompts are worth a larger share of their number, their number alone is reported
-_MAX_TOLD_WORTH_SHARE = 0.75
+# If the effective number is a larger share of the number of prompts, the number alone is reported
+_MAX_REPORTED_SHARE = 0.75
 
 
 def describe_scope(scope: Scope) -> str:
-    """Say whose taste a rating is, and what its interval does not cover.
+    """Say whose preferences a rating reflects, and what its interval does not cover.
 
     Parameters
     ----------
@@ -23,34 +23,33 @@ def describe_scope(scope: Scope) -> str:
     if scope.kind == "words":
         return "Points count shared words and say nothing about quality."
     if scope.kind == "people":
-        return f"Points are the votes in {scope.source or 'the battles file'}."
+        return (
+            f"These points reflect the votes in {scope.source or 'the battles file'}."
+        )
     if scope.kind == "scores":
-        return f"Scores are those in {scope.source or 'the file'}."
-    prompts = "these prompts"
-    if scope.n_prompts is not None:
-        is_one = scope.n_prompts == 1
-        prompts = "this prompt" if is_one else f"these {prompts_worth(scope)}"
+        return f"The scores are those in {scope.source or 'the file'}."
+    prompts = "these prompts" if scope.n_prompts is None else count_prompts(scope)
     agrees = f" {describe_gold_agreement(scope.gold)}" if scope.gold else ""
     return (
-        f"Points are {scope.judge or 'an unnamed judge'}'s taste on {prompts}. Intervals cover other "
-        f"prompts, not another judge.{agrees}"
+        f"These points reflect the preferences of {scope.judge or 'an unnamed judge'} on {prompts}. Another judge "
+        f"may disagree, which the intervals do not cover.{agrees}"
     )
 
 
-def prompts_worth(scope: Scope, noun: str = "prompt") -> str:
-    """Count prompts, and say how many of equal size would tell as much if that is clearly less: "25 prompts, worth 6"."""
+def count_prompts(scope: Scope, noun: str = "prompt") -> str:
+    """Count prompts, with their effective number if that is clearly less: "25 prompts (effectively 6)"."""
     n = scope.n_prompts or 0
     counted = f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
     worth = scope.n_effective
     if worth is None or not (
-        worth <= _MAX_TOLD_WORTH_SHARE * n or worth < MIN_PROMPTS_FOR_LEAD <= n
+        worth <= _MAX_REPORTED_SHARE * n or worth < MIN_PROMPTS_FOR_LEAD <= n
     ):
         return counted
-    return f"{counted}, worth {math.floor(worth):,}"
+    return f"{counted} (effectively {math.floor(worth):,})"
 
 
 def describe_run_scope(scope: Scope, golds: Mapping[str, Gold | None]) -> str:
-    """Say whose taste the points of all dimensions are.
+    """Say whose preferences the points of all rubrics reflect.
 
     golds  by dimension: how often the judge agrees with labelled pairs
     """
@@ -75,14 +74,17 @@ def describe_gold_agreement(gold: Gold, dimension: str | None = None) -> str:
     return f"{subject} agrees with the gold labels on {share}{interval} of {gold.n_pairs:,} pairs{invalid}."
 
 
-def describe_arena_scope(taste: float) -> str:
-    """Say what a placement among human battles rests on.
+def describe_arena_scope(preference: float) -> str:
+    """Return the scope note of an arena placement.
 
-    taste  the judge's taste for a single model, half the width of its 95% range, in rating points
+    preference  the judge's preference for a single model: half the width of its 95% range, in rating points
     """
-    return f"On the voters' scale; the judge's taste (± {format_number(taste)} points) is in the interval."
+    return (
+        "The placement is on the voters' scale. Its interval allows for the judge's own preferences "
+        f"(± {format_number(preference)} points)."
+    )
 
 
 def describe_oracle_scope(oracle: str) -> str:
-    """Say what the values of policies estimate: `oracle` gave the labels."""
-    return f"Values are what {oracle} would label."
+    """Return the scope note of the values of policies; `oracle` gave the labels."""
+    return f"The values estimate the mean label that {oracle} would give."

@@ -1,4 +1,4 @@
-"""The conclusion of a tournament, and of rated battles, in a sentence: who is first, and what stands against it."""
+"""The conclusion of a tournament, and of rated battles, in a sentence: who is ahead, and the main objection."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ from elo_exp.formatting import (
     join_names,
 )
 from elo_exp.report.sentences.scope_line import (
+    count_prompts,
     describe_run_scope,
     describe_scope,
-    prompts_worth,
 )
 from elo_exp.report.sentences.state_rows import StateRow, index_by_state
+
+WORD_OVERLAP_NOTE = ". Word overlap only, not a quality judgement"
 
 
 def chip(conclusion: Conclusion) -> str:
@@ -55,7 +57,7 @@ def further(conclusion: Conclusion) -> list[str]:
 
 
 def sentence(conclusion: Conclusion) -> str:
-    """Say what may be said of the first of a leaderboard, with the weightiest reason against it."""
+    """Say what the evidence supports about the top entrant, with the weightiest reason against it."""
     margin = (
         format_difference(conclusion.effect)
         if conclusion.effect
@@ -66,7 +68,7 @@ def sentence(conclusion: Conclusion) -> str:
         margin += _describe_raw_lead(conclusion.adjustment)
     if row.describe:
         text = row.describe(conclusion, margin)
-        text = f"by shared words {text}" if _counts_words(conclusion) else text
+        text += WORD_OVERLAP_NOTE * _counts_words(conclusion)
         return _describe_control(conclusion) + text
     judge_reasons = [reason for reason in conclusion.reasons if reason.judges]
     other_reasons = [reason for reason in conclusion.reasons if not reason.judges]
@@ -76,6 +78,7 @@ def sentence(conclusion: Conclusion) -> str:
     elif other_reasons:
         end = f", but {because(other_reasons[0], conclusion)}"
     end = end or describe_worst_case_lead(conclusion)
+    end += WORD_OVERLAP_NOTE * (conclusion.state == "words")
     return f"{_describe_control(conclusion)}{_describe_leader(conclusion)} by {margin}{end}"
 
 
@@ -115,13 +118,13 @@ def _describe_raw_lead(adjustment: Adjustment) -> str:
 
 
 def _describe_leader(conclusion: Conclusion) -> str:
-    """Return who is ahead of whom, in whose eyes."""
+    """Return who is ahead of whom, and according to which judge."""
     leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "words":
-        return f"by shared words {leader} is ahead of {rival}"
+        return f"{leader} is ahead of {rival}"
     if not conclusion.is_checked:
         judge = conclusion.scope.judge or "an unnamed judge"
-        return f"by {judge}, not checked, {leader} is ahead of {rival}"
+        return f"according to {judge} (not checked), {leader} is ahead of {rival}"
     if any(reason.judges for reason in conclusion.reasons):
         is_of_people = conclusion.scope.kind == "people"
         subject = "voters prefer" if is_of_people else "judge prefers"
@@ -175,10 +178,12 @@ def _describe_few_prompts(conclusion: Conclusion, margin: str) -> str:
     leader, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
     if conclusion.scope.n_prompts is None:
         return f"{_describe_unnamed_prompts(conclusion)}, {_describe_lead(conclusion, margin)}"
-    prompts = prompts_worth(conclusion.scope, "item" if is_scored else "prompt")
+    prompts = count_prompts(conclusion.scope, "item" if is_scored else "prompt")
+    verb = "is" if conclusion.scope.n_prompts == 1 else "are"
+    too_few = f"{prompts} {verb} too few to rank the entrants"
     if conclusion.effect is not None and conclusion.effect.value == 0:
-        return f"{prompts}, too few to rank; {leader} and {conclusion.rival} have the same rating"
-    return f"{prompts}, too few to rank; {_describe_lead(conclusion, margin)}"
+        return f"{too_few}; {leader} and {conclusion.rival} have the same rating"
+    return f"{too_few}; {_describe_lead(conclusion, margin)}"
 
 
 def _describe_unnamed_prompts(conclusion: Conclusion) -> str:
@@ -186,7 +191,7 @@ def _describe_unnamed_prompts(conclusion: Conclusion) -> str:
     for reason in conclusion.reasons:
         if reason.name == "unnamed_prompts":
             return because(reason, conclusion)
-    return "if each battle is on a prompt of its own"
+    return "if each battle is on a different prompt"
 
 
 def _describe_undecided(conclusion: Conclusion, margin: str) -> str:
@@ -195,7 +200,7 @@ def _describe_undecided(conclusion: Conclusion, margin: str) -> str:
     why = because(reason, conclusion)
     sentence_by_reason = {
         "level": why,
-        "not_met": f"{leader} is ahead of those that it met; {why}",
+        "not_met": f"{leader} is ahead of the entrants that it met; {why}",
         "annotators": f"{why} by {margin}",
         "unnamed_people": f"{why}, {_describe_lead(conclusion, margin)}",
         "no_error": f"no clear winner: {why}",
@@ -265,7 +270,7 @@ def _describe_worst_case(case: WorstCase) -> str:
     if case.difference is not None and case.difference < 0:
         return f"{case.rival} is ahead"
     if case.difference == 0:
-        return "they are level"
+        return "the two are equal"
     return "the lead is not significant"
 
 
@@ -321,7 +326,7 @@ STATE_ROWS = index_by_state(
             describe=_describe_undecided,
             summary="no clear winner",
         ),
-        LeadStateRow(state="words", chip="Shared words only", tone="open"),
+        LeadStateRow(state="words", chip="Word overlap only", tone="open"),
         LeadStateRow(state="unchecked", chip="Judge not checked", tone="open"),
         LeadStateRow(state="caution", chip="Caution", tone="caution"),
         LeadStateRow(state="leads", chip="Supported", tone="supported"),
@@ -330,23 +335,27 @@ STATE_ROWS = index_by_state(
 
 
 def format_difference(effect: Effect) -> str:
-    """Say a lead: "275 [204, 346], p < .001", "at least 479, having won all 60 prompts, p < .001"."""
-    digits = 0 if effect.unit == "points" else 3
+    """Say a lead: "275 points [204, 346], p < .001", "at least 479 points, having won all 60 prompts, p < .001"."""
+    digits, unit = (0, " points") if effect.unit == "points" else (3, "")
     if effect.look is None:
         test = format_p_equation(effect.p_value) if effect.p_value is not None else None
     else:
-        test = f"at look {effect.look}" if effect.significant else "unresolved"
+        test = (
+            f"at interim analysis {effect.look}"
+            if effect.significant
+            else "not decided"
+        )
     if effect.one_sided:
-        size = f"at least {format_number(effect.low, digits)}, having won {_format_won_prompts(effect)}"
+        size = f"at least {format_number(effect.low, digits)}{unit}, having won {_format_won_prompts(effect)}"
         if is_unbounded(effect):
             size = f"{_format_won_prompts(effect)} won"
     elif effect.low is None or effect.high is None:
-        size = format_number(effect.value, digits)
+        size = f"{format_number(effect.value, digits)}{unit}"
     else:
         ends = (
             f"{format_number(effect.low, digits)}, {format_number(effect.high, digits)}"
         )
-        size = f"{format_number(effect.value, digits)} [{ends}]"
+        size = f"{format_number(effect.value, digits)}{unit} [{ends}]"
     return f"{size}, {test}" if test else size
 
 
@@ -354,7 +363,7 @@ def format_difference(effect: Effect) -> str:
 
 
 def because(reason: Reason, conclusion: Conclusion) -> str:
-    """Say one reason, as the end of the sentence about the first, or alone in a list of reasons."""
+    """Say one reason, as the end of the sentence about the top entrant, or alone in a list of reasons."""
     if check := find_check_of_reason(reason.name):
         with name_file_of_mistakes(check):
             return check.explain_reason(reason, conclusion)
@@ -383,7 +392,7 @@ def _explain_support(reason: Reason, _: Conclusion) -> str:
     about, share = reason.about, reason.value or 0.0
     is_less = share > 0.5
     phrase = _FEATURE_PHRASES[about["feature"]][is_less]
-    return f"{about['model']} {phrase} in {format_percent_in_sentence(1.0 - share if is_less else share)} of its battles"
+    return f"{about['model']} {phrase} in {format_percent_in_sentence(1.0 - share if is_less else share)} of its comparisons"
 
 
 # What an answer has more of, and less of, by feature
@@ -425,11 +434,13 @@ def _explain_people(reason: Reason, conclusion: Conclusion) -> str:
 
 
 def _explain_level(reason: Reason, conclusion: Conclusion) -> str:
-    """Say that a test shows two entrants to be level, or that no difference was found."""
+    """Say that a test shows two entrants to be equal within a margin, or that no difference was found."""
     models, margin = join_names(reason.about["models"]), reason.about["margin"]
     if reason.about["is_equivalent"]:
-        return f"{conclusion.subject} is level with {models}, within {format_number(margin)} points"
-    return f"no difference found: {conclusion.subject} has the rating of {models}"
+        return f"{conclusion.subject} and {models} are equal within {format_number(margin)} points"
+    return (
+        f"no difference found: {conclusion.subject} and {models} have the same rating"
+    )
 
 
 _ReasonText = Callable[[Reason, Conclusion], str]
@@ -437,7 +448,7 @@ _VERDICT_NOUN_BY_KIND = {"people": "votes", "scores": "scores"}
 _REASON_TEXTS: dict[str, _ReasonText] = {
     "same": _explain_same_answers,
     "unnamed_prompts": lambda reason, _: (
-        f"if each of the {format_number(reason.value)} battles is on a prompt of its own"
+        f"if each of the {format_number(reason.value)} battles is on a different prompt"
     ),
     "level": _explain_level,
     "no_error": lambda _, c: f"the error of {c.subject} over {c.rival} is unknown",
@@ -451,7 +462,7 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
         f"{'prefers' if len(reason.about['names']) == 1 else 'prefer'} {c.subject} to {c.rival}"
     ),
     "unnamed_people": lambda reason, _: (
-        f"if each of the {format_number(reason.value)} votes is by a person of its own"
+        f"if each of the {format_number(reason.value)} votes is by a different person"
     ),
     "not_met": lambda reason, _: (
         f"{join_names(reason.about['models'])} met none of them"
@@ -514,13 +525,13 @@ def as_row(conclusion: Conclusion) -> dict[str, Any]:
     }
 
 
-# Of all dimensions
+# All rubrics
 
 
 def headline(conclusions: Sequence[Conclusion]) -> str:
-    """Say the conclusions of a run in one line: the sentence of one dimension, or the worst state first.
+    """Say the conclusions of a run in one line: the sentence of one rubric, or the worst state first.
 
-    conclusions  by dimension, which is named in their scope
+    conclusions  by rubric, which is named in their scope
     """
     if len(conclusions) == 1:
         return sentence(conclusions[0])
@@ -532,10 +543,10 @@ def headline(conclusions: Sequence[Conclusion]) -> str:
             conclusion.scope.dimension or ""
         )
     n = len(conclusions)
-    all_dimensions = "both dimensions" if n == 2 else f"all {n} dimensions"
+    all_rubrics = "both rubrics" if n == 2 else f"all {n} rubrics"
     return "; ".join(
-        f"{text} in {all_dimensions if len(dimensions) == n else join_names(dimensions)}"
-        for text, dimensions in groups.items()
+        f"{text} on {all_rubrics if len(rubrics) == n else join_names(rubrics)}"
+        for text, rubrics in groups.items()
     )
 
 
@@ -553,11 +564,12 @@ def _summarize(conclusion: Conclusion) -> str:
     leader, rival = conclusion.subject, conclusion.rival
     if conclusion.state == "caution" and beginning == f"{leader} leads {rival}":
         beginning = f"with caution, {leader} is ahead of {rival}"
-    return _describe_control(conclusion) + (fixed_text or beginning)
+    note = " by word overlap" if conclusion.state == "words" else ""
+    return _describe_control(conclusion) + (fixed_text or beginning) + note
 
 
 def points(conclusions: Sequence[Conclusion]) -> str:
-    """Say whose taste the points of a run are, in one line for all dimensions."""
+    """Say whose preferences the points of a run reflect, in one line for all rubrics."""
     scopes = [conclusion.scope for conclusion in conclusions]
     scope = max(scopes, key=lambda scope: scope.n_prompts or 0)
     golds = {
@@ -568,7 +580,7 @@ def points(conclusions: Sequence[Conclusion]) -> str:
 
 
 def title_of_all(conclusions: Sequence[Conclusion]) -> str | None:
-    """Return who is first in all dimensions; None if the conclusions differ in more, or less, than the rival."""
+    """Return who is first on all rubrics; None if the conclusions differ in more, or less, than the rival."""
     if len({conclusion.rival for conclusion in conclusions}) == 1:
         return None
     leaders = {conclusion.subject for conclusion in conclusions}
@@ -580,7 +592,7 @@ def title_of_all(conclusions: Sequence[Conclusion]) -> str | None:
     )
     (leader,), (state,) = leaders, states
     if state == "words":
-        return f"By shared words, {leader} is ahead on {where}"
+        return f"By word overlap, {leader} is ahead on {where}"
     return f"{leader} leads on {where}"
 
 
@@ -599,7 +611,7 @@ def title_in_wins(conclusion: Conclusion, share: float) -> str | None:
     if conclusion.state == "leads":
         return f"{leader} {wins}"
     if conclusion.state == "words" and not conclusion.reasons:
-        return f"By shared words, {leader} {wins}"
+        return f"By word overlap, {leader} {wins}"
     if conclusion.state == "caution" and _describe_leader(conclusion).startswith(
         "the judge"
     ):
