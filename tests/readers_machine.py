@@ -176,7 +176,7 @@ SAYS = {
     "experiment=audit .*plan=true": r"^plan: judge (.*\n)+  ok in reach: ",
     "experiment=oracle .*plan=true": r"^plan: judge (.*\n)+oracle: its slices",
     "status=true": r"^  policy +answers .* labels",
-    "plan=true": r"^plan: judge (.*\n)+  detects: ",
+    "plan=true": r"^plan: judge (.*\n)+  Detectable gap: ",
     "action=wait": r"^nothing under way",
     "action=cancel": r"^nothing is left to end",
     "action=export": r"^[1-9][\d,]* answers written to answers.jsonl",

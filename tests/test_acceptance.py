@@ -122,7 +122,7 @@ def test_a_judge_of_whom_nothing_is_known_does_not_make_a_leader(
     (conclusion,) = conclusions(ran).values()
     assert conclusion["state"] == "unchecked"
     assert conclusion["sentence"].startswith(
-        "by weighted_alpaca_eval_gpt4_turbo, not checked, NullModel is ahead of "
+        "according to weighted_alpaca_eval_gpt4_turbo (not checked), NullModel is ahead of "
     )
     assert "Judge not checked" in ran.page.said
     for text in (ran.out, ran.page.said):
@@ -155,7 +155,7 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
     )
     found = conclusions(ran)
     assert {each["state"] for each in found.values()} == {"words"}
-    assert ran.page.said.count("Shared words only") == len(found) == 2
+    assert ran.page.said.count("Word overlap only") == len(found) == 2
     assert re.search("^judge +compares words", ran.out, re.MULTILINE)
     for text in (ran.out, ran.page.said):
         assert not re.search(r"\bleads\b|\bOK\b|Supported", text)
@@ -166,10 +166,12 @@ def test_the_demo_says_one_number_everywhere(tmp_path: Path):
     """The difference of the two ratings that are shown, with its interval; and no reversal without evidence."""
     ran = run(*QUIET, folder=tmp_path)
     found = conclusions(ran)
-    sentence = "by shared words probe_reference is ahead of probe_hedged by 275 [204, 346], p < .001"
+    sentence = (
+        "probe_reference is ahead of probe_hedged by 275 points [204, 346], p < .001"
+    )
     assert found["factuality"]["sentence"] == sentence
     assert found["clinical_utility"]["reasons"] == []
-    gap = "On curated probe_swapped is ahead of probe_reference by 19 [−13, 52], p = .694: no evidence of a reversal."
+    gap = "On curated probe_swapped is ahead of probe_reference by 19 points [−13, 52], p = .694: no evidence of a reversal."
     assert gap in ran.page.said
     ratings = ran.read("ratings.json")
     tested = {

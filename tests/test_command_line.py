@@ -136,7 +136,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2_and_leaves_no_folder(
 
 
 PLANS = {
-    "": "plan: judge lexical, which costs nothing",
+    "": "plan: judge lexical, free",
     "mode=pilot": "plan: judge claude-sonnet",
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
@@ -224,7 +224,7 @@ def test_a_full_disk_is_one_clear_line_and_costs_no_answer(tmp_path):
         ran = attempt(*QUICK, folder=tmp_path)
     assert ran.code == 2
     assert "elo_exp: File too large. The file is as large as a file may be" in ran.err
-    assert "0 new from lexical, 54 stored" in run(*QUICK, folder=tmp_path).err
+    assert "0 new from lexical, 54 from cache" in run(*QUICK, folder=tmp_path).err
 
 
 @pytest.mark.system

@@ -199,7 +199,7 @@ SAID = [
     ),
     (
         concluded(n_prompts=12),
-        "12 prompts, too few to rank; A is ahead of B by 275 [204, 346], p < .001",
+        "12 prompts are too few to rank the entrants; A is ahead of B by 275 points [204, 346], p < .001",
     ),
     (
         concluded("same"),
@@ -207,7 +207,7 @@ SAID = [
     ),
     (
         concluded("rivals"),
-        "no clear winner: A is ahead of B by 275 [204, 346], p < .001; C, too, may be as good",
+        "no clear winner: A is ahead of B by 275 points [204, 346], p < .001; C, too, may be as good",
     ),
     (
         concluded("no_result"),
@@ -215,68 +215,68 @@ SAID = [
     ),
     (
         concluded("unnamed_prompts", n_prompts=None),
-        "if each of the 300 battles is on a prompt of its own, A is ahead of B by "
-        "275 [204, 346], p < .001",
+        "if each of the 300 battles is on a different prompt, A is ahead of B by "
+        "275 points [204, 346], p < .001",
     ),
-    (concluded("level"), "A is level with B, within 70 points"),
+    (concluded("level"), "A and B are equal within 70 points"),
     (concluded("no_error"), "no clear winner: the error of A over B is unknown"),
     (
         concluded("undone"),
         "no clear winner: invalid verdicts may explain that A is ahead of B by "
-        "275 [204, 346], p < .001",
+        "275 points [204, 346], p < .001",
     ),
     (
         concluded("unnamed_people", kind="people"),
-        "if each of the 300 votes is by a person of its own, A is ahead of B by 275 [204, 346], p < .001",
+        "if each of the 300 votes is by a different person, A is ahead of B by 275 points [204, 346], p < .001",
     ),
     (
         concluded("not_met"),
-        "A is ahead of those that it met; E and F met none of them",
+        "A is ahead of the entrants that it met; E and F met none of them",
     ),
     (
         concluded(kind="words"),
-        "by shared words A is ahead of B by 275 [204, 346], p < .001",
+        "A is ahead of B by 275 points [204, 346], p < .001. Word overlap only, not a quality judgement",
     ),
     (
         concluded("stratum", kind="words"),
-        "by shared words A is ahead of B by 275 [204, 346], p < .001, but not on curated "
-        "(50 prompts: B is ahead by 0 [5, 33], p = .020)",
+        "A is ahead of B by 275 points [204, 346], p < .001, but not on curated "
+        "(50 prompts: B is ahead by 0 points [5, 33], p = .020). Word overlap only, not a quality judgement",
     ),
     (
         concluded("flips", "answers"),
-        "the judge prefers A to B by 275 [204, 346], p < .001; 23% of its verdicts flip with the "
+        "the judge prefers A to B by 275 points [204, 346], p < .001; 23% of its verdicts flip with the "
         "order",
     ),
     (
         concluded("invalid"),
-        "the judge prefers A to B by 275 [204, 346], p < .001; 23% of its verdicts are invalid",
+        "the judge prefers A to B by 275 points [204, 346], p < .001; 23% of its verdicts are invalid",
     ),
     (
         concluded("kin"),
-        "the judge prefers A to B by 275 [204, 346], p < .001; A and the judge are of one family, "
+        "the judge prefers A to B by 275 points [204, 346], p < .001; A and the judge are of one family, "
         "Anthropic",
     ),
     (
         concluded("answers"),
-        "A leads B by 275 [204, 346], p < .001, but 23% of its answers are boilerplate",
+        "A leads B by 275 points [204, 346], p < .001, but 23% of its answers are boilerplate",
     ),
     (
         concluded("answers", measured=False),
-        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001, but 23% of its "
+        "according to opus (not checked), A is ahead of B by 275 points [204, 346], p < .001, but 23% of its "
         "answers are boilerplate",
     ),
     (
         concluded(measured=False),
-        "by opus, not checked, A is ahead of B by 275 [204, 346], p < .001",
+        "according to opus (not checked), A is ahead of B by 275 points [204, 346], p < .001",
     ),
-    (concluded(), "A leads B by 275 [204, 346], p < .001"),
+    (concluded(), "A leads B by 275 points [204, 346], p < .001"),
     (
         concluded(kind="people", measured=False),
-        "A leads B by 275 [204, 346], p < .001",
+        "A leads B by 275 points [204, 346], p < .001",
     ),
     (
         concluded(first=one_sided()),
-        "A leads B by at least 479, having won all 60 prompts, p < .001",
+        "A leads B by at least 479 points, having won all 60 prompts, p < .001",
     ),
     (
         concluded(
@@ -296,14 +296,14 @@ SAID = [
                 **{"one_sided": True, "n_prompts": 1, "p_holm": 1.0},
             ),
         ),
-        "1 prompt, too few to rank; A won the one prompt against B, p > .999",
+        "1 prompt is too few to rank the entrants; A won the one prompt against B, p > .999",
     ),
     (
         concluded(
             "rivals",
             first=lead(difference=12.0, ci_low=-3.0, ci_high=27.0, p_holm=0.21),
         ),
-        "no clear winner: A is ahead of B by 12 [−3, 27], p = .210; C, too, may be as good",
+        "no clear winner: A is ahead of B by 12 points [−3, 27], p = .210; C, too, may be as good",
     ),
     (
         conclude(
@@ -312,7 +312,7 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "the judge prefers A to B by 275 [204, 346], p < .001; people prefer B to A by 90 [10, 170], "
+        "the judge prefers A to B by 275 points [204, 346], p < .001; people prefer B to A by 90 points [10, 170], "
         "p = .010",
     ),
     (
@@ -322,7 +322,7 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "A leads B by 275 [204, 346], p < .001, but not on curated (50 prompts: B is ahead by 19 [5, 33], p = .020)",
+        "A leads B by 275 points [204, 346], p < .001, but not on curated (50 prompts: B is ahead by 19 points [5, 33], p = .020)",
     ),
 ]
 
@@ -353,15 +353,15 @@ def test_the_headline_of_several_dimensions_begins_with_the_worst():
         found = [reason(name) for name in reasons]
         return conclude(lead(), found, scope, is_measured=True)
 
-    assert words.headline([of("a"), of("b")]) == "A leads B in both dimensions"
+    assert words.headline([of("a"), of("b")]) == "A leads B on both rubrics"
     assert words.headline([of("a"), of("b", "rivals"), of("c", "stratum")]) == (
-        "no clear winner in b; with caution, A is ahead of B in c; A leads B in a"
+        "no clear winner on b; with caution, A is ahead of B on c; A leads B on a"
     )
     assert words.headline([of("a", "kin"), of("b", "flips"), of("c", "kin")]) == (
-        "the judge prefers A to B in all 3 dimensions"
+        "the judge prefers A to B on all 3 rubrics"
     )
     assert words.headline([of("a", "same"), of("b", "same")]) == (
-        "A and B gave the same answers in both dimensions"
+        "A and B gave the same answers on both rubrics"
     )
 
 
@@ -529,7 +529,7 @@ def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():
     assert {conclusion.rival for conclusion in both()} == {"B", "C"}
     assert words.title_of_all(both()) == "A leads on both rubrics"
     assert words.title_of_all([*both(kind="words"), concluded(kind="words")]) == (
-        "By shared words, A is ahead on all 3 rubrics"
+        "By word overlap, A is ahead on all 3 rubrics"
     )
     assert words.title_of_all([*both(), concluded("kin")]) is None
     assert words.title_of_all(both("kin")) is None

@@ -150,7 +150,7 @@ def test_a_server_prints_a_command_that_it_answers_and_its_bill_at_the_end(
         _, command = server.stdout.readline(), server.stdout.readline()
         ran = reader.shell(f"{command.strip()} {besides}")
         assert ran.code == 0, ran.err
-        (asked,) = re.findall(r"distinct\): ([1-9]\d*) new", ran.err)
+        (asked,) = re.findall(r"verdicts: ([1-9]\d*) new", ran.err)
         server.send_signal(signal.SIGINT)
         assert bill.format(asked) in server.stdout.read()
 

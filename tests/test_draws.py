@@ -305,7 +305,7 @@ def test_more_draws_later_pay_for_the_new_ones_alone(server: OpenAiServer, tmp_p
     assert "draws: one of probe_reference, which meets each of the others" in three.err
     again = hosted(server, tmp_path, "draws=3")
     assert len(server.asked) == 30
-    assert "responses: 0 new, 35 stored" in again.err
+    assert "answers: 0 new, 35 from cache" in again.err
     first, every = (
         {(r["prompt_id"], r.get("draw_idx", 0)): r["response_text"] for r in ran.rows("responses/responses_small.jsonl")}
         for ran in (one, three)

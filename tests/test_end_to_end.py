@@ -363,7 +363,7 @@ def test_rating_the_battles_file_gives_the_same_ratings(demo: Ran):
     """By dimension, from its name alone."""
     given = (f"{demo.run_dir}/battles.jsonl", "tracker=local", "figures=false")
     rated = run(*given, folder=demo.folder)
-    assert "\nrate: 2,274 battles in 3 dimensions\n" in rated.err
+    assert "\nrate: 2,274 battles on 3 rubrics\n" in rated.err
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know
         assert set(found) >= OF_TEXTS

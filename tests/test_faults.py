@@ -151,7 +151,7 @@ LOST = {  # what may become of a submission, without the client's knowing whethe
     **{str(code): Status(code) for code in (500, 408, 409, 529)},
     **{f"answer {name}": fault for name, fault in CUT.items()},
 }
-UNHEARD = {  # what may become of a question, which costs nothing
+UNHEARD = {  # what may become of a question, free
     "reset": ResetBefore(),
     "reset after": AcceptThenReset(),
     "500": Status(500),

@@ -87,7 +87,7 @@ TASKS = (
     Task(
         number=5,
         words="old.csv new.parquet judge=lexical",
-        begins=("own: baseline: words are counted, nobody judged",),
+        begins=("own: baseline: word overlap; no model judges the answers",),
     ),
     Task(
         number=6,
@@ -167,7 +167,10 @@ TASKS = (
     Task(
         number=18,
         words="prompts=bank.jsonl 'entrant=[api:small,api:large]' api.base_url={url} judge=lexical",
-        begins=("own: baseline: words are counted, nobody judged", "responses: 48 new"),
+        begins=(
+            "own: baseline: word overlap; no model judges the answers",
+            "answers: 48 new",
+        ),
     ),
     Task(
         number=19,
@@ -198,7 +201,7 @@ TASKS = (
     Task(
         number=23,
         words="outputs/first/battles.jsonl",
-        begins=("rate: 2,274 battles in 3 dimensions",),
+        begins=("rate: 2,274 battles on 3 rubrics",),
         holds=("factuality", "calibration", "clinical_utility"),
     ),
     Task(

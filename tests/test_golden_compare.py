@@ -137,7 +137,7 @@ def test_runs_with_the_same_verdicts():
     ratings = [*two("pilot", 1500.0, 1390.0), *two("whole", 1500.0, 1390.0, 0.0)]
     said: dict[str, Any] = {"state": "leads", "ci_low": 80.0}
     said["whose"] = "Points are opus's taste on these 60 prompts."
-    said["sentence"] = "ann leads bob by 110 [80, 140], p < .001"
+    said["sentence"] = "ann leads bob by 110 points [80, 140], p < .001"
     of_runs = {"pilot": {"tone": said}, "whole": {"tone": said}}
     shared = [overlap("whole", "same")]
     same(

@@ -92,7 +92,7 @@ def test_a_file_has_the_joint_board_of_its_verdicts(n_judges, tmp_path):
 
 
 def test_the_first_line_says_whose_boards_there_are(three):
-    assert "rate: 1,800 battles in 1 dimension; a board each of sonnet, gpt and local\n" in three.err  # fmt: skip
+    assert "rate: 1,800 battles on 1 rubric; a leaderboard for each of sonnet, gpt and local\n" in three.err  # fmt: skip
     for said in ("3 judges, tau", "sonnet and gpt 0.", "a 4th judge: ±"):
         assert said in three.out
     assert "Judged by sonnet, gpt, local" in three.page.said

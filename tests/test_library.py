@@ -431,7 +431,7 @@ def test_nothing_is_printed_and_logging_stays_as_it_was(capfd):
     handlers, level, argv = root.handlers[:], root.level, sys.argv[:]
     rated = elo_exp.rate([*BATTLES, BATTLES[0]], **QUICK)
     assert capfd.readouterr() == ("", "")
-    assert rated.notes[-1] == "rate: 61 battles in 1 dimension"
+    assert rated.notes[-1] == "rate: 61 battles on 1 rubric"
     assert (logger.level, logger.propagate, logger.handlers) == state
     assert (root.handlers, root.level, sys.argv) == (handlers, level, argv)
 
@@ -464,7 +464,7 @@ def test_threads_and_a_running_loop_rate_alike():
         assert rated.ratings == alone
         assert rated.notes == [
             "battles: read as battles: 60 used, 15 tied, 0 invalid",
-            "rate: 60 battles in 1 dimension",
+            "rate: 60 battles on 1 rubric",
         ]
 
 

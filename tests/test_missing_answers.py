@@ -96,7 +96,7 @@ def test_failures_of_the_leader_are_losses():
     conclusion = found.conclusions["d"]
     assert (conclusion.state, conclusion.reasons[0].name) == ("undecided", "failures")
     said = words.sentence(conclusion)
-    assert said.startswith("new is ahead of old by 170 [")
+    assert said.startswith("new is ahead of old by 170 points [")
     assert said.endswith(
         "on the 55 of 100 prompts that it answered. With its 45 failures counted as losses, old is ahead"
     )
@@ -113,7 +113,7 @@ def test_a_lead_that_survives_says_so():
     lost = [missing(q, ["new"]) for q in range(55, 58)]
     conclusion = concluded(WON, lost)
     assert conclusion.state == "leads"
-    assert ". With its 3 failures counted as losses, it leads by 139 [" in (
+    assert ". With its 3 failures counted as losses, it leads by 139 points [" in (
         words.sentence(conclusion)
     )
     assert concluded(WON, []).worst_case is None
@@ -207,7 +207,7 @@ def test_losses_whose_second_order_is_blank_count_as_in_both():
     assert full.reasons[0].name == "rivals" and full.worst_case is None
     assert (conclusion.state, conclusion.reasons[0].name) == ("undecided", "failures")
     said = words.sentence(conclusion)
-    assert said.startswith("new is ahead of old by 155 [") and said.endswith(
+    assert said.startswith("new is ahead of old by 155 points [") and said.endswith(
         "on 60 prompts. With the blank orders of 27 prompts counted against it, the lead is not significant"
     )
     case = conclusion.worst_case

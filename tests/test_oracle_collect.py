@@ -179,7 +179,7 @@ def test_a_free_judge_may_be_the_oracle(
     write_jsonl(tmp_path / "labels.jsonl", [label])
     oracle = ("judge@oracle_judge=replay", "oracle_judge.path=labels.jsonl")
     planned = said(tmp_path, *PROBES, *oracle, "plan=true")
-    assert planned.count("which costs nothing") == 2
+    assert planned.count(", free") == 2
 
 
 def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
@@ -210,9 +210,10 @@ def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
     given = (*PROBES, *judges, *caps, "plan=true")
     judge, oracle = said(tmp_path, *given).split("oracle: its slices of them")
     assert (
-        'judge claude-haiku-5-5 as "an expert, impartial evaluator", cap $1.00' in judge
+        'judge claude-haiku-5-5 as "an expert, impartial evaluator"\n  budget $1.00'
+        in judge
     )
-    assert 'evaluator", cap $2.00 (oracle.budget_usd)' in oracle
+    assert 'evaluator"\n  budget $2.00 (oracle.budget_usd)' in oracle
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
 
     refused = capped(too_low, *PAID)
     assert refused.code == 2
-    assert 'evaluator", cap $0.0' in refused.err
+    assert 'evaluator"\n  budget $0.0' in refused.err
     assert re.search(
         r"\d+ verdicts by large are expected to cost .*\. Nothing was spent\.\n  .* it has none\.\n"
         r"  Raise the cap with judging\.budget_usd=\.\.\., or judge fewer: .*$",

@@ -252,18 +252,18 @@ def contradicted(higher: str = "ann") -> list[Conclusion]:
         (
             "leads",
             "model",
-            "the judge prefers ann to bob by 275 [204, 346], p < .001; people prefer bob to ann by 90 [10, 170], p = .010",
+            "the judge prefers ann to bob by 275 points [204, 346], p < .001; people prefer bob to ann by 90 points [10, 170], p = .010",
         ),
         (
             "unchecked",
             "model",
-            "by opus, not checked, ann is ahead of bob by 275 [204, 346], p < .001; people prefer bob to ann by "
+            "according to opus (not checked), ann is ahead of bob by 275 points [204, 346], p < .001; people prefer bob to ann by "
             "90 [10, 170], p = .010",
         ),
         (
             "words",
             "words",
-            "by shared words ann is ahead of bob by 275 [204, 346], p < .001, but people prefer bob to ann by 90 [10, 170], "
+            "by shared words ann is ahead of bob by 275 points [204, 346], p < .001, but people prefer bob to ann by 90 points [10, 170], "
             "p = .010",
         ),
     ],
@@ -320,7 +320,7 @@ def test_a_judge_that_agrees_with_people_by_chance_loses_leads(
 def test_labels_that_people_skip_do_not_bring_a_lead_back(
     n_for: int, n_against: int, n_skipped: int, hides: bool
 ):
-    """Each comparison is on a prompt of its own. The judge prefers ann on two thirds, and people label or skip each."""
+    """Each comparison is on a different prompt. The judge prefers ann on two thirds, and people label or skip each."""
 
     def one(i: int, winner: str) -> Battle:
         sides = {"model_a": "ann", "model_b": "bob"}

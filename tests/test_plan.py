@@ -46,12 +46,17 @@ def url(server: AnthropicServer) -> str:
     return f"judge.base_url={server.url}"
 
 
+COLUMNS = (
+    *("rubric", "comparisons", "judge calls", "in cache", "to pay for"),
+    *("tokens in", "tokens out", "expected $", "detectable gap"),
+)
+
+
 def planned(text: str) -> dict[str, str]:
     """The row of factuality by column."""
     lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
-    (header,) = [cells for cells in lines if cells[:2] == ["dimension", "pairs"]]
     (row,) = [cells for cells in lines if cells[0] == "factuality"]
-    return dict(zip(header, row, strict=True))
+    return dict(zip(COLUMNS, row, strict=True))
 
 
 def answers(folder: Path) -> dict[str, str]:
@@ -89,19 +94,21 @@ def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories):
     assert ran.code == 0, ran.err
     assert stories["plan"].calls == []
     assert ran.out.startswith(
-        'plan: judge claude-opus-5-5 as "an expert, impartial physician-evaluator", cap $5.00 '
+        'plan: judge claude-opus-5-5 as "an expert, impartial physician-evaluator"\n  budget $5.00 '
         "(judging.budget_usd), tokens estimated from the length"
     )
     assert list(ran.folder.rglob("manifest.json")) == []
     assert answers(ran.folder) == {}
     row = planned(ran.out)
-    assert (row["pairs"], row["queries"], row["stored"]) == ("6", "12", "0")
-    shared = re.search(r"(\d+) queries equal another", ran.out)
-    assert int(row["new"]) == 12 - (int(shared[1]) if shared else 0)
-    assert int(row["out"].replace(",", "")) == 550 * int(row["new"])
-    plain = float(row["$ plain"])  # batches, and the demo has no prompt cache
-    assert float(row["$ expected"]) == pytest.approx(plain / 2, abs=0.01)
-    assert re.fullmatch(r"\d+", row["detects"])
+    assert (row["comparisons"], row["judge calls"], row["in cache"]) == ("6", "12", "0")
+    shared = re.search(r"(\d+) judge calls? repeats? the text", ran.out)
+    assert int(row["to pay for"]) == 12 - (int(shared[1]) if shared else 0)
+    assert int(row["tokens out"].replace(",", "")) == 550 * int(row["to pay for"])
+    plain = float(
+        re.search(r"a cache cost \$(\d+\.\d+)", ran.out)[1]
+    )  # batches, and the demo has no prompt cache
+    assert float(row["expected $"]) == pytest.approx(plain / 2, abs=0.01)
+    assert re.fullmatch(r"\d+", row["detectable gap"])
 
 
 def test_a_plan_after_half_is_stored_counts_the_other_half(
@@ -112,13 +119,16 @@ def test_a_plan_after_half_is_stored_counts_the_other_half(
     assert (half.code, more.ran.code) == (0, 0), half.err + more.ran.err
     n_paid = half.read("manifest.json")["usage"]["judge_calls"]
     before, after = planned(half.err), planned(more.ran.out)
-    assert (before["queries"], before["stored"], int(before["new"])) == (
+    assert (before["judge calls"], before["in cache"], int(before["to pay for"])) == (
         "6",
         "0",
         n_paid,
     )
-    assert (after["queries"], int(after["stored"])) == ("12", n_paid)
-    n_all = int(planned(stories["plan"].ran.out)["new"])
-    assert int(after["new"]) == n_all - n_paid
+    assert (after["judge calls"], int(after["in cache"])) == ("12", n_paid)
+    n_all = int(planned(stories["plan"].ran.out)["to pay for"])
+    assert int(after["to pay for"]) == n_all - n_paid
     assert {call.path for call in more.calls} == {"/v1/messages/count_tokens"}
-    assert f"tokens scaled from {len(more.calls)} that the API counted" in more.ran.out
+    assert (
+        f"estimated from {len(more.calls)} calls whose tokens the API counted"
+        in more.ran.out
+    )

@@ -169,7 +169,10 @@ def test_a_run_that_exceeds_its_cap_is_refused_before_it_begins(
         f"the cap is {cap}. {before}".rstrip()
         + "\n  Raise the cap with judging.budget_usd=..., or judge fewer: judging.limit_pairs=N."
     )
-    assert f"The cap is too low: $24.7500 of ${24.749 - spent:.4f}." in plan_table(over)
+    assert (
+        f"The budget is too low: the run needs $24.7500, and ${24.749 - spent:.4f} "
+        in plan_table(over)
+    )
 
 
 def test_what_is_spent_is_gone_from_the_cap(store):
@@ -232,27 +235,27 @@ def test_the_table_has_the_numbers_and_their_sums():
     ]
     text = plan_table(plan_of(*rows))
     lines = text.splitlines()
-    assert lines[0] == (
-        "plan: judge claude-opus-5-5, cap $100.00 (judging.budget_usd), tokens scaled from 6 that "
-        "the API counted"
-    )
-    heads = ["dimension", "pairs", "queries", "stored", "new"]
-    heads += ["tokens in", "out", "$ expected", "$ plain", "detects"]
-    assert cells(text, "dimension") == heads
+    assert lines[:2] == [
+        "plan: judge claude-opus-5-5",
+        "  budget $100.00 (judging.budget_usd), tokens estimated from 6 calls whose tokens the API counted",
+    ]
+    assert lines[3].split() == ["judge", "in", "to", "pay", "tokens", "tokens", "expected", "detectable"]  # fmt: skip
+    assert lines[4].split() == ["rubric", "comparisons", "calls", "cache", "for", "in", "out", "$", "gap"]  # fmt: skip
     tokens = ["5,834,400", "943,800"]
-    first = ["858", "1,716", "16", "1,550", *tokens, "13.29", "39.87", "62"]
+    first = ["858", "1,716", "16", "1,550", *tokens, "13.29", "62"]
     assert cells(text, "factuality") == ["factuality", *first]
-    second = ["858", "1,716", "16", "1,500", *tokens, "0.21", "0.63", "62"]
+    second = ["858", "1,716", "16", "1,500", *tokens, "0.21", "62"]
     assert cells(text, "[bold]") == ["[bold]", *second]  # no mark-up
     totals = ["1,716", "3,432", "32", "3,050", "11,668,800", "1,887,600"]
-    assert cells(text, "total") == ["total", *totals, "13.50", "40.50"]
-    assert [line.split(":")[0] for line in lines[-5:]] == [
-        "  200 queries equal another, and share its reply.",
-        "  50 queries are in submitted batches",
-        "  100 queries have no stored reply and are left out",
-        "  detects",
-        "  $ expected",
+    assert cells(text, "total") == ["total", *totals, "13.50"]
+    notes = lines[-5:]
+    assert [note.partition("calls")[2] for note in notes[:3]] == [
+        " repeat the text of another and share its reply.",
+        " are in submitted batches: replies are collected and not paid for again.",
+        " have no reply in the cache and will not be made (judging.stored_only=true).",
     ]
+    assert notes[3].startswith("  Detectable gap: ")
+    assert notes[4].endswith(" Single messages without a cache cost $40.50.")
 
 
 # What it has cost
@@ -296,7 +299,7 @@ def test_a_worked_example_of_a_run_s_usage():
     assert all(type(value) in {int, float} for value in metrics.values())
     usage.add_lost_calls(0.5)
     assert spend(usage).endswith(
-        "; 1 answer was lost on the way: judges and entrants cost at most $1.5625"
+        ". 1 answer was lost on the way: judges and entrants cost at most $1.5625"
     )
     assert spend(Usage()) == "nothing spent"
 

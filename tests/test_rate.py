@@ -220,7 +220,7 @@ def test_a_loser_does_not_lead_over_an_unbeaten_entrant(tmp_path):
     quick = ("tracker=local", "figures=false", "elo.n_perms=2")
     ran = run(str(path), *quick, folder=tmp_path)
     said = (
-        "if each of the 180 votes is by a person of its own, A is ahead of B by at least 479, having won all 60 "
+        "if each of the 180 votes is by a different person, A is ahead of B by at least 479 points, having won all 60 "
         "prompts, p < .001"
     )
     assert f"overall, 60 prompts: {said} " in " ".join(ran.out.split())
@@ -326,7 +326,9 @@ def test_a_lead_is_the_difference_of_the_ratings_that_are_shown(tmp_path):
     assert lead["difference"] == pytest.approx(x - y) == pytest.approx(50, abs=0.5)
     conclusion = found["conclusions"]["overall"]
     assert (conclusion["difference"], conclusion["state"]) == (x - y, "few")
-    said = f"10 prompts, too few to rank; x is ahead of y by {x - y:.0f} ["
+    said = (
+        f"10 prompts are too few to rank the entrants; x is ahead of y by {x - y:.0f} ["
+    )
     assert conclusion["sentence"].startswith(said)
     assert conclusion["sentence"] in " ".join(ran.out.split())
     assert conclusion["whose"].startswith("Points are an unnamed judge's taste on ")
@@ -444,7 +446,7 @@ def test_a_table_with_words_of_its_own_is_rated_by_one_command(tmp_path):
     ran = run(str(path), *given, *quick, values, folder=tmp_path)
     first, second = ran.err.splitlines()[:2]
     assert first == f"{path}: read as battles: 12 used, 0 tied, 1 invalid"
-    assert second == "rate: 12 battles in 1 dimension"
+    assert second == "rate: 12 battles on 1 rubric"
     board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]
     a, b = (row["rating"] for row in board["ratings"])
     assert a - b == pytest.approx(400 * math.log10(2))

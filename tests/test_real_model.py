@@ -100,7 +100,7 @@ def test_a_tournament_of_base_adapter_and_product_with_a_local_judge(folder, tmp
         "prompts.n=2", "rubric=[preference]", "tracker=local", "figures=false",
         folder=tmp_path,
     )  # fmt: skip
-    assert "responses: 6 new, 0 stored" in ran.err
+    assert "answers: 6 new, 0 from cache" in ran.err
     # base and tuned share their noise, and may say the same: an equal query is made once
     found = re.search(r"verdicts: 12 queries \((\d+) distinct\): (\d+) new", ran.err)
     assert found and found[1] == found[2] and int(found[1]) >= 6

@@ -288,7 +288,9 @@ def test_two_files_are_compared_on_console_page_and_in_ratings_json(two_logs, tm
     conclusion = found.read("ratings.json")["conclusions"]["quiz match"]
     assert (conclusion["state"], conclusion["first"]) == ("few", "ann")
     sentence = conclusion["sentence"]
-    assert sentence.startswith("10 items, too few to rank; ann is ahead of bob by")
+    assert sentence.startswith(
+        "10 items are too few to rank the entrants; ann is ahead of bob by"
+    )
     assert sentence in " ".join(found.out.split()) and sentence in found.page.said
     assert not (found.run_dir / "elo_results.json").exists()
 

@@ -102,7 +102,7 @@ def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
     queries = {row[0]: row[2] for row in lines if row[0] in ("small", "large", "sum")}
     assert queries["small"] == queries["large"]
     assert int(queries["sum"].replace(",", "")) == 2 * int(queries["small"])
-    assert "2 judges, asked one after the other, one cap $5.00" in ran.out
+    assert "2 judges, one after the other, one budget of $5.00" in ran.out
     assert ran.out.count("ok in reach: 80% of judges") == 1
 
 

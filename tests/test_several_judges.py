@@ -115,7 +115,7 @@ def test_a_plan_of_two_judges_is_the_sum_of_two_plans_and_needs_no_key(tmp_path)
     ).tolist()
     dollars = sum(float(row[7]) for row in of_one)
     assert float(total[7]) == pytest.approx(dollars, abs=0.011)
-    assert "2 judges, asked one after the other, one cap $5.00 (judging.budget_usd)" in both.out  # fmt: skip
+    assert "2 judges, one after the other, one budget of $5.00 (judging.budget_usd)" in both.out  # fmt: skip
     assert list(tmp_path.rglob("manifest.json")) == []
 
 

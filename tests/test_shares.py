@@ -56,7 +56,7 @@ def test_one_entrant_is_answered_in_shares_and_the_tournament_makes_no_answer(
     again = run(*alone, folder=tmp_path)
     assert again.out.startswith("answers: 0 responses made, 6 were there; experiment=")
     tournament = run(*both, folder=tmp_path)
-    assert "responses: 6 new, 6 stored" in tournament.err  # new ones of the probe
+    assert "answers: 6 new, 6 from cache" in tournament.err  # new ones of the probe
     assert "loading" not in tournament.err
 
 

@@ -147,7 +147,7 @@ def test_its_votes_are_a_template_for_an_arena_of_ones_own(ran: Ran):
         again.read("elo_ratings.json")["ratings"]
         == ran.read("elo_ratings.json")["ratings"]
     )
-    assert ": 0 new from lexical, 1,186 stored" in again.err
+    assert ": 0 new from lexical, 1,186 from cache" in again.err
 
 
 @pytest.mark.parametrize(

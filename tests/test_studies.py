@@ -338,7 +338,7 @@ def test_counting_words_is_a_baseline_that_finds_nothing(own_work: Path):
     words = ("judge=lexical", "tracker=local", "figures=false", "elo.n_perms=2")
     ran = attempt(*OWN, *words, folder=own_work)
     assert ran.code == 0, ran.err
-    assert "own: baseline: words are counted, nobody judged\n" in ran.err
+    assert "own: baseline: word overlap; no model judges the answers\n" in ran.err
     manifest = ran.read("manifest.json")
     assert (manifest["headline"], manifest["headline_std_error"]) == (None, None)
     assert manifest["judge_roles"] == {}
@@ -362,7 +362,7 @@ def test_a_gate_by_shared_words_is_one_too(own_work: Path):
         folder=own_work,
     )
     assert ran.code in (0, 1, 3), ran.err
-    assert "gate: baseline: words are counted, nobody judged\n" in ran.err
+    assert "gate: baseline: word overlap; no model judges the answers\n" in ran.err
     assert re.findall(r'<article class="card (\w+)">', ran.page.text) == ["open"]
 
 

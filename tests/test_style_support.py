@@ -73,7 +73,7 @@ def test_an_adjusted_lead_says_so_and_shows_the_raw_one():
     assert found.adjustment.raw is not None and raw.effect is not None
     assert found.adjustment.raw.value == raw.effect.value
     said = words.sentence(found)
-    unnamed = "if each of the 200 votes is by a person of its own"
+    unnamed = "if each of the 200 votes is by a different person"
     assert said.startswith(f"at equal length, {unnamed}, a is ahead of b by ")
     low, high = raw.effect.low, raw.effect.high
     assert f"(raw lead {raw.effect.value:.0f} [{low:.0f}, {high:.0f}])" in said

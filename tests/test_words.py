@@ -180,16 +180,16 @@ def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
     assert strata_sentences.sentence(STRATA) == begin
     found = dataclasses.replace(STRATA, ahead=[AHEAD])
     assert strata_sentences.sentence(found) == (
-        f"{begin} On other b is ahead of a by 90 [20, 160], p = .012. The order reverses: "
+        f"{begin} On other b is ahead of a by 90 points [20, 160], p = .012. The order reverses: "
         "report strata separately."
     )
     wide = dataclasses.replace(AHEAD, ci_low=-20.0, p_holm=0.3, reverses=False)
     assert strata_sentences.sentence(dataclasses.replace(found, ahead=[wide])) == (
-        f"{begin} On other b is ahead of a by 90 [−20, 160], p = .300: no evidence of a reversal."
+        f"{begin} On other b is ahead of a by 90 points [−20, 160], p = .300: no evidence of a reversal."
     )
     few = dataclasses.replace(wide, p_holm=None)
     assert strata_sentences.sentence(dataclasses.replace(found, ahead=[few])).endswith(
-        "b is ahead of a by 90 [−20, 160]: too few prompts for a test."
+        "b is ahead of a by 90 points [−20, 160]: too few prompts for a test."
     )
     alike = strata_sentences.sentence(
         dataclasses.replace(STRATA, p_value=0.2), "arenas"

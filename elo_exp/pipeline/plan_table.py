@@ -119,8 +119,8 @@ def _list_notes(plan: Plan) -> list[str]:
         )
     if plan.what == "verdicts":
         notes.append(
-            "Detectable gap: the smallest true gap in points that 4 of 5 runs of this size find, "
-            "according to simulations."
+            "Detectable gap: the smallest true gap in points that 4 of 5 runs of this size find "
+            "(from simulations)."
         )
     if plan.is_paid and plan.new:
         notes.append(

@@ -1,4 +1,4 @@
-"""Whose taste the points are, in one line."""
+"""What the points of a run cover, in one line."""
 
 import pytest
 
@@ -11,13 +11,13 @@ from elo_exp.report.sentences.scope_line import describe_run_scope, describe_sco
     [
         (
             Scope(judge="opus", n_prompts=1143),
-            "Points are opus's taste on these 1,143 prompts. Intervals cover other prompts, not "
-            "another judge.",
+            "These points reflect the preferences of opus on 1,143 prompts. Another judge may disagree, "
+            "which the intervals do not cover.",
         ),
         (
             Scope(),
-            "Points are an unnamed judge's taste on these prompts. Intervals cover other prompts, "
-            "not another judge.",
+            "These points reflect the preferences of an unnamed judge on these prompts. Another judge may "
+            "disagree, which the intervals do not cover.",
         ),
         (
             Scope(judge="lexical", kind="words", n_prompts=93),
@@ -25,12 +25,12 @@ from elo_exp.report.sentences.scope_line import describe_run_scope, describe_sco
         ),
         (
             Scope(kind="people", source="votes.csv"),
-            "Points are the votes in votes.csv.",
+            "These points reflect the votes in votes.csv.",
         ),
-        (Scope(kind="scores", source="a.json"), "Scores are those in a.json."),
+        (Scope(kind="scores", source="a.json"), "The scores are those in a.json."),
     ],
 )
-def test_a_line_names_whose_taste_the_points_are(scope: Scope, words: str):
+def test_a_line_names_whose_preferences_the_points_reflect(scope: Scope, words: str):
     assert describe_scope(scope) == words
 
 
@@ -42,8 +42,8 @@ def test_an_audited_judge_is_held_against_its_gold_labels():
     gold = Gold.of({"gold": [PAIRS, {**PAIRS, "subset": "law"}]})
     assert gold is not None
     assert describe_scope(Scope(judge="opus", n_prompts=93, gold=gold)) == (
-        "Points are opus's taste on these 93 prompts. Intervals cover other prompts, not another "
-        f"judge. It {AGREES}"
+        "These points reflect the preferences of opus on 93 prompts. Another judge may disagree, which the "
+        f"intervals do not cover. It {AGREES}"
     )
     with_invalid = Gold.of({"gold": [{**PAIRS, "n_invalid": 9}]})
     assert with_invalid is not None
@@ -54,11 +54,11 @@ def test_an_audited_judge_is_held_against_its_gold_labels():
     assert Gold.of({"gold": [{**PAIRS, "accuracy": None}]}) is None
 
 
-def test_of_several_dimensions_those_with_gold_labels_are_named():
+def test_of_several_rubrics_those_with_gold_labels_are_named():
     gold, opus = Gold.of({"gold": [PAIRS]}), Scope(judge="opus", n_prompts=93)
-    assert describe_run_scope(opus, {"d": gold}).endswith(f"judge. It {AGREES}")
+    assert describe_run_scope(opus, {"d": gold}).endswith(f"cover. It {AGREES}")
     assert describe_run_scope(opus, {"d": gold, "e": None}).endswith(
-        f"judge. On d it {AGREES}"
+        f"cover. On d it {AGREES}"
     )
     assert describe_run_scope(opus, {"d": None}) == describe_scope(opus)
     words = Scope(judge="lexical", kind="words")
