@@ -222,7 +222,7 @@ def test_every_row_of_a_batch_is_stored_before_it_stops_a_run(caplog, monkeypatc
             assert len(Ledger(store).list_pending_keys()) == 300
         assert n_stored == server.meter.billed.total() == 40 + 300 + 160
         assert dollars == pytest.approx(metered(server)[1])
-        assert "1 batches stay under way on the server" in caplog.text
+        assert "batches still under way on the server: 1." in caplog.text
 
 
 def submits(call: Call) -> bool:

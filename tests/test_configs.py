@@ -278,7 +278,7 @@ def test_with_allow_missing_entrants_are_rated_on_the_prompts_that_they_answered
     ran = run("recorded_dir=.", "allow_missing=true", "rubric=[calibration]", "elo.n_perms=20", "tracker=local",
               "figures=false", folder=tmp_path)  # fmt: skip
     assert (
-        "probe_swapped: found no responses_probe_swapped.jsonl. Going on without it."
+        "probe_swapped: found no responses_probe_swapped.jsonl. The run goes on without it."
         in ran.err
     )
     assert ran.read("manifest.json")["entrants"] == [

@@ -230,7 +230,9 @@ def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path:
     left = last.run_dir
     assert (left / "notes.txt").is_file() and not (left / partial).exists()
     assert (left / "earlier" / partial).is_file()
-    said = f"1 files of an earlier run in {last.run_dir} are now in its earlier/"
+    said = (
+        f"1 files of an earlier run in {last.run_dir} were moved to its folder earlier/"
+    )
     assert said in last.err + last.out
 
 

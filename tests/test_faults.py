@@ -413,7 +413,7 @@ LOSSES = [
 def test_the_connection_to_the_store_is_lost_at_a_write(here, transport, moment, nth):
     """The run goes on as if nothing had happened, whether what it was committing is there or not."""
     ran = ends(here, *transport, f"--lose-{moment}-commit", str(nth))
-    n = ran.said.count("the connection was lost, and is there again")
+    n = ran.said.count("the connection was lost and is back")
     assert n == (nth <= ran.result["commits"])
     here.check(reference(*transport), *transport)
     usage_agrees(here.server, ran.usage)
@@ -863,7 +863,7 @@ def test_a_submission_that_was_accepted_twice_is_a_loss_that_is_reported(here):
     here.server.fault("POST", BATCHES, DoubleAccept(), nth=FOURTH)
     here.server.fault("POST", BATCHES, AcceptThenReset(), nth=FOURTH)
     ran = ends(here)
-    assert "has taken a submission of ours twice" in ran.said
+    assert "the server accepted one submission twice" in ran.said
     assert ran.table == reference().table
     assert ran.usage["dollars"] == pytest.approx(metered(here.server)[1])
     assert max(here.server.meter.billed.values()) == 2

@@ -286,7 +286,7 @@ def test_a_truth_may_call_its_error_se_and_one_without_is_named(
     ):
         read_truth(write_json(tmp_path / "wrong.json", {"a": 0.7}))
     assert (found["a"].std_error, found["b"].std_error) == (0.1, None)
-    assert "no std_error of b, whose truth is taken to be exact" in caplog.text
+    assert "no std_error of b, so its true value is taken to be exact" in caplog.text
 
 
 def test_the_command_ends_with_one_line_for_a_wrong_row(tmp_path: Path):

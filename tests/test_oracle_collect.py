@@ -115,7 +115,7 @@ def test_a_target_without_a_score_is_left_out(
     scores = {**collected.scores, "other": {}}
     unread = dataclasses.replace(collected, scores=scores)
     assert unread.write(tmp_path)["policies"] == []
-    assert "other is left out: it has no readable score" in caplog.text
+    assert "other is left out, because it has no readable score" in caplog.text
 
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedData):

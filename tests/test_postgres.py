@@ -473,9 +473,7 @@ def test_a_connection_that_is_lost_at_a_commit_writes_once(
             assert proxy.n_cuts == 0
     assert rows(url, "SELECT * FROM commands") == [("f", str(n_times))]
     assert [row[2] for row in rows(url, "SELECT * FROM charges")] == [2.5]
-    assert set(caplog.messages) == {
-        f"{through}: the connection was lost, and is there again"
-    }
+    assert set(caplog.messages) == {f"{through}: the connection was lost and is back"}
 
 
 def test_a_connection_that_ends_in_a_transaction_has_it_run_again(url: str):
@@ -542,9 +540,7 @@ def test_a_server_that_goes_away_is_waited_for_or_the_run_ends_in_one_line(
                 f"warning: {server.url}: the connection is lost ("
             )
             assert said[0].endswith("). Waiting up to 1 minutes for it")
-            assert (
-                said[1] == f"{server.url}: the connection was lost, and is there again"
-            )
+            assert said[1] == f"{server.url}: the connection was lost and is back"
             beat = "SELECT heartbeat FROM owners"
             before = rows(server.url, beat)
             while rows(server.url, beat) == before:

@@ -81,7 +81,7 @@ def test_a_run_takes_what_its_store_has_lost_and_pays_nothing(provider, place, c
         forget(place)
         caplog.set_level("INFO")
         assert run(provider, server, place) == 2 * N
-        assert "that was submitted and is not in the store" in caplog.text
+        assert "that was submitted but is not in the cache" in caplog.text
         assert bill(server) == (2 * N, False)
         assert sorted(rows(place, "SELECT key FROM answers")) == before
         assert sorted(rows(place, "SELECT names FROM queries")) == names
@@ -150,7 +150,7 @@ def test_a_batch_of_anthropic_s_that_runs_is_warned_of(caplog):
         server.polls_to_end = 3
         other = Path("other.sqlite")
         assert run("anthropic", server, other, n=1) == 2
-        assert "has 2 batches under way that this store does not know" in caplog.text
+        assert "has 2 batches under way that are not in the cache" in caplog.text
 
 
 def test_a_foreign_batch_that_cannot_be_read_stops_nobody():

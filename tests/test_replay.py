@@ -328,7 +328,7 @@ def test_settings_of_a_replay_of_each_judge_on_file(tmp_path, caplog):
     assert ReplayJudge.each(settings) == {
         name: settings | {"judge_model": name} for name in ("opus", "gpt")
     }
-    assert "verdicts of crowd are votes, and are not replayed" in caplog.text
+    assert "verdicts of crowd are votes, which are not replayed" in caplog.text
     assert ReplayJudge.each(settings | {"judge_model": "gpt"}) == {}
     assert (
         ReplayJudge.each(settings | {"path": str(battles(tmp_path, *rows[:3]))}) == {}

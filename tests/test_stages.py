@@ -128,7 +128,7 @@ def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(
     with caplog.at_level(logging.WARNING):
         responses, usage = generated(path, some, allow_missing=True)
     assert (list(responses["ann"]), usage.responses_stored) == ([("p1", 0)], 5)
-    assert f"{missing} Going on without them." in caplog.text
+    assert f"{missing} The run goes on without them." in caplog.text
 
 
 # Judging

@@ -223,12 +223,12 @@ def test_mean_error_and_counts_of_a_long_file_are_those_of_whole_orders(
     expected = {str(k): b.parameters["matches_played"] for k, b in cut.items()}
     assert count_matches_played(rated) == {"elo": {"matches_played": {"d": expected}}}
     assert count_matches_played(dataclasses.replace(rated, elo_by_k={"d": whole})) == {}
-    (line,) = (text for text in caplog.messages if "Elo plays" in text)
+    (line,) = (text for text in caplog.messages if "Elo replays" in text)
     assert line.startswith(
-        f"Elo plays {n:,} matches in 200 orders at 2 values of K and in 240 orders of drawn prompts, "
+        f"Elo replays {n:,} matches in 200 shuffles for 2 values of K and in 240 shuffles of resampled prompts: "
     )
     assert line.endswith(
-        "million updates: elo.n_perms and elo.n_bootstraps ask for fewer"
+        "million updates. Smaller elo.n_perms and elo.n_bootstraps take less time"
     )
 
 

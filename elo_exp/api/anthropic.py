@@ -322,7 +322,7 @@ def check_lifetime(model: ListedModel, part: str = "judge") -> None:
         )
     if model.retires:
         logger.warning(
-            "warning: %s.model: %s will be retired on %s; then this cannot be repeated.",
+            "warning: %s.model: %s retires on %s. This run cannot be repeated after that.",
             part,
             model.name,
             model.retires,

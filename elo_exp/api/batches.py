@@ -108,8 +108,8 @@ class Batcher(Generic[R]):
     def _warn_about_open_batches(self) -> None:
         if self._open:
             logger.warning(
-                "warning: %d batches stay under way on the server. The same command collects "
-                "them; to end them: experiment=store store.action=cancel",
+                "warning: batches still under way on the server: %d. Run the same command again to collect "
+                "them, or end them with experiment=store store.action=cancel",
                 len(self._open),
             )
 

@@ -59,15 +59,15 @@ class LostBatches:
             if not running or not (is_asked or is_certain or has_gone_back):
                 break
             progress.show_note(
-                f"{len(running)} batches are under way at {self._api.endpoint} that may be ours, and that this store does "
-                "not know: waiting until they have ended"
+                f"{len(running)} batches are under way at {self._api.endpoint} that may belong to this run but are not "
+                "in the cache: waiting until they end"
             )
             self._clock.sleep(poll_seconds)
             interrupts.check_interrupt()
         if running:
             logger.warning(
-                "warning: %s has %d batches under way that this store does not know. If it was brought back from a copy, "
-                "they may be its own: experiment=store store.action=recover waits for them, and pays nothing",
+                "warning: %s has %d batches under way that are not in the cache. If the cache was restored from a "
+                "copy, they may belong to it: experiment=store store.action=recover waits for them and pays nothing",
                 self._api.endpoint,
                 len(running),
             )
@@ -170,7 +170,7 @@ class LostBatches:
         if batch is None:
             return False
         logger.info(
-            "found a batch of %d requests that was submitted and is not in the store: %s",
+            "found a batch of %d requests that was submitted but is not in the cache: %s",
             len(keys),
             remote.batch_id,
         )

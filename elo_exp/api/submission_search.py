@@ -190,7 +190,7 @@ class SubmissionSearch:
         self._ledger.store.usage.add_payment(lost_dollars)
         self._ledger.pay(batch, lost_dollars)
         logger.warning(
-            "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f "
+            "warning: the server accepted one submission twice: batch %s is the copy, and its $%.4f "
             "are lost",
             remote.batch_id,
             lost_dollars,

@@ -42,7 +42,7 @@ class BattleTexts:
             reasons = Counter(unusable.values()).most_common()
             counts = ", ".join(f"{n} {reason}" for reason, n in reasons)
             logger.info(
-                "of %d drawn battles some cannot be judged: %s",
+                "some of the %d sampled battles cannot be judged: %s",
                 len(new_locations),
                 counts,
             )

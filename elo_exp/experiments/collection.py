@@ -513,7 +513,9 @@ class LoggedData:
             name for name in self.responses if f"fresh/{name}.jsonl" in self.files
         ]
         for policy in self.responses.keys() - {*drawn_policies, self.logging_policy}:
-            logger.warning("warning: %s is left out: it has no readable score", policy)
+            logger.warning(
+                "warning: %s is left out, because it has no readable score", policy
+            )
         path_by_setting = {
             "logged": run_dir / "logged.jsonl",
             "fresh_dir": run_dir / "fresh",

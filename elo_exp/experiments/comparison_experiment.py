@@ -136,7 +136,7 @@ class EntrantExperiment(Experiment):
             absent_paths = [path for path in files.values() if not path.exists()]
             if absent_paths:
                 logger.warning(
-                    "warning: %s: found no %s. Going on without it.",
+                    "warning: %s: found no %s. The run goes on without it.",
                     name,
                     absent_paths[0],
                 )

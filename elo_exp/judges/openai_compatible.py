@@ -28,8 +28,8 @@ class OpenAiCompatibleJudge(ChatJudge):
         super()._check_server()
         if self.key_variable is not None and not is_priced:
             logger.warning(
-                "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not "
-                "counted, and no cap is held. Set them where it is paid for.", self.part, self.model,
+                "warning: %s.input_usd_per_million: the prices of %s are 0, so its cost is not "
+                "counted and no budget is enforced. If you pay for it, set the prices.", self.part, self.model,
             )  # fmt: skip
 
     def prices_of(self, model: str) -> Prices:

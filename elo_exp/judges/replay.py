@@ -184,8 +184,8 @@ class ReplayJudge(Judge):
             return {}
         if voters:
             logger.warning(
-                "%s: verdicts of %s are votes, and are not replayed beside those of judges: judge.judge_model=NAME replays "
-                "them alone.",
+                "%s: verdicts of %s are votes, which are not replayed together with the verdicts of judges. "
+                "To replay them alone: judge.judge_model=NAME",
                 path,
                 ", ".join(voters),
             )

@@ -82,7 +82,7 @@ class Checks(Callback):
             job = prepare(config, overrides)
             if config.hydra.sweeper.params:
                 logger.warning(
-                    "warning: a sweep is chosen, but one job runs. Add -m to sweep."
+                    "warning: you chose a sweep, but only one job runs. Add -m to run the sweep."
                 )
             run_dir = Path(config.hydra.run.dir).absolute()
             opening = open_run(job, run_dir, overrides)

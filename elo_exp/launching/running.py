@@ -189,9 +189,9 @@ def _warn_of_lost_answers(context: Context) -> None:
         return
     store.has_lost_answers = True
     logger.warning(
-        "warning: %s: this store had %s answers and has %s. It was brought back from a copy, or its last commits were "
-        "lost. Batches are looked for before anything is submitted; other answers are paid for again. To bring them in "
-        "from a copy: experiment=store store.action=merge store.file=FILE",
+        "warning: %s: this store had %s answers and has %s. It was restored from a copy, or its last commits were "
+        "lost. The run looks for batches on the server before it submits anything, but pays for other answers again. To "
+        "import them from a copy: experiment=store store.action=merge store.file=FILE",
         store.name,
         f"{n_before:,}",
         f"{n_now:,}",

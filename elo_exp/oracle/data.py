@@ -157,7 +157,7 @@ def read_truth(path: Path, scale: Scale = UNIT_SCALE) -> dict[str, Truth]:
     exact = [policy for policy, truth in truths.items() if truth.std_error is None]
     if exact:
         logger.warning(
-            "warning: %s: no std_error of %s, whose truth is taken to be exact",
+            "warning: %s: no std_error of %s, so its true value is taken to be exact",
             path,
             ", ".join(exact),
         )

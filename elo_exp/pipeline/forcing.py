@@ -124,7 +124,7 @@ def teacher_force(
     for name, by_prompt in totals.items():
         if n_absent := list(by_prompt.values()).count(None):
             logger.warning(
-                "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
+                "warning: %s: %d of %d prompts with their answers exceed its context length and have no "
                 "log-probability", name, n_absent, len(by_prompt),
             )  # fmt: skip
     return totals

@@ -235,7 +235,9 @@ def _answer_prompts(
         for kind, words in _ODD_ANSWER_PHRASES.items()
         if counts[kind]
     ]:
-        message_format = "warning: %s: of %d answers %s; they are judged as they are"
+        message_format = (
+            "warning: %s: among %d answers, %s; they are judged as they are"
+        )
         logger.warning(message_format, name, len(responses), ", ".join(odd_counts))
     return responses
 

@@ -130,7 +130,9 @@ def plan_pairs(
     try:
         identity = identify(judge)
     except UserError as error:
-        logger.warning("warning: %s The plan counts no reply as stored.", error)
+        logger.warning(
+            "warning: %s The plan assumes that no reply is in the cache.", error
+        )
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
@@ -386,7 +388,7 @@ def score_responses(
     if reasons:
         causes = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
         logger.warning(
-            "warning: %d of %d replies hold no score (%s): those responses have none",
+            "warning: %d of %d replies hold no score (%s), so these answers have none",
             reasons.total(), len(scores), causes,
         )  # fmt: skip
     return scores

@@ -38,4 +38,4 @@ def report_missing(
         raise EvidenceError(
             f"{message} {hint}, or add allow_missing=true to go on without them."
         )
-    logger.warning("warning: %s Going on without them.", message)
+    logger.warning("warning: %s The run goes on without them.", message)

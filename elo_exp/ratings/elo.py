@@ -128,7 +128,7 @@ class PermutationElo:
                 played[name] = dimension_matches
             else:
                 logger.warning(
-                    "%s: Elo has no decisive match to play, so no rating for this dimension",
+                    "%s: no match was decisive, so there is no Elo rating for this rubric",
                     name,
                 )
         n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
@@ -161,7 +161,7 @@ class PermutationElo:
         n_perms = self.perms_per_bootstrap if self.shuffle else 1
         total = len(played) * self.n_bootstraps * n_perms
         with track_amount(
-            "playing match orders of drawn prompts", total=total
+            "playing match shuffles of resampled prompts", total=total
         ) as advance:
             for (name, matches), times in zip(
                 played.items(), times_by_dimension, strict=True
@@ -207,14 +207,14 @@ class PermutationElo:
         if n_updates < _MIN_ANNOUNCED_UPDATES:
             return
         resample_note = (
-            f" and in {n_resample_orders:,} orders of drawn prompts"
+            f" and in {n_resample_orders:,} shuffles of resampled prompts"
             if n_resample_orders
             else ""
         )
         bootstrap_hint = " and elo.n_bootstraps" if n_resample_orders else ""
         logger.info(
-            "Elo plays %s matches in %s orders at %s of K%s, %s million updates: elo.n_perms%s "
-            "ask for fewer",
+            "Elo replays %s matches in %s shuffles for %s of K%s: %s million updates. Smaller "
+            "elo.n_perms%s take less time",
             f"{n_matches:,}",
             f"{self.n_perms if self.shuffle else 1:,}",
             "one value" if len(self.ks) == 1 else f"{len(self.ks)} values",

@@ -391,8 +391,7 @@ def _list_other_methods(dimensions: Sequence[DimensionView]) -> Iterator[str]:
     width = max((len(d.name) for d in dimensions), default=0)
     for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
         yield ""
-        yield f"{label.upper()}"
-        yield "              Intervals are in the report."
+        yield f"ALSO          {label} (intervals in the report)"
         for d in dimensions:
             for board in d.others:
                 if board.label == label:

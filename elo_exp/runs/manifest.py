@@ -220,7 +220,7 @@ def record_files(content: dict[str, Any], run_dir: Path, paths: Sequence[Path]) 
             n_moved += 1
     if n_moved:
         logger.warning(
-            "warning: %d files of an earlier run in %s are now in its earlier/",
+            "warning: %d files of an earlier run in %s were moved to its folder earlier/",
             n_moved,
             run_dir,
         )

@@ -111,7 +111,7 @@ class Claims:
         )
         if adopted:
             batches = "a batch" if adopted == 1 else f"{adopted} batches"
-            logger.info("took over %s that an earlier run has left under way", batches)
+            logger.info("took over %s that an earlier run left under way", batches)
         if lost:
             self.store.usage.add_lost_calls(sum(lost), len(lost))
             logger.warning(
@@ -308,7 +308,7 @@ class Claims:
             except DatabaseError as error:
                 if not is_warned:
                     logger.warning(
-                        "warning: %s: the claims' heartbeat was not written (%s)",
+                        "warning: %s: this run could not renew its claims on calls under way (%s)",
                         self.store.name,
                         error,
                     )

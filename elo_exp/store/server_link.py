@@ -150,4 +150,4 @@ class ReconnectWait:
 
     def end(self) -> None:
         if self._minutes:
-            logger.warning("%s: the connection was lost, and is there again", self._url)
+            logger.warning("%s: the connection was lost and is back", self._url)

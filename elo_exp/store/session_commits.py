@@ -155,7 +155,7 @@ class SessionCommits:
         """Warn that nobody knows whether the server still has the last answers."""
         if self._log is not None:
             logger.warning(
-                "warning: %s: nobody knows whether the server still has the last answers of this run (%s)",
+                "warning: %s: it is unknown whether the server still has the last answers of this run (%s)",
                 self._url,
                 " ".join(why.split()),
             )
