@@ -8,6 +8,11 @@ from html.parser import HTMLParser
 VOID = {"meta", "img", "br", "input"}
 
 
+def flowed(text: str) -> str:
+    """A text without its line breaks."""
+    return " ".join(text.split())
+
+
 class Reader(HTMLParser):
     """`said` is the text, `cells` the rows of all tables, `tags` every element with its attributes."""
 

@@ -15,7 +15,7 @@ from elo_exp.analysis.checks import Check
 from elo_exp.files import write_jsonl
 from elo_exp.report.sentences import check_sentences as words_of_judge
 from tests.commands import Ran, run
-from tests.pages import Reader
+from tests.pages import Reader, flowed
 
 QUIET = ("tracker=local", "figures=false")
 
@@ -30,11 +30,6 @@ def summary(ran: Ran) -> dict[str, Any]:
 def h1(ran: Ran) -> str:
     (text,) = re.findall(r"<h1[^>]*>.*?</h1>", ran.page.text, flags=re.DOTALL)
     return Reader(text).said
-
-
-def flowed(text: str) -> str:
-    """A text without its line breaks."""
-    return " ".join(text.split())
 
 
 def conclusions(ran: Ran) -> Mapping[str, Mapping[str, Any]]:

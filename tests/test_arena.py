@@ -35,7 +35,7 @@ from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data, shipped
 from tests.experiments import built
 from tests.openai_server import OpenAiServer
-from tests.pages import Reader
+from tests.pages import Reader, flowed
 from tests.simulation import BRADLEY_TERRY
 
 RATINGS = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}
@@ -147,14 +147,14 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     with arena_of(TWO, folder, *limited, "plan=true", judge=judge) as (job, context):
         plan = str(job.dry_run(context))
     assert re.search(rf"preference +{n_pairs} +{2 * n_pairs} ", plan), plan
-    share = f"{of_humans} of the {n_pairs} pairs are human battles that calibrate"
+    share = f"{of_humans} of the {n_pairs} comparisons repeat human battles"
     assert (share in plan) == (of_humans > 0)
     assert judge.seen == []
     found = placed(TWO, folder, *limited, judge=judge)
     assert len(judge.seen) == 2 * n_pairs
     assert (found.placement.agreement is not None) == (of_humans > 0)
-    refusal = "the judge has judged no human battle again"
-    assert (refusal in found.report.text) == (of_humans == 0)
+    refusal = "the judge repeated no human battle"
+    assert (refusal in flowed(found.report.text)) == (of_humans == 0)
     entered = Counter(c.entrant_a for c in found.run.comparisons)
     assert {entered[name] for name in TWO.placed} == {of_each}
 
@@ -251,7 +251,7 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
     assert rated["mine"] is None
     assert any(rated.values()) == (anchors is RATINGS)
     assert np.isnan(report.headline)
-    assert "mine: no rating (unbeaten)" in report.text
+    assert "mine has no rating: it lost no battle" in report.text
     drawn = report.figures()
     assert len(drawn) == (anchors is RATINGS)
     assert Reader(report.page("run", {}, drawn)).said
@@ -284,7 +284,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
     assert "m7" not in found.placement.human_battles.models
     board = found.placement.human_board
     assert board.row("m7").n_battles == n > 50
-    assert "By humans alone" in found.report.text
+    assert "By human votes alone" in found.report.text
     said = r"(?s)Entrant m7 has the name of a model in file.*arena.hold_out=\[m7\]"
     with pytest.raises(UserError, match=said):
         placed(world, folder)
@@ -309,13 +309,15 @@ def test_the_anchors_are_compared_with_where_humans_alone_put_them(
     gaps = np.array([shown[model] - humans[model] for model in RATINGS])
     mae = np.abs(gaps - gaps.mean()).mean()
     assert ratings["mae"] == pytest.approx(mae)
-    assert f"The anchors are {mae:.1f} points from where human votes" in ran.out
+    assert (
+        f"the anchors are {mae:.1f} points from their ratings by human votes" in ran.out
+    )
 
 
 @pytest.mark.parametrize(
     ("families", "n_kin", "reason"),
     [
-        ("{mine: Us, our: Us}", 0, "no anchor is of the judge's family"),
+        ("{mine: Us, our: Us}", 0, "no anchor is from the judge's model family"),
         ("{mine: Us, our: Us, m2: Us, m3: Us}", 2, ""),
         ("{mine: Them, our: Us}", None, ""),
     ],
@@ -333,7 +335,7 @@ def test_a_model_of_the_judges_family_is_told_from_it_by_anchors_that_are_kin(
     files = read_json(found.run_dir / "elo_ratings.json")
     said, row = files["conclusions"]["mine"], files["calibration"]
     assert reason in said["sentence"]
-    assert ("judge's family" in said["sentence"]) == (n_kin == 0)
+    assert ("judge's model family" in said["sentence"]) == (n_kin == 0)
     assert said["state"] == "caution" or n_kin != 0
     assert (row["kin"], row["n_kin_anchors"]) == (fit.kin, n_kin or 0)
 
@@ -480,14 +482,16 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
         for name in ("ratings", "by_judge")
     )
     interval = f"{mine['ci_low']:.0f} to {mine['ci_high']:.0f}"
-    place = f"{mine['rating']:.0f} (95% CI {interval}), rank {mine['rank_low']} to {mine['rank_high']} of 12"
+    rank = f"rank {mine['rank_low']} to {mine['rank_high']} of 12"
+    place = f"mine is rated {mine['rating']:.0f} (95% interval {interval}), {rank}"
     said = ratings["conclusions"]["mine"]
     assert said["sentence"].startswith(place)
-    assert f"{said['sentence']}. By 150 judged battles." in page.said
-    assert f"mine: {said['sentence']}" in ran.out
-    names = f"On {N_DRAWN} human battles the judge names the humans' winner in "
-    for words in (names, f"as they are, mine is at {by_judge['rating']:.0f} "):
-        assert words in page.said and words in ran.out
+    out = flowed(ran.out)
+    assert f"{said['sentence']}. Battles judged: 150." in page.said
+    assert f"{said['sentence']}." in out
+    names = f"On {N_DRAWN} human battles, the judge chose the humans' winner in "
+    for words in (names, f"mine is rated {by_judge['rating']:.0f} "):
+        assert words in page.said and words in out
     row = next(row for row in page.cells if row[1:2] == ["mine"])
     assert row[0].split(" / ")[0] == str(mine["rank"])
     logged = summary(ran)
@@ -507,12 +511,13 @@ def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
     found = soft.read("elo_ratings.json")["soft"]
     (mine,) = (row for row in found["ratings"] if row["model"] == "mine")
     words = (
-        f"mine: soft Elo {mine['rating']:.0f} ({mine['ci_low']:.0f} to {mine['ci_high']:.0f}) on "
-        f"the judge's scale, temperature {found['temperature']:.2f}."
+        f"mine has a soft Elo rating of {mine['rating']:.0f} ({mine['ci_low']:.0f} to {mine['ci_high']:.0f}) on "
+        f"the judge's own scale (temperature {found['temperature']:.2f})."
     )
     page = soft.page
-    assert words in soft.out and words in page.said
-    assert "flips not measured: one order" in soft.out
+    out = flowed(soft.out)
+    assert words in out and words in page.said
+    assert "because each pair was judged in one order" in out
     (verdict, *_) = soft.rows("verdicts/preference.jsonl")[0]["raw"]
     assert 0 <= min(verdict["scores"]) <= max(verdict["scores"]) <= 10
     assert summary(soft)["mine/soft"] == mine["rating"]
@@ -541,7 +546,9 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
     many = ("arena.n_battles=150", "arena.n_calibration=150")
     made = placed(WORLD, folder, *many, judge=TheJudge(scores=judge))
     found, report = made.placement, made.report
-    assert report.text.startswith("No placement: the judge is not known to follow the ")
+    assert report.text.startswith(
+        "mine cannot be placed: the judge has not been shown to "
+    )
     assert found.fit is not None
     every = concatenate_battles(found.judged_battles, found.human_battles)
     shown_else: dict[str, Any] = {"level": 1000.0, "baseline": None, "unrated": {}}

@@ -88,11 +88,11 @@ def test_missing_results_are_a_reason_if_they_could_move_a_rating_by_a_quarter_o
     (reason,) = results(1014.0, 1031.0).list_reasons(row())
     assert (reason.name, reason.value) == ("failures", 7.0)
     assert explain_reason(reason, conclude(row(), [reason], SCOPE)) == (
-        "7 of its 300 battles have no result: it is at 1014 if it lost all of them, at 1031 if it won those of unknown "
-        "result"
+        "7 of its 300 battles have no result. Its rating is 1014 if it lost all of them, and 1031 if it won the battles "
+        "with an unknown result"
     )
     (unknown,) = results(None, 1031.0).list_reasons(row())
-    assert "nobody knows where it stands" in explain_reason(
+    assert "its position is unknown" in explain_reason(
         unknown, conclude(row(), [], SCOPE)
     )
 
@@ -119,7 +119,7 @@ def test_missing_answers_of_a_placed_model_are_its_losses_at_one_end(tmp_path: P
     assert missing["rating_if_won"] > row["rating"]
     assert missing["n_failed"] == 0  # nobody knows why a file lacks an answer
     assert "failures" in {reason["name"] for reason in row["reasons"]}
-    assert "if it lost all of them" in found.report.text
+    assert "If it lost all of these" in found.report.text
 
 
 def empty_loses(shown: Comparison) -> list[float]:

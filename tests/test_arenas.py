@@ -459,7 +459,7 @@ def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
             ran = attempt(
                 *plan, *few, *found, pinned, folder=tmp_path, HF_ENDPOINT=url, **cache
             )
-            assert "arena lmarena_55k: 3 battles of 4 rows" in ran.err
+            assert "arena lmarena_55k: 3 battles from 4 rows" in ran.err
         assert not [path for path in hub.asked if "test.csv" in path]
     run = [word for word in found if word != "plan=true"]
     refused = attempt(*plan, *few, *run, folder=tmp_path, HF_ENDPOINT=url, **cache)
@@ -478,7 +478,7 @@ def test_a_plan_without_the_data_set_goes_by_the_settings_and_says_so(
     nowhere = {"HF_HOME": str(tmp_path / "hub"), "HF_ENDPOINT": "http://127.0.0.1:9"}
     ran = attempt(*words, "entrant=[claude]", folder=tmp_path, **nowhere)
     assert ran.code == 0, ran.err
-    assert "arena lmarena_140k: is not here, and cannot be loaded." in ran.err
+    assert "arena lmarena_140k is not on this machine and cannot be loaded." in ran.err
     assert re.search(r"^ +preference +800 +1,600 +0 +1,600 ", ran.out, re.MULTILINE)
     assert (
         "  assumed: lmarena_140k is not here; numbers are those of the settings"

@@ -309,10 +309,10 @@ def said(reason: Reason | None) -> str:
     ("changes", "words"),
     [
         ({"s": 0.211, "s_std_error": 0.1}, None),
-        ({"s": 0.20, "s_std_error": 0.1}, "2.0 standard errors from 0 where more than 2.1"),
-        ({"s": -1.0}, "not known to follow the humans"),
+        ({"s": 0.20, "s_std_error": 0.1}, "2.0 standard errors from 0, and more than 2.1"),
+        ({"s": -1.0}, "not been shown to follow people's votes"),
         ({"correlation": 0.45}, None),
-        ({"correlation": 0.4}, "correlate with theirs at 0.40, where more than 0.44"),
+        ({"correlation": 0.4}, "correlate at 0.40, and more than 0.44"),
         ({"is_anchor": np.arange(21) < 3}, "3 anchors, and 4 are needed"),
     ],
 )  # fmt: skip
@@ -328,16 +328,16 @@ def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     """s is 3.7 standard errors above 0, and at the end of its range."""
     found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()
     assert found.s > found.t_quantile * found.s_std_error
-    assert "correlate with theirs at 0.42" in said(found.refusal)
+    assert "correlate at 0.42" in said(found.refusal)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({}, None),
-        ({"omega": 0.1}, "no more than that it is one of these models"),
+        ({"omega": 0.1}, "more than that it is one of these models"),
         ({"theta": np.append(np.zeros(20), 0.5)}, "beyond all anchors"),
-        ({"n_prompts": {"calibration": 19, PLACED: 300}}, "on 19 prompts, fewer than 20"),
+        ({"n_prompts": {"calibration": 19, PLACED: 300}}, "on only 19 prompts, and 20 are needed"),
     ],
 )  # fmt: skip
 def test_what_calls_for_caution(changes: dict[str, float], words: str | None) -> None:

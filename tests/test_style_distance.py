@@ -137,16 +137,19 @@ def test_a_model_inside_is_placed_and_one_far_outside_is_caution(tmp_path: Path)
     )
     assert of_inside["style_distance"]["state"] == "passed"
     assert "style" not in {reason["name"] for reason in of_inside["reasons"]}
-    assert "mine: style distance from the anchors length " in inside.report.text
+    assert (
+        "mine: style distance from the anchors in standard deviations: length "
+        in inside.report.text
+    )
     assert of_outside["state"] == "caution"
     assert of_outside["style_distance"]["state"] == "failed"
     assert of_outside["rating"] == of_inside["rating"]
     (reason,) = (row for row in of_outside["reasons"] if row["name"] == "style")
     assert reason["value"] == of_outside["style_distance"]["distance"]["length"]
     assert reason["value"] > MAX_STYLE_DISTANCE
-    said = "its answers are longer than the anchors' answers by "
+    said = "its answers are longer than the anchors' answers, by "
     page = outside.report.page("run", outside.report.facts | {"config": {"arena": {"seed": 7}}}, [])  # fmt: skip
-    assert said in outside.report.text
+    assert said in " ".join(outside.report.text.split())
     assert said in page.replace("&#39;", "'")
     files = read_json(outside.run_dir / "elo_ratings.json")
     row = next(row for row in files["ratings"] if row["model"] == "mine")
@@ -159,7 +162,7 @@ def test_an_unknown_style_is_named_and_does_not_block(tmp_path: Path):
     assert (unknown.state, unknown.list_reasons()) == ("not done", [])
     found.style = {"mine": unknown}
     assert words.style_distance(found, "mine") == (
-        "mine: style distance not done, because 0 anchors have known answers and 4 are needed."
+        "mine: style distance not measured. It needs 4 anchors with known answers and has 0."
     )
 
 
@@ -173,4 +176,4 @@ def test_a_placement_with_too_few_anchors_for_styles_is_never_placed(tmp_path: P
     said = read_json(found.run_dir / "ratings.json")["conclusions"]["mine"]
     assert said["state"] == "caution"
     assert said["style_distance"]["state"] == "not done"
-    assert "style distance not done, because 3 anchors" in found.report.text
+    assert "It needs 4 anchors with known answers and has 3." in found.report.text

@@ -1,4 +1,4 @@
-"""Human battles of an arena in one schema, whatever its columns are called.
+"""Human battles of an arena in one schema, for any column names.
 
 Files of JSON lines, CSV or parquet are read twice and never held in memory: once all rows for who
 met and who won, and once the texts of chosen rows.
@@ -283,8 +283,8 @@ def read_arena(
             f"Arena {arena.title} has no usable battle in {n_rows} rows ({reasons or 'it is empty'}).",
             *hint,
         )
-    left_out = f"; left out: {reasons}" if reasons else ""
-    n, text = len(battles), "arena %s: %d battles of %d rows%s"
+    left_out = f" (left out: {reasons})" if reasons else ""
+    n, text = len(battles), "arena %s: %d battles from %d rows%s"
     if not isinstance(arena.simulated, AssumedVotes):
         logger.info(text, arena.title, n, n_rows, left_out)
     if unknown_models := hold_out.difference(*(battle.models for battle in held_out)):
@@ -324,8 +324,8 @@ def assume_battles(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | No
                 n_votes=n_votes, seed=0, bank_path="", n_models=n_models, **chars
             )
             logger.warning(
-                "warning: arena %s: is not here, and cannot be loaded. The plan goes by the settings: "
-                "%d battles, with prompts of %d and answers of %d characters (arena.assumed_chars).",
+                "warning: arena %s is not on this machine and cannot be loaded. The plan assumes "
+                "%d battles with prompts of %d and answers of %d characters (arena.assumed_chars).",
                 member.name,
                 n_votes,
                 *chars.values(),

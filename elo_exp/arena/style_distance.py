@@ -1,4 +1,4 @@
-"""How far the style of a placed model's answers lies from the styles of the anchors' answers."""
+"""The distance between the style of a placed model's answers and the styles of the anchors' answers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from elo_exp.data.conversations import own_words
 from elo_exp.data.writing_style import FEATURES, count_style
 from elo_exp.records import Comparison, Record
 
-# In standard deviations between anchors. At 1.5 intervals still cover the truth in 95% of draws if the judge likes the
-# style, at 2 in 73 to 81%. The distance is an estimate (± 0.3 of 20 anchors), so a limit of 2 would miss half of the
-# models at 2, and 1.5 finds 94% of them: tests/test_style_distance.py
+# In standard deviations between anchors. If the judge likes the style, intervals still cover the truth in 95% of
+# simulations at 1.5, and in 73 to 81% at 2. The distance is an estimate (± 0.3 with 20 anchors), so a limit of 2 would
+# miss half of the models at 2, and 1.5 finds 94% of them: tests/test_style_distance.py
 MAX_STYLE_DISTANCE = 1.5
-# Anchors whose answers are known. From fewer no standard deviation is known, and no judge is calibrated
+# Anchors with known answers. Fewer give no standard deviation, and calibrate no judge
 MIN_ANCHORS_WITH_STYLE = 4
-# Least standard deviation between anchors, of logarithms: differences of a tenth are no other style
+# Smallest standard deviation between anchors, in logarithms: a difference of a tenth is not another style
 MIN_STYLE_SD = 0.1
 
 # Headers, list items and bold spans are counted together: a model that likes one of them likes the others, and each
@@ -32,11 +32,11 @@ Styles = Mapping[str, Sequence[tuple[int, ...]]]  # counts of each answer, by mo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StyleDistance(Record):
-    """How far a model's mean style lies from the anchors' mean styles.
+    """The distance between a model's mean style and the anchors' mean styles.
 
     distance   in standard deviations between anchors, by feature; positive if the model has more; empty if it is not known
-    n_answers  of the model, whose style is known
-    n_anchors  whose style is known
+    n_answers  answers of the model with a known style
+    n_anchors  anchors with a known style
     """
 
     distance: Mapping[StyleFeature, float]
@@ -45,21 +45,21 @@ class StyleDistance(Record):
 
     @property
     def farthest(self) -> StyleFeature | None:
-        """Return the feature in which the model lies farthest outside; None if no distance is known."""
+        """Return the feature with the largest distance; None if no distance is known."""
         return max(
             self.distance, key=lambda name: abs(self.distance[name]), default=None
         )
 
     @property
     def state(self) -> str:
-        """Return passed, failed or not done, as a check does."""
+        """Return passed, failed or not done, like a check."""
         if self.farthest is None:
             return "not done"
         is_far = abs(self.distance[self.farthest]) > MAX_STYLE_DISTANCE
         return "failed" if is_far else "passed"
 
     def list_reasons(self) -> list[Reason]:
-        """Return `style` if the model lies too far outside."""
+        """Return the reason `style` if the model is too far from the anchors."""
         if self.farthest is None or self.state != "failed":
             return []
         about = {"feature": self.farthest, "needed": MAX_STYLE_DISTANCE}
@@ -81,22 +81,22 @@ def count_styles(comparisons: Iterable[Comparison]) -> Styles:
 def measure_style_distance(
     styles: Styles, model: str, anchors: Collection[str]
 ) -> StyleDistance:
-    """Measure how far a model's mean style lies from the anchors' mean styles.
+    """Return the distance between a model's mean style and the anchors' mean styles.
 
     Parameters
     ----------
     styles : mapping of str to sequence of tuple of int
         Counts of `data.writing_style.FEATURES` in each answer, by model.
     model : str
-        That is placed.
+        The placed model.
     anchors : collection of str
-        Whose styles it is compared with.
+        The models that it is compared with.
 
     Returns
     -------
     StyleDistance
-        Of the mean logarithms of 1 + count. The standard deviation between anchors is less what single answers add
-        to it, so that few answers do not hide a distance.
+        Distances of the mean logarithms of 1 + count. The variance of single answers is subtracted from the
+        variance between anchors, so that few answers do not hide a distance.
     """
     anchors_with_style = [anchor for anchor in anchors if styles.get(anchor)]
     model_answers = styles.get(model, ())

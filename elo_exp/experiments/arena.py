@@ -1,10 +1,11 @@
-"""Where models stand among human battles: they answer prompts of an arena, and a judge compares
-their answers with those of the anchors.
+"""Placement of models among human battles: the models answer prompts of an arena, and a judge compares
+their answers with the answers of the anchors.
 
 python -m elo_exp experiment=arena    # simulated voters, a known truth
 python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opus
 """
 
+import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +64,8 @@ from elo_exp.report.sentences.check_sentences import describe_equal_answers_plan
 from elo_exp.report.standings_view import build_view
 from elo_exp.store.answer_store import Store
 
+logger = logging.getLogger(__name__)
+
 _FIT_FIELDS = (
     *("s", "s_std_error", "taste", "position", "design_effects", "n_anchors"),
     *("kin", "n_kin_anchors"),
@@ -94,7 +97,7 @@ class Arena(ComparisonExperiment):
 
     elo: EloMethod
     rating: dict[str, RatingMethod]
-    interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
+    interval: str  # of Bradley-Terry, unless rating.bradley_terry.interval sets another
     arena: ArenaSettings
 
     @property
@@ -118,12 +121,13 @@ class Arena(ComparisonExperiment):
     def dry_run(self, context: Context) -> str | None:
         """Check the settings; with plan=true, return what judging would cost.
 
-        The plan of adaptive opponents is that of as many random ones.
+        The plan of adaptive opponents assumes as many random opponents.
         """
         refuse_broken_checks()
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_unjoined())
         self.check(context.overrides)
+        self._warn_of_no_calibration()
         if not self.shard:
             require_judge(
                 self.judge_run.judge,
@@ -147,11 +151,11 @@ class Arena(ComparisonExperiment):
         )
 
     def plans(self, store: Store) -> list[Plan]:
-        """Return what the judge would be asked, and cost."""
+        """Return the planned judge calls and their cost."""
         return self._plan_placements([self.judge_run.judge], store=store)
 
     def _plan_placements(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
-        """Plan what each judge would be asked, and what that costs."""
+        """Plan the calls of each judge and their cost."""
         runs = [
             replace(self, judges={ONLY_JUDGE: judge}).placement(store)
             for judge in judges
@@ -177,7 +181,8 @@ class Arena(ComparisonExperiment):
         """Raise SettingError for settings that do not fit together."""
         self.refuse_drawing("arena.n_battles")
         self.refuse_draws(
-            "arena", "People compared one answer of each model, and so does the judge."
+            "arena",
+            "People compared one answer per model, and the judge does the same.",
         )
         if self.prompts.cluster not in (None, CLUSTER_FIELD):
             raise SettingError.bad_value(
@@ -255,8 +260,18 @@ class Arena(ComparisonExperiment):
                 "Leave shard out."
             )
 
+    def _warn_of_no_calibration(self) -> None:
+        """Warn before anything is spent if judging.limit_pairs leaves no battle to calibrate the judge."""
+        limit, n_wanted = (
+            self.judging.limit_pairs,
+            len(self.entrant) * self.arena.n_battles,
+        )
+        if self.arena.placement == "calibrated" and limit and limit <= n_wanted:
+            text = words.warn_of_no_calibration(limit, n_wanted, list(self.entrant))
+            logger.warning("warning: %s", text)
+
     def placement(self, store: Store) -> PlacementRun:
-        """Return the draw as the settings say; nothing is asked yet."""
+        """Return the sample of battles by the settings; no model is called yet."""
         return PlacementRun(
             self.arena,
             store,
@@ -272,14 +287,14 @@ class Arena(ComparisonExperiment):
         )
 
     def rate(self, battles: Battles) -> Leaderboard:
-        """Rate battles by the one method that was chosen, with rank sets."""
+        """Rate battles by the chosen method, with rank sets."""
         boards = standings.leaderboards({"": battles}, self.rating)
         ((board,),) = (by_dimension.values() for by_dimension in boards.values())
         return board
 
 
 def place_models(experiment: Arena, run: PlacementRun) -> Placement:
-    """Rate what was judged together with the human battles, and compare judge and humans."""
+    """Rate the judged battles together with the human battles, and compare judge and humans."""
     human, placed = run.human, tuple(run.drawn)
     arena_settings, judge_model = experiment.arena, experiment.judge_run.judge.model
     battles = run.battles()
@@ -295,7 +310,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             f"{name} cannot be placed, as none of its verdicts is valid.",
             f"  It drew {n_drawn} battles with texts, answered {n_answered} prompts and was judged on {n_judged}.",
             "  To draw more battles, raise arena.n_battles and judging.limit_pairs.",
-            "  To see the cached verdicts, use experiment=store.",
+            "  To list the cached verdicts, use experiment=store.",
         )
     all_battles = concatenate_battles(judged_battles, human)
     board = experiment.rate(all_battles)
@@ -471,7 +486,7 @@ def _rate_missing_results(
 def _list_reasons(
     placement: Placement, model: str, flag: str | None, *, is_kin_allowed: bool
 ) -> list[Reason]:
-    """Return what stands against the placement of a model, besides the checks of the judge.
+    """Return the reasons against the placement of a model, without the checks of the judge.
 
     flag  why the judge's verdicts give it no rating
     """
@@ -497,7 +512,7 @@ def _list_reasons(
 def _conclude_placements(
     placement: Placement, checks: Sequence[Check], kind: str
 ) -> dict[str, Conclusion]:
-    """Conclude what may be said of each placed model.
+    """Return the conclusion about each placed model.
 
     checks, kind  of the judge
     """
@@ -522,7 +537,7 @@ def _conclude_placements(
 
 
 def _describe_adjustment(placement: Placement, model: str) -> Adjustment | None:
-    """Return what the rating of a placed model holds equal, with its rating without the control."""
+    """Return the features that a rating controls for, with the rating without this control."""
     if not placement.controlled_features or placement.uncontrolled_board is None:
         return None
     row = placement.uncontrolled_board.row(model)
@@ -646,11 +661,11 @@ def make_elo_ratings_file(
     settings: Mapping[str, Any],
     conclusions: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the leaderboard, best first, with what it takes to rate the battles again.
+    """Return the leaderboard, best first, with the settings to rate the battles again.
 
     boards       leaderboards as in ratings.json, the placement's first
     settings     of the rating method
-    conclusions  the conclusion of each placed model, as words.arena.as_row has it
+    conclusions  by placed model, from `arena_sentences.conclusion_to_row`
     """
     rows_by_board = {name: board["ratings"] for name, board in boards.items()}
     samples = (placement.judge_board or placement.board).samples
@@ -688,7 +703,7 @@ def make_elo_ratings_file(
 
 
 def _describe_status(conclusion: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return whether a placement may be published, and what stands against it; {} for an anchor."""
+    """Return the status of a placement and the reasons against it; {} for an anchor."""
     if conclusion is None:
         return {}
     reasons = [reason["words"] for reason in conclusion["reasons"]]

@@ -1,4 +1,4 @@
-"""Figures of a placement: the leaderboard with the placed models, and how well it fits them."""
+"""Figures of a placement: the leaderboard, and predicted against observed win rates."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _MAX_OPPONENT_GROUPS = 8
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(placement: Placement) -> list[Plot]:
-    """Draw the leaderboard, if somebody has a rating, and the fit of those placed who have one."""
+    """Draw the leaderboard if a model has a rating, and the fit of the placed models that have one."""
     figures = []
     if np.isfinite(placement.board.rating).any():
         figures.append(leaderboard(placement))
@@ -39,7 +39,7 @@ def plots(placement: Placement) -> list[Plot]:
 
 
 def leaderboard(placement: Placement) -> Plot:
-    """Draw the best models with their intervals, and the placed ones in colour."""
+    """Draw the top models with their intervals, and the placed models in colour."""
     rows = [
         {**rating.to_dict(), "source": placement.source(rating.model)}
         for rating in placement.board.ratings
@@ -61,15 +61,15 @@ def leaderboard(placement: Placement) -> Plot:
         figure,
         rows,
         f"{format_label(placement.arena)}, judged by {format_label(placement.judge_model)}",
-        f"{placement.board.label} ratings, best first; behind each name its rank. 95% intervals: "
+        f"{placement.board.label} ratings in points, best first, with the rank next to each name. 95% intervals: "
         f"{kind}. Evaluated: the placed models." + describe_cut(best, rated, "models"),
     )
 
 
 def predicted_and_observed(rows: Sequence[Row]) -> Plot:
-    """Draw a placed model's share of wins against its opponents, by the share that is predicted."""
+    """Draw the observed win rates of a placed model over the predicted ones."""
     figure, axes = make_panels(
-        grouped(rows, "model"), "wins, predicted", "wins, observed"
+        grouped(rows, "model"), "predicted win rate", "observed win rate"
     )
     names = ("predicted", "observed", "ci_low", "ci_high")
     for ax, panel_rows in axes:
@@ -87,7 +87,6 @@ def predicted_and_observed(rows: Sequence[Row]) -> Plot:
         figure,
         rows,
         "Does one rating predict the battles of a placed model?",
-        f"Share of wins against opponents, a tie counting half, in at most {_MAX_OPPONENT_GROUPS} groups "
-        "by the share that the ratings by the judge's verdicts predict, with 95% Wilson intervals "
-        "over battles.",
+        f"Win rates against opponents in at most {_MAX_OPPONENT_GROUPS} groups, formed by the win rate that the ratings "
+        "on the judge's own scale predict. A tie counts half. Bars: 95% Wilson intervals over battles.",
     )

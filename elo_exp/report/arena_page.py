@@ -1,4 +1,4 @@
-"""What a placement among human battles shows, on its page and on the console."""
+"""The page and the console text of a placement among human battles."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from elo_exp.analysis.conclusions import Conclusion
 from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.arena.placement import Placement
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import (
     format_count,
     format_interval,
@@ -44,10 +44,13 @@ from elo_exp.report.strata_section import list_strata_blocks
 from elo_exp.report.viewer import list_verdict_blocks
 
 _SIMULATED_NOTICE = (
-    "Simulated voters: the models are probes that give part of a reference, and voters weigh its words by a known law, "
-    "so that the true ratings are known. It shows that the machinery works and says nothing about models."
+    "This is a demonstration with simulated voters. Each model gives a part of a reference answer, and the voters weigh "
+    "its words by a known rule, so the true ratings are known. The result says nothing about real models."
 )
-_FOOTER = "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
+_FOOTER = (
+    "All numbers are in elo_ratings.json, figures/ and the battles file next to this page. To rate the battles again, "
+    "use experiment=rate."
+)
 _N_TOP_ROWS, _N_ROWS_AROUND_PLACED = 3, 4
 
 
@@ -60,7 +63,7 @@ def build_document(
     """Return the page of models that were placed among human battles.
 
     conclusions  by placed model
-    view         the leaderboard, and what is known of the judge
+    view         the leaderboard and the checks of the judge
     """
     cards = [_build_card(placement, conclusion) for conclusion in conclusions.values()]
     return Document(
@@ -115,7 +118,7 @@ def build_document(
 def _list_lede(
     placement: Placement, conclusion: Conclusion, manifest: Mapping[str, Any]
 ) -> list[Paragraph]:
-    """Return what was placed, by whose verdicts and among whose battles."""
+    """Return the placed models, the judge, the votes, and what the ratings measure."""
     board, is_simulated = placement.board, placement.true_board is not None
     interval = (
         f"95% intervals: {board.interval}" if board.interval else "without intervals"
@@ -125,9 +128,11 @@ def _list_lede(
     )
     voters = "simulated voters" if is_simulated else "humans"
     facts: list[TextFragment] = [
-        f"{join_names(placement.placed_models)} in {placement.arena}: {n_judged} battles judged by ",
+        f"Placed: {join_names(placement.placed_models)}. Arena: {placement.arena}, with {n_human} battles judged by "
+        f"{voters}. The judge ",
         Styled(placement.judge_model, "bold"),
-        f"{describe_judge_roles(manifest)}, {n_human} by {voters}. Rating: {board.label}, {interval}.",
+        f"{describe_judge_roles(manifest)} judged {n_judged} battles of the placed "
+        f"{'model' if len(placement.placed_models) == 1 else 'models'}. Rating: {board.label}, {interval}.",
     ]
     lede = [Paragraph(facts, "facts")]
     if points := words.points(conclusion, placement):
@@ -140,7 +145,7 @@ def _list_lede(
 def _explain_refusal(
     placement: Placement, conclusions: Mapping[str, Conclusion]
 ) -> str | None:
-    """Return why the judge cannot be used, where more than its checks says so."""
+    """Return why the judge cannot be used, if its calibration failed."""
     if placement.refusal is None:
         return None
     return words.explain_reason(
@@ -153,9 +158,10 @@ def _build_card(placement: Placement, conclusion: Conclusion) -> Card:
     row = words.STATE_ROWS[state]
     position, blocks = "", list[Block]()
     if state != "refused":
-        sentence = _capitalize(words.sentence(conclusion, placement))
         n_judged = format_count(placement.count_judged(model))
-        position = f"{sentence}. By {n_judged} judged battles."
+        position = (
+            f"{words.sentence(conclusion, placement)}. Battles judged: {n_judged}."
+        )
         details = (
             words.describe_judge_rating(placement, model),
             words.describe_soft_rating(placement, model),
@@ -185,7 +191,7 @@ def _capitalize(text: str) -> str:
 
 
 def _list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows about the arena and the draw of how a run was made."""
+    """Return the rows about the arena and its sample, for the section on how a run was made."""
     arena = manifest.get("arena")
     if arena is None:
         return []
@@ -193,8 +199,8 @@ def _list_arena_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Arena", f"{arena['name']}: {arena['n_battles']:,} battles of {arena['n_rows']:,} rows"),
         ("Left out", join_pairs(arena["dropped"])),
         (
-            "Draw",
-            f"{manifest['selected_prompt_count']:,} prompts by seed "
+            "Sample",
+            f"{manifest['selected_prompt_count']:,} prompts, seed "
             f"{manifest['config']['arena']['seed']}, fingerprint {arena['draw_fingerprint']}",
         ),
     ]  # fmt: skip
@@ -209,7 +215,7 @@ def format_console(
     quality: JudgeQuality,
     diagnoses: Mapping[str, Diagnosis],
 ) -> str:
-    """Return the headline, the top of the leaderboard and the surroundings of placed models.
+    """Return the headline, the top of the leaderboard and the models around the placed ones.
 
     conclusions  by placed model
     diagnoses    of the judge, as in Standings
@@ -221,12 +227,16 @@ def format_console(
         ),
         words.battles(placement, quality),
         f"95% intervals: {placement.board.interval or 'none'}.",
+    ]
+    lines = [
+        *wrap_lines(lines),
         _format_board(placement.board, placement.placed_models),
     ]
+    details = list[str]()
     for model, conclusion in conclusions.items():
         doubts = words.list_further_reasons(conclusion, placement)
-        if doubts and conclusion.state == "caution":
-            lines.append(f"{model}, caution: {'; '.join(doubts)}.")
+        if conclusion.state == "caution":
+            details += [f"Caution for {model}: {doubt}." for doubt in doubts]
         describers = (
             *(
                 words.describe_judge_rating,
@@ -235,14 +245,14 @@ def format_console(
             ),
             *(words.style_distance, words.describe_human_rating),
         )
-        lines += [
+        details += [
             line for describe in describers if (line := describe(placement, model))
         ]
-    lines += words.calibration(placement)
+    details += words.calibration(placement)
     truths = (words.truth(placement, model) for model in placement.placed_models)
-    lines += filter(None, truths)
-    lines += check_sentences.describe_audits(diagnoses)
-    return "\n".join(lines)
+    details += filter(None, truths)
+    details += check_sentences.describe_audits(diagnoses)
+    return "\n".join([*lines, *wrap_lines(details)])
 
 
 def _format_board(board: Leaderboard, placed: Sequence[str]) -> str:
@@ -251,7 +261,7 @@ def _format_board(board: Leaderboard, placed: Sequence[str]) -> str:
 
 
 def _list_board_rows(board: Leaderboard, placed: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the best models, those around placed ones, and dots in place of the others."""
+    """Yield the top models and those around placed ones, with dots for each gap."""
     ratings, was_left_out = board.ratings, False
     for i, row in enumerate(ratings):
         around = ratings[

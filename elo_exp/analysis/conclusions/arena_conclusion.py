@@ -1,4 +1,4 @@
-"""What may be said of a model that a judge has placed among human battles."""
+"""The conclusion about a model that a judge has placed among human battles."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from elo_exp.ratings.leaderboard import Rating
 
 # The first that applies; each says more than those before it.
 STATES = ("refused", "unrated", "no_interval", "caution", "placed")
-# Reasons by their weight: of a judge that cannot be used, of the fit, of the scale, of the verdicts
+# Reasons by their weight: about a judge that cannot be used, the fit, the scale, and the verdicts
 REFUSALS = ("not_calibrated", "few_anchors", "distances", "correlation")
 FIT_REASONS = ("no_kin_anchor", "wide", "beyond", "few_prompts")
 MISSING_REASONS = ("failures",)
@@ -27,16 +27,15 @@ STATUS_BY_STATE = {
 
 
 def conclude(row: Rating, reasons: Sequence[Reason], scope: Scope) -> Conclusion:
-    """Decide what may be said of a placed model, by the table of docs/arena_explained.md.
+    """Return the conclusion about a placed model, by the table of docs/arena_explained.md.
 
     Parameters
     ----------
     row
-        Of the leaderboard; a refused model has no rating.
+        Row of the leaderboard; a refused model has no rating.
     reasons
-        Any of REFUSALS, OF_FIT and the checks of the judge, `unrated` of a model that won or lost
-        all, `raw` of one that is rated on the judge's own scale, and `style` of one whose answers' style lies far
-        outside the anchors', and `failures` of one whose missing answers and verdicts could move it, in any order.
+        In any order: reasons of REFUSALS, FIT_REASONS, SCALE_REASONS and MISSING_REASONS, failed checks of the judge,
+        and `unrated` for a model that won or lost every battle.
     scope
         The judge, the arena as source, and the prompts on which the model was judged.
     """
