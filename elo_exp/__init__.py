@@ -1,10 +1,16 @@
-"""Which of my language-model configurations is really better, by how much, and how sure may I be?
+"""Compare language-model configurations: which one is better, by how much, and how sure you can be.
 
-import elo_exp
+`compare` lets a judge compare answers, `rate` rates battles that already exist, `audit` tests a judge, `plan` shows the
+cost of a run before you start it, `run` runs any experiment, and `open_run` opens a finished run. Importing the package is
+fast: the first call loads the other modules.
 
-run = elo_exp.rate(frame)  # battles: a frame, rows, a file, files
-run = elo_exp.compare({"old": "a.jsonl", "new": frame}, judge="sonnet")
-run.ratings
+Examples
+--------
+>>> import elo_exp
+>>> battles = [{"model_a": "new", "model_b": "old", "winner": name} for name in ["new"] * 30 + ["old"] * 10]
+>>> run = elo_exp.rate(battles)
+>>> run.ratings[0]["model"]
+'new'
 """
 
 import importlib
@@ -50,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library at its first use: `import elo_exp` loads nothing else."""
+    """Import the library when a name is first used. `import elo_exp` loads nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "errors" if name.endswith("Error") else "library"

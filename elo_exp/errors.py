@@ -12,12 +12,26 @@ _MAX_VALUE_CHARACTERS = 60
 
 
 class UserError(Exception):
-    """A mistake that the user can correct: shown as one line, exit code 2, no traceback.
+    """A mistake that you can correct. The command prints it as one line and exits with code 2.
 
-    Every error below is one. A plain `UserError` is raised if none of them fits, such as for a package that is not
-    installed or for too little memory.
+    It is the base class of the other errors. A plain `UserError` means that a package is not installed or that the
+    memory is too small.
 
-    below  what there is to choose from, shown under the line as it is
+    Attributes
+    ----------
+    line : str
+        The message in one line.
+    below : tuple of str
+        Lines to show below the message, such as a command that works.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> try:
+    ...     elo_exp.rate("battles.csv")
+    ... except elo_exp.UserError as error:
+    ...     print(error.line)  # doctest: +ELLIPSIS
+    File not found: battles.csv (in ..., battles).
     """
 
     def __init__(self, line: object, *below: str) -> None:
@@ -33,7 +47,15 @@ class UserError(Exception):
 
 
 class SettingError(UserError):
-    """A setting, an argument or a word of the command is missing, unknown or does not fit the others."""
+    """A setting, an argument or a word of the command is missing, unknown or does not fit the others.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> elo_exp.plan(elo__k=-1)
+    Traceback (most recent call last):
+    elo_exp.errors.SettingError: elo.k must be a number above 0 and at most 1,000; got -1.
+    """
 
     @classmethod
     def bad_value(
@@ -115,19 +137,29 @@ class FileError(UserError):
 
 
 class BudgetError(UserError):
-    """A cap in dollars is reached, or too small for the next request or for what a run is expected to cost."""
+    """A cap in dollars is reached, or it is smaller than the cost of the next request or the expected cost of a run."""
 
 
 class ServerError(UserError):
-    """A server or a database cannot be reached, refuses, or needs a key. So does an API that gives no usable answers."""
+    """A server or a database cannot be reached, refuses a request, needs a key or gives no usable answers."""
 
 
 class EvidenceError(UserError):
-    """The data say too little: too few labels, no battle left, answers missing, or replies that cannot be read."""
+    """The data say too little: too few labels, no battles, missing answers or unreadable replies of the judge."""
 
 
 class StoppedError(UserError):
-    """A run has ended early, since its caller has set `stop`."""
+    """A call ended early because another thread set its `stop` event.
+
+    Examples
+    --------
+    >>> import threading, elo_exp
+    >>> stop = threading.Event()
+    >>> stop.set()
+    >>> elo_exp.rate("battles.csv", stop=stop)
+    Traceback (most recent call last):
+    elo_exp.errors.StoppedError: The call was stopped. Every answer so far is stored...
+    """
 
 
 def describe_mistake(error: BaseException, path: str) -> str:

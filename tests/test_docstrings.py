@@ -1,4 +1,4 @@
-"""Public functions of ratings and analysis have numpydoc sections, and their examples are true.
+"""The library's names, and the public functions of ratings and analysis, have numpydoc sections and true examples.
 
 Throughout the package, a docstring that says what is raised names the class of each error that the function itself raises.
 """
@@ -6,6 +6,7 @@ Throughout the package, a docstring that says what is raised names the class of 
 import ast
 import doctest
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import elo_exp
 from elo_exp.errors import UserError
+from tests.openai_server import alone
 
 PACKAGE = Path(elo_exp.__file__).parent
 MODULES = sorted(
@@ -61,6 +63,42 @@ def test_parameters_and_what_is_returned_are_documented(module: str):
 def test_examples_are_true(module: str):
     found = doctest.testmod(importlib.import_module(f"elo_exp.{module}"))
     assert found.failed == 0
+
+
+# The library
+
+LIBRARY = (
+    "elo_exp",
+    *(f"elo_exp.{name}" for name in ("errors", "library.calls", "library.results")),
+)
+CALLABLES = [name for name in elo_exp.__all__ if not name.startswith("__")]
+
+
+@pytest.mark.parametrize("module", LIBRARY)
+def test_examples_of_the_library_are_true(
+    module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    alone(monkeypatch, tmp_path)
+    found = doctest.testmod(
+        importlib.import_module(module), optionflags=doctest.ELLIPSIS
+    )
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_name_of_the_library_says_what_it_is(name: str):
+    """A summary in one line; of a function its parameters, results, errors and an example; of a result its attributes."""
+    named = getattr(elo_exp, name)
+    doc = inspect.getdoc(named) or ""
+    assert re.match(r"[A-Z].*\.(\n\n|$)", doc)
+    sections = {"Parameters", "Returns", "Raises", "Examples"}
+    if not inspect.isfunction(named):
+        is_error = issubclass(named, Exception)
+        sections = set() if is_error else {"Attributes", "Examples"}
+    else:
+        assert documented(doc) == [*inspect.signature(named).parameters]
+    assert sections <= set(re.findall(r"^(\w+)\n-+$", doc, re.M))
+    assert "+SKIP" not in doc
 
 
 ERRORS = {error.__name__ for error in UserError.__subclasses__()}

@@ -253,7 +253,7 @@ def test_a_program_ends_a_run_by_its_event(tmp_path: Path, monkeypatch):
         assert isinstance(error, elo_exp.UserError)
         assert n_stored(tmp_path) == server.billed.total() in (3, 4)
         server.on_call = None
-        with pytest.raises(elo_exp.StoppedError, match="the same call goes on"):
+        with pytest.raises(elo_exp.StoppedError, match="The call was stopped"):
             elo_exp.run(*given, stop=stop)
         elo_exp.run(*given, stop=threading.Event())
     assert set(server.billed.values()) == {1}

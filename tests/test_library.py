@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import hydra
@@ -29,6 +30,7 @@ from elo_exp.files import write_json, write_jsonl
 from elo_exp.library.arguments import format_value
 from elo_exp.paths import HOME
 from tests import commands
+from tests.documented import blocks
 from tests.openai_server import OpenAiServer, alone
 
 QUICK = {"elo__n_perms": 20, "elo__n_bootstraps": 10}
@@ -57,6 +59,21 @@ def a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 def ratings(run: elo_exp.Run) -> bytes:
     return (run.folder / "ratings.json").read_bytes()
+
+
+def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]):
+    """But for the call that costs money."""
+    shown = [block for block in blocks("docs/library.md") if block.kind]
+    names: dict[str, object] = {}
+    n_outputs = 0
+    for block, following in pairwise([*shown, shown[0]]):
+        if block.kind != "python" or "old.jsonl" in block.text:
+            continue
+        exec(block.text, names)
+        printed = capsys.readouterr().out
+        assert printed == (following.text if following.kind == "text" else "")
+        n_outputs += bool(printed)
+    assert n_outputs == 6
 
 
 # What it takes, and what it gives

@@ -1,6 +1,6 @@
-"""The library: what the command does, called from Python, with tables in and tables out.
+"""The Python library: the experiments of the command as functions that take and return tables.
 
-Nothing is printed, the process stays as it was, and several calls may go on side by side in threads.
+A call prints nothing and leaves the process as it was. Several threads may call it at the same time.
 """
 
 import warnings
@@ -14,5 +14,5 @@ from elo_exp.library.calls import run as run
 from elo_exp.library.results import Plan as Plan
 from elo_exp.library.results import Run as Run
 
-# Of a kernel without widgets, whose bars nobody asked for
+# A kernel without widgets warns about progress bars that elo_exp does not use
 warnings.filterwarnings("ignore", "IProgress not found")

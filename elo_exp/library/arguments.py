@@ -1,4 +1,4 @@
-"""What the library takes: words, settings and tables, as the words of a command and files that it names."""
+"""Arguments of the library, turned into the words of a command and into files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WORDS_TO_QUOTE = ("null", "true", "false", "nan", "inf")
 def make_words(
     words: Sequence[str], settings: Mapping[str, Any], folder: CallFolder
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return words and settings as the words of a command, and the mappings, which Hydra's words cannot hold."""
+    """Return the words of a command, and the settings with mappings, which such words cannot hold."""
     if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
         raise SettingError(
             f"{flags[0]} is a flag of the command and not of the library.",
@@ -58,7 +58,7 @@ def make_words(
 
 
 def format_value(value: Any, key: str) -> str:
-    """Return a value as a word of Hydra's has it."""
+    """Return a value as Hydra reads it in a word of a command."""
     value = frames.to_plain(value)
     if value is None:
         return "null"
@@ -83,9 +83,9 @@ def format_value(value: Any, key: str) -> str:
 
 
 class CallFolder:
-    """Where a run leaves its files, and the tables that it is given.
+    """The folder of a run, and the tables that the caller gave.
 
-    place  None: none is needed before the run has its own
+    place  None: the run has not made its folder yet
     """
 
     def __init__(self, root: Path | None, *, is_new: bool = False) -> None:
@@ -94,14 +94,14 @@ class CallFolder:
         self._tables: dict[str, str] = {}  # by their files
 
     def write(self, name: str, table: Any) -> str:
-        """Write a table that messages call by its name."""
+        """Write a table to a file. Messages name the table, not the file."""
         path = frames.write_table(table, name, self.path("given", escape_name(name)))
         self._tables[str(path)] = name
         return str(path)
 
     @contextlib.contextmanager
     def naming(self, notes: list[str]) -> Iterator[None]:
-        """Call tables by their names in what is said, and not by their files."""
+        """Replace the files of tables by the names of the tables in errors and notes."""
         try:
             yield
         except UserError as error:
@@ -127,7 +127,7 @@ class CallFolder:
         return self.place.joinpath(*parts)
 
     def remove_if_unused(self) -> None:
-        """Leave nothing of a run that did not begin."""
+        """Remove the folder of a run that did not begin."""
         is_used = self.place and (self.place / "manifest.json").exists()
         if self._is_new and self.place and not is_used:
             shutil.rmtree(self.place, ignore_errors=True)
@@ -147,7 +147,7 @@ def open_folder(out: File | None, is_temporary: bool) -> Iterator[CallFolder]:
 
 
 def _name_files(key: str, value: Any, folder: CallFolder) -> Any:
-    """Return the files that a value names, or those that its tables are written to."""
+    """Return the files that a value names, or the files that its tables are written to."""
     if isinstance(value, Mapping) and key == "answers":
         return [
             {"name": str(name), "file": _name_file(key, table, folder, str(name))}

@@ -55,38 +55,43 @@ def run(
     stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
-    """Run what `python -m elo_exp WORDS` runs, in this process.
+    """Run any experiment and return its finished run.
+
+    This is `python -m elo_exp`, in this process. Use it if no other function of the library fits.
 
     Parameters
     ----------
     *words : str
-        Of the command, such as `"experiment=oracle"`, `"mode=pilot"` or a file.
+        Words of the command, such as `"experiment=oracle"`, `"mode=pilot"` or the name of a file.
     out : path, optional
-        The run folder; by default a new one in `outputs/`.
+        The run folder. By default, the run makes a new folder in `outputs/`.
     stop : threading.Event, optional
-        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
+        An event that another thread sets to end the call early, as Ctrl-C ends the command. Answers that are on their
+        way are awaited and stored.
     **settings
-        The same as values: `judge="sonnet"`, `judging__looks=5` for `judging.looks=5`. Of `answers`, `battles`
-        and `prompts` a value may be a table. The tracker is `local` unless one is named, and figures are
-        drawn when they are asked for unless `figures=True`.
+        Settings as Python values. Write two underscores for a dot: `elo__k=8` is `elo.k=8`. The values of `answers`,
+        `battles` and `prompts` may be tables. By default `tracker` is `"local"`, and figures are drawn when you ask
+        for them.
 
     Returns
     -------
     Run
-        Its folder, its tables and its figures.
+        The finished run, with its tables and figures.
 
     Raises
     ------
     UserError
-        In the command's words, before anything is spent or written.
+        If a setting, a file or a cap stops the run. The text is the one line that the command prints.
     StoppedError
-        A UserError: `stop` was set before the run had ended. The same call goes on.
+        If `stop` was set before the run ended. To continue, call the function again with the same arguments.
 
     Examples
     --------
+    Run the offline demo on one rubric and 20 prompts.
+
     >>> import elo_exp
-    >>> demo = elo_exp.run("rubric=[factuality]", elo__n_perms=20)  # doctest: +SKIP
-    >>> demo.ratings[0]["model"]  # doctest: +SKIP
+    >>> demo = elo_exp.run("rubric=[factuality]", prompts__n=20)
+    >>> demo.ratings[0]["model"]
     'probe_reference'
     """
     return _run(words, settings, out, stop)
@@ -100,45 +105,58 @@ def rate(
     stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
-    """Rate battles or scores that exist: who wins, by how much, and how sure that is. No judge, no cost.
+    """Rate battles or scores that already exist. No judge is called, and it costs nothing.
 
     Parameters
     ----------
-    battles : DataFrame, rows, file or files
-        One battle a row: of pandas, polars or pyarrow, dictionaries, or files in any format of
-        docs/formats.md, such as an lm-eval log.
+    battles : DataFrame, sequence of dict, path, or sequence of paths
+        One battle per row. A table may come from pandas, polars or pyarrow. Files may have any format of
+        docs/formats.md, such as a log of lm-eval.
     *words : str
         Further words of the command.
-    values : dict, optional
-        What the column of winners says, to model_a, model_b or tie: `{"left": "model_a"}`.
+    values : dict of str to str, optional
+        The words in the winner column, each with its meaning: `model_a`, `model_b` or `tie`. An example is
+        `{"left": "model_a", "right": "model_b"}`.
     out : path, optional
-        The run folder; by default a temporary one, which goes when the program ends.
+        The run folder. By default, it is a temporary folder that is deleted when the program ends.
     stop : threading.Event, optional
-        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
+        An event that another thread sets to end the call early, as Ctrl-C ends the command. Answers that are on their
+        way are awaited and stored.
     **settings
-        The columns that are called otherwise, such as `winner="preferred"`, `model_a`, `question_id` or
-        `dimension`; the rest as in `run`, such as `elo__k=8`.
+        Names of your columns, such as `winner="preferred"` or `question_id="item"`, and settings as in `run`, such as
+        `elo__k=8`.
 
     Returns
     -------
     Run
-        Its folder, its tables and its figures.
+        The finished run. `ratings` has a row per rubric, method and model.
 
     Raises
     ------
     UserError
-        For rows that are no battles, with the row and what was expected.
+        If the rows are not battles. The text gives the row and the expected value.
+    StoppedError
+        If `stop` was set before the run ended.
 
     Examples
     --------
+    Rate 40 battles of which the new model won 30.
+
     >>> import elo_exp
-    >>> battles = [
-    ...     {"model_a": "new", "model_b": "old", "winner": "model_a" if n % 4 else "model_b"}
-    ...     for n in range(40)
-    ... ]
-    >>> run = elo_exp.rate(battles, elo__n_perms=20)
-    >>> [row["model"] for row in run.ratings if row["method"] == "bradley_terry"]
-    ['new', 'old']
+    >>> winners = ["new"] * 30 + ["old"] * 10
+    >>> battles = [{"model_a": "new", "model_b": "old", "winner": name} for name in winners]
+    >>> run = elo_exp.rate(battles)
+    >>> [(row["model"], round(row["rating"])) for row in run.ratings if row["method"] == "bradley_terry"]
+    [('new', 1495), ('old', 1305)]
+
+    Name the columns and words of your own table.
+
+    >>> rows = [{"left": "new", "right": "old", "vote": side} for side in ["L"] * 30 + ["R"] * 10]
+    >>> run = elo_exp.rate(
+    ...     rows, model_a="left", model_b="right", winner="vote", values={"L": "model_a", "R": "model_b"}
+    ... )
+    >>> round(run.differences[0]["difference"])
+    191
     """
     arguments: dict[str, Any] = {"battles": battles}
     for name, value in settings.items():
@@ -158,44 +176,61 @@ def compare(
     stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
-    """Have a judge compare answers that exist, pair by pair in both orders, and rate who gave them.
+    """Let a judge compare answers that already exist, and rate the models that gave them.
+
+    The judge sees each pair of answers twice, with the answers in both orders.
 
     Parameters
     ----------
-    answers : dict, files, file or DataFrame
-        `{"old": "a.jsonl", "new": frame}` names them; files name themselves. One answer a row, in any
-        format of docs/formats.md; a table with a column `model` holds those of several.
+    answers : dict, DataFrame, sequence of dict, path, or sequence of paths
+        One answer per row. A dict gives each table or file a name: `{"old": "a.jsonl", "new": frame}`. Without a
+        dict, a file is named after itself, and a table needs a column `model`. docs/formats.md lists the formats.
     *words : str
         Further words of the command.
     judge : str
-        Such as `"sonnet"`; docs/judges.md has all. There is no default: `"lexical"` is free, counts words,
-        and can find nothing.
-    prompts : file or DataFrame, optional
-        The prompts, where the answers do not have them.
+        The judge, such as `"sonnet"` (docs/judges.md). It has no default. `"lexical"` is free and offline, but it
+        compares only words.
+    prompts : DataFrame, sequence of dict, or path, optional
+        The prompts, if the answers do not contain them.
     budget_usd : float, optional
-        Never spend more; by default 5.
+        The most that the judge may cost, in US dollars. The default is 5.
     out : path, optional
-        The run folder; by default a new one in `outputs/`.
+        The run folder. By default, the run makes a new folder in `outputs/`.
     stop : threading.Event, optional
-        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
+        An event that another thread sets to end the call early, as Ctrl-C ends the command. Answers that are on their
+        way are awaited and stored.
     **settings
-        As in `run`, such as `study="medical"`.
+        Settings as in `run`, such as `rubric=["correctness"]` or `prompts__n=50`.
 
     Returns
     -------
     Run
-        Its folder, its tables and its figures.
+        The finished run, with its ratings, verdicts and conclusions.
 
     Raises
     ------
     UserError
-        For answers that cannot be joined, and where the judge would cost more than the budget.
+        If the answers of the models do not belong to the same prompts, or if another setting or file is wrong.
+    BudgetError
+        If the judge would cost more than the budget.
+    StoppedError
+        If `stop` was set before the run ended.
 
     Examples
     --------
+    Compare two sets of answers. The judge `lexical` is free, and says nothing about quality.
+
     >>> import elo_exp
-    >>> run = elo_exp.compare({"old": "a.jsonl", "new": "b.jsonl"}, judge="sonnet")  # doctest: +SKIP
-    >>> run.differences  # doctest: +SKIP
+    >>> new = [
+    ...     {"prompt": f"What is the square of {n}?", "response": f"The square of {n} is {n * n}."}
+    ...     for n in range(3, 15)
+    ... ]
+    >>> old = [{"prompt": row["prompt"], "response": "I do not know."} for row in new]
+    >>> run = elo_exp.compare({"old": old, "new": new}, judge="lexical")
+    >>> run.verdicts[0]["winner"]
+    'new'
+    >>> len(run.responses)
+    24
     """
     arguments = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
@@ -212,39 +247,45 @@ def audit(
     stop: threading.Event | None = None,
     **settings: Any,
 ) -> Run:
-    """Ask a judge questions whose right answer is known: how far can it be trusted?
+    """Test how far a judge can be trusted, on questions with known answers.
 
     Parameters
     ----------
     *words : str
-        Words of the command.
+        Further words of the command.
     judge : str
-        Such as `"sonnet"`.
-    prompts : file or DataFrame, optional
-        With reference answers; by default the bank that ships.
+        The judge, such as `"sonnet"`.
+    prompts : DataFrame, sequence of dict, or path, optional
+        Prompts with reference answers. By default, the audit uses the 143 bundled questions.
     budget_usd : float, optional
-        Never spend more.
+        The most that the judge may cost, in US dollars. The default is 0, so a paid judge needs a budget.
     out : path, optional
-        The run folder; by default a new one in `outputs/`.
+        The run folder. By default, the audit makes a new folder in `outputs/`.
     stop : threading.Event, optional
-        Set it from another thread to end the run as Ctrl-C does: answers on their way are waited for and stored.
+        An event that another thread sets to end the call early, as Ctrl-C ends the command. Answers that are on their
+        way are awaited and stored.
     **settings
-        As in `run`, such as `audit__n_prompts=30`.
+        Settings as in `run`, such as `audit__n_prompts=30`.
 
     Returns
     -------
     Run
-        Its `conclusions` are *ok*, *biased* or *cannot tell*, by dimension; `probes` has the numbers.
+        The finished audit. `conclusions` has a row per rubric with the state *ok*, *biased* or *cannot tell*.
+        `probes` has a row per rubric and test with the numbers.
 
     Raises
     ------
     UserError
-        As the command does.
+        If a setting, a file or a cap stops the audit.
+    StoppedError
+        If `stop` was set before the audit ended.
 
     Examples
     --------
     >>> import elo_exp
-    >>> elo_exp.audit(judge="haiku", budget_usd=2).conclusions  # doctest: +SKIP
+    >>> run = elo_exp.audit(judge="lexical", audit__n_prompts=5)
+    >>> [(row["dimension"], row["state"]) for row in run.conclusions]
+    [('factuality', 'cannot tell')]
     """
     arguments = {"judge": judge, **settings}
     if prompts is not None:
@@ -254,32 +295,37 @@ def audit(
 
 
 def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
-    """Say what a run would ask and cost. Free: no key, model or network is needed.
+    """Return the judge calls and the cost of a run, before you start it.
+
+    A plan is free. It calls no model and needs no key.
 
     Parameters
     ----------
     *words : str
-        Those of `run`, such as `"mode=pilot"` or `"experiment=audit"`.
+        Words of the command, as in `run`.
     budget_usd : float, optional
-        The cap that the plan is held against.
+        The budget to check the plan against, in US dollars.
     **settings
-        Those of `run`: `plan(answers={"old": "a.jsonl", "new": frame}, judge="sonnet")`.
+        Settings as in `run`.
 
     Returns
     -------
     Plan
-        A row for each judge and dimension, the dollars, and the text of `plan=true`.
+        The expected cost in dollars, and a row per judge and rubric.
 
     Raises
     ------
     UserError
-        Where it cannot count.
+        If a setting or a file is wrong, so that the calls cannot be counted.
 
     Examples
     --------
     >>> import elo_exp
-    >>> elo_exp.plan(judge="lexical").dollars  # doctest: +SKIP
-    0.0
+    >>> plan = elo_exp.plan(judge="sonnet", rubric=["factuality"], prompts__n=20)
+    >>> plan.rows[0]["queries"]
+    132
+    >>> 0 < plan.dollars < 5
+    True
     """
     with (
         tempfile.TemporaryDirectory(prefix="elo_exp_") as temporary,
@@ -310,27 +356,30 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
 
 
 def open_run(folder: File) -> Run:
-    """Open a finished run, or a sweep.
+    """Open the folder of a finished run or of a sweep.
 
     Parameters
     ----------
     folder : path
-        That the command printed behind `files`.
+        The folder that the command printed after `files`.
 
     Returns
     -------
     Run
-        Of a sweep, `sweep` has the runs of its jobs.
+        The run. If the folder is that of a sweep, `sweep` lists the runs of its jobs.
 
     Raises
     ------
     FileError
-        Where there is no run, or it did not finish.
+        If the folder holds no run, or if the run did not finish.
 
     Examples
     --------
     >>> import elo_exp
-    >>> elo_exp.open_run("outputs/first").ratings  # doctest: +SKIP
+    >>> battles = [{"model_a": "new", "model_b": "old", "winner": "model_a"}] * 3
+    >>> run = elo_exp.rate(battles, out="outputs/first")
+    >>> elo_exp.open_run("outputs/first").ratings == run.ratings
+    True
     """
     path = Path(folder)
     with raise_user_errors():
@@ -368,7 +417,7 @@ def _run(
 ) -> Run:
     """Run words and settings.
 
-    is_free  what is made costs nothing: without `out` its folder is temporary, and goes with the run
+    is_free  the run costs nothing: without `out` its folder is temporary, and is deleted when the program ends
     """
     is_temporary = is_free and out is None
     with (
@@ -397,7 +446,7 @@ def _handle_stop(stop: threading.Event | None) -> Iterator[None]:
         if error.number is not None or stop is None or not stop.is_set():
             raise
         raise StoppedError(
-            "stopped. Every answer so far is stored; the same call goes on."
+            "The call was stopped. Every answer so far is stored. To continue, call it again with the same arguments."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The lines and warnings of a run that goes on in this process, kept in place of being printed."""
+"""The log lines and warnings of a run in this process, collected instead of printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger("elo_exp")
 
 
 class _Notes(logging.Handler):
-    """Keeps the lines of the runs that go on, each in its thread, and hands on what would have been shown without us."""
+    """Collects the lines of each run by its thread, and passes on the lines that the program's own logging shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ _HANDLER = _Notes()
 
 @contextlib.contextmanager
 def collect_notes() -> Iterator[list[str]]:
-    """Give a list that takes the lines of this thread's run. Nothing is printed but what the program's own logging shows."""
+    """Collect the lines of this thread's run in a list. Only the program's own logging still shows them."""
     notes: list[str] = []
     outer = _HANDLER.of.get(threading.get_ident())
     _HANDLER.add(notes)

@@ -1,4 +1,4 @@
-"""What the library gives: finished runs, plans and figures."""
+"""Results of the library: finished runs, plans and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ _BOARD_COLUMNS = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high
 
 
 class Picture:
-    """A figure of a run: a notebook shows it; `svg` is its text, `path` its file."""
+    """A figure of a run, which a notebook shows.
+
+    Attributes
+    ----------
+    path : Path
+        The SVG file in the run folder.
+    svg : str
+        The text of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,19 +47,32 @@ class Picture:
 
 
 class Run:
-    """A finished run. In a notebook its last line, `run`, shows what it concluded and its leaderboards.
+    """A finished run, read from its folder. In a notebook it shows its conclusions and leaderboards.
+
+    Tables are lists of dictionaries, so `pandas.DataFrame(run.ratings)` makes a data frame. The column `dimension` holds
+    the name of the rubric. A value that is not known is None.
 
     Attributes
     ----------
     folder : Path
-        Its files, of which docs/files.md has the list. Of `rate` without `out` the folder is temporary, and
-        goes when the program ends.
+        The run folder (docs/files.md lists its files). If you call `rate` without `out`, the folder is temporary and is
+        deleted when the program ends.
     text : str
-        What the command would have printed; of an opened run, its conclusions and leaderboards.
+        The text that the command prints. An opened run has its conclusions and leaderboards here.
     notes : list of str
-        The lines and warnings that the command would have shown on the way.
+        Further lines and warnings that the command prints while it runs.
     exit_code : int
-        That of the command: 0; of a gate that does not pass another one.
+        The exit code of the command. It is 0, except for a gate that does not pass (docs/gate.md).
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> battles = [{"model_a": "new", "model_b": "old", "winner": name} for name in ["new"] * 30 + ["old"] * 10]
+    >>> run = elo_exp.rate(battles)
+    >>> run.conclusions[0]["first"]
+    'new'
+    >>> round(run.differences[0]["ci_low"]), round(run.differences[0]["ci_high"])
+    (61, 321)
     """
 
     def __init__(
@@ -76,21 +97,21 @@ class Run:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What ran and on what: settings, versions, hashes, usage, dollars."""
+        """The settings, versions, input hashes, token usage and dollars of the run, as in manifest.json."""
         with raise_user_errors():
             return read_manifest(self.folder)
 
     @property
     def headline(self) -> float:
-        """The one number by which runs of this kind are compared; NaN where there is none."""
+        """The number that a sweep compares: mostly the lead in rating points. NaN if the run has none."""
         value = self.manifest.get("headline")
         return math.nan if value is None else float(value)
 
     @cached_property
     def conclusions(self) -> Rows:
-        """What may be said of each dimension: a row with its state and sentence.
+        """The conclusions, a row per rubric: `dimension`, `state`, `sentence` and the numbers behind the sentence.
 
-        Of an oracle's run, of each policy, and of the choice among them.
+        A run of the oracle has a row per policy, and a row `choice` for the choice among the policies.
         """
         files = (
             *("ratings.json", "gate.json", "audit.json", "judges.json"),
@@ -110,7 +131,11 @@ class Run:
 
     @cached_property
     def ratings(self) -> Rows:
-        """A row for each dimension, method and model: rating, ci_low, ci_high, rank_low, rank_high, p_best ..."""
+        """The ratings, a row per rubric, method and model.
+
+        `rating`, `std_error`, `ci_low` and `ci_high` are in rating points. `p_best` is a probability (0 to 1). The file
+        ratings.json has the same fields (docs/ratings.md).
+        """
         return Rows(
             {"dimension": dimension, "method": method, **row}
             for dimension, methods in self._files.ratings["dimensions"].items()
@@ -120,7 +145,11 @@ class Run:
 
     @cached_property
     def differences(self) -> Rows:
-        """A row for each method, dimension and pair: the difference, its interval, Holm's p-value."""
+        """The differences between models, a row per method, rubric and pair.
+
+        `difference`, `ci_low` and `ci_high` are in rating points, `higher` minus `lower`. `p_holm` is the p-value after
+        Holm's adjustment for all pairs and rubrics.
+        """
         return Rows(
             {"method": method, **row}
             for method, rows in self._files.ratings.get("differences", {}).items()
@@ -129,23 +158,26 @@ class Run:
 
     @cached_property
     def battles(self) -> Rows:
-        """The battles that were rated, one a row."""
+        """The rated battles, a row per battle: `model_a`, `model_b`, `winner`, `question_id` and so on."""
         path = battles_file(self.folder)
         return self._files.read_rows("battles", path.name if path else None)
 
     @cached_property
     def verdicts(self) -> Rows:
-        """The judge's verdicts, one comparison a row, in both orders."""
+        """The verdicts of the judge, a row per comparison. `raw` has its reply for each order of the two answers."""
         return self._files.read_rows("verdicts", "verdicts.jsonl")
 
     @cached_property
     def responses(self) -> Rows:
-        """The answers, one a row: entrant_id, prompt_id, response_text ..."""
+        """The answers, a row per entrant and prompt: `entrant_id`, `prompt_id`, `response_text` and so on."""
         return self._files.read_rows("responses")
 
     @cached_property
     def probes(self) -> Rows:
-        """Of an audit, a row for each dimension and probe: its estimate, interval and verdict."""
+        """The tests of an audit, a row per rubric and test.
+
+        `verdict` is the state of the test. `low` and `high` are the ends of the 95% interval of `estimate`.
+        """
         return Rows(
             {"dimension": dimension, **row}
             for dimension, audit in self._files.read_document("audit.json").items()
@@ -154,13 +186,13 @@ class Run:
 
     @property
     def sweep(self) -> list[Run]:
-        """The finished jobs of a sweep, in their order; none of a single run."""
+        """The finished jobs of a sweep, in order. The list is empty for a single run."""
         jobs = sweep_jobs(self.folder)
         return [Run(job) for job in jobs if read_manifest(job).get("finished_at")]
 
     @property
     def page(self) -> Path:
-        """The run's page, report.html, with its figures."""
+        """The path of report.html, the page of the run with its figures."""
         self._draw()
         path = self.folder / "report.html"
         if not path.is_file():
@@ -169,22 +201,27 @@ class Run:
 
     @property
     def figures(self) -> list[str]:
-        """The names of its figures, which are drawn when they are first asked for."""
+        """The names of the figures of the run. The first access draws them."""
         self._draw()
         return sorted(path.stem for path in (self.folder / "figures").glob("*.svg"))
 
     def figure(self, name: str) -> Picture:
-        """Return a figure, which a notebook shows.
+        """Return a figure of the run. A notebook shows it.
 
         Parameters
         ----------
         name : str
-            Such as `ratings`; `figures` lists them.
+            The name of the figure, such as `"ratings"`. `figures` lists all names.
+
+        Returns
+        -------
+        Picture
+            The figure. `svg` is its text and `path` its file.
 
         Raises
         ------
         SettingError
-            Where the run has no such figure.
+            If the run has no figure with this name.
         """
         if name not in self.figures:
             names = ", ".join(self.figures) or "none: figures=true draws them"
@@ -194,17 +231,23 @@ class Run:
         return Picture(self.folder / "figures" / f"{name}.svg")
 
     def read(self, name: str) -> Any:
-        """Return a file of the run: rows of `.jsonl`, `.parquet` and `.csv`, arrays by name of `.npz`, the object of `.json`.
+        """Return the content of a file in the run folder.
 
         Parameters
         ----------
         name : str
-            Its path in the folder, such as `estimates.json`.
+            The path of the file in the folder, such as `"estimates.json"`.
+
+        Returns
+        -------
+        list of dict, dict of str to ndarray, or dict
+            The rows of a `.jsonl`, `.parquet` or `.csv` file, the arrays of an `.npz` file by name, or the object of a
+            `.json` file.
 
         Raises
         ------
         FileError
-            Where the run has no such file.
+            If the run has no such file.
         """
         return self._files.read_file(name)
 
@@ -228,7 +271,7 @@ class Run:
     # Inside
 
     def _boards(self) -> dict[str, Rows]:
-        """By dimension, the ratings of the method that leads."""
+        """Return the leaderboard of each rubric, by the primary rating method."""
         if not (self.folder / "ratings.json").is_file():
             return {}
         boards = {}
@@ -250,7 +293,7 @@ class Run:
         return "\n".join([*lines, *boards, str(self.folder)])
 
     def _draw(self) -> None:
-        """Draw what has not been drawn, if this program has made the run."""
+        """Draw the figures that are not drawn yet, if this program made the run."""
         with _DRAW_LOCK:
             report, self._report = self._report, None
             if report is not None:
@@ -259,19 +302,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would ask and cost, before anything is paid.
+    """The judge calls and the cost of a run that has not started.
 
     Attributes
     ----------
-    rows : Rows
-        By judge and dimension: pairs, queries, those stored and new, tokens, dollars, and `detects`, the
-        gap in rating points that is found with 80% power.
+    rows : list of dict
+        A row per judge and rubric. `pairs` counts comparisons and `queries` counts judge calls. `stored` of these calls
+        are in the cache, and `new` of them are to pay for. `dollars` is the expected cost. `detects` is the true gap in
+        rating points that the run would find with 80% power.
     dollars : float
-        Expected in all, by the chosen transport and prompt cache.
+        The expected cost of all rows, in US dollars.
     text : str
-        What `plan=true` prints.
+        The table that `plan=true` prints.
     notes : list of str
-        The lines and warnings that the command would have shown before.
+        Further lines and warnings that the command prints.
+
+    Examples
+    --------
+    >>> import elo_exp
+    >>> plan = elo_exp.plan(rubric=["factuality"], prompts__n=20)
+    >>> plan.rows[0]["pairs"], plan.rows[0]["queries"]
+    (66, 132)
     """
 
     rows: Rows

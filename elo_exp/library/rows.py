@@ -1,4 +1,4 @@
-"""Rows of tables, which show themselves as text and in notebooks."""
+"""Tables as lists of dictionaries, which a console and a notebook show as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _TABLE_WIDTH_CHARS = 1000
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows of a table: `pandas.DataFrame(rows)` takes them, polars with `infer_schema_length=None`."""
+    """A table as a list of dictionaries.
+
+    `pandas.DataFrame(rows)` makes a data frame of it, and so does `polars.DataFrame(rows, infer_schema_length=None)`.
+    """
 
     def __repr__(self) -> str:
         if not self:

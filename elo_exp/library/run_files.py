@@ -1,4 +1,4 @@
-"""The files of a finished run, read back."""
+"""Readers of the files in the folder of a finished run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _DOCUMENTS = {
 
 
 class RunFiles:
-    """The files in the folder of a run. Raises FileError for one that is not there, or is damaged."""
+    """The files in the folder of a run. Raises FileError if a file is missing or damaged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @property
     def kind(self) -> str:
-        """What the folder is, in words: "a run of experiment=rate"."""
+        """A description of the folder for messages: "a run of experiment=rate"."""
         path = self._folder / "manifest.json"
         kind = read_manifest(self._folder).get("experiment") if path.is_file() else None
         return f"a run of experiment={kind}" if kind else "not a run"
 
     def read_file(self, name: str) -> Any:
-        """Return the content of a file: rows, arrays by name, or the object of a document."""
+        """Return the content of a file: rows, arrays by name, or a JSON object."""
         path = self._folder / name
         with raise_user_errors():
             if not path.is_file():
@@ -74,7 +74,7 @@ class RunFiles:
         return self.read_document("ratings.json")
 
     def read_document(self, name: str) -> dict[str, Any]:
-        """Return the object of a file whose fields are read by name, checked."""
+        """Return the checked JSON object of a file."""
         path = self._folder / name
         if not path.is_file():
             raise FileError(f"{self._folder} has no file {name}, as it is {self.kind}.")
@@ -83,7 +83,7 @@ class RunFiles:
         return content
 
     def read_rows(self, name: str, single_file: str | None = None) -> Rows:
-        """Return the rows of all files of a folder of the run, or of one file in its place."""
+        """Return the rows of all files in a folder of the run, or of a single file if it exists."""
         if single_file and (self._folder / single_file).is_file():
             rows: Rows = self.read_file(single_file)
             return rows

@@ -1,4 +1,4 @@
-"""Mistakes of users as UserError, whichever library finds them."""
+"""Errors of other libraries that the user can correct, raised as UserError."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from elo_exp.launching.error_messages import choose_error_class, format_user_err
 
 @contextlib.contextmanager
 def raise_user_errors(words: Sequence[str] = ()) -> Iterator[None]:
-    """Raise the user's mistakes as UserError, in the words of the command; ours as they are."""
+    """Raise the user's mistakes as UserError, in the words of the command. Other errors pass unchanged."""
     try:
         yield
     except UserError:
