@@ -261,7 +261,8 @@ def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
         run(*RATED, *more, folder=tmp_path).read("ratings.json")
         for more in (EVERY_METHOD, ["judging.looks=2"])
     ]
-    text = read("docs/ratings.md").partition("## What real data say")[0]
+    pages = ("ratings", "ratings_leaderboards", "ratings_judge")
+    text = "".join(without_code(read(f"docs/{page}.md")) for page in pages)
     text = text.replace("`dimensions.<", "`dimensions` `<").replace(
         "`judge.<", "`judge` `<"
     )
@@ -270,6 +271,10 @@ def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
     described = {name for name in names if re.fullmatch(r"\w+", name)} - FLAGS
     found = set(keys(every)) - VALUES
     assert described - (ELSEWHERE - found) == found
+
+
+def without_code(text: str) -> str:
+    return re.sub("^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 def keys(value: Any) -> Iterator[str]:

@@ -427,7 +427,7 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
 
 
 def test_real_verdicts_of_two_judges_and_a_crowd():
-    """llmfao: 70 models by GPT-4 and GPT-3.5 on 19 prompts, 59 of them by people on 13; kappa as docs/ratings.md has it."""
+    """llmfao: 70 models by GPT-4 and GPT-3.5 on 19 prompts, 59 of them by people on 13; kappa as docs/evidence.md has it."""
     path = shared_data("llmfao/battles.jsonl.gz")
     columns = {name: name for name in battle_columns.FIELDS if name != "dimension"}
     battles, _ = battle_files.read(path, columns=columns, filters={})

@@ -60,7 +60,7 @@ def test_ratings_equal_the_golden_scores():
             assert found == pytest.approx(answer, abs=error)
 
 
-# What real data say, as docs/ratings.md has it
+# What real data say, as docs/evidence.md has it
 
 GPT_3 = "gpt-3.5-turbo-instruct"
 
