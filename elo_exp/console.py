@@ -24,6 +24,21 @@ MAX_COLUMNS = 110
 # A label with the spaces behind it, or an indent
 _LABEL = re.compile(r"(?=.{0,15}  \S) *\w+(?: \w+)*  +| +")
 
+# Our own marks, for a terminal that lacks them
+_ASCII_MARKS = str.maketrans(
+    {
+        "─": "-",
+        "●": "o",
+        "−": "-",
+        "–": "-",
+        "±": "+/-",
+        "·": "-",
+        "…": "...",
+        "α": "alpha",
+        "’": "'",
+    }
+)
+
 # A URL with a password, up to its host
 URL_PASSWORD_PATTERN = re.compile(
     r"(\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^/\s:@]*:)[^/\s@]+@"
@@ -47,10 +62,20 @@ def shorten_lines(text: str) -> str:
 
 def print_lines(*lines: object, is_error: bool = False) -> None:
     """Print lines, which may hold names and messages of others, on stdout or stderr."""
-    text = "\n".join(map(str, lines))
+    file = sys.stderr if is_error else sys.stdout
+    text = escape_unprintable(mask_text("\n".join(map(str, lines))))
     print(
-        escape_unprintable(mask_text(text)), file=sys.stderr if is_error else sys.stdout
+        text if _can_write(text, file.encoding) else text.translate(_ASCII_MARKS),
+        file=file,
     )
+
+
+def _can_write(text: str, encoding: str | None) -> bool:
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class LineFormatter(logging.Formatter):
