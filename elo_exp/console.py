@@ -24,6 +24,8 @@ MAX_COLUMNS = 110
 # A label with the spaces behind it, or an indent
 _LABEL = re.compile(r"(?=.{0,15}  \S) *\w+(?: \w+)*  +| +")
 
+# A p value stays on one line
+_P_VALUE, _NO_BREAK = re.compile(r"\bp [=<>] [.\d]+"), "\N{NO-BREAK SPACE}"
 # Our own marks, for a terminal that lacks them
 _ASCII_MARKS = str.maketrans(
     {
@@ -102,7 +104,15 @@ def wrap_lines(lines: Iterable[str]) -> list[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        wrapped += wrapper.wrap(line) if len(line) > columns else [line]
+        if len(line) <= columns:
+            wrapped.append(line)
+            continue
+        kept_together = _P_VALUE.sub(
+            lambda match: match[0].replace(" ", _NO_BREAK), line
+        )
+        wrapped += (
+            part.replace(_NO_BREAK, " ") for part in wrapper.wrap(kept_together)
+        )
     return wrapped
 
 

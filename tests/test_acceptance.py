@@ -64,7 +64,10 @@ def test_an_unbeaten_entrant_is_first_by_its_bound(tmp_path: Path):
     )
     ran = run(battles.name, *QUIET, folder=tmp_path)
     (conclusion,) = conclusions(ran).values()
-    assert "at least 479, having won all 60 prompts, p < .001" in conclusion["sentence"]
+    assert (
+        "at least 479 points, having won all 60 prompts, p < .001"
+        in conclusion["sentence"]
+    )
     assert (conclusion["first"], conclusion["second"], conclusion["one_sided"]) == (
         "A",
         "B",
@@ -150,8 +153,12 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
     )
     found = conclusions(ran)
     assert {each["state"] for each in found.values()} == {"words"}
-    assert ran.page.said.count("Word overlap only") == len(found) == 2
-    assert re.search("^judge +compares words", ran.out, re.MULTILINE)
+    assert (
+        ran.page.said.count("Word overlap only, not a quality judgement")
+        == len(found)
+        == 2
+    )
+    assert re.search("^ +judge +compares words", ran.out, re.MULTILINE)
     for text in (ran.out, ran.page.said):
         assert not re.search(r"\bleads\b|\bOK\b|Supported", text)
 

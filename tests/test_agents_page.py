@@ -82,4 +82,7 @@ def test_the_agents_as_entrants_are_judged_from_the_store(
     *_, (line,) = (in_block(b.text) for b in blocks(AGENTS) if "--config-dir" in b.text)
     ran = given(line, folder, server)
     assert ran.code == 0, ran.err
-    assert re.search(r"verdicts: 80 queries .*: 0 new", ran.err)
+    assert re.search(
+        r"verdicts: 54 new from lexical, 0 from cache (80 judge calls .*: 0 new",
+        ran.err,
+    )

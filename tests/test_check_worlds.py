@@ -364,7 +364,7 @@ def test_nearly_all_is_95_percent(n_first: int, n_invalid: int, state: str):
 def test_level_is_said_after_a_test_alone():
     """1,000 prompts half won by each are level within 70 points; 60 are not known to be."""
     for n, sentence in (
-        (1000, "new is level with old, within 70 points"),
+        (1000, "new and old are equal within 70 points"),
         (60, "no difference found: new has the rating of old"),
     ):
         wins = np.arange(n) % 2
@@ -378,4 +378,4 @@ def test_entrants_at_the_margin_are_called_level_in_one_study_of_forty():
     for _ in range(300):
         wins = np.where(rng.random(400) < 0.6, 0, 1)
         said[words.sentence(concluded(battles_of(wins, wins)))[:12]] += 1
-    assert said["new is level"] <= 300 * 0.05
+    assert said["new and old are equal"] <= 300 * 0.05

@@ -140,7 +140,7 @@ PLANS = {
     "mode=pilot": "plan: judge claude-sonnet",
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
-    "experiment=arena": "  preference    593    1,186 ",
+    "experiment=arena": "  preference          593  1,186 ",
     "experiment=rate": "plan: this experiment calls no judge and costs nothing. To run it, set battles=VALUE",
     "experiment=compare": "To run it, set runs=VALUE",
     "experiment=dashboard": "To run it, set runs=VALUE",
@@ -214,7 +214,7 @@ def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     assert kept - {"home"} == {"answers", "results"}  # compiled templates
     rows = [line.split() for line in small.out.splitlines() if "●" in line]
     assert [row[1] for row in rows].count("probe_reference") == 1
-    assert "verdicts: 80 queries" in small.err
+    assert "verdicts: 54 new from lexical, 0 from cache (80 judge calls" in small.err
 
 
 @pytest.mark.system

@@ -322,7 +322,8 @@ SAID = [
             Scope(judge="opus", n_prompts=100),
             is_measured=True,
         ),
-        "A leads B by 275 points [204, 346], p < .001, but not on curated (50 prompts: B is ahead by 19 points [5, 33], p = .020)",
+        "A leads B by 275 points [204, 346], p < .001, but not on curated (50 prompts: B is ahead by 19 points "
+        "[5, 33], p = .020)",
     ),
 ]
 

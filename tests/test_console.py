@@ -21,8 +21,8 @@ def test_a_long_line_goes_on_below_its_text(monkeypatch: pytest.MonkeyPatch):
         "  known order   18 of 18 pairs of",
         "                reference entrants",
         "                recovered",
-        "a is ahead of b by 12 points [3, 21], p",
-        "= .012.",
+        "a is ahead of b by 12 points [3, 21],",
+        "p = .012.",
         "short",
     ]
 

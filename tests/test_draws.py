@@ -302,7 +302,10 @@ def test_more_draws_later_pay_for_the_new_ones_alone(server: OpenAiServer, tmp_p
     assert (one.code, len(server.asked)) == (0, 10)
     three = hosted(server, tmp_path, "draws=3")
     assert len(server.asked) == 30
-    assert "draws: one of probe_reference, which meets each of the others" in three.err
+    assert (
+        "draws: one answer per prompt of probe_reference, compared with each answer of the others"
+        in three.err
+    )
     again = hosted(server, tmp_path, "draws=3")
     assert len(server.asked) == 30
     assert "answers: 0 new, 35 from cache" in again.err
@@ -445,7 +448,7 @@ def test_recorded_draws_limit_those_of_all(tmp_path: Path):
         "rubric=[clinical_utility]", "judge=lexical", "figures=false", "elo.n_perms=5", *LOCAL[2:],
         "--config-dir", str(_yamls(tmp_path)), **given,
     )  # fmt: skip
-    assert "draws: 2 of each entrant and not 3, as a has no more recorded answers to some prompt" in ran.err  # fmt: skip
+    assert "draws: 2 answers per prompt instead of 3, because a has no more recorded answers to some prompt" in ran.err  # fmt: skip
     drawn = [(r["prompt_id"], r.get("draw_a", 0)) for r in ran.rows("matches/matches.jsonl")]  # fmt: skip
     assert drawn == [("p1", 0), ("p2", 0), ("p1", 1), ("p2", 1)]
 

@@ -56,7 +56,7 @@ TASKS = (
         number=1,
         words="old.jsonl new.jsonl",
         begins=(
-            "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 46 queries on preference:",
+            "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 46 judge calls on preference:",
         ),
         holds=("judge=haiku", "judge=sonnet", "judge=opus", "judge=lexical"),
         code=2,
@@ -67,8 +67,9 @@ TASKS = (
         begins=(
             "old.jsonl: plain rows: 23 answers of old",
             "new.jsonl: plain rows: 24 answers of new",
-            "prompts: 24, answered by all 2: 23 (old lacks 1); 23 with a reference",
-            f"plan: judge claude-sonnet-5-5 as {NEUTRAL}, cap $5",
+            "prompts: 23 of 24 answered by both entrants (old lacks 1), 23 with a reference answer",
+            f"plan: judge claude-sonnet-5-5 as {NEUTRAL}",
+            "  budget $5",
         ),
     ),
     Task(
@@ -82,7 +83,7 @@ TASKS = (
     Task(
         number=4,
         words="old.jsonl new.jsonl judge=openai_compatible judge.base_url={url} judge.model=small",
-        begins=(f"own: study own: preference; judge small as {NEUTRAL}",),
+        begins=(f"own: preset own, 1 rubric (preference), judge small as {NEUTRAL}",),
     ),
     Task(
         number=5,
@@ -161,7 +162,7 @@ TASKS = (
     Task(
         number=17,
         words="prompts=bank.jsonl 'entrant=[hf:models/a,hf:models/b]' judge=sonnet plan=true",
-        begins=("a: 24 missing answers are assumed",),
+        begins=("a: 24 answers not generated yet, estimated at",),
         holds=(f"plan: judge claude-sonnet-5-5 as {NEUTRAL}",),
     ),
     Task(

@@ -66,7 +66,7 @@ def test_without_labels_of_their_own_near_policies_are_given_with_caution(
         assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
     clone = {e.estimator: e for e in given.list_estimates("clone")}
     assert clone["snips"].reason == (
-        "effective sample 21% of the rows (30 % needed); weights without a mean (tail index 0.76)"
+        "effective sample 21% of the rows (30% needed); weights without a mean (tail index 0.76)"
     )
     for e in analysed(sample(), compat="cje-0.3").list_estimates("unhelpful"):
         assert (e.status, "A_B 0.47" in e.reason) == ("caution", True)

@@ -71,7 +71,7 @@ def test_two_files_are_joined_by_the_text_of_their_prompts(tmp_path):
     assert found.describe() == [
         f"{old}: plain rows: 2 answers of old; 1 empty; 1 failed",
         f"{new}: plain rows: 3 answers of new",
-        "prompts: 3, answered by all 2: 2 (old lacks 1); 0 with a reference",
+        "prompts: 2 of 3 answered by both entrants (old lacks 1), 0 with a reference answer",
         "warning: 1 of 3 prompts lack an answer. A lead holds only if it survives when these count "
         "against it.",
     ]
@@ -288,7 +288,7 @@ def test_with_a_bank_its_rows_are_the_prompts_and_strays_are_named(tmp_path):
         "warning: old: 1 answers are to no prompt of the bank (9), and left out.",
         "warning: new: 4 answers are joined by id alone: their file has another text for the prompt "
         "(0).",
-        "prompts: 4, answered by all 2: 4; 4 with a reference",
+        "prompts: 4 of 4 answered by both entrants, 4 with a reference answer",
     ]
 
 
@@ -382,7 +382,7 @@ def test_many_missing_answers_are_a_warning(tmp_path):
         for name, n in {"a": 10, "b": 10, "c": 2, "d": 10}.items()
     ]
     *_, counts, warning = joined(*files).describe()
-    assert "answered by all 4: 2 (c lacks 8)" in counts
+    assert "2 of 10 answered by all 4 entrants (c lacks 8)" in counts
     assert warning == (
         "warning: 8 of 10 prompts lack an answer. A lead holds only if it survives when these count "
         "against it."

@@ -243,7 +243,7 @@ def test_answers_are_compared_as_the_command_compares_their_files(tmp_path):
         assert run.manifest["study"] == "own"
         assert len(run.responses) == 24
         assert len(run.verdicts) == 12
-    assert "prompts: 12, answered by all 2: 12" in run.notes[2]
+    assert "prompts: 12 of 12 answered by both entrants" in run.notes[2]
     assert run.notes[:2] == [
         f"{files['old']}: plain rows: 12 answers of old",
         "new: plain rows: 12 answers of new",
@@ -268,7 +268,7 @@ def test_a_judge_has_no_default():
         elo_exp.compare(ANSWERS)  # type: ignore[call-arg]
     with pytest.raises(
         elo_exp.UserError,
-        match="judge is not set. Nothing was sent or charged. Choose a judge for 24 queries",
+        match="judge is not set. Nothing was sent or charged. Choose a judge for 24 judge calls",
     ):
         elo_exp.run(answers=ANSWERS)
     assert not list(Path("outputs").glob("own*"))
@@ -296,7 +296,10 @@ def test_a_plan_has_the_numbers_of_the_table_that_the_command_prints(tmp_path):
     assert (row["judge"], row["queries"], row["new"]) == ("claude-sonnet-5-5", 24, 24)
     assert plan.dollars == row["dollars"] > 0
     assert f"{plan.dollars:.2f}" in plan.text
-    assert plan.notes[2] == "prompts: 12, answered by all 2: 12; 0 with a reference"
+    assert (
+        plan.notes[2]
+        == "prompts: 12 of 12 answered by both entrants, 0 with a reference answer"
+    )
     free = elo_exp.plan("experiment=rate", battles=BATTLES)
     assert (free.rows, free.dollars) == ([], 0.0)
     assert "costs nothing" in free.text

@@ -245,7 +245,7 @@ def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
     board = ratings["dimensions"]["calibration"]["bradley_terry"]["ratings"]
     n_worse = sum(row["rank_low"] - 1 for row in board)
     assert n_worse == sum(4 - row["rank_high"] for row in board) == n_resolved
-    assert re.search(r"looks +calibration: .* pairs resolved at 48, 95", ran.out)
+    assert re.search(r"interim +calibration: .* pairs decided at 48, 95", ran.out)
     page = ran.page.text
     assert "planned comparisons were judged" in page
     assert "Pairs judged on" in page

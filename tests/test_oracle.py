@@ -127,7 +127,7 @@ def test_console_page_files_and_tracker_say_the_same_sentence_of_the_choice(ran:
         assert conclusion["state"] == rows[policy]["status"]
         assert conclusion["ci_low"] == rows[policy]["ci_low"]
         assert conclusion["sentence"] == metrics[f"conclusion/{policy}/sentence"]
-    whose = "Values are what the oracle would label."
+    whose = "The values estimate the mean label that the oracle would give."
     assert manifest["choice"]["whose"] == whose
     assert whose in ran.out
     assert whose in ran.page.said

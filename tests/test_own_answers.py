@@ -50,7 +50,7 @@ def test_two_files_of_answers_are_judged(two):
     assert lines(ran)[:3] == [
         "old.csv: plain rows: 23 answers of old",
         "new.jsonl: plain rows: 24 answers of new",
-        "prompts: 24, answered by all 2: 23 (old lacks 1); 0 with a reference",
+        "prompts: 23 of 24 answered by both entrants (old lacks 1), 0 with a reference answer",
     ]
     manifest = ran.read("manifest.json")
     assert manifest["entrants"] == ["old", "new"]
@@ -196,7 +196,7 @@ def test_a_gate_compares_two_files(two, baseline):
     planned = attempt(*GATE, *words, "judge=sonnet", "plan=true", folder=two)
     assert (planned.code, planned.err.splitlines()[-1]) == (
         0,
-        "prompts: 24, answered by all 2: 23 (baseline lacks 1); 0 with a reference",
+        "prompts: 23 of 24 answered by both entrants (baseline lacks 1), 0 with a reference answer",
     )
     assert "P(pass | equal)" in planned.out
     ran = attempt(*GATE, *words, folder=two)
@@ -294,7 +294,7 @@ HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
         ((f"answers=[{ALPACA.format('phi-2')},{ALPACA.format('alpaca-7b')}]",),
          [f"{ALPACA.format('phi-2')}: alpaca_eval's outputs: 803 answers of phi-2",
           f"{ALPACA.format('alpaca-7b')}: alpaca_eval's outputs: 805 answers of alpaca-7b",
-          "prompts: 805, answered by all 2: 803 (phi-2 lacks 2); 0 with a reference"], 1606),
+          "prompts: 803 of 805 answered by both entrants (phi-2 lacks 2), 0 with a reference answer"], 1606),
         ((f"answers=[{ALPACA.format('NullModel')},{ALPACA.format('alpaca-7b')}]",),
          [f"{ALPACA.format('NullModel')}: alpaca_eval's outputs: 805 answers of example; call it otherwise: "
           "'answers={NAME:FILE,...}'"], 1610),

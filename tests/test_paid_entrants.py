@@ -82,7 +82,7 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     lines = map(str.strip, stored_only.out.splitlines())
     (row,) = (line for line in lines if re.match("factuality|preference", line))
     assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, new, tokens, $
-    text = f"  {row.split()[2]} queries have no stored reply and are left out"
+    text = f"  {row.split()[2]} judge calls have no reply in the cache and will not be made"
     assert text in stored_only.out
     refused = experiment(server, *judge, folder=tmp_path)
     assert (share.code, stored_only.code, refused.code) == (0, 0, 2)
@@ -119,8 +119,8 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
         refused.err.rstrip(),
     )
     planned = capped(enough, *priced, "plan=true")
-    assert "The cap is too low: " in planned.out
-    assert "missing answers are assumed to have 4096 char" in planned.err
+    assert "The budget is too low: " in planned.out
+    assert "answers not generated yet, estimated at 4,096 char" in planned.err
     assert server.asked == []
     ran = capped(enough, *priced)
     assert ran.code == 0, ran.err

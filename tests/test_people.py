@@ -252,19 +252,20 @@ def contradicted(higher: str = "ann") -> list[Conclusion]:
         (
             "leads",
             "model",
-            "the judge prefers ann to bob by 275 points [204, 346], p < .001; people prefer bob to ann by 90 points [10, 170], p = .010",
+            "the judge prefers ann to bob by 275 points [204, 346], p < .001; people prefer bob to ann by 90 points "
+            "[10, 170], p = .010",
         ),
         (
             "unchecked",
             "model",
-            "according to opus (not checked), ann is ahead of bob by 275 points [204, 346], p < .001; people prefer bob to ann by "
-            "90 [10, 170], p = .010",
+            "according to opus (not checked), ann is ahead of bob by 275 points [204, 346], p < .001; people prefer "
+            "bob to ann by 90 points [10, 170], p = .010",
         ),
         (
             "words",
             "words",
-            "by shared words ann is ahead of bob by 275 points [204, 346], p < .001, but people prefer bob to ann by 90 points [10, 170], "
-            "p = .010",
+            "ann is ahead of bob by 275 points [204, 346], p < .001, but people prefer bob to ann by 90 points "
+            "[10, 170], p = .010. Word overlap only, not a quality judgement",
         ),
     ],
 )
@@ -285,7 +286,7 @@ def test_a_revoked_lead_at_equal_length_says_so():
     assert found is not None
     said = tournament_sentences.sentence(found)
     assert said.startswith("at equal length, the judge prefers ann to bob by 275 ")
-    assert "(raw lead 310 [240, 380])" in said
+    assert "(raw lead 310 points [240, 380])" in said
     assert tournament_sentences.as_row(found)["raw_difference"] == 310.0
 
 
@@ -504,7 +505,7 @@ def test_one_annotator_speaks_for_herself_and_revokes_no_lead(folder: Path):
     said = ratings["conclusions"]["factuality"]
     assert (said["first"], said["state"]) == ("probe_hedged", "undecided")
     assert said["sentence"].startswith("anna prefers probe_hedged to ")
-    assert said["whose"] == "Points are the votes in anna.jsonl."
+    assert said["whose"] == "These points reflect the votes in anna.jsonl."
     (one,) = ran.read("certificate.json").values()
     assert {lead["state"] for lead in one["leads"]} == {"open"}
     assert "labelled by one annotator, who may differ from others" in ran.out
@@ -532,7 +533,7 @@ def test_five_annotators_are_people_and_may_revoke_a_lead(folder: Path):
     assert states["probe_reference", "probe_swapped"] == "confirmed"
     assert one["conclusion"]["state"] == "words"
     assert one["conclusion"]["reasons"][0]["name"] == "people"
-    assert "now: by shared words probe_reference is ahead" in " ".join(ran.out.split())
+    assert "now: probe_reference is ahead" in " ".join(ran.out.split())
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
     assert "Before people were asked" in page
     battles = ran.run_dir / "battles.jsonl"

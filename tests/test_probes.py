@@ -294,7 +294,7 @@ def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
     }
     assert cells["verbosity"][2:] == ["93", "0.12", "from", "324"]
     assert cells["constant"][-1] == "yes"
-    assert "$ expected" in ran.out
+    assert "Expected $ is for" in ran.out
 
 
 def test_without_a_question_there_is_no_audit(tmp_path):

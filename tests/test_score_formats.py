@@ -91,7 +91,7 @@ def test_epochs_are_the_draws_of_pass_rates(tmp_path):
         "pass^2": {"ann": 0.5, "bob": 0.5},
     }
     assert (
-        "also rated by pass^2 (intervals in the report)\n  quiz match ann 0.500  bob 0.500"
+        "ALSO          pass^2 (intervals in the report)\n  quiz match ann 0.500  bob 0.500"
         in ran.out
     )
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")

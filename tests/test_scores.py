@@ -161,10 +161,10 @@ def test_console_and_file_say_what_was_compared():
     three = rows(**dict(zip("abc", right.astype(float).tolist(), strict=True)))
     found = add_conclusions(standings(three), Scope(kind="scores", source="a.json"))
     text = tournament_console.format_console(build_view(found))
-    assert "accuracy, 80 items: a leads b by 0." in text
-    assert "Scores are those in a.json." in text
+    assert "accuracy (80 items)\na leads b by 0." in text
+    assert "The scores are those in a.json." in text
     assert "80 of 80 items in common." in text
-    assert "Elo and other ratings of battles are not computed" in text
+    assert "Elo and other ratings of comparisons are not computed" in text
     written = ratings_json(found)["dimensions"]["accuracy"]["mean_score"]
     assert written["unit"] == "score"
     assert [row["rank"] for row in written["ratings"]] == [1, 2, 3]

@@ -239,7 +239,7 @@ def test_the_plan_counts_responses(store):
     (row,) = plan.rows
     assert (row.dimension, row.n_prompts, row.n_entrants) == ("usefulness", 5, 1)
     assert (row.pairs, row.stored) == (6, 2)
-    assert "responses" in pipeline.plan_table(plan)
+    assert "answers" in pipeline.plan_table(plan)
 
 
 # Scores on file

@@ -99,16 +99,16 @@ def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
         ran = both(server, "plan=true")
         assert ran.code == 0 and server.asked == []
     lines = [re.split(r"\s{2,}", line.strip()) for line in ran.out.splitlines()]
-    queries = {row[0]: row[2] for row in lines if row[0] in ("small", "large", "sum")}
+    queries = {row[0]: row[2] for row in lines if row[0] in ("small", "large", "total")}
     assert queries["small"] == queries["large"]
-    assert int(queries["sum"].replace(",", "")) == 2 * int(queries["small"])
+    assert int(queries["total"].replace(",", "")) == 2 * int(queries["small"])
     assert "2 judges, one after the other, one budget of $5.00" in ran.out
     assert ran.out.count("ok in reach: 80% of judges") == 1
 
 
 def test_one_cap_holds_for_all_before_any_is_paid():
     with OpenAiServer() as server:
-        whole = re.search(r"\nsum +.* ([\d.]+) +[\d.]+\n", re.sub(r"\n +", "\n", both(server, "plan=true").out))  # fmt: skip
+        whole = re.search(r"\ntotal +.* ([\d.]+)\n", re.sub(r"\n +", "\n", both(server, "plan=true").out))  # fmt: skip
         assert whole is not None
         cap = 0.75 * float(whole[1])  # more than either alone
         ran = both(server, f"judging.budget_usd={cap}")

@@ -108,7 +108,7 @@ def test_a_plan_of_two_judges_is_the_sum_of_two_plans_and_needs_no_key(tmp_path)
     ]
     of_one = [rows(one.out, "factuality")[0] for one in each]
     assert [row[:9] for row in rows(both.out, "factuality")] == [r[:9] for r in of_one]
-    (total,) = rows(both.out, "sum")
+    (total,) = rows(both.out, "total")
     counts = [[int(cell.replace(",", "")) for cell in row[1:7]] for row in of_one]
     assert [int(cell.replace(",", "")) for cell in total[1:7]] == np.sum(
         counts, axis=0

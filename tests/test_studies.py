@@ -197,9 +197,9 @@ def test_own_prompts_are_judged_by_no_physician(judged: Judged):
     ran, sent = judged(*OWN, "figures=false", "elo.n_perms=2")
     assert ran.code == 0, ran.err
     assert ran.err.startswith(
-        "12 of 12 prompts have a reference answer, which the judge is not shown; 'rubric=[preference,correctness]' "
-        "has it judge by them, too\n"
-        'own: study own: preference; judge m as "an expert, impartial evaluator"\n'
+        "12 of 12 prompts have a reference answer that the judge does not see. To compare the answers with it as "
+        "well: 'rubric=[preference,correctness]'\n"
+        'own: preset own, 1 rubric (preference), judge m as "an expert, impartial evaluator"\n'
     )
     assert sent
     assert "physician" not in sent
@@ -242,7 +242,7 @@ def test_prompts_that_a_study_was_not_written_for_are_warned_of(
     )
     assert warning in ran.err
     assert ran.out.startswith(
-        'plan: judge m as "an expert, impartial physician-evaluator", cap '
+        'plan: judge m as "an expert, impartial physician-evaluator"\n  budget '
     )
     named, _ = judged(*words, "study=medical")
     assert warning not in named.err
@@ -258,11 +258,11 @@ def prices(ran: Ran) -> dict[str, str]:
 
 
 def planned(ran: Ran) -> str:
-    """The expected dollars of a plan of one dimension, which stand before those of plain messages."""
+    """The expected dollars of a plan of one rubric, which stand before the detectable gap."""
     lines = ran.out.splitlines()
-    head = next(line for line in lines if "$ expected" in line)
+    has_gap = any(line.endswith(" detectable") for line in lines)
     row = next(line for line in lines if line.startswith("  preference "))
-    return row.split()[-3 if head.endswith("detects") else -2]
+    return row.split()[-2 if has_gap else -1]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_without_a_judge_a_run_says_what_each_would_cost_and_stops(
     assert ran.code == 2
     line, *below = ran.err[ran.err.index("elo_exp: ") :].splitlines()
     assert line == (
-        f"elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for {n_queries} queries on preference:"
+        f"elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for {n_queries} judge calls on preference:"
     )
     assert [one.split()[0] for one in below] == [
         "judge=haiku",
@@ -296,6 +296,7 @@ def test_without_a_judge_a_run_says_what_each_would_cost_and_stops(
         "judge=gemini",
         "judge=openai_compatible",
         "judge=lexical",
+        "Add",
     ]
     assert not folders_of_runs(own_work)
     offered = prices(ran)
@@ -324,7 +325,7 @@ def test_nobody_places_models_in_an_arena_either(tmp_path: Path, plan: tuple[str
     ran = attempt("experiment=arena", "judge=none", *plan, folder=tmp_path)
     assert ran.code == 2
     assert (
-        "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 1,186 queries on preference:"
+        "elo_exp: judge is not set. Nothing was sent or charged. Choose a judge for 1,186 judge calls on preference:"
         in ran.err
     )
     assert not folders_of_runs(tmp_path)
@@ -345,10 +346,8 @@ def test_counting_words_is_a_baseline_that_finds_nothing(own_work: Path):
     assert "Baseline: words were counted, and nobody judged." in ran.page.said
     assert "compared by lexical." in ran.page.said
     assert "medicine" not in ran.page.said
-    (sentence,) = [one for one in ran.out.splitlines() if one.startswith("preference")]
-    assert sentence.startswith(
-        "preference: by shared words 12 prompts, too few to rank"
-    )
+    assert "\n12 prompts are too few to rank the entrants; " in ran.out
+    assert "Word overlap only, not a quality judgement." in " ".join(ran.out.split())
     assert re.findall(r'<article class="card (\w+)">', ran.page.text) == ["open"]
     for said in (ran.out, ran.page.said):
         assert not re.search(r"\bleads\b|\bSupported\b|\bOK\b", said)
@@ -370,5 +369,5 @@ def test_probes_whose_order_is_known_are_no_baseline(tmp_path: Path):
     """The demo shows that counting words puts them in their order."""
     with opened(tmp_path) as (job, _):
         assert job.experiment.opening == (  # type: ignore[attr-defined]
-            "study medical: factuality, calibration and clinical_utility; judge lexical"
+            "preset medical, 3 rubrics (factuality, calibration and clinical_utility), judge lexical"
         )

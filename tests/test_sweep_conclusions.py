@@ -42,7 +42,7 @@ CASES = [
     ("leads", "ann leads in 1 of 1 job, by 110", [lead("0", **LEADS)]),
     ("ahead", "ann is ahead in 2 of 2 jobs, by 110 (supported in 1, undecided in 1)",
      [lead("0", **LEADS), lead("1", **UNDECIDED)]),
-    ("ahead", "ann is ahead in 1 of 1 job, by 110 (shared words only)", [lead("0", state="words")]),
+    ("ahead", "ann is ahead in 1 of 1 job, by 110 (word overlap only)", [lead("0", state="words")]),
     ("ahead", "ann is ahead in 1 of 1 job, by 110", [lead("0")]),
     ("ahead", "ann is ahead in 2 of 2 jobs, by at least 110",
      [lead("0", one_sided=True), lead("1", gap=400.0)]),

@@ -288,7 +288,7 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     assert lead.difference == first.rating - second.rating
     sentence = said_of(some.conclusions["d"])
     assert sentence.startswith(
-        f"a leads {lead.lower} by {lead.difference:.0f} [{lead.ci_low:.0f}, "
+        f"a leads {lead.lower} by {lead.difference:.0f} points [{lead.ci_low:.0f}, "
     )
     view = build_view(some)
     reader = Reader(
@@ -296,7 +296,7 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
     )
     assert headline(reader) == sentence
     assert f"{sentence}. Expected win rate of a over b: " in reader.said
-    assert f"d, 60 prompts: {sentence}\n" in tournament_console.format_console(view)
+    assert f"d (60 prompts)\n{sentence}.\n" in tournament_console.format_console(view)
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
     tracked = artifacts.list_final_metrics(some, view.dimensions)
     assert tracked["conclusion/d/sentence"] == sentence
@@ -414,19 +414,19 @@ def test_the_headline_covers_all_dimensions():
     battles = simulated("ab", names, gap=9.0)
     steady = [{**STEADY, "dimension": name} for name in names]
     some = fair(rated(battles, "ab", "bradley_terry"))
-    assert headline(page(some, quality=steady)) == "a leads b in all 3 dimensions"
+    assert headline(page(some, quality=steady)) == "a leads b on all 3 rubrics"
     battles["z"] = [
         dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
     ]
     some = fair(rated(battles, "ab", "bradley_terry"))
     doubted = [{**row, **INVALID} for row in steady]
     for quality, words in (
-        (steady, "a leads b in x and y; b leads a in z"),
+        (steady, "a leads b on x and y; b leads a on z"),
         (
             [steady[0], doubted[1], steady[2]],
-            "the judge prefers a to b in y; a leads b in x; b leads a in z",
+            "the judge prefers a to b on y; a leads b on x; b leads a on z",
         ),
-        (doubted, "the judge prefers a to b in x and y; the judge prefers b to a in z"),
+        (doubted, "the judge prefers a to b on x and y; the judge prefers b to a on z"),
     ):
         assert headline(page(some, quality=quality)) == words
 
@@ -633,7 +633,7 @@ def test_what_is_missing_is_left_out_and_said():
     assert ["1 / 1–2", "a", "won the one prompt against b"] in [
         row[:3] for row in reader.cells
     ]
-    assert headline(reader).startswith("too few prompts in unbeaten and tied; ")
+    assert headline(reader).startswith("too few prompts on unbeaten and tied; ")
     assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
     some = rated(simulated("ab", ["overall"]), "ab")
     read = {"file": "b.csv", "format": "evalica", "assumed": "that"}

@@ -414,17 +414,20 @@ class JoinedAnswers:
             if len(keys) < n
         ]
         more = f" and {len(shortfalls) - 5} more" if shortfalls[5:] else ""
-        whom = f"all {m}" if m > 1 else next(iter(self.answer_sets))
+        whom = f"all {m} entrants" if m > 2 else "both entrants"
+        if m == 1:
+            whom = next(iter(self.answer_sets))
         n_with_reference = sum(
             prompt.gold_answer is not None for prompt in shared_prompts
         )
-        line = f"prompts: {n:,}, answered by {whom}: {len(shared_prompts):,}"
+        n_shared = len(shared_prompts)
+        line = f"prompts: {n_shared:,} of {n:,} answered by {whom}"
         line += f" ({', '.join(shortfalls[:5])}{more})" if shortfalls else ""
-        lines = [f"{line}; {n_with_reference:,} with a reference"]
-        if n - len(shared_prompts) > _MAX_UNANSWERED_SHARE * n and not keeps_all:
+        lines = [f"{line}, {n_with_reference:,} with a reference answer"]
+        if n - n_shared > _MAX_UNANSWERED_SHARE * n and not keeps_all:
             lines.append(
-                f"warning: {n - len(shared_prompts):,} of {n:,} prompts lack an answer. A lead holds only if it "
-                "survives when these count against it."
+                f"warning: {n - n_shared:,} of {n:,} prompts lack an answer. A lead holds only if it "
+                "survives when these prompts count against it."
             )
         return lines
 

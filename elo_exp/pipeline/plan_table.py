@@ -122,10 +122,11 @@ def _list_notes(plan: Plan) -> list[str]:
             "Detectable gap: the smallest true gap in points that 4 of 5 runs of this size find "
             "(from simulations)."
         )
-    if plan.is_paid and plan.new:
+    dollars_plain = sum(row.dollars_plain for row in plan.rows)
+    if dollars_plain > plan.dollars:
         notes.append(
             "Expected $ is for the chosen transport and prompt cache. Single messages without a "
-            f"cache cost ${sum(row.dollars_plain for row in plan.rows):,.2f}."
+            f"cache cost ${dollars_plain:,.2f}."
         )
     if plan.budget_usd is not None and not plan.fits:
         notes.append(

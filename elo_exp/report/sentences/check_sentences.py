@@ -206,8 +206,8 @@ def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
     """Return the line that says how reference answers could be judged by."""
     rubric_list = ",".join([*rubrics, "correctness"])
     return (
-        f"{format_count(n)} of {format_count(n_prompts)} prompts have a reference answer, which the judge is not shown; "
-        f"'rubric=[{rubric_list}]' has it judge by them, too"
+        f"{format_count(n)} of {format_count(n_prompts)} prompts have a reference answer that the judge does not "
+        f"see. To compare the answers with it as well: 'rubric=[{rubric_list}]'"
     )
 
 
@@ -217,31 +217,30 @@ def list_judge_choices(
     dollars: Mapping[str, float],
     keys: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Return the lines of a run that has no judge: what there is to choose from.
+    """Return the lines of a run that has no judge: the judges to choose from, with their prices.
 
-    n_queries   that it would ask on its dimensions
-    dollars     that a plan expects, by the name of a judge
-    keys        the variable that holds the key of each
+    n_queries   judge calls of the run
+    dollars     expected price, by the name of a judge
+    keys        environment variable that holds the key, by the name of a judge
     """
-    queries = f"{format_count(n_queries)} {'query' if n_queries == 1 else 'queries'}"
+    queries = f"{format_count(n_queries)} judge call{'' if n_queries == 1 else 's'}"
     where = f" on {join_names(dimensions)}" if dimensions else ""
     by_key = dict[str, list[str]]()
     for name, price in dollars.items():
         by_key.setdefault(keys[name], []).append(f"judge={name}   ${price:,.2f}")
     choices = {
         **{
-            "    ".join(key_choices): f"by batch, {key}"
+            "    ".join(key_choices): f"batch price, needs {key}"
             for key, key_choices in by_key.items()
         },
-        "judge=openai_compatible judge.base_url=URL judge.model=NAME": "a server of your own",
-        "judge=lexical": "free: counts words, and can find nothing",
+        "judge=openai_compatible judge.base_url=URL judge.model=NAME": "your own server",
+        "judge=lexical": "free: word overlap only, not a quality judgement",
     }
-    first_choice = next(iter(choices))
-    choices[first_choice] += "; plan=true has the detail"
     width = max(map(len, choices))
     return (
         f"judge is not set. Nothing was sent or charged. Choose a judge for {queries}{where}:",
         *(f"  {choice:<{width}}    {about}" for choice, about in choices.items()),
+        "Add plan=true for the details of a price.",
     )
 
 
