@@ -1,4 +1,4 @@
-"""The speeds of docs/poe.md on a GPU: a model of OLMo-2 7B's shape with random weights, in bfloat16.
+"""The speeds of docs/evidence.md on a GPU: a model of OLMo-2 7B's shape with random weights, in bfloat16.
 
     make bench-gpu                                                    # one card of 40 GiB, ten minutes
     python -m tests.benchmarks.bench_gpu --minutes 5 --results FILE   # in less, and as JSON
