@@ -139,7 +139,7 @@ PLANS = {
     "": "plan: judge lexical, free",
     "mode=pilot": "plan: judge claude-sonnet",
     "mode=headline judge=opus": "plan: judge claude-opus",
-    "experiment=oracle": "oracle: simulated policies are analysed; no call is made",
+    "experiment=oracle": "oracle: analyses simulated policies. No call is made",
     "experiment=arena": "  preference          593  1,186 ",
     "experiment=rate": "plan: this experiment calls no judge and costs nothing. To run it, set battles=VALUE",
     "experiment=compare": "To run it, set runs=VALUE",

@@ -91,7 +91,7 @@ def test_fewer_than_20_labels_of_its_own_are_borrowed_with_caution():
     assert found["many"].n_labels == found["none"].n_labels == 119
     assert found["none"].rests_on == "borrowed calibration"
     assert found["none"].reason.startswith(
-        "borrows its calibration from many, few (transport check: not done): 0 of its own answers"
+        "it borrows its calibration from many, few (calibration transfer: not done): 0 of its own answers"
     )
     direct = {
         e.policy: e for e in analysed(data, ["direct"]).estimates if not e.headline
@@ -152,7 +152,7 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
         row = found["a", name]
         assert (row["status"], row["reason"]) == ("refuse", "no log-probabilities")
         assert not any(f"a/{name}" in key for key in report.metrics if "est" in key)
-    assert "24 labels" in report.text
+    assert "24 in the calibration" in report.text
     assert report.page is not None
     assert "logged answers" not in report.page("run", {}, report.figures())
     only = run_on(tmp_path, f"oracle.fresh_dir={path}", "oracle.policies=[b]")

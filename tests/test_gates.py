@@ -56,17 +56,19 @@ def test_without_labels_of_their_own_near_policies_are_given_with_caution(
         headline, *others = given.list_estimates(policy)
         assert (headline.estimator, headline.headline) == ("anchored", True)
         assert headline.value == {e.estimator: e for e in others}["direct"].value
-        reason = (
-            "borrows its calibration from base (transport check: not done): 0 of its"
-        )
+        reason = "it borrows its calibration from base (calibration transfer: not done): 0 of its"
         assert headline.reason.startswith(reason)
         assert {e.status for e in (headline, *others)} == {"caution", "refuse"}
     for e in given.list_estimates("unhelpful"):
         assert (e.status, e.value, e.std_error) == ("refuse", None, None)
-        assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
+        assert (
+            "scores overlap too little with those of the logged answers (A_B 0.47)"
+            in e.reason
+        )
     clone = {e.estimator: e for e in given.list_estimates("clone")}
     assert clone["snips"].reason == (
-        "effective sample 21% of the rows (30% needed); weights without a mean (tail index 0.76)"
+        "the effective sample size is 21% of the rows (30% needed); "
+        "the weights have no finite mean (tail index 0.76)"
     )
     for e in analysed(sample(), compat="cje-0.3").list_estimates("unhelpful"):
         assert (e.status, "A_B 0.47" in e.reason) == ("caution", True)
@@ -119,7 +121,7 @@ def test_results_are_in_the_units_of_the_scale_and_margins_too(
 # One gate at a time
 
 SKEWED = {"dislike": 0.25, "style": 0.8, "labelled": 1.0}
-OFF = "labels of its answers are off the calibrated scores by -0."
+OFF = "labels of its answers differ from the calibrated scores by -0."
 
 
 @pytest.mark.parametrize(
@@ -143,11 +145,16 @@ OFF = "labels of its answers are off the calibrated scores by -0."
         ({"shift": 3.2, "n_own": 200}, "direct", "report", ""),  # own labels suffice
         ({"shift": 3.2, "n_own": 200}, "dr_cpo", "refuse", "scores overlap too little"),
         # With good overlap raw weights are right where the judge is not, and show that it is not.
-        (SKEWED, "snips", "caution", "typical of it"),
+        (SKEWED, "snips", "caution", "typical of this policy"),
         (SKEWED, "direct", "refuse", OFF),
         (SKEWED, "calibrated_ips", "refuse", OFF),
         (SKEWED, "dr_cpo", "report", ""),
-        ({"labelled": 0.02}, "dr_cpo", "caution", "its labels come to 18 (30 needed)"),
+        (
+            {"labelled": 0.02},
+            "dr_cpo",
+            "caution",
+            "its labels are worth 18 (30 needed)",
+        ),
         ({"labelled": 0.01}, "dr_cpo", "refuse", "its interval is wider than ± 0.25"),
     ],
 )
@@ -167,8 +174,8 @@ def test_an_estimate_that_the_headline_contradicts_calls_for_caution():
     found = by_name(draw(dislike=0.1, style=1.5, n_probe=25))
     assert found["anchored"].rests_on == "own labels"
     assert found["direct"].reason == (
-        "borrows its calibration from base (transport check: cannot tell); "
-        "differs from the headline by +0.12"
+        "it borrows its calibration from base (calibration transfer: cannot tell); "
+        "it differs from the reported estimate by +0.12"
     )
 
 
@@ -179,7 +186,7 @@ def test_scores_beyond_those_of_the_labels_are_refused():
     overlap = narrow.evidence_by_policy["target"].overlap
     beyond = np.mean(data.fresh_draws["target"].score >= 0.6)
     assert (overlap.card, overlap.out_of_range) == ("refuse", pytest.approx(beyond))
-    reason = "of its scores are beyond those of the labelled answers"
+    reason = "of its scores are outside the range of the labelled answers"
     assert all(reason in e.reason for e in narrow.estimates)
 
 
@@ -190,7 +197,9 @@ def test_calibrated_weights_that_miss_the_scores_of_fresh_draws_are_refused():
     logprob = {"target": data.logging_logprob + noise}
     found = by_name(dataclasses.replace(data, target_logprob=logprob))["calibrated_ips"]
     assert found.status == "refuse"
-    assert "weights miss the scores of its fresh draws by -0.1" in found.reason
+    assert (
+        "weighted scores differ from the scores of its samples by -0.1" in found.reason
+    )
 
 
 def test_what_a_policy_lacks_is_named():
@@ -202,7 +211,7 @@ def test_what_a_policy_lacks_is_named():
     assert {e.reason for e in found.values()} == {"no log-probabilities"}
     found = by_name(dataclasses.replace(data, fresh_draws={}))
     assert (found["snips"].status, found["ips"].headline) == ("report", True)
-    assert found["dr_cpo"].reason == found["direct"].reason == "no fresh draws"
+    assert found["dr_cpo"].reason == found["direct"].reason == "no samples of its own"
     found = by_name(dataclasses.replace(data, target_logprob={"target": few}))
     assert (found.pop("anchored").status, found.pop("direct").status) == (
         "report",

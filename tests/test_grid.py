@@ -207,7 +207,9 @@ def test_a_killed_grid_continues_to_the_same_bytes(tmp_path: Path):
     killed.communicate()
     n_done = len(list(cells.glob("*/*.npy")))
     again = run(*GRID, *FEW, folder=tmp_path / "killed", anew=True)
-    assert f"20 draws, {n_done} of them done before" in again.err or n_done == 20
+    assert (
+        f"20 samples, {n_done} of them from an earlier run" in again.err or n_done == 20
+    )
     first, second = ((r.run_dir / "grid.csv").read_bytes() for r in (whole, again))
     assert first == second
     rows = list(csv.DictReader(first.decode().splitlines()))

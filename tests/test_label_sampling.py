@@ -75,7 +75,9 @@ def test_a_chosen_slice_is_refused_and_a_random_one_is_not(kind: str):
     assert {e.status for e in headlines(study(3, "random")[0])} == {"report"}
     found = headlines(study(3, kind)[0])
     assert {e.status for e in found} == {"refuse"}
-    assert all(e.reason.startswith("labels are not a random sample: ") for e in found)
+    assert all(
+        e.reason.startswith("the labels are not a random sample: ") for e in found
+    )
 
 
 def test_known_chances_make_a_chosen_slice_one_to_report():
@@ -125,14 +127,14 @@ def test_console_page_files_and_tracker_say_that_labels_were_chosen(tmp_path: Pa
     path = write_jsonl(tmp_path / "draws.jsonl", rows_of(3, "low"))
     ran = run("experiment=oracle", f"oracle.fresh_dir={path}", "tracker=local", "figures=false",
               folder=tmp_path)  # fmt: skip
-    words = "labels are not a random sample: the judge's scores of 90 labelled and 210 other answers of a differ"
+    words = "the labels are not a random sample: the judge's scores of the 90 labelled answers and the 210 other"
     assert words in " ".join(ran.out.split())
-    assert "Labels are not a random sample" in ran.page.said
+    assert "The labels are not a random sample" in ran.page.said
     assert words in ran.read("estimates.json")[0]["reason"]
     manifest = ran.read("manifest.json")
     assert words in manifest["conclusions"]["a"]["sentence"]
     assert [r["name"] for r in manifest["conclusions"]["a"]["reasons"]] == ["sample"]
-    advice = "Label a random sample of the answers of a, b, or give the chance of each answer as label_chance"
+    advice = "Label a random sample of the answers of a and b. The present labels were not chosen at random."
     assert ran.read("next.json")["advice"].startswith(advice)
     assert advice in " ".join(ran.out.split())
     tracked = (ran.run_dir / "tracker" / "log.jsonl").read_text(encoding="utf-8")

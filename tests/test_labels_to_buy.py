@@ -134,11 +134,14 @@ def test_labels_are_asked_for_all_that_may_be_best_and_grow_to_a_choice():
     assert set(step.policies) == set(step.possible_best) == {"p0", "p1", "p2"}
     assert step.n_labels is not None
     assert 1.25 * 30 <= step.n_labels <= N
-    words = f"Label {step.n_labels} answers each of {', '.join(step.policies)} to the same prompts"
-    assert advice(first, 3) == f"{words} (30 now): 4 in 5 such rounds end the search."
+    names = f"{', '.join(step.policies[:-1])} and {step.policies[-1]}"
+    assert advice(first, 3) == (
+        f"Label {step.n_labels} answers of each of {names}, on the same prompts (30 are labelled now). In 4 of 5 cases, "
+        "this is enough to choose."
+    )
     chosen = last.next_step.choice
     assert chosen in ("p0", "p1", "p2")
-    assert advice(last, 3).startswith(f"Take {chosen}: ")
+    assert advice(last, 3).startswith(f"Choose {chosen}: ")
     assert last.next_step.most_lost is not None
     assert last.next_step.most_lost <= last.next_step.tolerance == 0.05
 
@@ -183,8 +186,8 @@ def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():
     assert (step.decision_ready, found.choice.state) == (True, "labelled")
     assert step.most_lost is not None
     assert advice(found, 3) == (
-        f"Take {step.choice}: every answer is labelled; it is at most {step.most_lost:.3f} below "
-        "the best. More prompts would tell more."
+        f"Choose {step.choice}: it is at most {step.most_lost:.3f} below the best, and every answer is labelled. "
+        "To know more, use more prompts."
     )
 
 

@@ -97,7 +97,10 @@ def test_estimates_are_a_row_for_each_policy_and_estimator(ran: Ran):
     lines = ran.out.splitlines()
     first = next(line.split() for line in lines if line.split()[:1] == ["anchored"])
     assert (first[1], first[-1]) == (f"{rows[0]['value']:.4f}", "report")
-    assert "unhelpful: 400 logged answers, 400 fresh draws, 200 labels" in lines
+    assert (
+        "unhelpful: 400 logged answers, 400 samples; labels: 50 of its own answers, 200 in the calibration"
+        in lines
+    )
 
 
 def test_the_manifest_names_every_input(ran: Ran):
@@ -164,12 +167,16 @@ def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Pa
     assert "No clear best policy: o" in page_of(several(1, **equal), tmp_path)
     worlds = {"good": World(shift=0.8, n_probe=200), "worse": World(n_probe=200)}
     said = page_of(several(1, **worlds), tmp_path)
-    lead = r"good is best: (\d\.\d+) \[(.*?), (.*?)\], 0\.\d+ \[0\.\d+, 0\.\d+\] above worse"
+    assert "good is the best" in said
+    lead = (
+        r"good has a mean label of (\d\.\d+) \(95% interval (.*?) to (.*?)\)\. "
+        r"It is 0\.\d+ \(0\.\d+ to 0\.\d+\) above worse"
+    )
     match = re.search(lead, said)
     assert match
     value, low, high = map(float, match.groups())
     assert low < value < high
-    assert "Next: Take good: it is best." in said
+    assert "Next: Choose good: it is the best." in said
 
 
 @pytest.mark.system
@@ -187,10 +194,10 @@ def test_without_entrants_policies_of_known_value_are_simulated(tmp_path: Path):
     by_judge = {row["response"]: row["judge_score"] for row in logged}
     assert max(by_judge, key=by_judge.__getitem__).startswith("Certainly. ")
     off = max(abs(rows[policy]["value"] - true[policy]) for policy in status)
-    ending = f"3 reported, at most {off:.3f} off it, 3 of their intervals hold it; 2 refused."
-    assert f"Truth known: {ending}" in ran.out
+    ending = f"3 reported (largest error {off:.3f}, truth inside the interval in 3 of 3), 2 refused."
+    assert f"Estimates against the known truth: {ending}" in ran.out
     said = ran.page.said
-    assert "tuned is best of the 3 policies with an estimate: 0." in said
+    assert "tuned is the best of the 3 policies with an estimate" in said
     paid = attempt("experiment=oracle", "judge=haiku", folder=tmp_path)
     assert paid.code == 2
     assert "Without entrants the policies are simulated" in paid.err
@@ -219,7 +226,7 @@ def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_p
 ):
     data = World(shift=3.2).draw(np.random.default_rng(0))
     refused = page_of(dataclasses.replace(data, target_logprob={}), tmp_path)
-    assert "Nothing may be reported." in refused
+    assert "No estimate can be reported." in refused
 
 
 # Sampling
@@ -313,7 +320,7 @@ def test_the_logging_policy_is_estimated_where_it_is_named_and_ips_needs_no_draw
     undrawn = (f"oracle.logged={folder}/logged.jsonl", "figures=false")
     alone = run_oracle(tmp_path, *undrawn).read("estimates.json")
     reasons = {row["estimator"]: row["reason"] for row in alone}
-    assert reasons["dr_cpo"] == reasons["direct"] == "no fresh draws"
+    assert reasons["dr_cpo"] == reasons["direct"] == "no samples of its own"
     compat = ("estimator=[ips,snips]", "compat=cje-0.3")
     rows = run_oracle(tmp_path, *undrawn, *compat).read("estimates.json")
     assert [(row["n"], row["degrees_of_freedom"]) for row in rows] == [(400, None)] * 6

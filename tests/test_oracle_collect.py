@@ -200,7 +200,7 @@ def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
         said(tmp_path, *given)
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")
     status = said(tmp_path, *given, *oracle)
-    assert "missing: 60 answers, 60 log-probabilities, 60 scores, 23 labels." in status
+    assert "Missing: 60 answers, 60 log-probabilities, 60 scores, 23 labels." in status
 
 
 def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
@@ -250,7 +250,7 @@ def test_stored_only_asks_neither_judge_nor_oracle(tmp_path: Path):
     ):
         ran(tmp_path, *PROBES, "judging.stored_only=true")
     status = said(tmp_path, *PROBES, "status=true")
-    assert "missing: 40 scores, 40 labels." in status
+    assert "Missing: 40 scores, 40 labels." in status
 
 
 def test_a_collection_is_made_of_settings_and_parts_without_an_experiment(

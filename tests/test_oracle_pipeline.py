@@ -79,11 +79,11 @@ def test_a_shard_is_answered_and_forced_and_neither_scored_nor_labelled(told: To
     assert told.shard.text.startswith(
         "shard 1/4: 30 responses and 20 log-probabilities made, "
     )
-    missing = "missing: 120 answers, 120 log-probabilities, 120 scores, 40 labels."
+    missing = "Missing: 120 answers, 120 log-probabilities, 120 scores, 40 labels."
     assert missing in told.status_before
-    missing = "missing: 90 answers, 90 log-probabilities, 120 scores, 40 labels."
+    missing = "Missing: 90 answers, 90 log-probabilities, 120 scores, 40 labels."
     assert missing in told.status_after_shard
-    assert said(told.folder, *CHOSEN, "status=true").endswith("complete")
+    assert said(told.folder, *CHOSEN, "status=true").endswith("Complete.")
 
 
 @pytest.mark.system

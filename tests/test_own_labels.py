@@ -74,15 +74,13 @@ def test_labels_at_low_scores_alone_are_refused():
     e = analysis.estimates[0]
     assert (e.value, e.status) == (None, "refuse")
     assert e.reason.startswith(
-        "labels are not a random sample: the judge's scores of 25 labelled and 275 other answers "
+        "the labels are not a random sample: the judge's scores of the 25 labelled answers and the 275 other answers "
         "of one differ (p < .001)"
     )
     assert analysis.list_estimates("whole")[0].status == "report"
     found = analysis.comparison
     assert (found.choice.state, found.next_step.policies) == ("unknown", ("one",))
-    assert advice(found, 3).startswith(
-        "Label a random sample of the answers of one, or"
-    )
+    assert advice(found, 3).startswith("Label a random sample of the answers of one. ")
 
 
 def test_two_runs_with_20_of_20_right_may_still_differ():

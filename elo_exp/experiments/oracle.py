@@ -64,7 +64,7 @@ from elo_exp.store.answer_store import Store
 
 @dataclass(kw_only=True)
 class Oracle(EntrantExperiment):
-    """Judges and rubrics are None where recorded answers are analysed."""
+    """Judges and rubrics are None if recorded answers are analysed."""
 
     judge: Judge | None
     oracle_judge: Judge | None
@@ -117,20 +117,20 @@ class Oracle(EntrantExperiment):
 
     @property
     def opening(self) -> str | None:
-        """What is analysed; None where answers are collected first."""
+        """The analysed data, in words; None if answers are collected first."""
         if self.is_recorded:
             return "recorded answers"
         return "simulated policies" if self.is_simulated else None
 
     def plans(self, store: Store) -> list[Plan]:
-        """Return what judge and oracle would be asked, and cost; nothing of files that are read."""
+        """Return the planned calls of judge and oracle and their cost; none for recorded answers."""
         return [] if self.opening is not None else self.collection(store).plans()
 
     def dry_run(self, context: Context) -> str | None:
-        """With status=true, what is done; with plan=true, what judge and oracle would cost."""
+        """With status=true, return the progress; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
         if self.opening is not None:
-            text = f"oracle: {self.opening} are analysed; no call is made and nothing is paid"
+            text = f"oracle: analyses {self.opening}. No call is made and nothing is charged."
             return text if self.plan or self.status else None
         store = context.store
         collection = self.collection(store)
@@ -143,7 +143,7 @@ class Oracle(EntrantExperiment):
         return None  # every model was found
 
     def run(self, context: Context) -> Report:
-        """Read, simulate or collect the data; take the truth; estimate, and report."""
+        """Read, simulate or collect the data, read the truth, estimate, and report."""
         settings, run_dir, scale = (
             self.oracle,
             context.run_dir,
@@ -202,7 +202,7 @@ class Oracle(EntrantExperiment):
 
     @property
     def analysis(self) -> OracleAnalysis:
-        """How data are analysed."""
+        """The settings of the analysis."""
         return OracleAnalysis(
             settings=self.oracle,
             estimator=self.estimator,
@@ -213,7 +213,7 @@ class Oracle(EntrantExperiment):
 
     @property
     def _oracle_name(self) -> str:
-        """The name of the oracle that gave the labels; unknown for recorded and simulated labels."""
+        """The name of the oracle that gave the labels; "the oracle" for recorded and simulated labels."""
         if self.oracle_judge is None or self.is_simulated:
             return "the oracle"
         return self.oracle_judge.model
@@ -229,7 +229,7 @@ class Oracle(EntrantExperiment):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether policies of known value take the place of entrants and recorded answers."""
+        """Whether policies of known value replace entrants and recorded answers."""
         return not self.is_recorded and not self.entrant
 
     @property
@@ -238,7 +238,7 @@ class Oracle(EntrantExperiment):
         return self.oracle.grid or self.oracle.truth == "labels"
 
     def collection(self, store: Store) -> Collection:
-        """Draw prompts, and the slices that are labelled. Raises UserError where these are too few."""
+        """Sample prompts, and the answers to label. Raises UserError for too few."""
         assert self.judge and self.oracle_judge and self.scoring and self.oracle_scoring
         prompts = draw_prompts(
             self.oracle,
@@ -258,7 +258,7 @@ class Oracle(EntrantExperiment):
         )
 
     def check(self, overrides: Sequence[str]) -> None:
-        """Raise SettingError or FileError for mistakes that can be known before anything is asked."""
+        """Raise SettingError or FileError for mistakes in the settings, before any call."""
         self.refuse_drawing("oracle.n_prompts")
         self.refuse_draws(
             "oracle",

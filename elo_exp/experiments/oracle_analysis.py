@@ -68,10 +68,10 @@ class OracleSettings(CollectionSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class OracleAnalysis:
-    """The settings by which data are analysed.
+    """The settings of an analysis.
 
-    compat       an analysis as another library makes it; None: ours
-    oracle_name  of whoever gave the labels
+    compat       the other library whose analysis is repeated; None: our analysis
+    oracle_name  the oracle that gave the labels
     """
 
     settings: OracleSettings
@@ -104,10 +104,10 @@ class OracleAnalysis:
     ) -> Report:
         """Estimate each policy, and report it.
 
-        collection  what the run itself has made
+        collection  answers, scores and labels that the run itself has made
         """
         logger.info(
-            "analysing %d logged answers and %d draws with %d labels",
+            "analysing %d logged answers and %d samples with %d labels",
             len(data.logged_rows),
             sum(map(len, data.fresh_draws.values())),
             data.pooled_rows.is_labelled.sum(),

@@ -1,4 +1,4 @@
-"""Mistakes in the settings of an oracle experiment that can be known before anything is asked."""
+"""Checks of the settings of an oracle experiment, before any call."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _SAMPLING_SETTINGS = ("oracle.n_prompts", "oracle.label_fraction")
 
 
 def check_inputs(answers: object, estimators: Collection[str]) -> None:
-    """Raise SettingError for answers, which are not read, and for no estimator."""
+    """Raise SettingError for answer files, which the oracle does not read, and for no estimator."""
     if answers:
         raise SettingError(
             "experiment=oracle does not read answers. Give the answers of the policies with one of these "
@@ -73,7 +73,7 @@ def check_truth(
     has_entrants: bool,
     needs_labels: bool,
 ) -> None:
-    """Check what a truth made from labels needs, and that the grid has its own settings. Raises SettingError."""
+    """Raise SettingError if a truth from labels lacks labels, or a setting of the grid does not apply."""
     share = min(settings.label_fraction, settings.validation_fraction)
     if needs_labels and has_entrants and share < 1:
         raise SettingError(
@@ -98,7 +98,7 @@ def check_truth(
 
 
 def refuse_recorded_settings(settings: OracleSettings) -> None:
-    """Raise SettingError for settings of recorded answers where answers are collected."""
+    """Raise SettingError for settings of recorded answers if answers are collected."""
     for name, is_set in {
         "probe_dir": settings.probe_dir,
         "scale": settings.scale != [0, 1],
@@ -113,7 +113,7 @@ def refuse_recorded_settings(settings: OracleSettings) -> None:
 
 
 def refuse_unused(overrides: Sequence[str], raters: Iterable[Judge]) -> None:
-    """Raise SettingError for settings and judges that simulated policies have no use for."""
+    """Raise SettingError for settings and judges that have no effect on simulated policies."""
     other_settings = (
         "oracle.truth",
         "judge",
@@ -134,7 +134,7 @@ def refuse_unused(overrides: Sequence[str], raters: Iterable[Judge]) -> None:
 
 
 def refuse_weak_oracle(judge: Judge, oracle: Judge, *, is_same_rubric: bool) -> None:
-    """Raise SettingError for an oracle that is the judge itself, or no better."""
+    """Raise SettingError for an oracle that is the judge itself, or not better than the judge."""
     keys = [(rater.model, rater.cache_key()) for rater in (judge, oracle)]
     if keys[0] == keys[1] and is_same_rubric:
         raise SettingError(
@@ -151,7 +151,7 @@ def refuse_weak_oracle(judge: Judge, oracle: Judge, *, is_same_rubric: bool) -> 
 
 
 def list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str]:
-    """List the settings of a command that begin with one of these names."""
+    """Return the settings of a command that begin with one of these names."""
     keys = [word.lstrip("+").partition("=")[0] for word in overrides]
     return [key for key in keys if key.startswith(tuple(names))]
 
@@ -159,6 +159,6 @@ def list_overridden(names: Iterable[str], overrides: Sequence[str]) -> list[str]
 def refuse_settings(
     names: Iterable[str], overrides: Sequence[str], reason: str
 ) -> None:
-    """Raise SettingError if a command sets something that has no meaning here."""
+    """Raise SettingError if a command has a setting without effect here."""
     for key in list_overridden(names, overrides):
         raise SettingError(f"{key} has no effect here: {reason}. Leave it out.")

@@ -29,7 +29,7 @@ _N_WEIGHT_CURVE_POINTS = 200
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
-    """Draw what this analysis allows."""
+    """Draw the figures that this analysis allows."""
     figures = [estimates(analysis, truth), calibration(analysis)]
     weighted = [
         checked
@@ -41,7 +41,7 @@ def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
 
 
 def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
-    """Draw every estimate with its interval, and the truth where it is known."""
+    """Draw every estimate with its interval, and the truth if it is known."""
     mean_by_policy = {policy: value.mean for policy, value in truth.items()}
     rows = [
         {**row.to_dict(), "truth": mean_by_policy.get(row.policy), "flag": "refused"}
@@ -68,13 +68,13 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         figure,
         rows,
         "Mean oracle label of each policy",
-        "Estimates of each policy's mean oracle label with 95% intervals over prompts, the "
-        "uncertainty of the calibration included. Refused: the data cannot support a number.",
+        "Estimates of each policy's mean oracle label. The 95% intervals are over prompts and include the "
+        "uncertainty of the calibration. Refused: the data do not support an estimate.",
     )
 
 
 def calibration(analysis: Analysis) -> Plot:
-    """Draw the curve from score to label, and where the scores are that it is used on."""
+    """Draw the curve from score to label, and the distribution of the scores that it is used on."""
     data, labelled = analysis.data, analysis.calibration.rows
     scale, curve = data.scale, analysis.calibration.full_curve
     edges = np.linspace(scale.low, scale.high, _N_SCORE_BINS + 1)
@@ -93,7 +93,7 @@ def calibration(analysis: Analysis) -> Plot:
         data.pooled_rows
     )
     rows: list[Row] = []
-    ylabel = "oracle label; share of scores"
+    ylabel = "oracle label, or share of scores"
     figure, axes = make_panels(analysis.evidence_by_policy, "judge score", ylabel)
     for ax, checked in axes:
         scores, counts = checked.fresh.score, checked.draw_weights
@@ -130,15 +130,14 @@ def calibration(analysis: Analysis) -> Plot:
         "calibration",
         figure,
         rows,
-        "Calibration of the judge's score, and the scores it is used on",
-        f"Calibration from the judge's score to the oracle's label, from {len(labelled):,} "
-        "labels, and the scores that it is used on. An overlap below 0.5 is refused, below 0.85 "
-        "it calls for caution.",
+        "Calibration of the judge's score, and the scores that it is used on",
+        f"The curve from the judge's score to the oracle's label, fitted to {len(labelled):,} labels, and the scores "
+        "that it is used on. A score overlap below 0.5 is refused, and an overlap below 0.85 is a caution.",
     )
 
 
 def weights(checks: Sequence[GatedEvidence]) -> Plot:
-    """Draw the share of all weight that the largest weights hold, raw and calibrated."""
+    """Draw the share of the total weight in the largest weights, raw and calibrated."""
     rows: list[Row] = []
     for checked in checks:
         lines = {
@@ -159,7 +158,7 @@ def weights(checks: Sequence[GatedEvidence]) -> Plot:
         grouped(rows, "policy"),
         "logged answers, largest weight first",
     )
-    figure, axes = make_panels(by_policy, xlabel, "share of all weight")
+    figure, axes = make_panels(by_policy, xlabel, "share of the total weight")
     for ax, panel_rows in axes:
         for kind, line in grouped(panel_rows, "weights").items():
             ax.plot(*read_columns(line, "share_of_rows", "share_of_weight"), label=kind)
@@ -171,15 +170,14 @@ def weights(checks: Sequence[GatedEvidence]) -> Plot:
         figure,
         rows,
         "Concentration of the importance weights",
-        "Share of all importance weight that the largest weights hold. The closer to the dashed "
-        "line, the larger the effective sample; with less than 30% of the rows, raw weights are "
-        "refused.",
+        "Share of the total importance weight in the largest weights. The closer the curve is to the dashed line, the "
+        "larger is the effective sample size. Raw weights are refused if it is below 30% of the answers.",
     )
 
 
 # The grid
 
-_GRID_SCOPE = "Over all policies and draws that are not refused; dashed: weights calibrated on the score."
+_GRID_SCOPE = "Over all policies and samples that are not refused. Dashed: weights calibrated on the score."
 # By column: heading, label of the axis, caption
 _GRID_TEXTS = {
     "rmse": (
@@ -190,33 +188,33 @@ _GRID_TEXTS = {
     "coverage": (
         "Coverage of the 95% intervals",
         "coverage",
-        "Share of the 95% intervals that hold the truth, and for the headline the binomial 95% "
-        "band of as many draws; samples of up to half of the file, whose draws share its answers. "
+        "Share of the 95% intervals that contain the truth, with a binomial 95% band for the reported estimate. Samples "
+        "hold up to half of the file, so they share answers. "
         f"{_GRID_SCOPE}",
     ),
     "interval_score": (
         "Interval score",
         "interval score",
-        "Width of the 95% intervals plus 40 times how far they miss the truth: lower is better. "
+        "Width of the 95% intervals plus 40 times the distance by which they miss the truth. Lower is better. "
         f"{_GRID_SCOPE}",
     ),
     "refused": (
         "Refusals",
         "share refused",
-        "Share of the estimates that are refused, over all policies and draws.",
+        "Share of the estimates that are refused, over all policies and samples.",
     ),
     "pairwise_accuracy": (
         "Pairs of policies in the true order",
         "pairs in order",
-        "Share of the pairs of policies that an estimator puts in the true order, of those in "
-        "which neither is refused.",
+        "Share of the pairs of policies that an estimator puts in the true order, among pairs without a refused "
+        "policy.",
     ),
 }
 
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def grid_plots(rows: Sequence[Row], calibration: str) -> list[Plot]:
-    """Draw rows of grid.csv over all policies, of what is given by one calibration."""
+    """Draw the rows of grid.csv over all policies, for one calibration."""
     overall = {"calibration": calibration, "policy": ALL, "status": GIVEN}
     rows = [
         {**row, "refused": 1.0 - row["share"]}

@@ -84,7 +84,7 @@ class PublishedEvidence(PolicyEvidence):
         n_draws = np.bincount(fresh, minlength=g)[prompt]
         if not n_draws.all():
             raise NotEstimableError(
-                f"{(n_draws == 0).sum()} logged prompts have no fresh draw"
+                f"{(n_draws == 0).sum()} logged prompts have no sample of the policy"
             )
         return np.asarray(np.bincount(fresh, value, g)[prompt] / n_draws)
 

@@ -59,7 +59,7 @@ Logprob = Annotated[
 
 
 class NotEstimableError(Exception):
-    """The data lack what an estimator needs for this policy; the message says what."""
+    """Raised if an estimator lacks data for this policy; the message names the missing data."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,18 +88,18 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
     n_own, anchors = len(own_reading.rows), {}
     if checked.n_own_prompts >= MIN_OWN_LABELS:
         anchors[OWN] = checked.estimate_corrected_mean(own_reading, weight, n_own=n_own)
-    why = "there are no weights"
+    why = "there are no importance weights"
     if checked.weight_diagnostics and labelled.any():
         raw = (checked.weights.clipped * checked.logged.label_weights)[labelled]
         reading = checked.calibration(checked.logged[labelled])
         n_effective = weights.effective_sample_size(raw)
-        reason = f"weights come to {n_effective:.0f} of {len(raw)} labels, {MIN_EFFECTIVE_LABELS} needed"
+        reason = f"the weights are worth {n_effective:.0f} of {len(raw)} labels, {MIN_EFFECTIVE_LABELS} needed"
         gates = [
             *check_raw_weights(checked.weight_diagnostics),
             ("labels", False, n_effective < MIN_EFFECTIVE_LABELS, reason),
         ]
         if refusals := [words for _, _, is_refused, words in gates if is_refused]:
-            why = f"the logs tell too little ({refusals[0]})"
+            why = f"the logged answers are not enough ({refusals[0]})"
         else:
             anchors[WEIGHTS] = checked.estimate_corrected_mean(reading, raw)
     is_alone = checked.overlap.refuses or checked.data.logging_policy is None
@@ -113,7 +113,9 @@ def estimate_headline(checked: GatedEvidence) -> HeadlineEstimate:
         n = checked.n_own_prompts
         labels = f"{n_own} of its own answers are labelled"
         if n < n_own:
-            labels = f"its own answers to {n} prompts or clusters are labelled"
+            labels = (
+                f"its own answers are labelled on {n} prompts or clusters of prompts"
+            )
         why = f"{labels} ({MIN_OWN_LABELS} needed), and {why}"
         return HeadlineEstimate(base, base, BORROWED, why)
 
@@ -522,7 +524,7 @@ class Analysis:
         return compare_policies(
             self.headlines,
             {
-                policy: _count_labels(checked)
+                policy: count_labels(checked)
                 for policy, checked in self.evidence_by_policy.items()
             },
             scale=self.data.scale,
@@ -542,7 +544,7 @@ class Analysis:
         )
 
 
-def _count_labels(checked: GatedEvidence) -> LabelCount:
+def count_labels(checked: GatedEvidence) -> LabelCount:
     """Count labels and answers of a policy; for the logging policy also the logged ones."""
     n, n_answers = len(checked.own_labels[0].rows), len(checked.fresh)
     if checked.is_logging_policy:

@@ -256,7 +256,7 @@ class PolicyEvidence:
         if weight_kinds and not np.isfinite(self.weights.log_ratio).any():
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in estimator.requires:
-            raise NotEstimableError("no fresh draws")
+            raise NotEstimableError("no samples of its own")
         estimate = self.add_ends(estimator.estimate(self))
         self._estimates.append((estimator, estimate))
         return self._estimates[-1][1]
@@ -333,7 +333,7 @@ class PolicyEvidence:
         labelled = self.logged.is_labelled
         if labelled.sum() < MIN_CALIBRATION_LABELS:
             raise NotEstimableError(
-                f"{labelled.sum()} labels among its logged rows, {MIN_CALIBRATION_LABELS} needed"
+                f"{labelled.sum()} labels among the logged answers, {MIN_CALIBRATION_LABELS} needed"
             )
         return labelled
 
@@ -488,7 +488,7 @@ def centre_residuals(reading: CurveValues, weight: Array | float) -> Array:
 
 def _normalize_weights(weight: Array) -> Array:
     if weight.sum() <= 0:
-        raise NotEstimableError("no labels at scores that it has")
+        raise NotEstimableError("no labels at its scores")
     return np.asarray(weight / weight.sum())
 
 

@@ -1,7 +1,7 @@
-"""Whether an estimate may be reported: diagnostics of a policy's data, and gates by them.
+"""The status of an estimate: diagnostics of a policy's data, and the gates that use them.
 
-A status is report, caution or refuse. Thresholds are those of the causal judge evaluation paper
-(arXiv:2512.11150). A bias is significant where its 99% interval excludes 0; it is refused where it
+A status is report, caution or refuse. Thresholds come from the causal judge evaluation paper
+(arXiv:2512.11150). A bias is significant if its 99% interval excludes 0; it is refused if it
 exceeds half the estimate's half-width.
 
 Letters: n logged rows of a policy, r rows in general.
@@ -325,7 +325,7 @@ def decide_status(
         shift, decimals = estimate.value - headline.value, checked.data.scale.decimals
         pairs = ((estimate, headline), (headline, estimate))
         is_apart = any(not a.interval[0] <= b.value <= a.interval[1] for a, b in pairs)
-        words = f"differs from the headline by {shift:+.{decimals}f}"
+        words = f"it differs from the reported estimate by {shift:+.{decimals}f}"
         gates.append(("headline", is_apart, False, words))
     if refusals := [(name, words) for name, _, refuses, words in gates if refuses]:
         return CAUTION if compat else REFUSE, refusals
@@ -335,7 +335,9 @@ def decide_status(
         return CAUTION, cautions
     is_checked = estimate.n_own or RAW_WEIGHTS in requires
     is_checked = is_checked or checked.transport_audit.status != NOT_DONE
-    return REPORT, [] if is_checked else [("transport", "transport check: not done")]
+    return REPORT, [] if is_checked else [
+        ("transport", "calibration transfer: not done")
+    ]
 
 
 def _check_support(
@@ -361,34 +363,32 @@ def _check_support(
             "overlap",
             affinity < 0.85,
             affinity < MIN_SCORE_AFFINITY,
-            f"scores overlap too little with the {reference} ones (A_B {affinity:.2f})",
+            f"judge scores overlap too little with those of the {reference} answers (A_B {affinity:.2f})",
         ),
         (
             "range",
             False,
             overlap.card == REFUSE,
-            f"{outside} of its scores are beyond those of the labelled answers",
+            f"{outside} of its scores are outside the range of the labelled answers",
         ),
         (
             "saturation",
             overlap.card == CAUTION and not uses_raw,
             False,
-            f"{at_end} of its calibrated scores are at an end of their range",
+            f"{at_end} of its calibrated scores are at an end of the calibrated range",
         ),
     ]
     if uses_raw and raw:
         gates += check_raw_weights(raw)
     elif checked.transport_audit.status != NOT_DONE:
-        words = "labels of its answers are off the calibrated scores by"
+        words = "labels of its answers differ from the calibrated scores by"
         with suppress(NotEstimableError):
             bias = _measure_uncorrected_bias(checked, uses_calibrated)
             gates.append(_check_bias("bias", bias, estimate, words, scale))
     if raw is None or FRESH_DRAWS in requires:
         return gates
     if (coverage := raw.target_coverage) is not None:
-        coverage_reason = (
-            f"only {_format_percent(coverage)} of the logged answers are typical of it"
-        )
+        coverage_reason = f"only {_format_percent(coverage)} of the logged answers are typical of this policy"
         gates.append(("typical", coverage < 0.70, coverage < 0.30, coverage_reason))
     if uses_calibrated:
         calibrated = checked.weights.calibrated
@@ -399,13 +399,13 @@ def _check_support(
             raw.share_near_zero,
         )
         # With fewer rows, intervals of calibrated weights undercover
-        weight_reason = f"raw weights come to {raw.ess:.2g} rows (30 needed)"
+        weight_reason = f"the raw weights are worth {raw.ess:.2g} rows (30 needed)"
         gates.append(("weights", False, raw.ess < 30, weight_reason))
         if (tail := raw.tail_index) is not None:
-            tail_reason = f"raw weights without a mean (tail index {tail:.2f})"
+            tail_reason = f"the raw weights have no finite mean (tail index {tail:.2f})"
             gates.append(("tail", tail < 1, False, tail_reason))
         if len(checked.fresh):
-            words = "weights miss the scores of its fresh draws by"
+            words = "weighted scores differ from the scores of its samples by"
             bias = _measure_imbalance(checked)
             gates.append(_check_bias("balance", bias, estimate, words, scale))
     return gates
@@ -454,7 +454,7 @@ def check_raw_weights(raw: WeightDiagnostics) -> list[GateResult]:
     gates = _check_concentration(share, raw.top_share, variation, raw.share_near_zero)
     if (tail := raw.tail_index) is not None:
         lacks = "variance" if tail >= 1 else "mean"
-        words = f"weights without a {lacks} (tail index {tail:.2f})"
+        words = f"the weights have no finite {lacks} (tail index {tail:.2f})"
         gates.append(("tail", tail < 2, tail < 1, words))
     return gates
 
@@ -466,7 +466,9 @@ def _check_concentration(
         _format_percent(effective_share),
         _format_percent(MIN_EFFECTIVE_SAMPLE_SHARE),
     )
-    size_reason = f"effective sample {effective} of the rows ({needed_share} needed)"
+    size_reason = (
+        f"the effective sample size is {effective} of the rows ({needed_share} needed)"
+    )
     zero_reason = f"{_format_percent(near_zero)} of the raw weights are nearly zero"
     top_reason = f"5% of the rows hold {_format_percent(top)} of the weight"
     return [
@@ -498,8 +500,8 @@ def _check_precision(
             "borrowed",
             not (is_own or estimate.n_own),
             False,
-            f"borrows its calibration from {', '.join(data.label_sources)} "
-            f"(transport check: {checked.transport_audit.status})",
+            f"it borrows its calibration from {', '.join(data.label_sources)} "
+            f"(calibration transfer: {checked.transport_audit.status})",
         ),
         (
             "scale",
@@ -507,7 +509,7 @@ def _check_precision(
             not (low <= scale.high and high >= scale.low)
             if estimate.n_own
             else not scale.low <= estimate.value <= scale.high,
-            "its value is off the scale",
+            "its value is outside the scale",
         ),
         (
             "width",
@@ -525,7 +527,7 @@ def _check_precision(
             "labels",
             labels < n_needed,
             labels < 15,
-            f"its labels come to {labels:.0f} ({n_needed} needed)",
+            f"its labels are worth {labels:.0f} ({n_needed} needed)",
         ),
     ]
 
@@ -535,9 +537,9 @@ def _check_sample(checked: GatedEvidence, estimate: Estimate) -> list[GateResult
     if (sample := checked.find_selected_labels(is_own=estimate.n_own > 0)) is None:
         return []
     n_others = sample.n - sample.n_labelled
-    labels = "labels" if not sample.is_weighted else "labels, each by 1 / label_chance,"
+    labels = "the labels" + ", weighted by 1 / label_chance," * sample.is_weighted
     words = (
-        f"{labels} are not a random sample: the judge's scores of {sample.n_labelled:,} labelled and "
+        f"{labels} are not a random sample: the judge's scores of the {sample.n_labelled:,} labelled answers and the "
         f"{n_others:,} other answers of {sample.policy} differ (p < .001)"
     )
     return [("sample", False, True, words)]

@@ -138,8 +138,8 @@ class Grid:
         calibrate(self.data.logged_rows, by_variance=self.options.by_variance)
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
-            f"grid: {len(self.cells):,} draws, {len(self.cells) - len(todo):,} of them done "
-            f"before; each with {len(self.estimator_names)} estimators, "
+            f"grid: {len(self.cells):,} samples, {len(self.cells) - len(todo):,} of them from an earlier run, each "
+            f"with {len(self.estimator_names)} estimators, "
             f"{len(self.calibrations)} calibrations ({', '.join(self.calibrations)}) and "
             f"{len(self.data.policies)} policies"
         )
@@ -148,7 +148,7 @@ class Grid:
             paths = map(self.write, todo)
             if len(todo) > _CELLS_PER_CHUNK:
                 paths = pool.map(self.write, todo, chunksize=_CELLS_PER_CHUNK)  # type: ignore[assignment]
-            for _ in track(paths, label="grid: draws", total=len(todo)):
+            for _ in track(paths, label="grid: samples", total=len(todo)):
                 pass
 
     def write(self, cell: GridCell) -> Path:

@@ -45,7 +45,7 @@ class ImportanceWeights:
         largest_fold = int(np.bincount(self.rows.fold, minlength=1).max())
         if len(self.rows) - largest_fold < MIN_CALIBRATION_LABELS // 2:
             raise NotEstimableError(
-                f"{len(self.rows)} rows with log-probabilities, too few for curves"
+                f"only {len(self.rows)} rows have log-probabilities, too few to calibrate the weights"
             )
         return calibrate_weights(self.hajek, self.rows)(self.rows)
 

@@ -1,4 +1,4 @@
-"""What page, console and tracker show of a grid."""
+"""The page, the console text and the tracked numbers of a grid."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis.win_rates import wilson_interval
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.figures.style import grouped, read_columns
 from elo_exp.formatting import NO_VALUE, format_count, format_number, format_percent
 from elo_exp.oracle.data import Truth
@@ -36,40 +36,40 @@ from elo_exp.report.sentences.oracle_sentences import SIMULATED_NOTE
 Row = Mapping[str, Any]  # of grid.csv
 _METRICS = ("rmse", "coverage", "interval_score", "pairwise_accuracy", "share")
 _LABELS_NOTE = (
-    "The headline in samples of {size} prompts, over all policies. Given: reported or with caution; what is refused "
-    "enters no mean. Judge alone: the judge’s mean scores of the same. Each draw hides labels of the same file, whose "
-    "mean labels are the truth, so it says how estimators fare on these answers, not on new ones."
+    "The reported estimate in samples of {size} prompts, over all policies. Given: with status report or caution. Refused "
+    "estimates enter no mean. Judge alone: the mean of the judge’s scores of the same policies. Each sample hides labels "
+    "of the same file, whose mean labels are the truth. The table therefore describes these answers, not new ones."
 )
 _ESTIMATORS_NOTE = (
-    "RMSE of what is given. An estimator that refuses the difficult policies has a smaller error than one that does "
-    "not."
+    "RMSE of the estimates with status report or caution. An estimator that refuses the difficult policies has a smaller "
+    "error than an estimator that gives a value for them."
 )
 _GLOSSARY = (
-    ("truth", "The mean label of all draws of a policy in the file."),
+    ("truth", "The mean label of all samples of a policy in the file."),
     (
-        "headline",
-        "The one estimate of a policy to quote: calibrated scores of its draws, moved towards what does not borrow the "
-        "logging policy’s calibration.",
+        "reported estimate",
+        "The estimate of a policy to quote: the mean of its calibrated scores, moved towards an estimate that does not "
+        "borrow the logging policy’s calibration.",
     ),
     ("RMSE", "Root mean square error, in units of the label."),
     (
         "report, caution, refuse",
-        "Whether an estimate may be published as it is, with the reason given, or not at all.",
+        "Report: you may publish the estimate. Caution: quote it only with its reason. Refuse: there is no estimate.",
     ),
 )
 _FOOTER = (
-    "Every number, also of other sample sizes and calibrations, is in grid.csv beside this page; docs/oracle_grid.md "
-    "describes it."
+    "All numbers, also for other sample sizes and calibrations, are in grid.csv next to this page. docs/oracle_grid.md "
+    "describes the file."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridResult:
-    """What is shown: the largest samples with scored intervals, one calibration.
+    """The shown part of a grid: the largest samples with scored intervals, and one calibration.
 
-    headline    by label share, and by status, over all policies
-    estimators  by name, what each gives, a row for each label share
-    policies    the headline's rows of each label share and status
+    headline    rows of the reported estimate, by label share and status, over all policies
+    estimators  by name, a row for each label share
+    policies    rows of the reported estimate for each label share and status
     """
 
     size: int
@@ -80,12 +80,12 @@ class GridResult:
 
     @property
     def reported(self) -> list[Row]:
-        """Of the headlines, by label share."""
+        """The rows of reported estimates, by label share."""
         return [rows[REPORT] for rows in self.headline.values() if REPORT in rows]
 
     @property
     def shares(self) -> dict[float, list[float]]:
-        """By label share: of the headlines that are reported, with caution, refused."""
+        """By label share: the shares of estimates that are reported, with caution, refused."""
         return {
             label_share: [
                 rows[s]["share"] if s in rows else 0 for s in STATUSES_BEST_FIRST
@@ -95,7 +95,7 @@ class GridResult:
 
     @property
     def coverage(self) -> tuple[float, float, float] | None:
-        """Of all reported intervals, with its interval over draws."""
+        """Coverage of all reported intervals, with its interval over samples."""
         rows_with_coverage = [
             row for row in self.reported if row["coverage"] is not None
         ]
@@ -119,7 +119,7 @@ class GridResult:
 
 
 def grid_result(rows: Sequence[Row]) -> GridResult:
-    """Choose what is shown from the rows of grid.csv."""
+    """Choose the shown rows of grid.csv."""
     scored = [row for row in rows if row["coverage"] is not None] or rows
     calibrations = [
         row["calibration"] for row in rows if row["calibration"] != JUDGE_CALIBRATION
@@ -164,13 +164,14 @@ def metrics(result: GridResult) -> dict[str, float]:
 
 
 def format_console(result: GridResult) -> str:
-    """Return the end of a grid on the console."""
-    by_share = []
+    """Return the result of a grid for the console."""
+    by_share = list[list[str]]()
     for label_share, shares in result.shares.items():
         reported = result.headline[label_share].get(REPORT)
         rmse = format_number(reported["rmse"], 3) if reported else NO_VALUE
-        cells = "".join(f"  {format_percent(share):>6}" for share in shares)
-        by_share.append(f"{format_percent(label_share):>8} labels{cells}  {rmse}")
+        by_share.append(
+            [format_percent(label_share), *map(format_percent, shares), rmse]
+        )
     rows = [
         [
             name,
@@ -184,14 +185,12 @@ def format_console(result: GridResult) -> str:
     table = format_table(
         ["RMSE (refused)", *map(format_percent, result.headline)], rows
     )
-    head = (
-        f"The headline in samples of {format_count(result.size)} prompts: reported, with caution, "
-        "refused; RMSE of what is reported"
-    )
+    head = ["labels", "report", "caution", "refuse", "RMSE of report"]
     blocks = [
-        f"{result.title}.\n{result.answer}",
-        "\n".join([head, *by_share]),
-        f"All policies that are not refused, by labels\n{table}",
+        "\n".join([f"{result.title}.", *wrap_lines([result.answer])]),
+        f"Reported estimate in samples of {format_count(result.size)} prompts, by share of labelled answers\n"
+        + format_table(head, by_share).rstrip("\n"),
+        f"Estimators over all policies, by share of labelled answers\n{table}",
     ]
     return "\n\n".join(blocks).rstrip("\n")
 
@@ -244,14 +243,14 @@ def build_document(
 
 def _build_labels_table(result: GridResult) -> Table:
     return Table(
-        label="The headline by labels",
+        label="The reported estimate by labels",
         columns=[
             "Labels",
             "Reported",
             "Caution",
             "Refused",
             "RMSE reported",
-            "Covered",
+            "Coverage",
             "RMSE given",
             "Pairs in order",
             "Best found",
@@ -279,7 +278,7 @@ def _make_labels_row(result: GridResult, label_share: float) -> list[str]:
 
 def _build_policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Table:
     return Table(
-        label="The headline by policy",
+        label="The reported estimate by policy",
         columns=[
             "Policy",
             "Truth",
@@ -288,7 +287,7 @@ def _build_policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Tab
             "Share",
             "Bias",
             "RMSE",
-            "Covered",
+            "Coverage",
             "Interval score",
         ],
         rows=[
@@ -297,7 +296,7 @@ def _build_policies_table(result: GridResult, truth: Mapping[str, Truth]) -> Tab
             for i, row in enumerate(row for row in rows if row["status"] != GIVEN)
         ],
         words=["Status"],
-        note="Of refused headlines: what would have been given.",
+        note="Rows of refused estimates show the values that the estimator would have given.",
     )
 
 

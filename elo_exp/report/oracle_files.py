@@ -1,4 +1,4 @@
-"""The results of an oracle experiment as files, as metrics and as tables on the console."""
+"""The results of an oracle experiment as files and metrics."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def _make_label_mean(prompts: Sequence[str], anchor: Estimate) -> dict[str, Any]
 
 
 def conclusions(analysis: Analysis) -> dict[str, Any]:
-    """What may be said of each policy and of the choice, for manifest.json; empty with compat."""
+    """Return the conclusions on each policy and on the choice, for manifest.json; empty with compat."""
     if analysis.options.compat:
         return {}
     digits, comparison = analysis.data.scale.decimals + 1, analysis.comparison
@@ -107,7 +107,7 @@ def conclusions(analysis: Analysis) -> dict[str, Any]:
 
 
 def diagnostics(analysis: Analysis) -> dict[str, Any]:
-    """All diagnostics that the statuses were decided by."""
+    """Return all diagnostics that decide the statuses."""
     labelled, curve = analysis.calibration.rows, analysis.calibration.full_curve
     residual = analysis.calibration.label_reading.residual
     return {
@@ -134,7 +134,7 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
 
 
 def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
-    """Logged answers with weights above 5 or below 1/5, the most extreme first."""
+    """Return logged answers with weights above 5 or below 1/5, the most extreme first."""
     data, rows = analysis.data, []
     for policy in data.policies:
         ratio = data.log_ratio(policy)
@@ -152,7 +152,7 @@ def extreme_weights(analysis: Analysis) -> list[dict[str, Any]]:
     return rows
 
 
-# The kinds of numbers that trackers get, as experiments.NamesNumbers has them
+# Kinds of numbers for trackers, as in experiments.NamesNumbers
 METRIC_KINDS: Mapping[str, Sequence[str]] = {
     "oracle_mean": ("error", "std_error", "reported"),
     **dict.fromkeys(("estimate", "std_error", "refused", "error"), ()),
@@ -161,10 +161,10 @@ METRIC_KINDS: Mapping[str, Sequence[str]] = {
 
 
 def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float | str]:
-    """Final values named estimate/<policy>/<estimator>, ess/<policy>, overlap/<policy>, ...
+    """Return final values named estimate/<policy>/<estimator>, ess/<policy>, overlap/<policy>, ...
 
-    oracle_mean/error (root mean square), /std_error and /reported (share) are over the policies' headlines.
-    And conclusion/<policy>/<field> and choice/<field>: what may be said, and its sentence.
+    oracle_mean/error (root mean square), /std_error and /reported (share) are over the reported estimates.
+    conclusion/<policy>/<field> and choice/<field> are the conclusions and their sentences.
     """
     values: dict[str, float | None] = {}
     for e in analysis.estimates:
@@ -203,7 +203,7 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float |
 def choose_objective(metric_values: Mapping[str, Any]) -> tuple[str, float]:
     """Return the error over the policies if a truth is known, else their mean standard error, and its name.
 
-    NaN where every estimate is refused.
+    NaN if every estimate is refused.
 
     metric_values  the metrics
     """
@@ -216,7 +216,7 @@ def choose_objective(metric_values: Mapping[str, Any]) -> tuple[str, float]:
 def _average_headlines(
     analysis: Analysis, metric_values: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Sum up the policies' headlines that are not refused; with `compat`, all estimates.
+    """Average the reported estimates that are not refused; with `compat`, all estimates.
 
     metric_values  the metrics of each
     """

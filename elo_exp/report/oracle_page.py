@@ -1,9 +1,9 @@
-"""The page and the console of an oracle experiment: which estimates may be reported, then why."""
+"""The page and the console text of an oracle experiment: the reported estimates, then the reasons."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import (
     NO_VALUE,
     format_count,
@@ -13,7 +13,7 @@ from elo_exp.formatting import (
     format_percent,
 )
 from elo_exp.oracle.data import Truth
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate, count_labels
 from elo_exp.oracle.gates import REPORT, WeightDiagnostics
 from elo_exp.report.document import (
     Block,
@@ -48,60 +48,68 @@ _COUNT_FIELDS = (
 )
 _COLLECTED_COLUMNS = (
     *("policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5"),
-    *("scores", "mean", "labels", "mean", "unread"),
+    *("scores", "mean", "labels", "mean", "invalid"),
 )
 _LEGEND = """\
-± SE: over prompts, including the error of the labels. report: may be published as it is; caution: only with
-the reason given; refuse: the data cannot tell. ESS: effective sample size of the weights, in rows."""
-_COMPAT_NOTE = "compat=cje-0.3: estimates and errors of that library, which refuses nothing. See docs/oracle_cje.md."
+status  report: you may publish the estimate; caution: quote it only with its reason; refuse: no estimate
+± SE    standard error over prompts, including the error of the labels
+n, ESS  number of answers, and the effective sample size of the weights in answers"""
+_COMPAT_NOTE = (
+    "These are the estimates and errors of cje-eval 0.3 (compat=cje-0.3), which refuses no estimate. See "
+    "docs/oracle_cje.md."
+)
 _COLLECTED_LEGEND = """\
-null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.
-w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."""
+null, zero    log-probabilities of logged answers that are unknown, or 0 for an answer that is not empty
+w = 1, w > 5  importance weights of exactly 1, and above 5 or below 1/5
+invalid       scores and labels that could not be read"""
 
 
 _DIFFERENCES_NOTE = (
-    "Paired by prompt. ",
+    "Differences are paired by prompt. ",
     Styled("All at once", "quote"),
-    ": intervals that hold all differences together with 95%; a policy may be best unless another is "
-    "above it by these.",
+    ": these intervals contain all true differences together with 95% probability. A policy may be the best unless "
+    "another policy is above it by such an interval.",
 )
 _TRANSPORT_NOTE = (
-    "Calibrated estimates assume that a score means the same for every policy (transport). Labels of a policy’s own "
-    "answers test that, and correct its headline."
+    "Calibrated estimates assume that a judge score means the same for every policy (calibration transfer). Labels of "
+    "a policy’s own answers test this, and correct its reported estimate."
 )
 _WEIGHTS_NOTE = (
-    "ESS: effective sample size, as a share of the rows. Tail index: below 2 the weights have no variance, below 1 no "
-    "mean. E √w: 1 for equal policies. Typical: answers as typical of the policy as 90% of its own."
+    "ESS: effective sample size, as a share of the answers. Tail index: below 2 the weights have no finite variance, "
+    "below 1 no finite mean. E √w: 1 if the policies are equal. Typical: logged answers that are as typical of the policy "
+    "as 90% of its own answers."
 )
 _GLOSSARY = (
     (
         "logging policy",
-        "The policy whose answers are on record; the others are estimated from them, or from their own fresh draws.",
+        "The policy that gave the logged answers. Other policies are estimated from these answers or from samples of their "
+        "own.",
     ),
     (
         "oracle label",
-        "The expensive score of one answer; the judge’s cheap scores are calibrated on it.",
+        "The expensive score of one answer. The cheap scores of the judge are calibrated on these labels.",
     ),
     (
         "importance weight",
-        "How much likelier a policy is to give a logged answer than the logging policy.",
+        "The probability that a policy gives a logged answer, divided by the probability that the logging policy gives "
+        "it.",
     ),
     (
-        "transport",
-        "A score means the same for every policy, so that one calibration serves all.",
+        "calibration transfer",
+        "The assumption that a judge score means the same for every policy, so that one calibration fits all policies.",
     ),
     (
         "effective sample size",
-        "How many equally weighted answers the weighted ones are worth.",
+        "The number of equally weighted answers that carry as much information as the weighted answers.",
     ),
     (
         "report, caution, refuse",
-        "Whether an estimate may be published as it is, with the reason given, or not at all.",
+        "Report: you may publish the estimate. Caution: quote it only with its reason. Refuse: there is no estimate.",
     ),
 )
 _FOOTER = (
-    "Every number is in estimates.json and weight_diagnostics.json beside this page; docs/oracle_files.md describes "
-    "them."
+    "All numbers are in estimates.json and weight_diagnostics.json next to this page. docs/oracle_files.md describes the "
+    "files."
 )
 
 
@@ -115,7 +123,7 @@ def build_document(
     """Return the page of an oracle experiment.
 
     budgets     rows of label_budget.json
-    collection  what a run itself has collected
+    collection  answers, scores and labels that the run itself has collected
     """
     digits, quoted_by_policy = _count_digits(analysis), quote_estimates(analysis)
     is_compatible = bool(analysis.options.compat)
@@ -128,7 +136,7 @@ def build_document(
     return Document(
         kicker=format_kicker("oracle", manifest),
         headline=words.title(analysis, quoted_by_policy),
-        lede=_list_lede(analysis, manifest),
+        lede=_list_lede(analysis, quoted_by_policy, manifest),
         sections=[
             Section(
                 "result",
@@ -186,30 +194,37 @@ def _count_digits(analysis: Analysis) -> int:
     return analysis.data.scale.decimals + 1
 
 
-def _list_lede(analysis: Analysis, manifest: Mapping[str, Any]) -> list[Paragraph]:
+def _list_lede(
+    analysis: Analysis,
+    quoted_by_policy: Mapping[str, PolicyEstimate],
+    manifest: Mapping[str, Any],
+) -> list[Paragraph]:
     data, options = analysis.data, analysis.options
-    counts = [f"{len(data.policies)} policies"]
+    n = len(data.policies)
+    counts = [f"{n} {'policy' if n == 1 else 'policies'}"]
     if len(data.logged_rows):
         counts.append(f"{format_count(len(data.logged_rows))} logged answers")
     counts.append(f"{format_count(len(analysis.calibration.rows))} oracle labels.")
-    facts = [", ".join(counts)]
-    if analysis.comparison.ranking:
-        facts.append(
-            "In brackets 95% intervals; that of a difference holds with all others at once."
+    facts = [
+        sentence
+        for sentence in (
+            words.describe_finding(analysis, quoted_by_policy),
+            ", ".join(counts),
         )
+        if sentence
+    ]
     if not options.compat:
         facts.append(scope_line.describe_oracle_scope(options.oracle))
     lede = [Paragraph(" ".join(facts), "facts")]
     if manifest.get("is_simulated"):
         lede.append(Paragraph(words.SIMULATED_NOTE, "warn"))
     if options.compat:
-        warning = "compat=cje-0.3: estimates of that library, which refuses nothing."
-        lede.append(Paragraph(warning, "warn"))
+        lede.append(Paragraph(_COMPAT_NOTE, "warn"))
     return lede
 
 
 def quote_estimates(analysis: Analysis) -> dict[str, PolicyEstimate]:
-    """Return the estimate of each policy to quote: its headline; with compat the first of the best status."""
+    """Return the estimate of each policy to quote: the reported one, or with compat the first of the best status."""
 
     def preference(row: PolicyEstimate) -> tuple[bool, bool, bool]:
         return (not row.headline, row.status != REPORT, row.value is None)
@@ -221,7 +236,7 @@ def quote_estimates(analysis: Analysis) -> dict[str, PolicyEstimate]:
 
 
 def _format_pair_interval(difference: Mapping[str, Any], digits: int) -> str:
-    """Return the interval of one pair by itself; a dash if its error is unknown."""
+    """Return the interval of one pair on its own; a dash if its error is unknown."""
     low, high = difference["ci_low"], difference["ci_high"]
     return (
         NO_VALUE if low is None or high is None else format_interval(low, high, digits)
@@ -234,19 +249,23 @@ def _build_card(
     state = words.STATE_ROWS[row.status]
     reason = words.sentence(row.reason) if row.reason else ""
     if row.value is None:
-        blocks = [Heading("Nothing may be reported."), Paragraph(reason)]
+        blocks = [Heading("No estimate can be reported."), Paragraph(reason)]
         return Card(title=row.policy, chip=state.chip, tone=state.tone, blocks=blocks)
     interval = format_interval(row.ci_low, row.ci_high, digits)
-    basis = f"; rests on {row.rests_on}" if row.rests_on else f", by {row.estimator}"
-    sentence = f"95% CI {interval}{basis}."
+    basis = (
+        f"It rests on {words.describe_basis(row.rests_on)}"
+        if row.rests_on
+        else f"Estimator: {row.estimator}"
+    )
+    sentence = f"95% interval {interval}. {basis}."
     details = [_format_truth(row.policy, truth, digits)]
     values = [
         e.value for e in analysis.list_estimates(row.policy) if e.value is not None
     ]
     if len(set(values)) > 1:
         details.append(
-            f"All {len(values)} estimates that are not refused lie from "
-            f"{format_number(min(values), digits)} to {format_number(max(values), digits)}."
+            f"The {len(values)} estimates with a value range from {format_number(min(values), digits)} to "
+            f"{format_number(max(values), digits)}."
         )
     return Card(
         title=row.policy,
@@ -286,7 +305,7 @@ def _build_differences_table(analysis: Analysis, digits: int) -> Table:
                 _format_pair_interval(row, digits),
                 format_interval(row["low"], row["high"], digits),
                 format_p(row["p_holm"]),
-                row["rests_on"],
+                words.describe_basis(row["rests_on"]),
             ]
             for row in analysis.comparison.differences
         ],
@@ -298,7 +317,7 @@ def _build_differences_table(analysis: Analysis, digits: int) -> Table:
 def _list_estimate_blocks(
     analysis: Analysis, truth: Mapping[str, Truth], digits: int
 ) -> Iterator[Block]:
-    """Yield all estimates of each policy, or why there is none."""
+    """Yield all estimates of each policy, or the reason why it has none."""
     for policy in analysis.data.policies:
         rows = analysis.list_estimates(policy)
         yield Heading(policy)
@@ -306,7 +325,7 @@ def _list_estimate_blocks(
             yield Paragraph(truth_sentence, "small")
         if all(row.value is None for row in rows):
             yield Paragraph(
-                f"All {len(rows)} estimators are refused: {rows[0].reason}."
+                f"All {len(rows)} estimators are refused. Reason: {rows[0].reason}."
             )
         else:
             yield Table(
@@ -316,8 +335,8 @@ def _list_estimate_blocks(
                     "Value",
                     "± SE",
                     "95% CI",
-                    "Rows",
-                    "Effective",
+                    "Answers",
+                    "ESS",
                     "Status",
                     "Reason",
                 ],
@@ -347,9 +366,9 @@ def _build_transport_table(analysis: Analysis, digits: int) -> Table:
         columns=[
             "Policy",
             "Overlap of scores",
-            "Beyond the labelled",
-            "At an end",
-            "Transport",
+            "Outside labelled range",
+            "At an end of the range",
+            "Calibration transfer",
         ],
         rows=[
             [
@@ -366,7 +385,7 @@ def _build_transport_table(analysis: Analysis, digits: int) -> Table:
             ]
             for policy, checks in analysis.evidence_by_policy.items()
         ],
-        words=["Transport"],
+        words=["Calibration transfer"],
         note=_TRANSPORT_NOTE,
     )
 
@@ -376,12 +395,12 @@ def _build_weights_table(analysis: Analysis) -> Table:
         label="Importance weights",
         columns=[
             "Policy",
-            "Rows",
+            "Answers",
             "Failed",
             "Exactly 1",
-            "Beyond ⅕ .. 5",
+            "Outside ⅕ to 5",
             "ESS",
-            "Calibrated",
+            "ESS calibrated",
             "Tail index",
             "E √w",
             "Typical",
@@ -420,7 +439,14 @@ def _build_labels_table(
     lenders = ", ".join(analysis.data.label_sources)
     return Table(
         label="Label budget",
-        columns=["Policy", "Estimator", "Labels", "95% CI", "At best", *half_widths],
+        columns=[
+            "Policy",
+            "Estimator",
+            "Labels",
+            "95% CI",
+            "Unlimited labels",
+            *half_widths,
+        ],
         rows=[
             [
                 row["policy"],
@@ -434,7 +460,8 @@ def _build_labels_table(
             if (row["policy"], row["estimator"]) in estimated_pairs
         ],
         words=["Estimator"],
-        note=f"Labels of {lenders}, all else being equal; – where there are not as many answers.",
+        note=f"Numbers of labels for answers of {lenders}, if everything else stays equal. A dash: there are not as many "
+        "answers.",
     )
 
 
@@ -445,14 +472,14 @@ def _build_collected_table(collection: Mapping[str, Any] | None, digits: int) ->
             "Policy",
             "Answers",
             "Cut off",
-            "log p unknown",
+            "Log p unknown",
             "Weight 1",
-            "Beyond ⅕ .. 5",
+            "Outside ⅕ to 5",
             "Scores",
             "Mean",
             "Labels",
             "Mean",
-            "Unreadable",
+            "Invalid",
         ],
         rows=[
             _make_collected_row(row, digits)
@@ -476,17 +503,17 @@ def _make_collected_row(row: Mapping[str, Any], digits: int) -> list[str]:
 
 
 def _list_oracle_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what the page adds to how a run was made: calibration, draws, checks of log-probabilities."""
+    """Return the facts that the page adds to the section on how a run was made."""
     oracle_config = (manifest.get("config") or {}).get("oracle")
     calibration = ""
     if oracle_config:
         columns = ", ".join(["score", *oracle_config["covariates"]])
-        calibration = f"on {columns}, five folds by seed {oracle_config['seed']}"
+        calibration = f"on {columns}, in five folds with seed {oracle_config['seed']}"
     checks = (manifest.get("collection") or {}).get("checks", ())
     return [
         ("Calibration", calibration),
-        ("Fresh draws", _join_counts(manifest.get("n_draws"))),
-        ("Probes", _join_counts(manifest.get("n_probe"))),
+        ("Samples", _join_counts(manifest.get("n_draws"))),
+        ("Target-policy labels", _join_counts(manifest.get("n_probe"))),
         ("Log-probabilities", "; ".join(map(words.describe_logprob_check, checks))),
     ]
 
@@ -503,25 +530,25 @@ def format_console(
     truth: Mapping[str, Truth],
     collection: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the end of a run on the console."""
+    """Return the result of a run for the console."""
     lines = [format_collection(collection)] if collection else []
     digits = _count_digits(analysis)
     if not analysis.options.compat:
         lines += _format_ranking(analysis, digits)
-        lines += [words.advice(analysis.comparison, digits), ""]
+        lines += [*wrap_lines([words.advice(analysis.comparison, digits)]), ""]
     for policy in analysis.evidence_by_policy:
         lines += _format_policy(analysis, policy, truth, digits)
     if analysis.options.compat:
-        lines.append(_COMPAT_NOTE)
+        lines += wrap_lines([_COMPAT_NOTE])
     else:
         lines += [_LEGEND, scope_line.describe_oracle_scope(analysis.options.oracle)]
     if truth_sentence := words.compare_with_truth(analysis.estimates, truth, digits):
-        lines += ["", truth_sentence]
+        lines += ["", *wrap_lines([truth_sentence])]
     return "\n".join(lines)
 
 
 def _format_interval(row: PolicyEstimate, digits: int) -> str:
-    return f"{row.ci_low:.{digits}f} .. {row.ci_high:.{digits}f}"
+    return format_interval(row.ci_low, row.ci_high, digits)
 
 
 def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
@@ -535,38 +562,42 @@ def _format_ranking(analysis: Analysis, digits: int) -> list[str]:
                 estimate.policy,
                 f"{estimate.value:.{digits}f}",
                 _format_interval(estimate, digits),
-                estimate.rests_on,
+                words.describe_basis(estimate.rests_on),
                 estimate.status,
             )
         )
-    head = ("rank", "policy", "value", "95%", "rests on", "use")
-    table = format_table(head, rows, text=("policy", "rests on", "use"))
+    head = ("rank", "policy", "value", "95% CI", "rests on", "status")
+    table = format_table(head, rows, text=("policy", "rests on", "status"))
     return [table] if rows else []
 
 
 def _format_policy(
     analysis: Analysis, policy: str, truth: Mapping[str, Truth], digits: int
 ) -> list[str]:
-    """Return what is known of one policy: its data, its estimates, and which are refused."""
+    """Return the data and the estimates of one policy, and the refused estimators."""
     checks, fresh = (
         analysis.evidence_by_policy[policy],
         analysis.data.fresh_draws.get(policy),
     )
     weights, counts, quality = checks.weight_diagnostics, [], []
-    quality.append(f"overlap of judge scores {checks.overlap.affinity:.2f}")
+    quality.append(f"score overlap {checks.overlap.affinity:.2f}")
     if weights:
         counts.append(f"{format_count(weights.n)} logged answers")
         if weights.n_failed:
             counts.append(f"{format_count(weights.n_failed)} without log-probability")
-        quality.append(f"raw ESS {100 * weights.ess / weights.n:.3g}%")
+        quality.append(f"ESS of the weights {100 * weights.ess / weights.n:.3g}%")
     if fresh is not None:
-        counts.append(f"{format_count(len(fresh))} fresh draws")
-    counts.append(f"{format_count(len(analysis.calibration.rows))} labels")
+        counts.append(f"{format_count(len(fresh))} samples")
     margin = analysis.options.max_residual
     audit = words.transport(checks.transport_audit, margin=margin, digits=digits)
-    quality.append(f"transport check: {audit}")
+    n_calibrating = len(analysis.calibration.rows)
+    facts = [
+        f"{policy}: {', '.join(counts)}; {words.describe_labels(count_labels(checks), n_calibrating)}",
+        f"{', '.join(quality)}",
+        f"calibration transfer: {audit}",
+    ]
     if policy in truth:
-        quality.append(f"truth {truth[policy].mean:.{digits + 1}f}")
+        facts.append(f"true value: {truth[policy].mean:.{digits + 1}f}")
     rows, estimators_by_reason = [], dict[str, list[str]]()
     for row in analysis.list_estimates(policy):
         if row.value is None:
@@ -586,16 +617,18 @@ def _format_policy(
                 row.reason,
             )
         )
-    head = ("estimator", "value", "± SE", "95%", "n", "ESS", "use", "why")
-    table = format_table(head, rows, text=("use", "why")) if rows else ""
-    lines = [f"{policy}: {', '.join(counts)}", ", ".join(quality), table]
-    for reason, names in estimators_by_reason.items():
-        lines.append(f"  refused: {', '.join(names)}: {reason}")
+    head = ("estimator", "value", "± SE", "95% CI", "n", "ESS", "status", "reason")
+    table = format_table(head, rows, text=("status", "reason")) if rows else ""
+    lines = [*wrap_lines(facts), table]
+    lines += wrap_lines(
+        f"  refused: {', '.join(names)}. Reason: {reason}"
+        for reason, names in estimators_by_reason.items()
+    )
     return [*lines, ""] if estimators_by_reason else lines
 
 
 def format_collection(collection: Mapping[str, Any]) -> str:
-    """Return what a run has collected, as dataset_info.json has it."""
+    """Return a table of the collected answers, scores and labels, from dataset_info.json."""
 
     def cells(row: Mapping[str, Any]) -> list[str]:
         scores, labels = row["scores"], row["labels"]
@@ -618,9 +651,9 @@ def format_collection(collection: Mapping[str, Any]) -> str:
 
 
 def status(progress: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
-    """Return what the store holds of a collection.
+    """Return the progress of a collection.
 
-    progress  by policy and step: how many of how many
+    progress  by policy and step: the number in the cache and the number needed
     """
     missing = dict[str, int]()
     for steps in progress.values():
@@ -640,7 +673,7 @@ def status(progress: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
     if missing_counts := [
         f"{format_count(n)} {step}" for step, n in missing.items() if n
     ]:
-        end = f"missing: {', '.join(missing_counts)}. Run without status=true to continue."
+        end = f"Missing: {', '.join(missing_counts)}. Run without status=true to continue."
     else:
-        end = "complete"
+        end = "Complete."
     return f"{table}\n{end}"

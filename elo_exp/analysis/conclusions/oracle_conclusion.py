@@ -1,13 +1,13 @@
-"""What may be said of policies by calibrated scores: of each alone, and which one to take.
+"""Conclusions about policies by calibrated scores: about each policy, and about the choice between them.
 
-States of a policy are those of its headline: `report`, `caution` or `refuse`. States of the choice:
+The state of a policy is the status of its reported estimate: `report`, `caution` or `refuse`. States of the choice:
 
 nobody    no policy has an estimate
-unknown   some policy has too few labels of its own, without which nothing can be decided about it
-prompts   the same, and every answer of such a policy is labelled; or there is no second policy
-labels    a policy other than the first may be better by more than the tolerance: label more
-labelled  others may be better by more, and every answer is labelled
-near      others may be better, by no more than the tolerance
+unknown   a policy has too few target-policy labels, so nothing can be decided about it
+prompts   as unknown, but every answer of such a policy is labelled; or there is no second policy
+labels    a policy other than the top one may be better by more than the tolerance: label more
+labelled  another policy may be better by more than the tolerance, and every answer is labelled
+near      another policy may be better, by no more than the tolerance
 best      no other policy may be better
 """
 
@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
 
-# The weakest first
+# Weakest first
 POLICY_STATUSES = ("refuse", "caution", "report")
-# Of the choice, the weakest first
+# States of the choice, weakest first
 CHOICES = ("nobody", "unknown", "prompts", "labels", "labelled", "near", "best")
 DECIDED = ("labelled", "near", "best")
 
@@ -35,11 +35,11 @@ def conclude_policy(
     Parameters
     ----------
     status : {"report", "caution", "refuse"}
-        The worst that a gate calls for.
+        The worst status that a gate calls for.
     effect : Effect or None
-        The mean label, in units of the scale, and its 95% interval; None where it is refused.
+        The mean label, in units of the scale, and its 95% interval; None if it is refused.
     gates : iterable of (name, words)
-        Those that call for the status.
+        The gates that call for the status.
     """
     reasons = tuple(Reason(name=name, about={"words": words}) for name, words in gates)
     return Conclusion(
@@ -63,27 +63,27 @@ def conclude_choice(
     is_labelled: bool,
     scope: Scope,
 ) -> Conclusion:
-    """Conclude which policy to take, or that labels would tell.
+    """Conclude which policy to choose, or that more labels are needed.
 
     Parameters
     ----------
     ranked : sequence of str
         Policies with an estimate, the highest value first.
     possible_best : sequence of str
-        Of them, those that no other is certainly above, by intervals that hold at once.
+        Ranked policies that no other policy is above, by simultaneous intervals.
     unknown : sequence of str
-        Policies that may be better than all of these, for all that is known, and have answers to label.
+        Policies that may be better than all of these and have answers to label.
     untold : sequence of str
-        The same, every answer of which is labelled.
+        Policies that may be better than all of these, with every answer labelled.
     selected : sequence of str
-        Policies without an estimate because their labels are no random sample.
+        Policies without an estimate, because their labels are not a random sample.
     most_lost : float or None
-        The most that the first may be below the best, with 95%, in units of the scale (Hsu 1984); None where
+        Upper 95% bound of the distance of the top policy to the best, in units of the scale (Hsu 1984); None if
         there is no second policy with an estimate.
     tolerance : float
         A loss that does not matter, in the same units.
     is_labelled : bool
-        Whether every answer of all that may be best is labelled.
+        Whether every answer of all policies that may be best is labelled.
 
     References
     ----------

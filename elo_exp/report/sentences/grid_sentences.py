@@ -1,4 +1,4 @@
-"""What a grid says: whether calibrated scores recover the truth."""
+"""The sentences of a grid: whether calibrated scores recover the truth."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,21 +17,21 @@ _MIN_SHOWN_COVERAGE = 0.85
 
 
 def title(reported: Sequence[Row], coverage: tuple[float, float, float] | None) -> str:
-    """Answer in a few words.
+    """Return the answer in a few words.
 
-    reported  rows of the headlines that may be reported
-    coverage  of their intervals, with its own interval; None where it is not known
+    reported  rows of the reported estimates
+    coverage  of their intervals, with its own interval; None if it is not known
     """
     if not reported:
-        return "Cheap scores do not tell: no headline may be reported"
+        return "Cheap scores are not enough: no estimate can be reported"
     if coverage is None:
-        return "Errors of reported headlines; their coverage is not known"
+        return "Errors of reported estimates; their coverage is not known"
     _, low, high = coverage
     if high < _NOMINAL_COVERAGE:
         return "Reported intervals miss the truth more often than they should"
     if low < _MIN_SHOWN_COVERAGE:
-        return "Too few draws to tell how often reported intervals hold the truth"
-    return "Calibrated scores recover the truth where they may be reported"
+        return "There are too few samples to tell how often reported intervals contain the truth"
+    return "Calibrated scores recover the truth if they are reported"
 
 
 def answer(
@@ -40,28 +40,29 @@ def answer(
     reported: Sequence[Row],
     coverage: tuple[float, float, float] | None,
 ) -> str:
-    """Answer in one sentence.
+    """Return the answer with its numbers.
 
     size    prompts in each sample
-    shares  by label share: of the headlines that may be reported
+    shares  by label share: the share of estimates that are reported
     """
-    text = (
-        f"In samples of {format_count(size)} prompts with {_format_range(map(format_percent, _find_ends(shares)))} of the "
-        f"logged answers labelled, {_format_range(map(format_percent, _find_ends(shares.values())))} of the "
-        "headlines may be reported"
-    )
+    sentences = [
+        f"Each sample has {format_count(size)} prompts, with "
+        f"{_format_range(map(format_percent, _find_ends(shares)))} of the logged answers labelled.",
+        f"{_format_range(map(format_percent, _find_ends(shares.values())))} of the estimates can be reported.",
+    ]
     if reported:
-        text += f": they are off by {_format_errors(reported, 'rmse')} (root mean square error)"
+        error = f"Their root mean square error is {_format_errors(reported, 'rmse')}"
         if reported[0]["rmse_judge"] is not None:
             judge_error = _format_errors(reported, "rmse_judge")
-            text += f", where the judge's mean scores alone are off by {judge_error}"
+            error += f", and {judge_error} for the judge's mean scores alone"
+        sentences.append(f"{error}.")
         if coverage is not None:
             share, low, high = coverage
-            text += (
-                f", and {format_percent(share)} of their 95% intervals hold the truth "
-                f"({format_percent_interval(low, high)} by the number of draws)"
+            sentences.append(
+                f"{format_percent(share)} of their 95% intervals contain the truth (95% interval for this share: "
+                f"{format_percent_interval(low, high)})."
             )
-    return f"{text}."
+    return " ".join(sentences)
 
 
 def _format_errors(rows: Sequence[Row], column: str) -> str:
