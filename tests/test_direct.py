@@ -152,9 +152,9 @@ def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
         row = found["a", name]
         assert (row["status"], row["reason"]) == ("refuse", "no log-probabilities")
         assert not any(f"a/{name}" in key for key in report.metrics if "est" in key)
-    assert "24 in the calibration" in report.text
+    assert "labels: 24 of its own answers" in report.text
     assert report.page is not None
-    assert "logged answers" not in report.page("run", {}, report.figures())
+    assert " logged answers, " not in report.page("run", {}, report.figures())
     only = run_on(tmp_path, f"oracle.fresh_dir={path}", "oracle.policies=[b]")
     assert only.tables["estimates"] == report.tables["estimates"][9:]
 

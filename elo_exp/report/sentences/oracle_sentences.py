@@ -70,9 +70,9 @@ def describe_basis(rests_on: str) -> str:
     return _TEXT_BY_BASIS.get(rests_on, rests_on)
 
 
-def describe_labels(own: LabelCount, n_calibrating: int) -> str:
+def describe_labels(count: LabelCount, n_calibrating: int) -> str:
     """Count the labels of one policy's own answers, and the labels of the calibration."""
-    return f"labels: {format_count(own.n_labelled)} of its own answers, {format_count(n_calibrating)} in the calibration"
+    return f"labels: {format_count(count.n_labelled)} of its own answers, {format_count(n_calibrating)} in the calibration"
 
 
 def sentence(words: str) -> str:
