@@ -20,6 +20,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from elo_exp.files import read_json
+from tests import own_example
 from tests.commands import LOCAL, QUICK, Ran, attempt, run, start, table
 
 N_PROMPTS = 143  # 93 of them with a reference answer
@@ -217,23 +219,37 @@ def test_ratings_json_has_every_method_best_first(demo: Ran):
 
 
 @pytest.mark.system
-def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
-    """And leaves what others have put there."""
+def test_a_run_in_the_folder_of_another_moves_that_one_aside(tmp_path: Path):
+    """Whole, and once: the same command again is the same run. What others have put there stays."""
     three = "entrant=[probe_reference,probe_hedged,probe_partial]"
     first = run(*QUICK, "hydra.run.dir=mine", three, folder=tmp_path)
-    listed = first.read("manifest.json")["files"]
-    assert {*listed} == {*artifacts(first.run_dir), "manifest.json", "report.html"}
+    manifest = first.read("manifest.json")
+    assert {*manifest["files"]} == {*artifacts(first.run_dir), "manifest.json", "report.html"}  # fmt: skip
     (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
+    ratings = (first.run_dir / "ratings.json").read_bytes()
     two = "entrant=[probe_reference,probe_hedged]"
-    last = run(*QUICK, "hydra.run.dir=mine", two, folder=tmp_path, strict=False)
-    partial = "responses/responses_probe_partial.jsonl"
-    left = last.run_dir
-    assert (left / "notes.txt").is_file() and not (left / partial).exists()
-    assert (left / "earlier" / partial).is_file()
-    said = (
-        f"1 files of an earlier run in {last.run_dir} were moved to its folder earlier/"
-    )
-    assert said in last.err + last.out
+    for _ in range(2):
+        last = run(*QUICK, "hydra.run.dir=mine", two, folder=tmp_path, strict=False)
+        (moved_to,) = (last.run_dir / "earlier").glob("20*")
+        assert (last.run_dir / "notes.txt").is_file()
+        assert read_json(moved_to / "manifest.json") == manifest
+        assert all((moved_to / name).is_file() for name in manifest["files"])
+        assert (moved_to / "ratings.json").read_bytes() == ratings
+        assert last.read("manifest.json")["token"] == manifest["token"]
+    assert f"It is now in {moved_to}" not in last.err
+
+
+@pytest.mark.system
+def test_a_run_on_a_file_that_changed_moves_the_earlier_result_aside(tmp_path: Path):
+    own_example.write_files(tmp_path)
+    words = ("old.csv", "new.jsonl", "judge=lexical", "hydra.run.dir=mine", *PLAIN[:2])
+    run(*words, "elo.n_perms=2", folder=tmp_path)
+    rows = (tmp_path / "new.jsonl").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "new.jsonl").write_text("\n".join(rows[:-1]) + "\n", encoding="utf-8")
+    ran = run(*words, "elo.n_perms=2", folder=tmp_path)
+    (moved_to,) = (ran.run_dir / "earlier").glob("20*")
+    assert f"It is now in {moved_to}" in ran.err
+    assert (moved_to / "report.html").is_file()
 
 
 @pytest.mark.system
@@ -288,7 +304,7 @@ def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     assert labels == ["files", "report", "tracked", "next"]
     assert (demo.run_dir / "report.html").as_uri() in lines[-4]
     assert "Upload: wandb sync" in lines[-3]
-    assert max(map(len, [*lines[:-5], *lines[-2:]])) <= 100
+    assert max(map(len, [*lines[:-5], *lines[-2:]])) <= 110
     assert demo.run_dir.parent == demo.folder / "outputs"
 
 

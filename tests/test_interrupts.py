@@ -143,7 +143,7 @@ def test_a_signal_lets_a_batch_be_submitted_and_the_same_command_collects_it(
         given = paid(server, tmp_path)
         broken = attempt(*given, folder=tmp_path, **key(server))
         assert broken.code == 128 + number, broken.err
-        assert "batches stay under way" in broken.err
+        assert "batches still under way on the server" in broken.err
         states = "SELECT state FROM batches"
         assert rows(tmp_path / "outputs/cache/store.sqlite", states) == [("submitted",)]
         server.on_call = None

@@ -251,7 +251,7 @@ def test_a_named_sweep_is_a_file_whose_values_you_may_narrow(tmp_path: Path):
     alone = run(
         "sweep=k_and_perms", "plan=true", folder=tmp_path
     )  # without -m: one job
-    assert "warning: a sweep is chosen, but one job runs. Add -m" in alone.err
+    assert "warning: you chose a sweep, but only one job runs. Add -m" in alone.err
 
 
 def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Path):

@@ -79,8 +79,8 @@ def check(folder: Path, server: ProjectServer, operation: str, kind: str) -> Non
     else:
         assert ran.err.count("warning: Weights & Biases ") == 1
         server.faults.clear()
-        (line,) = (line for line in ran.out.splitlines() if "upload: " in line)
-        command = line.partition("upload: wandb ")[2]
+        (line,) = (line for line in ran.out.splitlines() if "Upload: " in line)
+        command = line.partition("Upload: wandb ")[2]
         program = ("sh", "-c", f"{sys.executable} -m wandb {command}")
         synced = attempt_program(*program, folder=folder, **server.variables)
         assert (synced.code, "ERROR" in synced.err) == (0, False), synced.err
@@ -113,7 +113,7 @@ def test_a_server_that_refuses_the_run_is_told_in_one_line(tmp_path: Path):
     message = f"refuses the run (permission denied). {OFFLINE}"
     assert (ran.code, ran.err.count(message)) == (0, 1)
     assert "does not answer" not in ran.err
-    assert "upload: wandb sync run/wandb/offline-*" in ran.out
+    assert "Upload: wandb sync run/wandb/offline-*" in ran.out
 
 
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):

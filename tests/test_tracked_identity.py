@@ -229,7 +229,7 @@ def test_what_a_sweep_prints_leaves_out_what_was_cut_off(
     ran = run(*words, folder=tmp_path, strict=False, **offline)
     assert len([*tmp_path.glob("both/0/wandb/offline-*")]) == 2
     (line,) = (line for line in ran.out.splitlines() if line.startswith("tracked"))
-    sync = line.partition("upload: wandb ")[2]
+    sync = line.partition("Upload: wandb ")[2]
     shell = ("bash", "-c", f"{sys.executable} -m wandb {sync}")
     synced = attempt_program(*shell, folder=tmp_path, **server.variables)
     assert (synced.code, "ERROR" in synced.err) == (0, False), synced.err

@@ -453,7 +453,7 @@ def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
     swept: Ran, jobs: list[Logged]
 ):
     (line,) = (line for line in swept.out.splitlines() if line.startswith("tracked"))
-    sync = line.partition("upload: wandb ")[2]
+    sync = line.partition("Upload: wandb ")[2]
     assert sync == "sync both/[0-9]*/wandb/offline-* both/wandb/offline-*"
     with ProjectServer() as server:
         shell = ("bash", "-c", f"{sys.executable} -m wandb {sync}")

@@ -28,6 +28,7 @@ from elo_exp.runs.manifest import (
     count_answers_ever,
     record_files,
     run_manifest,
+    set_aside_other_run,
 )
 from elo_exp.runs.reading import manifest_if_any, read_manifest
 from elo_exp.store.caps import Account
@@ -75,6 +76,13 @@ class PreparedRun:
         draws = info.group is None if settings.figures is None else settings.figures
         if opening := experiment.opening or _summary(info.labels):
             logger.info("%s: %s", settings.name, opening)
+        files = experiment.list_input_files()
+        if moved_to := set_aside_other_run(info.run_dir, info.config, files):
+            logger.warning(
+                "warning: %s held a finished run with other settings or inputs. It is now in %s",
+                info.run_dir,
+                moved_to,
+            )
         info = dataclasses.replace(
             info,
             id=claim_run_id(info.run_dir, info.config),
@@ -93,10 +101,7 @@ class PreparedRun:
                 seconds = round(time.monotonic() - started, 1)
                 tracked.log(usage.progress(), ("progress/seconds", seconds))
 
-            files, weights = (
-                experiment.list_input_files(),
-                experiment.list_weight_files(),
-            )
+            weights = experiment.list_weight_files()
             with run_manifest(info, usage, files, weights, context.store) as manifest:
                 manifest.update(experiment.describe_judge())
                 with listen(log_progress):

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ _RECORDED_PACKAGES = (
 )
 
 
+_FOLDERS_OF_TRACKERS = ("wandb", "tracker")
+
 # Settings that change nothing of what a run concludes
 SETTINGS_WITHOUT_EFFECT = (
     *("tracker", "figures", "resume", "cache_dir", "name", "headline", "plan", "caps"),
@@ -60,6 +63,55 @@ def claim_run_id(run_dir: Path, config: Mapping[str, Any]) -> str:
             run_dir / "manifest.json", {"finished_at": None, **manifest, "token": token}
         )
     return _run_id(token, config, fingerprint_environment(config))
+
+
+def set_aside_other_run(
+    run_dir: Path, config: Mapping[str, Any], inputs: Mapping[str, Path]
+) -> Path | None:
+    """Move the files of a finished run to `earlier/TIME/` if this run has other settings or other inputs.
+
+    The folder keeps its token and its bill. Files that this run reads are copied instead.
+
+    Parameters
+    ----------
+    run_dir
+        Folder of this run.
+    config
+        Settings of this run.
+    inputs
+        Files and folders that this run reads, by name.
+
+    Returns
+    -------
+    Path or None
+        Where the finished run is now; None if the folder holds no other finished run.
+    """
+    manifest = manifest_if_any(run_dir)
+    token, started_at = manifest.get("token"), str(manifest.get("started_at"))
+    if not (manifest.get("finished_at") and token):
+        return None
+    id_now = _run_id(str(token), config, fingerprint_environment(config))
+    hashes_now = input_hashes({name: str(path) for name, path in inputs.items()})
+    hashes_before = (manifest.get("input_hashes") or {}).values()
+    is_same_run = run_id(run_dir, manifest) == id_now
+    if is_same_run and set(hashes_now.values()) == set(hashes_before):
+        return None
+    folder = run_dir.resolve()
+    target = folder / "earlier" / re.sub(r"[^0-9T-]", "-", started_at[:19])
+    paths_read = [Path(path).resolve() for path in inputs.values()]
+    for name in ["manifest.json", *_FOLDERS_OF_TRACKERS, *manifest.get("files", [])]:
+        path = (folder / name).resolve()
+        if not (path.exists() and path.is_relative_to(folder)):
+            continue
+        moved_path = target / path.relative_to(folder)
+        moved_path.parent.mkdir(parents=True, exist_ok=True)
+        if any(map(path.is_relative_to, paths_read)):
+            shutil.copy2(path, moved_path)
+        else:
+            shutil.move(path, moved_path)
+    kept = {name: manifest.get(name) for name in ("token", "usage", "paid_before")}
+    write_json(folder / "manifest.json", {"finished_at": None, **kept})
+    return target
 
 
 def run_id(run_dir: Path, manifest: Mapping[str, Any]) -> str:
