@@ -360,7 +360,7 @@ def test_of_one_prompt_there_is_no_error_and_the_others_are_as_sure_as_before(
     assert (d.rank_low, d.rank_high) == (1, 4)
     assert gap_of_d(one).p_value is None
     said = "\n".join(list_unrated(one, []))
-    assert said.strip().startswith("Rated on one prompt alone")
+    assert said.strip().startswith("No interval, because there is only one prompt")
     for model in "abc":
         expected = pytest.approx(without.row(model).std_error, rel=0.05)
         assert one.row(model).std_error == expected

@@ -202,7 +202,7 @@ def test_print_shows_what_is_folded_away_and_no_controls(browser: Any, report: P
 
 def test_without_scripts_the_verdicts_worth_reading_stay(browser: Any, report: Path):
     tab = Tab(browser, report, java_script_enabled=False)
-    assert "Without JavaScript" in tab.text("#verdicts")
+    assert "enable JavaScript" in tab.text("#verdicts")
     assert tab.page.locator("details.notable").count() == 3
 
 
@@ -305,7 +305,7 @@ def test_labels_to_the_end_are_exported_and_read_by_the_command(
     sheet = Sheet(browser, labelled)
     sheet.press("12012" * 6)
     assert sheet.text("#count") == "30 of 30"
-    assert "All are labelled" in sheet.text("#done")
+    assert "All comparisons are labelled" in sheet.text("#done")
     sheet.press("1")  # there is nothing left to label
     assert len(sheet.exported()) == 30
     ran = run("experiment=label", "run=first", "labels=[anna.jsonl]", *LOCAL, folder=labelled)  # fmt: skip
@@ -322,7 +322,7 @@ def test_a_phone_shows_the_label_page_without_sideways_scrolling(
     phone = {"width": 390, "height": 800}
     sheet = Sheet(browser, labelled, viewport=phone, color_scheme=scheme)
     assert sheet.page.evaluate("document.documentElement.scrollWidth") == 390
-    sheet.page.get_by_role("button", name="2 is better").click()
+    sheet.page.get_by_role("button", name="Answer 2").click()
     sheet.page.get_by_role("button", name="equally good").click()
     assert sheet.text("#count") == "2 of 30"
     sheet.page.get_by_role("button", name="undo").click()

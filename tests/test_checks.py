@@ -33,7 +33,16 @@ from elo_exp.analysis.standings import Standings, add_diagnoses
 from elo_exp.errors import FileError
 from elo_exp.paths import HOME
 from elo_exp.report import artifacts, gate_page, tournament_console
-from elo_exp.report.document import Cell, Paragraph, Styled, Table, strip_styles
+from elo_exp.report.document import (
+    Cell,
+    Finding,
+    Findings,
+    Folds,
+    Paragraph,
+    Styled,
+    Table,
+    strip_styles,
+)
 from elo_exp.report.judge_section import list_judge_blocks
 from elo_exp.report.sentences import gate_sentences, tournament_sentences
 from elo_exp.report.standings_view import build_view
@@ -102,25 +111,29 @@ def test_a_check_that_is_added_in_one_file_is_shown_everywhere(
 ):
     concluded = add_conclusions(rated, Scope(judge="opus"), quality=[QUALITY])
     view = build_view(concluded)
-    verdict, table, *_ = list_judge_blocks(view)
+    verdict, findings, folds = list_judge_blocks(view)
     assert isinstance(verdict, Paragraph)
-    assert isinstance(table, Table)
-
-    name = [
+    assert isinstance(findings, Findings)
+    assert isinstance(folds, Folds)
+    failure = "The judge refuses 2% of comparisons."
+    assert findings.items[0] == Finding(
         Styled("✕ Failed", "failed"),
-        " ",
         "Comparisons that the judge refuses",
-        Styled("at most 1%", "small"),
-    ]
+        ["2% (accepted: at most 1%).", failure],
+    )
+
+    (table,) = folds.folds[0].blocks
+    assert isinstance(table, Table)
+    name = ["Comparisons that the judge refuses", Styled("at most 1%", "small")]
     (row,) = [row for row in table.rows if row[0] == Cell(name)]
     counted, failed = Styled("6 of 360", "small"), Styled("failed", "badge")
     value = Styled("2%", "bold")
     assert row[1] == Cell([value, " ", failed, counted], "caution")
-    failure = "d: The judge refuses 2% of comparisons."
-    assert strip_styles(verdict.text).startswith(f"Caution: a check failed. {failure}")
+    failed_title = "comparisons that the judge refuses"
+    assert failed_title in strip_styles(verdict.text)
 
     console = tournament_console.format_console(view)
-    assert "CAUTION: refuses 2%; flips 3%" in console
+    assert "CAUTION: refuses 2%; order changes the verdict 3%" in console
     assert "the judge refuses (accepted: at most 1%): d 2%" in console
 
     tables = artifacts.tables(concluded, view.dimensions)

@@ -244,7 +244,7 @@ SAID = [
     ),
     (
         concluded("flips", "answers"),
-        "the judge prefers A to B by 275 points [204, 346], p < .001; 23% of its verdicts flip with the "
+        "the judge prefers A to B by 275 points [204, 346], p < .001; 23% of its verdicts change with the "
         "order",
     ),
     (
@@ -253,8 +253,8 @@ SAID = [
     ),
     (
         concluded("kin"),
-        "the judge prefers A to B by 275 points [204, 346], p < .001; A and the judge are of one family, "
-        "Anthropic",
+        "the judge prefers A to B by 275 points [204, 346], p < .001; A and the judge belong to the same model "
+        "family (Anthropic)",
     ),
     (
         concluded("answers"),
@@ -397,8 +397,8 @@ def test_reasons_come_from_failed_checks_alone():
     conclusion = conclude(lead(), reasons, Scope(), is_measured=False)
     said = [row["words"] for row in words.as_row(conclusion)["reasons"]]
     assert said == [
-        "it obeys an answer or cannot tell good from bad (constant)",
-        "it saw one order alone",
+        "its audit found that it obeys answers or cannot tell good answers from bad ones (constant)",
+        "it judged each comparison in one order only",
         "5.3% of its answers are boilerplate",
     ]
 

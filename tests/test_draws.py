@@ -331,11 +331,13 @@ def test_a_plan_says_what_a_pilot_is_made_of_and_what_the_next_dollar_buys(serve
     assert hosted(server, tmp_path, *judge, "draws=2").code == 0
     plan = hosted(server, tmp_path, *judge, "plan=true")
     variance, prompts, draws = plan.out.rstrip().splitlines()[-3:]
-    words = r"variance      prompts .*, draws .*, judge .*  half-width of the lead \d+ points"
+    words = (
+        r"variance      prompts .*, samples .*, judge .*  lead known to ± \d+ points"
+    )
     assert re.fullmatch(words, variance), variance
-    bought = r"next dollar   10 prompts, 2 draws +\d+ points   \$0.\d+ +\d+ more are in the bank"
+    bought = r"next dollar   10 prompts, 2 samples +\d+ points   \$0.\d+ +the prompt file has \d+ more"
     assert re.match(bought, prompts)
-    assert re.match(r" {14}5 prompts, 4 draws +\d+ points   \$0.\d+", draws)
+    assert re.match(r" {14}5 prompts, 4 samples +\d+ points   \$0.\d+", draws)
     half, more, again = (int(re.findall(r"(\d+) points", line)[0]) for line in (variance, prompts, draws))  # fmt: skip
     assert more == pytest.approx(half / 2**0.5, abs=1)
     assert more <= again <= half

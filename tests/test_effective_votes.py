@@ -84,10 +84,10 @@ def test_what_a_judge_has_not_judged_counts_for_none():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        (shared(20, 2, p=0.4, rho=0.5), "20 comparisons on 20 prompts have an answer"),
+        (shared(20, 2, p=0.4, rho=0.5), "20 comparisons on 20 prompts have a known answer"),
         (shared(100, 2, p=0.03, rho=0.0), "is wrong on "),
-        (shared(100, 2, p=0.4, rho=1.0), "they err on the same comparisons but for 0 prompts"),
-        (shared(40, 2, p=0.4, rho=0.3), "too few answers are known to say how far 2 judges err together (rho"),
+        (shared(100, 2, p=0.4, rho=1.0), "their errors differ on only 0 prompts"),
+        (shared(40, 2, p=0.4, rho=0.3), "too few answers are known to tell whether 2 judges make the same errors (rho"),
     ],
 )  # fmt: skip
 def test_little_is_no_claim(table: Array, said: str):
@@ -99,11 +99,11 @@ def test_little_is_no_claim(table: Array, said: str):
 def test_what_is_said():
     one = found(shared(1000, 3, p=0.3, rho=0.5))
     assert votes(one) == (
-        f"3 judges err together (rho {one.rho:.2f} [{one.rho_low:.2f}, {one.rho_high:.2f}]): they are worth "
+        f"3 judges tend to make the same errors (rho {one.rho:.2f} [{one.rho_low:.2f}, {one.rho_high:.2f}]): they are worth "
         f"{one.votes:.1f} [{one.low:.1f}, {one.high:.1f}] independent votes, on 1000 comparisons"
     )
     apart = found(shared(1000, 3, p=0.3, rho=0.0))
-    assert votes(apart).startswith("the errors of 3 judges are not known to go together (rho ")  # fmt: skip
+    assert votes(apart).startswith("it is not shown that 3 judges make the same errors (rho ")  # fmt: skip
     assert (
         apart.high == 3.0
     )  # of errors that go apart nobody makes more votes than judges

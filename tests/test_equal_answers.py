@@ -71,9 +71,9 @@ def test_a_pair_is_named_from_half_of_its_prompts_on():
     # In two dimensions a prompt is still one prompt
     assert count_equal_in_comparisons(comparisons(texts, ("d", "e"))) == expected
     assert equal_answers(expected) == [
-        "cold and hot gave the same answer to 4 of 4 prompts: was the setting applied?",
-        "cold and warm gave the same answer to 2 of 4 prompts: was the setting applied?",
-        "hot and warm gave the same answer to 2 of 4 prompts: was the setting applied?",
+        "cold and hot gave the same answer to 4 of 4 prompts. Was the setting applied?",
+        "cold and warm gave the same answer to 2 of 4 prompts. Was the setting applied?",
+        "hot and warm gave the same answer to 2 of 4 prompts. Was the setting applied?",
         "so did 1 more pair",
     ]
 
@@ -155,11 +155,11 @@ def judged(folder: Path, server: AnthropicServer, files: str, *words: str) -> Ra
     )
 
 
-ALL = "cold and hot gave the same answer to 24 of 24 prompts: was the setting applied?"
+ALL = "cold and hot gave the same answer to 24 of 24 prompts. Was the setting applied?"
 REFUSED = (
     "elo_exp: cold and hot gave the same answer to all 24 prompts, so there is nothing to compare. No judge was paid.\n"
     "  Check that the setting in which they differ was applied, or leave one of them out.\n"
-    "  To have them judged nevertheless, set judging.allow_equal=true."
+    "  To judge them anyway, set judging.allow_equal=true."
 )
 SAME = "cold and hot gave the same answer to all 24 prompts: nothing to compare"
 
@@ -175,7 +175,7 @@ def test_equal_answers_are_refused_before_a_judge_is_paid(tmp_path, server):
     plan = judged(tmp_path, server, files, "plan=true")
     assert plan.out.splitlines()[-2:] == [
         f"answers  {ALL}",
-        "         such a run stops before its judge is paid; judging.allow_equal=true goes on",
+        "         The run stops before it pays the judge. To continue, set judging.allow_equal=true.",
     ]
     assert judged(tmp_path, server, files, "judging.stored_only=true").code == 0
 
@@ -191,7 +191,7 @@ def test_with_allow_equal_they_are_judged_and_the_state_says_that_nothing_is_com
     assert ran.code == 0, ran.err
     assert server.meter.billed_bodies.total() == N  # one query serves both orders
     assert f"warning: {ALL}" in ran.err
-    assert f"answers       {ALL}" in ran.out
+    assert ALL in " ".join(ran.out.split())
     assert f"preference, 24 prompts: {SAME}" in ran.out
     for text in (ran.out, ran.page.said):
         assert SAME in text and " level" not in text
@@ -241,7 +241,7 @@ def test_of_three_the_two_that_are_the_same_are_named(tmp_path, server):
     said = ran.read("ratings.json")["conclusions"]["preference"]
     assert said["first"] == "talks"  # the longer answer wins
     assert "same" not in [reason["name"] for reason in said["reasons"]]
-    assert f"answers       {ALL}" in ran.out
+    assert ALL in " ".join(ran.out.split())
 
 
 @pytest.mark.system
@@ -265,4 +265,4 @@ def test_models_placed_together_in_an_arena_are_held_against_each_other(
         f"elo_exp: {said} all 18 prompts, so there is nothing to compare. No judge was paid."
         in ran.err
     )
-    assert f"answers  {said} 18 of 18 prompts: was the setting applied?" in plan.out
+    assert f"answers  {said} 18 of 18 prompts. Was the setting applied?" in plan.out

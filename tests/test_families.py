@@ -221,7 +221,7 @@ OF_POE = "+judging.families.poe=Anthropic"
 @pytest.mark.system
 def test_a_plan_says_who_is_judged_by_its_own_family_before_money_is_spent(tmp_path):
     opus = (TWO, "judge=opus", "plan=true")
-    line = "kin      claude is judged by its own family (Anthropic)"
+    line = "family   claude is judged by a model of its own family (Anthropic)"
     assert line in attempt(*opus, folder=tmp_path).out.splitlines()
     known = "judge.models={foo1: ${judge.models.claude-opus-5-5}}"
     for words in (
@@ -242,7 +242,7 @@ def test_a_lead_of_the_judges_kin_needs_care(folder, server):
     assert [reason["name"] for reason in said["reasons"]] == ["kin"]
     assert said["sentence"].startswith("the judge prefers claude to ")
     assert said["sentence"].endswith(
-        "; claude and the judge are of one family, Anthropic"
+        "; claude and the judge belong to the same model family (Anthropic)"
     )
     assert said["sentence"] in ran.page.said
     assert ratings["judge"]["factuality"]["kin"] == {
@@ -262,14 +262,16 @@ def test_it_needs_none_where_the_user_says_so(word, folder, server):
     assert server.meter.billed_bodies.total() == n_billed
     said = ran.read("ratings.json")["conclusions"]["factuality"]
     assert (said["state"], said["reasons"]) == ("leads", [])
-    (row,) = (c for c in ran.page.cells if "Entrants of the judge’s family" in c[0])
+    (row,) = (
+        c for c in ran.page.cells if "Entrants of the judge’s model family" in c[0]
+    )
     assert ("not checked" in row[1]) == ("families" in word)
 
 
 def test_where_all_are_kin_or_another_leads_it_is_a_note(folder, server):
     ran = tournament(folder, server, BOTH, OF_POE)
     assert ran.read("ratings.json")["conclusions"]["factuality"]["reasons"] == []
-    assert "claude and poe, of Anthropic" in ran.page.said
+    assert "claude and poe (family Anthropic)" in ran.page.said
 
 
 def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, server):

@@ -553,7 +553,7 @@ def test_the_exit_code_is_the_verdict(
     )
     assert [*folder.glob("*.md")] == named  # nothing is written that was not asked for
     assert "\nWorst prompts:\n" in comment
-    assert "Judge not audited" in comment
+    assert "Judge audit: not done" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
     found = ran.read("gate.json")
     assert found["verdict"] == verdict
@@ -647,7 +647,7 @@ def test_a_candidate_with_the_baselines_answers_is_no_worse_and_takes_no_judge(
     assert (plan.code, ran.code) == (0, 0), plan.err
     assert plan.out.splitlines() == [
         "plan: the candidate gave the baseline's answers, so no judge is asked",
-        "answers  recorded and baseline gave the same answer to 30 of 30 prompts: was the setting applied?",
+        "answers  recorded and baseline gave the same answer to 30 of 30 prompts. Was the setting applied?",
     ]
     found = ran.read("gate.json")
     said = "recorded gave the baseline's answer to all 30 prompts: nothing to compare, and no judge was asked."

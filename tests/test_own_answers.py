@@ -59,7 +59,7 @@ def test_two_files_of_answers_are_judged(two):
     assert set(manifest["input_hashes"]) >= {"entrant old", "entrant new"}
     page = ran.page.text
     assert "old.csv read as plain rows: 23 of old." in page
-    assert "23 of the 24 in the bank" in page
+    assert "23 of the 24 in the prompt file" in page
     answered = ran.rows("responses/responses_old.jsonl")
     assert {row["response_text"] for row in answered} == {
         one.answer for one in asked("Old")[1:]

@@ -259,7 +259,7 @@ def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
     ]
     page = rated.page
     for where in (" ".join(rated.out.split()), page.said):
-        assert "A group of its own: C and D (no chain of wins" in where
+        assert "A separate group: C and D (no chain of wins" in where
         assert "Not rated: C" not in where
     assert "a separate group, not comparable with those above:" in rated.out
     assert ["1", "C", "1400"] in [row[:3] for row in page.cells]
@@ -419,7 +419,7 @@ def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(
     }
     assert reasons[null]["answers"] == 1.0
     assert "answers" not in reasons[own]
-    assert "one text: new 100%" in null.out
+    assert "the same text: new 100%" in null.out
     assert "leads" not in null.out
 
 

@@ -136,7 +136,7 @@ def test_what_is_cut_is_counted_and_a_caution_above_five_percent():
     assert words.cut_answers(vars(found)) is None
     few = conversations.count_extent([prompt()], [cut, *rest[:18]], [WHOLE])
     assert few is not None
-    assert str(words.cut_answers(vars(few))).startswith("of 5% of the answers")  # fmt: skip
+    assert str(words.cut_answers(vars(few))).startswith("the judge sees only parts of 5% of")  # fmt: skip
     assert conversations.count_extent([prompt()], rest, [WHOLE]) is None
 
 

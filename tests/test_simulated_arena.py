@@ -112,7 +112,10 @@ def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     )
     *_, last, audited = ran.out.split("\n\nfiles")[0].splitlines()
     assert last == line
-    assert audited == "Judge not audited (experiment=audit, its price with plan=true)."
+    assert (
+        audited
+        == "Judge audit: not done. See the price: python -m elo_exp experiment=audit plan=true"
+    )
     page = ran.page
     assert line in page.said
     assert "Simulated voters: " in page.said

@@ -295,7 +295,8 @@ def test_one_number_and_one_sentence_stand_on_console_page_files_and_tracker():
         render_document("run", tournament_page.build_document(view, MANIFEST))
     )
     assert headline(reader) == sentence
-    assert f"{sentence}. Expected win rate of a over b: " in reader.said
+    assert "Expected win rate of a over b: " in reader.said
+    assert reader.said.count(sentence) == 1
     assert f"d (60 prompts)\n{sentence}.\n" in tournament_console.format_console(view)
     assert artifacts.ratings_json(some)["conclusions"]["d"]["sentence"] == sentence
     tracked = artifacts.list_final_metrics(some, view.dimensions)
@@ -318,12 +319,14 @@ def test_odd_answers_are_named_and_need_caution_where_they_are_the_leaders(
     found = dataclasses.replace(standings, responses=[constant])
     said = page(found).said
     assert [reason.name for reason in conclusion(found).reasons] == reasons
-    assert f"one text: {model} 100%; repeated texts: {model} 100%" in said
-    assert f"answers       one text: {model} 100%" in console(found)
+    assert f"the same text: {model} 100%; repeated texts: {model} 100%" in said
+    assert f"answers       the same text: {model} 100%" in console(found)
     with_quality = concluded(fair(found), [STEADY])
     view = build_view(with_quality)
     printed = tournament_console.format_console(view)
-    assert "judge         checked: flips 0%" in printed  # the answers are not its own
+    assert (
+        "checked: order changes the verdict 0%" in printed
+    )  # the answers are not its own
     assert "No check failed." in page(fair(found), quality=[STEADY]).said
     tracked = artifacts.list_final_metrics(with_quality, view.dimensions)
     assert tracked["judge/caution"] is False
@@ -346,8 +349,8 @@ def test_an_audit_is_quoted_and_one_that_found_the_judge_obedient_needs_caution(
     found = add_diagnoses(standings, {"d": {"audit": audit}})
     points = round(400 * np.log10((0.5 + estimate) / (0.5 - estimate)))
     line = (
-        f"Judge audited 2026-11-22 for d: 13 ok, 1 biased ({probe} +{estimate:.2f}, about {points} "
-        "Elo), 0 undecided."
+        f"Judge audit on d, 2026-11-22: 13 tests ok, 1 biased ({probe} +{estimate:.2f}, about {points} "
+        "Elo), 0 inconclusive."
     )
     said = page(found).said
     assert conclusion(found).state == state
@@ -368,7 +371,7 @@ def test_a_judge_that_was_asked_about_labelled_pairs_is_held_against_them():
 def test_a_run_without_an_audit_says_so():
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     found = add_diagnoses(standings, {"d": {"audit": {}}})
-    line = "Judge not audited (experiment=audit, its price with plan=true)."
+    line = "See the price: python -m elo_exp experiment=audit plan=true"
     assert line in page(found).said
     assert line in console(found)
 
@@ -468,9 +471,9 @@ def test_a_matrix_has_the_win_rates_and_its_mirror(standings: Standings, whole: 
         if r.dimension == "calibration"
     }
     by_pair |= {(b, a): 1 - share for (a, b), share in by_pair.items()}
-    for i, row in enumerate(names):
+    for row in names:
         cells = [f"{100 * by_pair[row, c]:.0f}" if c != row else "·" for c in names]
-        assert [f"{i + 1} {row}", *cells] in whole.cells
+        assert [row, *cells] in whole.cells
 
 
 def test_of_many_entrants_the_best_is_compared_with_the_others():
@@ -478,7 +481,7 @@ def test_of_many_entrants_the_best_is_compared_with_the_others():
     some = rated(simulated(models, n_prompts=20), models, "bradley_terry")
     reader = page(some)
     best = some.boards["bradley_terry"]["d"].ratings[0].model
-    assert f"only those between {best} and the others are shown" in reader.said
+    assert f"shows only the pairs of {best}." in reader.said
     shown = [row for row in reader.cells if row[-1].endswith("significant")]
     assert {row[0] for row in shown} == {best}
     assert {row[1] for row in shown} == set(models) - {best}
@@ -498,12 +501,12 @@ def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(
         },
     )
     said = page(some).said
-    assert "all from K = 31 on: K = 32 of the sweep suffices." in said
-    assert "all from K = 34 on." in said
-    assert "no K up to 64 covers 95% for all" in said
+    assert "every entrant from K = 31 on, so use K = 32 of the sweep." in said
+    assert "every entrant from K = 34 on." in said
+    assert "No K up to 64 covers 95% for every entrant" in said
     for name, way in standings.convergence.items():
         share = format_percent_floor(way.by_k[16.0].convergence).replace("\xa0", " ")
-        assert f"{name}: at K = 16 Elo has covered {share} of the gap" in said
+        assert f"{name}: at K = 16 Elo covers {share} of the final gap" in said
 
 
 # The judge
@@ -596,13 +599,13 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
     }
     position, test = found["position"], found["transitivity"]
     for name, words in (
-        ("First shown wins, of equal answers", f"{position['p_first']:.1%}"),
-        ("Model fit: one rating explains all pairs", f"{test['chi_square']:.1f}, "),
+        ("First answer wins", f"{position['p_first']:.1%}"),
+        ("One rating per entrant explains all pairs", f"{test['chi_square']:.1f}, "),
         (
-            "Prompts with an intransitive triple",
+            "Prompts on which three entrants beat each other in a circle",
             f"/ {found['cycles']['n_cyclic_prompts']} of 100",
         ),
-        ("Flips when the answers swap places", "failed"),
+        ("Verdict changes when the answers swap places", "failed"),
     ):
         assert words in rows[name]
 
@@ -613,8 +616,8 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
 def test_it_shows_the_counts_costs_and_settings_of_the_manifest(whole: Reader):
     for words in (
         "21 of 100 comparisons in both orders", "5 of 105, 3 refused, 1 cut off",
-        "factuality $12.35", "3,456 output", "50 of the 143 in the bank", "rubric=[<i>]",
-        "K = 16, 20 permutations", "0123abcd+changes", "2026-11-21 14:51 UTC",
+        "factuality $12.35", "3,456 output", "50 of the 143 in the prompt file", "rubric=[<i>]",
+        "K = 16, 20 match orders", "0123abcd+changes", "2026-11-21 14:51 UTC",
     ):  # fmt: skip
         assert words in whole.said
 
@@ -641,6 +644,6 @@ def test_what_is_missing_is_left_out_and_said():
     bare = {"experiment": "rate", "battles_files": [read], "overrides": []}
     reader = page(some, manifest=bare)
     line = "b.csv read as evalica: 60 used, 0 tied, 2 dropped; assumed: that."
-    for words in (line, "Primary rating: Elo", "the error of"):
+    for words in (line, "Elo ratings", "the error of"):
         assert words in reader.said
     assert "Cost" not in reader.folds

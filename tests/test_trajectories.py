@@ -465,7 +465,7 @@ def test_the_page_of_two_agents_says_what_their_answers_took(tmp_path):
         f"{careful['tokens']:.0f}",
     ]
     assert [row[0] for row in cells[at + 1 : at + 3]] == ["lab/careful", "lab/quick"]
-    assert "never fitted" in ran.page.said
+    assert "The ratings are not adjusted for them" in ran.page.said
 
 
 def test_the_lines_of_the_page_on_conversations_make_rows_of_spans(tmp_path: Path):

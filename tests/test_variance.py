@@ -92,26 +92,27 @@ def test_prompts_buy_more_than_draws_and_draws_alone_end_at_a_floor():
 
 def test_a_pilot_says_what_it_is_made_of():
     one = Variance(prompts=0.06, draws=0.03, judge=0.04, within=0.05, n=50, k=2, orders=2)  # fmt: skip
-    assert words.describe_components(one) == "prompts 55%, draws 27%, judge 18%"
+    assert words.describe_components(one) == "prompts 55%, samples 27%, judge 18%"
     assert words.next_dollar(one) == (
-        "twice the prompts would make intervals 71% as wide, 4 draws in place of 2 92%, any number of draws "
-        "84%"
+        "intervals would shrink to 71% of their width with twice the prompts, to 92% with 4 samples instead of 2, and to "
+        "84% with any number of samples"
     )
     assert words.plan(one, 41.0, dollars=14.1, n_more=93) == [
-        f"variance      {'prompts 55%, draws 27%, judge 18%':<50} half-width of the lead 41 points",
-        "next dollar   100 prompts, 2 draws       29 points   $14.10   93 more are in the bank",
-        "              50 prompts, 4 draws        38 points   $14.10   draws alone never go below 34 on these "
-        "50 prompts",
+        f"variance      {'prompts 55%, samples 27%, judge 18%':<50} lead known to ± 41 points",
+        "next dollar   100 prompts, 2 samples     29 points   $14.10   the prompt file has 93 more",
+        "              50 prompts, 4 samples      38 points   $14.10   more samples alone never go below 34 points",
     ]
     in_one = replace(one, draws=None, judge=None, orders=1)
     assert words.describe_components(in_one) == (
-        "prompts 55%, draws and judge 45%, which one order does not tell apart"
+        "prompts 55%, samples and judge 45% (one order cannot separate them)"
     )
     steady = replace(one, prompts=0.0, n=20)
     assert words.describe_components(steady).startswith("prompts below 10%")
     assert words.format_floor(steady) == "–"
     assert "any number" not in words.next_dollar(steady)
-    assert words.plan(steady, 41.0, dollars=None, n_more=0)[1].endswith("29 points   the bank has no more")  # fmt: skip
+    assert words.plan(steady, 41.0, dollars=None, n_more=0)[1].endswith(
+        "the prompt file has no more"
+    )
 
 
 # From battles
@@ -139,7 +140,7 @@ ROWS = [
 def test_outcomes_that_do_not_vary_are_said_so():
     alike = split_variance(np.full((5, 2, 2), TIE))
     assert words.describe_dimensions({"factuality": alike}) == [
-        "factuality: every prompt came out alike: there is no variance to split"
+        "factuality: all prompts have the same outcome, so there is no variance"
     ]
 
 

@@ -53,13 +53,13 @@ def plain(text: str) -> str:
             Check(name="flips", state="not done", n=0, of=0, about={"n_one_order": 9}),
             "not measured: one order",
             "0 of 0 comparisons in both orders",
-            "Each comparison was judged in one order, so flips are not measured.",
+            "Each comparison was judged in one order, so nobody knows how often the order changes the verdict.",
         ),
         (
             Check(name="first_shown", state="failed", value=0.6, low=0.56, high=0.64, n=900),
             "60.0%",
             "95% CI 56.0 to 64.0%, 900 decisive verdicts",
-            "Of equal answers the one shown first wins 60% of decisive verdicts (95% CI 56 to 64%).",
+            "The first of two equally good answers wins 60% of decisive verdicts (95% CI 56 to 64%).",
         ),
         (
             Check(
@@ -68,7 +68,7 @@ def plain(text: str) -> str:
             ),
             "30.0%",
             "95% CI 20.0 to 40.0%, 120 characters apart; lead 100, at equal length 20",
-            "At equal length the lead would be 20 points, not 100: the shorter of two equally rated "
+            "At equal length the lead would be 20 points instead of 100. The shorter of two equally rated "
             "answers wins 70% of comparisons.",
         ),
         (
@@ -107,15 +107,14 @@ def test_the_points_of_a_bias_are_the_gap_at_which_a_half_becomes_so_much_more(
 def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
     flips = Check(name="flips", state="failed", value=0.3, n=3, of=10)
     fit = Check(name="fit", state="passed", value=0.01, about={})
-    assert (
-        check_sentences.verdict({"d": [flips], "e": [fit]})[0]
-        == "Caution: a check failed."
-    )
-    assert check_sentences.verdict({"d": [flips]})[1].startswith(
-        "d: The judge names another"
-    )
+    said = "The judge did not pass: verdict changes when the answers swap places"
+    assert check_sentences.verdict({"d": [flips], "e": [fit]}) == [f"{said} (d)."]
+    assert check_sentences.verdict({"d": [flips]}) == [f"{said}."]
     (sentence,) = check_sentences.verdict({"d": [fit]})
-    assert sentence.startswith("Position bias was not checked")
+    assert sentence.startswith("Position bias is not known")
+    unknown = dataclasses.replace(flips, state="cannot tell")
+    open_check = "The data cannot decide: verdict changes when the answers swap places."
+    assert check_sentences.verdict({"d": [unknown]}) == ["No check failed.", open_check]
     passed = dataclasses.replace(flips, state="passed")
     assert check_sentences.verdict({"d": [passed]}) == ["No check failed."]
     refused = check_sentences.verdict({"d": [passed]}, "too few battles")
@@ -153,10 +152,10 @@ def test_each_entrant_without_a_rating_is_named_once_with_its_reason():
     apart = [Rating(model="x", rating=1400.0), Rating(model="y", rating=1400.0)]
     lines = standings_sentences.list_unrated(found, [apart])
     assert [line.split(" (")[0] for line in lines] == [
-        "A group of its own: x and y",
+        "A separate group: x and y",
         "Not rated: u",
         "Not rated: w",
-        "Rated on one prompt alone, which gives no interval: b.",
+        "No interval, because there is only one prompt: b.",
     ]
     assert standings_sentences.list_unrated(None, []) == []
 
@@ -174,29 +173,29 @@ AHEAD = RivalAhead(
 
 def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
     begin = (
-        "Ratings differ between strata (χ² = 12, 2 df, p = .010). The gap a − b varies most: "
-        "+80 points on one, −30 points on other."
+        "Ratings differ between sources (p = .010, χ² = 12, 2 df). The lead of a over b varies most, in points: "
+        "+80 on one and −30 on other."
     )
     assert strata_sentences.sentence(STRATA) == begin
     found = dataclasses.replace(STRATA, ahead=[AHEAD])
     assert strata_sentences.sentence(found) == (
-        f"{begin} On other b is ahead of a by 90 points [20, 160], p = .012. The order reverses: "
-        "report strata separately."
+        f"{begin} On other b is ahead of a by 90 points [20, 160], p = .012. The ranking reverses, so "
+        "report the sources separately."
     )
     wide = dataclasses.replace(AHEAD, ci_low=-20.0, p_holm=0.3, reverses=False)
     assert strata_sentences.sentence(dataclasses.replace(found, ahead=[wide])) == (
-        f"{begin} On other b is ahead of a by 90 points [−20, 160], p = .300: no evidence of a reversal."
+        f"{begin} On other b is ahead of a by 90 points [−20, 160], p = .300. That is no evidence of a reversal."
     )
     few = dataclasses.replace(wide, p_holm=None)
     assert strata_sentences.sentence(dataclasses.replace(found, ahead=[few])).endswith(
-        "b is ahead of a by 90 points [−20, 160]: too few prompts for a test."
+        "b is ahead of a by 90 points [−20, 160]. The prompts are too few for a test."
     )
     alike = strata_sentences.sentence(
         dataclasses.replace(STRATA, p_value=0.2), "arenas"
     )
     assert (
         alike
-        == "No evidence that ratings differ between arenas (χ² = 12, 2 df, p = .200)."
+        == "There is no evidence that ratings differ between arenas (p = .200, χ² = 12, 2 df)."
     )
     assert not dataclasses.replace(STRATA, p_value=None).is_significant
 
@@ -204,12 +203,12 @@ def test_strata_on_which_a_rival_leads_are_to_be_reported_separately():
 @pytest.mark.parametrize(
     ("limit", "at", "sufficient_k", "end"),
     [
-        ({}, None, None, "no limit, because an entrant only wins or only loses."),
-        ({"a": 1.0}, None, None, "which is too close for a share of it."),
+        ({}, None, None, "no limit, because an entrant won or lost every comparison."),
+        ({"a": 1.0}, None, None, "too small for a share of it."),
         ({"a": 1.0}, 0.999, 10.0, ", which is enough to read its gaps."),
-        ({"a": 1.0}, 0.8, None, "no K up to 64 covers 95% for all: too few battles for Elo."),
-        ({"a": 1.0}, 0.8, 30.2, "for all from K = 31 on: K = 32 of the sweep suffices."),
-        ({"a": 1.0}, 0.8, 33.2, "95% for all from K = 34 on."),
+        ({"a": 1.0}, 0.8, None, "No K up to 64 covers 95% for every entrant, because there are too few matches for Elo."),
+        ({"a": 1.0}, 0.8, 30.2, "for every entrant from K = 31 on, so use K = 32 of the sweep."),
+        ({"a": 1.0}, 0.8, 33.2, "95% for every entrant from K = 34 on."),
     ],
 )  # fmt: skip
 def test_how_far_elo_has_come(
@@ -221,7 +220,7 @@ def test_how_far_elo_has_come(
     way = Convergence(limit=limit, by_k=by_k, sufficient_k=sufficient_k)
     said = plain(order_sentences.convergence(way, 16.0, [4.0, 16.0, 32.0]))
     assert said.endswith(end)
-    assert ("at K = 16 Elo has covered" in said) == bool(by_k)
+    assert ("at K = 16 Elo covers" in said) == bool(by_k)
 
 
 # What templates loop over
@@ -277,8 +276,8 @@ def test_a_bill_has_what_was_paid_before_in_its_total():
     assert total == Paragraph("$2.50", "lede")
     assert facts == Facts(
         [
-            ("Before", "$1.00 of it, by earlier attempts in the same folder"),
-            ("Verdicts", "4 new, 0 cached"),
+            ("Before", "$1.00 of it in earlier attempts in the same folder"),
+            ("Verdicts", "4 new, 0 from cache"),
         ]
     )
     assert provenance.list_bill_blocks(dataclasses.asdict(Usage()), None) == []

@@ -1,4 +1,4 @@
-"""What is odd about an entrant's answers, seen without any judge.
+"""What is unusual about an entrant's answers, seen without any judge.
 
 The limits lie above all but gamed systems among 227 that answered the 805 prompts of AlpacaEval.
 """
@@ -22,7 +22,7 @@ MIN_FLAGGED_SHARES: Mapping[str, float] = {
 }
 # What each is called in a sentence
 ODD_ANSWER_KINDS = {
-    "one_text": "one text",
+    "one_text": "the same text",
     "repeated": "repeated texts",
     "phrases": "boilerplate",
     "loops": "repetition loops",
@@ -125,7 +125,7 @@ def check_responses(model: str, responses: Mapping[Any, Response]) -> dict[str, 
 
 
 def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
-    """Say what is odd about the answers of models, and about what share of them.
+    """Say what is unusual about the answers of models, and about what share of them.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def describe_odd_answers(odd: Mapping[str, Mapping[str, float]]) -> str:
     Returns
     -------
     str
-        Such as "refusals: c 26%"; empty if nothing is odd.
+        Such as "refusals: c 26%"; empty if nothing is unusual.
     """
     kinds = []
     for kind, label in ODD_ANSWER_KINDS.items():

@@ -1,5 +1,5 @@
-"""Figures of who is better, and of how far that holds: ratings, win rates, fit, power, length; and of the
-order experiment: Elo by K, and over permutations of the same battles."""
+"""Figures of ratings, win rates, fit, power and length, and of the order experiment: Elo by K and by match
+order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +38,8 @@ MAX_ENTRANTS_WITH_PAIRS = 12
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(standings: Standings) -> list[Plot]:
-    """Draw what these standings allow: of the order experiment nothing without Elo, less where there
-    is one order."""
+    """Draw all figures that these standings allow: no order experiment without Elo, a part of it with one
+    order."""
     figures = [
         ratings(standings),
         win_rates(standings),
@@ -103,14 +103,16 @@ def ratings(standings: Standings) -> Plot | None:
     )
     is_open = any(r["rating"] is None and (r["ci_low"] or r["ci_high"]) for r in rows)
     arrows = (
-        " An arrow: the rating is not finite, and is beyond this." if is_open else ""
+        " An arrow means that the rating is not finite and lies beyond it."
+        if is_open
+        else ""
     )
     return render_plot(
         "ratings",
         figure,
         rows,
         "Ratings and their 95% intervals",
-        f"Ratings, best first. 95% intervals: {method_intervals}.{arrows}"
+        f"Ratings, best entrant first. 95% intervals: {method_intervals}.{arrows}"
         + describe_cut(names, models),
     )
 
@@ -139,7 +141,7 @@ def _list_rating_rows(standings: Standings) -> list[dict[str, Any]]:
 
 
 def win_rates(standings: Standings) -> Plot | None:
-    """Draw how often the row beats the column, ties counting half."""
+    """Draw how often the entrant in the row beats the entrant in the column, ties count half."""
     rows = []
     for win_rate in standings.win_rates:
         n = win_rate.a_wins + win_rate.b_wins + win_rate.ties
@@ -168,7 +170,7 @@ def win_rates(standings: Standings) -> Plot | None:
         figure,
         rows,
         "Win rate of the row over the column",
-        "How often the row beats the column, a tie counting half."
+        "How often the entrant in the row beats the entrant in the column. A tie counts half."
         + describe_cut(down, models),
     )
 
@@ -209,8 +211,8 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
         figure,
         rows,
         "Do the ratings predict who wins?",
-        "Observed win rate of each pair, a tie counting half, against the rate that Bradley-Terry "
-        "predicts. Bars: 95% Wilson intervals, prompt-clustered."
+        "Each dot is a pair: its observed win rate against the rate that its Bradley-Terry ratings predict. Ties count "
+        "half. Bars: 95% Wilson intervals, clustered by prompt. On the diagonal both agree."
         + describe_cut(best_models, models),
     )
 
@@ -239,7 +241,10 @@ def power(standings: Standings) -> Plot | None:
             )
     if not rows:
         return None
-    names = {"detectable": "one pair", "corrected": f"any of {n_tests:,} (Holm)"}
+    names = {
+        "detectable": "one planned pair",
+        "corrected": f"all {n_tests:,} pairs (Holm)",
+    }
     figure, axes = make_panels(
         grouped(rows, "dimension"), "prompts", "rating gap, points"
     )
@@ -254,9 +259,9 @@ def power(standings: Standings) -> Plot | None:
         "power",
         figure,
         rows,
-        "Rating gap that is detected with 80% power",
-        "Rating gap between two entrants that a two-sided test at 5% detects with 80% power, "
-        "from this run's variance between prompts.",
+        "Smallest rating gap that a run can find",
+        "The smallest true gap between two entrants that 4 of 5 runs find (80% power, two-sided test at 5%), from the "
+        "variance between the prompts of this run.",
     )
 
 
@@ -264,7 +269,7 @@ def power(standings: Standings) -> Plot | None:
 
 
 def length_effect(standings: Standings) -> Plot | None:
-    """Draw how often the longer response wins by how much longer it is."""
+    """Draw how often the longer answer wins, by the difference in length."""
     rows = []
     for diagnosis in standings.diagnoses.values():
         if "length" not in diagnosis:
@@ -280,7 +285,7 @@ def length_effect(standings: Standings) -> Plot | None:
         "difference in length, characters",
         grouped(rows, "dimension"),
     )
-    figure, axes = make_panels(by_dimension, xlabel, "longer response wins")
+    figure, axes = make_panels(by_dimension, xlabel, "longer answer wins")
     for ax, terciles in axes:
         shortest, longest = read_columns(terciles, "shortest", "longest")
         win_rate, low, high = read_columns(terciles, "win_rate", "ci_low", "ci_high")
@@ -294,10 +299,9 @@ def length_effect(standings: Standings) -> Plot | None:
         "length_effect",
         figure,
         rows,
-        "Win rate of the longer response",
-        "Win rate of the longer response, a tie counting half, by how much longer it is: all "
-        "verdicts in three parts, with 95% Wilson intervals, prompt-clustered. A longer response "
-        "may also be a better one.",
+        "Win rate of the longer answer",
+        "Win rate of the longer answer by the difference in length, in thirds of all verdicts. Ties count half. Bars: 95% "
+        "Wilson intervals, clustered by prompt. A longer answer may also be a better one.",
     )
 
 
@@ -328,14 +332,14 @@ def k_sensitivity(standings: Standings) -> Plot:
         figure,
         rows,
         "Elo by K",
-        f"Mean Elo by K; this run uses K = {standings.k:g}. Dotted: the limit that Elo converges "
-        "to as K grows; there is none where an entrant only wins or only loses. A small K "
-        "understates gaps." + describe_cut(color, models),
+        f"Mean Elo by K. This run uses K = {standings.k:g}. Dotted: the limit that Elo approaches as K grows. There is no "
+        "limit if an entrant won or lost every comparison. A small K understates gaps."
+        + describe_cut(color, models),
     )
 
 
 def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
-    """Draw the running mean of Elo, minus its final value, as permutations are added."""
+    """Draw the running mean of Elo over match orders, minus its final value."""
     n_perms = max(row["n_perms"] for row in rows)
     worst = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms)
     n = np.geomspace(1, n_perms)
@@ -344,7 +348,7 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
     models, by_dimension = rank_models(standings), grouped(rows, "dimension")
     color = assign_colors(models)
     figure, axes = make_panels(
-        by_dimension, "permutations", "running − final mean, points"
+        by_dimension, "match orders", "running − final mean, points"
     )
     for ax, panel_rows in axes:
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
@@ -361,21 +365,21 @@ def permutation_traces(standings: Standings, rows: Sequence[Row]) -> Plot:
         "permutation_traces",
         figure,
         rows,
-        "Running mean of Elo over permutations",
-        f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its final "
-        "value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
-        f"{n_perms:,} permutations that error is {worst:.2f} points."
+        "Running mean of Elo over match orders",
+        f"Running mean of Elo (K = {standings.k:g}) as match orders are added, minus its final "
+        "value. Shaded: ± 1.96 random errors of the rating that moves most. After "
+        f"{n_perms:,} match orders that error is {worst:.2f} points."
         + describe_cut(color, models),
     )
 
 
 def order_effect(standings: Standings) -> Plot:
-    """Draw a histogram of each entrant's Elo after every single permutation."""
+    """Draw a histogram of each entrant's Elo after every single match order."""
     rows: list[Row] = []
     models = rank_models(standings)
-    color, xlabel = assign_colors(models), "Elo after one permutation"
+    color, xlabel = assign_colors(models), "Elo after one match order"
     boards = elo_boards(standings)
-    figure, axes = make_panels(boards, xlabel, "permutations")
+    figure, axes = make_panels(boards, xlabel, "match orders")
     for (ax, board), dimension in zip(axes, boards, strict=True):
         samples = np.asarray(board.samples)
         edges = np.histogram_bin_edges(samples, _N_HISTOGRAM_BINS)
@@ -394,7 +398,7 @@ def order_effect(standings: Standings) -> Plot:
         figure,
         rows,
         xlabel,
-        f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
-        "spread is what one arbitrary order would have added; it is no uncertainty about the "
-        "entrants." + describe_cut(color, models),
+        f"Elo after each single match order of the same outcomes at K = {standings.k:g}. The spread shows how much one "
+        "arbitrary order would have moved the ratings. It says nothing about the entrants."
+        + describe_cut(color, models),
     )

@@ -1,4 +1,4 @@
-"""What one dimension contributes to the page and the console of standings."""
+"""The part of one rubric in the page and the console of standings."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionView:
-    """What one dimension contributes to the page; `board` is of the primary method."""
+    """The part of one rubric in a page; `board` is of the primary method."""
 
     name: str
     battles: Battles
@@ -40,28 +40,28 @@ class DimensionView:
 
     @property
     def looks(self) -> Sequence[Look]:
-        """The planned looks; none without looks."""
+        """The planned interim analyses; empty without them."""
         return self.diagnosis.get("looks") or ()
 
     @property
     def strata(self) -> StrataDiagnosis | None:
-        """Whether ratings differ between strata; None without strata."""
+        """Whether ratings differ between sources of the prompts; None without sources."""
         return self.diagnosis.get("strata")
 
     @property
     def odd_answers(self) -> Mapping[str, Mapping[str, float]]:
-        """The shares of odd answers, by model and kind; models without are left out."""
+        """The shares of unusual answers, by model and kind; models without are left out."""
         about = next((c.about for c in self.checks if c.name == "responses"), None)
         return about["flagged"] if about else {}
 
     @property
     def equal_answers(self) -> list[EqualAnswers]:
-        """The pairs that gave the same answers to half of the prompts or more."""
+        """The pairs of entrants with the same answers to half of the prompts or more."""
         return [*self.diagnosis.get("equal_answers", ())]
 
     @property
     def prompts_of_pairs(self) -> tuple[int, int]:
-        """The fewest and the most prompts on which a pair was judged up to its look."""
+        """The fewest and the most prompts on which a pair was judged up to its last analysis."""
         n = [pair.n_prompts for pair in self.pairs if isinstance(pair, Resolution)]
         return min(n, default=0), max(n, default=0)
 

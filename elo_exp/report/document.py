@@ -1,4 +1,4 @@
-"""What a page is made of: sections of blocks, as values. templates/document.html.j2 draws them.
+"""The parts of a page: sections of blocks, as values. templates/document.html.j2 draws them.
 
 A page module decides what is shown and in which order; how each kind of block looks is written once, in
 templates/blocks.html.j2, whose macros have the names of these classes.
@@ -18,7 +18,7 @@ MAX_OUTCOME_SQUARES = 200
 COMPARISON_TERMS = (
     (
         "comparison",
-        "Two entrants’ answers to one prompt under one rubric, judged in both orders.",
+        "The answers of two entrants to one prompt, judged under one rubric in both orders. Also called a battle.",
     ),
     (
         "verdict",
@@ -26,28 +26,33 @@ COMPARISON_TERMS = (
         "never count as ties.",
     ),
     (
-        "battle",
-        "Both orders of a comparison reconciled: a win if they agree, a tie otherwise.",
+        "tie",
+        "The judge says tie, or its two orders name different winners.",
     ),
-    ("entrant", "A model configuration that answers prompts."),
+    ("entrant", "A model or configuration that answers prompts."),
     (
-        "dimension",
-        "One rubric under which comparisons are judged, and rated apart from the others.",
+        "rubric",
+        "The criterion by which the judge compares answers. Each rubric has its own ratings.",
     ),
-    ("stratum", "The source of a prompt, or another column of the bank."),
+    ("source", "The origin of a prompt, or another column of the prompt file."),
     (
         "rating",
-        "Strength in points, mean 1400 unless the scale is fixed otherwise; a gap of 400 means odds of 10 to 1.",
+        "Strength in points. The mean is 1400 unless the scale is fixed otherwise. A gap of 400 means odds of 10 to 1.",
     ),
     (
         "95% interval",
-        "What other prompts of this kind could give, if it is clustered by prompt.",
+        "The range that other prompts of this kind could give, if it is clustered by prompt. It does not cover another "
+        "judge.",
     ),
     (
-        "flip",
-        "The two orders of a comparison name different winners: a sign of position bias or noise.",
+        "significant",
+        "Too large to be chance: over all pairs together, the risk of a false claim is at most 5%.",
     ),
-    ("permutation", "One random order of the same battles, replayed through Elo."),
+    (
+        "order inconsistency",
+        "The two orders of a comparison name different winners, because of position bias or noise.",
+    ),
+    ("match order", "A random order of the same comparisons, replayed through Elo."),
 )
 
 
@@ -254,6 +259,22 @@ def _format_markdown_row(cells: Sequence[str]) -> str:
 
 def _make_name_cell(cell: str | Cell) -> Cell:
     return cell if isinstance(cell, Cell) else Cell([Styled(cell, "name")])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check in sentences: its state, its name, and what was found."""
+
+    state: Styled
+    name: str
+    sentences: Sequence[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings(Block):
+    """A list of checks."""
+
+    items: Sequence[Finding]
 
 
 @dataclass(frozen=True, slots=True)

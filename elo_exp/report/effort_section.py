@@ -1,4 +1,4 @@
-"""What agents did for their answers, as a section of a page."""
+"""The steps, tool calls, tokens and seconds of agents, as a section of a page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,8 +7,8 @@ from elo_exp.formatting import format_count, format_number
 from elo_exp.report.document import Table
 
 _NOTE = (
-    "Means over the answers that were compared, as the logs have them. They are reported and never fitted: a rating that "
-    "was adjusted for what an agent does would leave out part of what was asked."
+    "Means over the compared answers, taken from the logs. The ratings are not adjusted for them, because the work of an "
+    "agent is part of its answer."
 )
 
 
@@ -16,7 +16,7 @@ def build_effort_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the means of each entrant, from the rows of the manifest."""
     scores = list(dict.fromkeys(name for row in rows for name in row["scores"]))
     return Table(
-        label="What the answers took",
+        label="Effort per answer",
         columns=[
             *("Entrant", "Answers", "Steps", "Tool calls", "Tokens", "Seconds"),
             *scores,
@@ -32,5 +32,7 @@ def build_effort_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             ]
             for row in rows
         ],
-        note=f"{_NOTE} The logs’ own scores: {', '.join(scores)}." if scores else _NOTE,
+        note=f"{_NOTE} The scores come from the logs: {', '.join(scores)}."
+        if scores
+        else _NOTE,
     )

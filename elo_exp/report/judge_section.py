@@ -1,4 +1,4 @@
-"""How far a judge can be trusted, as a section of a page: its checks, length, agreement with others and itself."""
+"""Whether a judge can be trusted, as a section of a page: its checks, length, agreement with others and itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,11 +27,14 @@ from elo_exp.report.document import (
     Block,
     Cell,
     FigureSlot,
+    Finding,
+    Findings,
     Fold,
     Folds,
     Paragraph,
     Styled,
     Table,
+    Text,
     TextFragment,
     add_headings,
 )
@@ -39,7 +42,7 @@ from elo_exp.report.sentences import check_sentences
 from elo_exp.report.standings_view import StandingsView
 
 JUDGE_HEADING = "Can this judge be trusted here?"
-# In the order of the table: what a reader has to know first
+# In the order of the page: what a reader has to know first
 STATE_LABELS = {
     FAILED: Styled("✕ Failed", "failed"),
     CANNOT_TELL: Styled("? Cannot tell", "cannot_tell"),
@@ -48,39 +51,76 @@ STATE_LABELS = {
 }
 STATES_IN_ORDER = [*STATE_LABELS]
 _MAX_EQUAL_LENGTH_ROWS = 30
-_CHECKS_NOTE = (
-    "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Length "
-    "goes with quality where better entrants also write more, so it fails only where the lead does not survive equal "
-    "length. Where the model does not fit, win rates describe a pair better than ratings."
-)
+_NOTABLE_LABEL = Styled("Note", "chip")
 KAPPA_NOTE = (
-    "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; intervals are "
+    "Kappa is 1 if both always name the same winner, and 0 if they agree as often as chance would. Intervals are "
     "clustered by prompt."
 )
 _KAPPA_COLUMNS = ("Comparisons", "Same winner", "Kappa", "95% CI")
 
 
 def list_judge_blocks(view: StandingsView, refusal: str | None = None) -> list[Block]:
-    """Return what is known of a judge.
+    """Return what is known about a judge.
 
-    refusal  why it cannot be used, where more than its checks says so
+    refusal  why it cannot be used, if more than its checks says so
     """
     dimensions, blocks = view.dimensions, list[Block]()
     if any(d.checks for d in dimensions):
         verdict = check_sentences.verdict(
             {d.name: d.checks for d in dimensions}, refusal
         )
-        audits = check_sentences.describe_audits(view.standings.diagnoses)
-        blocks += [
-            Paragraph(" ".join([*verdict, *audits]), "lede"),
-            _build_checks_table(dimensions),
-        ]
+        if verdict:
+            blocks.append(Paragraph(" ".join(verdict), "lede"))
+        blocks.append(Findings(_list_findings(view)))
     folds = _list_folds(view)
     return [*blocks, Folds(folds)] if folds else blocks
 
 
+def _list_findings(view: StandingsView) -> list[Finding]:
+    """Return a line for each check that has a state or a note, the checks that did not pass first."""
+    rows = []
+    for definition, checks in _group_checks(view.dimensions):
+        state = find_worst_state([*checks.values()])
+        rank = _rank(definition, state)
+        is_notable = any(check.is_notable for check in checks.values())
+        if rank == len(STATES_IN_ORDER) and not is_notable:
+            continue
+        label = _NOTABLE_LABEL if rank == len(STATES_IN_ORDER) else STATE_LABELS[state]
+        sentences: list[Text] = [*check_sentences.describe_findings(definition, checks)]
+        if definition.name == "audit":
+            sentences = _list_audits(view) or sentences
+        rows.append((rank, Finding(label, definition.title, sentences)))
+    return [finding for _, finding in sorted(rows, key=lambda row: row[0])]
+
+
+def _list_audits(view: StandingsView) -> list[Text]:
+    """Return what audits found, or how to see the price of an audit."""
+    diagnoses = view.standings.diagnoses
+    if any("date" in diagnosis.get("audit", ()) for diagnosis in diagnoses.values()):
+        return [*check_sentences.describe_audits(diagnoses)]
+    command = Styled(check_sentences.AUDIT_PRICE_COMMAND, "code")
+    return [["Not done. See the price: ", command]]
+
+
+def _group_checks(
+    dimensions: Sequence[DimensionView],
+) -> list[tuple[CheckDefinition, dict[str, Check]]]:
+    """Return each check that has results, with these by rubric."""
+    grouped = []
+    for definition in list_definitions_by_row():
+        checks = {
+            d.name: check
+            for d in dimensions
+            for check in d.checks
+            if check.name == definition.name
+        }
+        if checks:
+            grouped.append((definition, checks))
+    return grouped
+
+
 def _list_folds(view: StandingsView) -> list[Fold]:
-    """Return what stands behind the checks, each on a line of its own until it is opened."""
+    """Return tables and figures about the checks, each on a line of its own until it is opened."""
     dimensions = view.dimensions
     controls = [d.diagnosis["length"] for d in dimensions if "length" in d.diagnosis]
     lengths = _build_length_table(controls)
@@ -88,17 +128,25 @@ def _list_folds(view: StandingsView) -> list[Fold]:
     agreement = (
         [*add_headings(tables), Paragraph(KAPPA_NOTE, "small")] if tables else []
     )
+    n_rubrics = sum(bool(d.checks) for d in dimensions)
+    checks = [_build_checks_table(dimensions)] if n_rubrics else []
     return [
+        Fold(
+            "checks",
+            "Values of all checks",
+            "with 95% intervals and counts",
+            checks,
+        ),
         Fold(
             "length",
             "Length",
-            "win rates by length, and ratings at equal length",
+            "win rate of the longer answer, and ratings at equal length",
             [FigureSlot("length_effect"), lengths],
         ),
         Fold(
             "fit",
-            "Predicted and observed",
-            "whether one rating for each entrant explains all pairs",
+            "Predicted and observed win rates",
+            "whether one rating per entrant explains all pairs",
             [FigureSlot("predicted_and_observed")],
         ),
         Fold("agreement", "Agreement", _name_tables(tables), agreement),
@@ -110,25 +158,19 @@ def _name_tables(tables: Sequence[Table]) -> str:
 
 
 def _build_checks_table(dimensions: Sequence[DimensionView]) -> Table:
-    """Return a row for each check, those that failed first, and a column for each dimension."""
-    checks_by_dimension = {
-        d.name: {c.name: c for c in d.checks} for d in dimensions if d.checks
-    }
-    rows = []
-    for definition in list_definitions_by_row():
-        checks = [row.get(definition.name) for row in checks_by_dimension.values()]
-        if measured := [check for check in checks if check is not None]:
-            worst = find_worst_state(measured)
-            rows.append(
-                (_rank(definition, worst), _make_row(definition, worst, checks))
-            )
-    rows.sort(key=lambda row: row[0])
+    """Return a row for each check and a column for each rubric."""
+    names = [d.name for d in dimensions if d.checks]
     return Table(
         label="Checks of the judge",
-        columns=["Check", *checks_by_dimension],
-        rows=[row for _, row in rows],
-        words=list(checks_by_dimension),
-        note=_CHECKS_NOTE,
+        columns=["Check", *names],
+        rows=[
+            [
+                Cell([definition.title, Styled(definition.accepted, "small")]),
+                *(_make_cell(checks.get(name)) for name in names),
+            ]
+            for definition, checks in _group_checks(dimensions)
+        ],
+        words=names,
         style="checks",
     )
 
@@ -139,22 +181,13 @@ def find_worst_state(checks: Sequence[Check]) -> str:
 
 
 def _rank(definition: CheckDefinition, state: str) -> int:
-    """Return where a check stands: what failed first, what is only to be known last."""
+    """Return the place of a check: a failed one comes first, one that blocks no claim last."""
     is_known_only = not definition.blocked_claims and state in (PASSED, NOT_DONE)
     return len(STATES_IN_ORDER) if is_known_only else STATES_IN_ORDER.index(state)
 
 
-def _make_row(
-    definition: CheckDefinition, state: str, checks: Sequence[Check | None]
-) -> list[Cell]:
-    title: list[TextFragment] = [definition.title, Styled(definition.accepted, "small")]
-    if _rank(definition, state) < len(STATES_IN_ORDER):
-        title = [STATE_LABELS[state], " ", *title]
-    return [Cell(title), *map(_make_cell, checks)]
-
-
 def _make_cell(check: Check | None) -> Cell:
-    """Return what a check found, with its state if it did not pass, or if the reader is to notice it."""
+    """Return the value of a check, with its state if it did not pass or if a note explains it."""
     if check is None:
         return Cell(NO_VALUE)
     text: list[TextFragment] = [Styled(check.definition.format_value(check), "bold")]
@@ -181,13 +214,13 @@ def _build_length_table(controls: Sequence[LengthControl]) -> Table:
     columns = ["Characters", "Rating", "At equal length", "Change"]
     return Table(
         label="Ratings at equal length",
-        columns=["Entrant", "Dimension", *columns],
-        words=["Dimension"],
+        columns=["Entrant", "Rubric", *columns],
+        words=["Rubric"],
         rows=rows,
         note=(
-            "Bradley-Terry of the same battles, as it is and as it would be if all answers were equally "
-            "long. Where better entrants also write more, a preference for length cannot be told from "
-            "one for quality."
+            "Bradley-Terry ratings of the same comparisons, as they are and as they would be if all answers were equally "
+            "long. If better entrants also write more, a preference for length cannot be told from a preference for "
+            "quality."
         ),
     )
 
@@ -201,22 +234,22 @@ def _build_agreement_tables(
     if repeats := [row for row in repeats if row.get("n_comparisons")]:
         tables.append(
             Table(
-                label="Repeated queries",
-                columns=["Dimension", *_KAPPA_COLUMNS],
+                label="Repeated judge calls",
+                columns=["Rubric", *_KAPPA_COLUMNS],
                 rows=[[row["dimension"], *_make_kappa_cells(row)] for row in repeats],
             )
         )
     if pairs := [row for row in standings.agreement if row["n_comparisons"]]:
         tables.append(
             Table(
-                label="Agreement between dimensions",
-                columns=["Dimension", "and", *_KAPPA_COLUMNS],
-                words=["and"],
+                label="Agreement between rubrics",
+                columns=["Rubric", "Other rubric", *_KAPPA_COLUMNS],
+                words=["Other rubric"],
                 rows=[
                     [row["first"], row["second"], *_make_kappa_cells(row)]
                     for row in pairs
                 ],
-                note="Dimensions that always agree measure the same thing.",
+                note="Rubrics that always agree measure the same thing.",
             )
         )
     if standings.judges_agreement:
@@ -248,12 +281,12 @@ def _build_judges_table(agreement: Rows, ranks: Rows) -> Table:
         rows.append([*names, *_make_kappa_cells(row), correlation])
     return Table(
         label="Agreement between judges",
-        columns=["Judge", "and", "Dimension", *_KAPPA_COLUMNS, "Rank correlation"],
-        words=["and", "Dimension"],
+        columns=["Judge", "Other judge", "Rubric", *_KAPPA_COLUMNS, "Rank correlation"],
+        words=["Other judge", "Rubric"],
         rows=rows,
         note=(
-            "The rank correlation (Spearman) is of the ratings by what both have judged: judges who "
-            "differ on many a pair may still put the entrants in the same order."
+            "The rank correlation (Spearman) compares the ratings on the comparisons that both have judged. Judges that "
+            "disagree on many comparisons may still rank the entrants in the same order."
             + check_sentences.word_overlap(name for row in rows for name in row[:2])
         ),
     )

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ _CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _TEMPLATES = Path(page.__file__).with_name("templates")
+_MAX_GUIDE_CHARACTERS = 240
 
 
 def label_page(
@@ -26,10 +28,10 @@ def label_page(
     rubric: str | None,
     annotator: int | None,
 ) -> str:
-    """Return the page of an annotator, who is shown each comparison's entrant_a as 1.
+    """Return the page of an annotator, which shows each comparison's entrant_a as answer 1.
 
-    rubric     what to go by, as the judge is told it; None where that is not known
-    annotator  its number; None where there is one
+    rubric     the text that the judge gets; None if it is not known
+    annotator  its number; None if there is only one
     """
     items = [
         {
@@ -47,6 +49,7 @@ def label_page(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return page.load_template("label.html.j2").render(
         dimension=dimension,
+        guide=(rubric and _find_guide(rubric)) or dimension,
         rubric=rubric,
         n=len(items),
         data=text.replace("<", "\\u003c"),  # no text of others ends the element
@@ -55,3 +58,12 @@ def label_page(
         script=script,
         policy=_CONTENT_SECURITY_POLICY.format(digest),
     )
+
+
+def _find_guide(rubric: str) -> str:
+    """Return the first sentence of a rubric, without its headings; empty if it has none that is short."""
+    paragraphs = re.split(r"\n\s*\n", rubric)
+    texts = (" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("#"))
+    text = next(filter(None, texts), "")
+    sentence = re.split(r"(?<=[.?!])\s", text, maxsplit=1)[0]
+    return sentence if len(sentence) <= _MAX_GUIDE_CHARACTERS else ""

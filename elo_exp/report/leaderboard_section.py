@@ -26,12 +26,16 @@ _MAX_LEADERBOARD_ROWS = 100
 _DEFAULT_COLOR = 9
 _UNRANKED_SORT_KEY = 9999.0
 _MAX_LINES_WITHOUT_FILTER = 8
-_P_BEST_HEADING = "P(best), among those that may be"
+_P_BEST_HEADING = "Chance of being best"
 # By a joint fit of all models; None if there is none
 _P_BEST_HEADING_BY_LABEL = {
-    "Calibrated": "P(best)",
+    "Calibrated": _P_BEST_HEADING,
     judge_panel.JOINT_BOARD_LABEL: None,
 }
+_RANKS_NOTE = (
+    "A rank range such as 1–2 means that the data cannot tell these entrants apart. Together, all ranges are correct "
+    "with 95% probability."
+)
 # So many draws can tell this from 0, and its complement from 1
 _MIN_P_BEST = 0.001
 
@@ -135,7 +139,7 @@ class Line:
     """An entrant.
 
     ranks    the set of ranks that it may have; empty where that is one
-    odd      what is odd about its answers
+    odd      what is unusual about its answers
     numbers  a cell for each of the leaderboard's `headings`
     """
 
@@ -164,7 +168,7 @@ class Group:
 class BoardTable(Block):
     """The leaderboards of all dimensions under each other.
 
-    headings  of the columns beside rank, entrant, rating and interval
+    headings  of the columns next to rank, entrant, rating and interval
     """
 
     caption: str
@@ -189,7 +193,7 @@ class Bars(Block):
 def list_leaderboard_blocks(
     view: StandingsView, *, max_rows: int = _MAX_LEADERBOARD_ROWS
 ) -> list[Block]:
-    """Return the leaderboards, and what to know of them; empty where nothing was rated."""
+    """Return the leaderboards with their notes; empty if nothing was rated."""
     dimensions, scored = view.dimensions, view.is_of_scores
     boards = [d.board for d in dimensions if d.board]
     if not boards:
@@ -219,7 +223,7 @@ def list_leaderboard_blocks(
     table = BoardTable(
         caption=_write_caption(label, interval, scored=scored),
         rating="Mean score" if scored else "Rating",
-        headings=[*columns.headings, "Items" if scored else "Battles"],
+        headings=[*columns.headings, "Items" if scored else "Comparisons"],
         ticks=scale.ticks,
         groups=groups,
         is_long=len(boards[0].models) > _MAX_LINES_WITHOUT_FILTER,
@@ -240,30 +244,31 @@ def list_leaderboard_blocks(
 def _write_caption(label: str, interval: str | None, *, scored: bool) -> str:
     if scored:
         text = (
-            f"Mean scores of the items that all entrants have, 95% intervals "
-            f"{interval}. Rank"
+            f"Mean scores on the items that all entrants have, with 95% intervals "
+            f"({interval})."
         )
     else:
-        intervals = f"95% intervals: {interval}" if interval else "without intervals"
-        text = f"{label} ratings, {intervals}; 400 points are odds of 10 to 1. Rank"
-    return (
-        f"{text}: with the simultaneous 95% confidence set of all ranks. Click a "
-        "heading to sort."
-    )
+        intervals = (
+            f"with 95% intervals ({interval})" if interval else "without intervals"
+        )
+        text = (
+            f"{label} ratings {intervals}. A gap of 400 points means odds of 10 to 1."
+        )
+    return f"{text} Select a column heading to sort."
 
 
 def _describe_group(dimension: DimensionView, *, is_first: bool, scored: bool) -> str:
-    """Return what the ratings of a group of entrants are based on."""
+    """Return the number of comparisons and prompts behind the ratings of a group of entrants."""
     if scored and dimension.board:
         return f"{format_count(int(dimension.board.parameters['n_common'] or 0))} items"
     if not is_first:
         return (
-            "a separate group: no chain of wins links it to the entrants above and back, so ratings "
-            "cannot be compared with theirs"
+            "a separate group: no chain of wins leads to the entrants above and back, so the ratings "
+            "of the groups cannot be compared"
         )
     n, battles = dimension.battles.n_total(), dimension.battles
     n_decisive = n - battles.count_at(battles.is_tie())
-    text = f"{format_count(n)} battles, {format_count(n_decisive)} decisive"
+    text = f"{format_count(n)} comparisons, {format_count(n - n_decisive)} of them ties"
     if dimension.n_prompts:
         text += f", {format_count(dimension.n_prompts)} prompts"
     return text
@@ -301,7 +306,9 @@ def _make_method_cell(board: Leaderboard | None, model: str) -> Sortable:
         return Sortable(text=NO_VALUE, order=0.0)
     row = board.row(model)
     if row.rating is None:
-        return Sortable(text=row.flag or NO_VALUE, order=0.0)
+        labels = standings_sentences.FLAG_LABELS
+        text = labels.get(row.flag, row.flag) if row.flag else NO_VALUE
+        return Sortable(text=text, order=0.0)
     if board.unit == "points":
         return Sortable(text=format_number(row.rating), order=row.rating)
     text = f"{format_number(row.rating, 3)} ({format_interval(row.ci_low, row.ci_high, 3)})"
@@ -341,7 +348,7 @@ def _make_line(
 
 
 def _describe_style(dimension: str, board: Leaderboard) -> Iterator[str]:
-    """Yield what a root mean square of each kind of style is worth, if ratings control for style."""
+    """Yield the worth of each kind of style in points, if ratings control for style."""
     parameters = board.parameters
     terms = []
     for name, value in parameters.items():
@@ -354,7 +361,7 @@ def _describe_style(dimension: str, board: Leaderboard) -> Iterator[str]:
         terms.append(f"{name.removeprefix('style_').replace('_', ' in ')} {worth}")
     if terms:
         yield (
-            f"Style in {dimension}, in points for a difference of one root mean square, ± standard "
+            f"Style on {dimension}, in points per root mean square of its differences, ± standard "
             f"error: {', '.join(terms)}."
         )
 
@@ -363,21 +370,19 @@ def _write_note(label: str, *, scored: bool, is_open: bool) -> str:
     """`is_open`: whether an entrant's interval is open to one side."""
     if label == "Calibrated":
         return (
-            "P(best): in so many draws from the joint fit no other model is better. Judge’s scale: "
-            "its verdicts taken as votes."
+            f"{_RANKS_NOTE} Chance of being best: the share of draws from the joint fit in which no other model is better. "
+            "Judge’s scale: the judge’s verdicts counted as votes."
         )
     if scored or label == judge_panel.JOINT_BOARD_LABEL:
-        return ""
+        return _RANKS_NOTE
     open_ends = ""
     if is_open:
         open_ends = (
-            "Over, under: an entrant that took every point, or none, has no finite rating; an exact "
-            "bound by prompts is added to that of the nearest one that it met. "
+            " Over, under: an entrant that won or lost every comparison has no finite rating. Its bound is exact and adds "
+            "to the rating of the nearest entrant that it met."
         )
     return (
-        "P(best) is 0 for entrants whose set of ranks leaves out the first; those that may be best "
-        "are shrunken towards each other, because the first-placed one was probably also lucky. "
-        "Empirical Bayes; with two or three of them it assumes that they are some 50 points apart. "
-        f"Ratings, differences and p values are not shrunken. {open_ends}Win rate: the mean over "
-        "opponents, a tie counting half."
+        f"{_RANKS_NOTE} Chance of being best: for entrants whose rank range includes 1. It allows for the luck of the leader "
+        "by empirical Bayes, which with two or three entrants assumes a spread of about 50 points. Win rate: average over "
+        f"opponents, ties count half.{open_ends}"
     )

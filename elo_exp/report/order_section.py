@@ -1,4 +1,4 @@
-"""The order experiment as a section of a page: random orders of the same battles, replayed through Elo."""
+"""The order experiment as a section of a page: random orders of the same matches, replayed through Elo."""
 
 from collections.abc import Sequence
 
@@ -20,16 +20,16 @@ from elo_exp.report.standings_view import StandingsView
 
 _MAX_ENTRANTS_PER_DIMENSION = 100
 _AFTER_LOOKS_NOTE = (
-    "Not computed. After looks, permutation Elo equals that of a fixed run only on verdicts in both orders (",
+    "Not computed. After interim analyses, Elo needs verdicts in both orders (",
     Styled("judging.orders", "code"),
-    "), of prompts on which every pair was judged.",
+    ") on prompts on which every pair was judged.",
 )
 # Rounding leaves so much of the Monte Carlo error of a single order
 _MAX_ROUNDING_ERROR_POINTS = 1e-9
 
 
 def list_order_blocks(view: StandingsView) -> list[Block]:
-    """Return permutation Elo; empty where Elo has rated no dimension."""
+    """Return Elo averaged over match orders; empty if Elo has rated no rubric."""
     standings, dimensions, k = view.standings, view.dimensions, view.standings.k
     rated_dimensions = {d.name: d for d in dimensions if k in d.elo}
     if not rated_dimensions:
@@ -48,7 +48,7 @@ def list_order_blocks(view: StandingsView) -> list[Block]:
         FigureSlot("k_sensitivity"),
         FigureSlot("permutation_traces"),
         FigureSlot("order_effect"),
-        Details("Elo by dimension and K", [table]),
+        Details("Elo by rubric and K", [table]),
     ]
 
 
@@ -58,11 +58,11 @@ def _build_table(
     k: float,
     ks: Sequence[float],
 ) -> Table:
-    columns = ["Entrant", "Dimension", "Mean Elo", "95% CI", "Monte Carlo error"]
+    columns = ["Entrant", "Rubric", "Mean Elo", "95% CI", "Random error"]
     return Table(
         label="Elo",
         columns=[*columns, *(f"K = {other_k:g}" for other_k in ks), "Limit"],
-        words=["Dimension"],
+        words=["Rubric"],
         rows=[
             [
                 *_make_mean_cells(d.name, row),
@@ -73,9 +73,9 @@ def _build_table(
             for row in d.elo[k].ratings[:_MAX_ENTRANTS_PER_DIMENSION]
         ],
         note=(
-            f"95% CI: {dimensions[0].elo[k].interval or 'none'}. The Monte Carlo error "
-            "is how far the mean would still move with other random orders of the same battles; it is no "
-            "uncertainty about the entrants."
+            f"95% CI: {dimensions[0].elo[k].interval or 'none'}. Random error: the standard error of the mean over match "
+            "orders. More orders make it smaller, and it says nothing about the entrants. Limit: the value that Elo "
+            "approaches as K grows."
         ),
     )
 

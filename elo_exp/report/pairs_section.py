@@ -1,6 +1,6 @@
-"""Entrants head to head, as sections of a page: win rates as a matrix, differences with intervals, planned looks."""
+"""Pairs of entrants, as sections of a page: win rates as a matrix, differences with intervals, interim analyses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -31,19 +31,19 @@ _MAX_NARROW_MATRIX_MODELS = 8
 class MatrixCell:
     """How often the row beats the column, in whole percent.
 
-    link  to the verdicts of this pair; None where the page has no texts
+    tone  up if the row is significantly better, down if it is worse, otherwise empty
+    link  to the verdicts of this pair; None if the page has no texts
     """
 
     share: str
     tone: str
     title: str
     link: str | None
-    is_significant: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """Win rates of a dimension: of each of the first entrants by rating against each, None where two did not meet."""
+    """Win rates on a rubric: of each of the top entrants against each other, None if two did not meet."""
 
     dimension: str
     rows: Sequence[tuple[str, Sequence[MatrixCell | None]]]
@@ -76,10 +76,11 @@ def list_pair_blocks(view: StandingsView) -> list[Block]:
     if matrices:
         test = name_test(has_looks=view.has_looks)
         sentences = [
-            "How often the row beats the column, in percent; a tie counts half. Bold: the ratings differ significantly "
-            f"({test}).",
-            "A cell opens its verdicts." if has_texts else "",
-            f"The first {_MAX_MATRIX_MODELS} of {len(models)} entrants; all pairs are in pairwise_winrates.csv."
+            "How often the entrant in the row beats the entrant in the column, in percent. A tie counts half. If a cell is "
+            f"marked, the ratings differ significantly ({test}).",
+            "Select a cell to read its comparisons." if has_texts else "",
+            f"The table shows the top {_MAX_MATRIX_MODELS} of {len(models)} entrants. All pairs are in "
+            "figures/pairwise_winrates.csv."
             if len(models) > _MAX_MATRIX_MODELS
             else "",
         ]
@@ -99,13 +100,14 @@ def list_pair_blocks(view: StandingsView) -> list[Block]:
 def _build_matrix(
     dimension: DimensionView, models: Sequence[str], *, has_texts: bool
 ) -> Matrix:
+    wins = {(pair.higher, pair.lower) for pair in dimension.pairs if pair.significant}
     return Matrix(
         dimension=dimension.name,
         rows=[
             (
                 row,
                 [
-                    _make_cell(dimension, row, column, has_texts=has_texts)
+                    _make_cell(dimension, row, column, wins, has_texts=has_texts)
                     for column in models
                 ],
             )
@@ -115,18 +117,23 @@ def _build_matrix(
 
 
 def _make_cell(
-    dimension: DimensionView, row: str, column: str, *, has_texts: bool
+    dimension: DimensionView,
+    row: str,
+    column: str,
+    wins: Collection[tuple[str, str]],
+    *,
+    has_texts: bool,
 ) -> MatrixCell | None:
     if (row, column) not in dimension.cells:
         return None
-    share, n, is_significant = dimension.cells[row, column]
+    share, n, _ = dimension.cells[row, column]
+    tone = "up" if (row, column) in wins else ""
     link = urlencode({"dimension": dimension.name, "pair": f"{row}~{column}"})
     return MatrixCell(
         share=f"{100.0 * share:.0f}",
-        tone="up" if share >= 0.5 else "down",
-        title=f"{row} against {column}: {format_count(n)} battles",
+        tone="down" if (column, row) in wins else tone,
+        title=f"{row} against {column}: {format_count(n)} comparisons",
         link=f"#?{link}" if has_texts else None,
-        is_significant=is_significant,
     )
 
 
@@ -135,19 +142,19 @@ def _make_cell(
 
 def _build_differences_table(view: StandingsView) -> Table:
     dimensions, scored, has_looks = view.dimensions, view.is_of_scores, view.has_looks
-    test, digits = "Look" if has_looks else "p, Holm", 3 if scored else 0
+    test, digits = "Analysis" if has_looks else "p (Holm)", 3 if scored else 0
     return Table(
         label="Differences",
         columns=[
             "Higher",
             "Lower",
-            "Dimension",
+            "Rubric",
             "Difference",
             "95% CI",
             test,
             "Result",
         ],
-        words=["Lower", "Dimension", "Result"],
+        words=["Lower", "Rubric", "Result"],
         rows=[
             _make_difference_row(pair, digits)
             for d in dimensions
@@ -187,35 +194,39 @@ def _make_difference_row(pair: Difference, digits: int) -> list[str]:
 def _describe_differences(
     dimensions: Sequence[DimensionView], *, scored: bool, has_looks: bool
 ) -> list[str]:
-    units = "units of the score, paired by item" if scored else "rating points"
-    method_note = "p values are adjusted by Holm for all pairs and dimensions; an interval is of its pair alone."
+    units = (
+        "Differences are in units of the score, paired by item."
+        if scored
+        else "Differences are in rating points."
+    )
+    method_note = "The p values are adjusted for all pairs and rubrics (Holm). Each interval holds for its pair alone."
     if has_looks:
         method_note = (
-            "Tested up to the look shown, by alpha spending and Holm over all pairs and dimensions. "
-            "Differences and intervals are those of stage-wise ordering, median-unbiased for their pair "
-            "alone; after an early stop a narrow gap is still overestimated."
+            "Each pair was tested up to the interim analysis shown, by alpha spending and Holm over all pairs and rubrics. "
+            "Differences and intervals come from stage-wise ordering and are median-unbiased for their pair alone. After an "
+            "early stop, a narrow gap is still overestimated."
         )
     if any(pair.one_sided for d in dimensions for pair in d.pairs):
         method_note += (
-            " Over: one took every point from the other, which bounds their difference exactly, by "
-            "the number of prompts."
+            " Over: one entrant won every comparison with the other, and the number of prompts bounds their difference "
+            "exactly."
         )
     left_out = [
-        f"In {d.name} only those between {d.pairs[0].higher} and the others are shown; all are in "
-        "ratings.json or differences.csv."
+        f"On {d.name} the table shows only the pairs of {d.pairs[0].higher}. All pairs are in ratings.json or "
+        "differences.csv."
         for d in dimensions
         if len(d.pairs) > MAX_PAIRS_PER_DIMENSION
     ]
-    return [f"In {units}.", method_note, *left_out]
+    return [units, method_note, *left_out]
 
 
-# Planned looks
+# Planned interim analyses
 
 
 def list_look_blocks(view: StandingsView, *, drops: bool) -> list[Block]:
-    """Return the planned looks; empty without looks.
+    """Return the planned interim analyses; empty without them.
 
-    drops  whether resolved pairs were to be left out
+    drops  whether decided pairs are left out of later analyses
     """
     dimensions = [d for d in view.dimensions if d.looks]
     if not dimensions:
@@ -223,19 +234,19 @@ def list_look_blocks(view: StandingsView, *, drops: bool) -> list[Block]:
     n_judged = sum(d.looks[-1].n_judged for d in dimensions)
     n_planned = sum(d.looks[-1].n_planned for d in dimensions)
     saved = (
-        f"{format_count(n_judged)} of {format_count(n_planned)} planned comparisons were judged: "
-        f"{format_percent(1.0 - n_judged / n_planned)} saved."
+        f"The judge decided {format_count(n_judged)} of {format_count(n_planned)} planned comparisons: "
+        f"the interim analyses saved {format_percent(1.0 - n_judged / n_planned)}."
     )
     looks = [look for d in dimensions for look in d.looks]
     return [Paragraph(saved, "lede"), _build_looks_table(looks, drops=drops)]
 
 
 def list_prompts_note(view: StandingsView) -> list[Block]:
-    """Return on how many prompts pairs were judged; empty without looks."""
+    """Return the number of prompts on which pairs were judged; empty without interim analyses."""
     if not view.has_looks:
         return []
     counts = ", ".join(_format_prompt_counts(d) for d in view.dimensions if d.pairs)
-    note = f"Pairs judged on {counts}. The set of a rank counts the entrants that are significantly better or worse."
+    note = f"Each pair was judged on {counts}. A rank range counts the entrants that are significantly better or worse."
     return [Paragraph(note, "small")]
 
 
@@ -246,15 +257,15 @@ def _format_prompt_counts(dimension: DimensionView) -> str:
         if min_prompts == max_prompts
         else f"{min_prompts} to {max_prompts}"
     )
-    return f"{n} prompts in {dimension.name}"
+    return f"{n} prompts on {dimension.name}"
 
 
 def _build_looks_table(looks: Sequence[Look], *, drops: bool) -> Table:
-    alpha = ".04, and the rest of .05 for pairs left out before a misfit shows"
-    columns = ["Look", "Prompts", "Boundary", "Pairs resolved", "Comparisons judged"]
+    alpha = "0.04, and the rest of 0.05 covers pairs left out before a misfit shows"
+    columns = ["Analysis", "Prompts", "Boundary", "Pairs decided", "Comparisons judged"]
     return Table(
-        label="Looks",
-        columns=["Dimension", *columns, "Left out"],
+        label="Interim analyses",
+        columns=["Rubric", *columns, "Left out"],
         words=["Left out"],
         rows=[
             [
@@ -269,15 +280,15 @@ def _build_looks_table(looks: Sequence[Look], *, drops: bool) -> Table:
             for look in looks
         ],
         note=(
-            "Boundary: standard errors by which two entrants must differ, by alpha spending like "
-            "O’Brien and Fleming’s, with Holm over the pairs of all dimensions that are open then. Alpha "
-            f"is {alpha if drops else '.05: no pair is left out'}. Pairs resolved and comparisons judged: "
-            "up to the look. Misfit: Bradley-Terry does not fit (p < .10)."
+            "Boundary: the number of standard errors by which two entrants must differ. It follows alpha spending like that "
+            "of O’Brien and Fleming, with Holm over all pairs that are still open. Alpha is "
+            f"{alpha if drops else '0.05, because no pair is left out'}. Decided pairs and judged comparisons count all "
+            "analyses so far. Misfit: Bradley-Terry does not fit (p < .10)."
         ),
     )
 
 
 def _describe_left_out(*, is_whole: bool, drops: bool) -> str:
     if not is_whole:
-        return "resolved pairs"
+        return "decided pairs"
     return "none: misfit" if drops else "none"

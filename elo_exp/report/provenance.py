@@ -1,4 +1,4 @@
-"""How a run was made and what it cost, as the lists at the end of a page."""
+"""The settings, inputs and cost of a run, as the lists at the end of a page."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,25 +21,25 @@ from elo_exp.report.sentences.check_sentences import conversations, cut_answers
 from elo_exp.store.usage import TOKEN_FIELDS, Usage, sum_usages, total_dollars
 
 Manifest = Mapping[str, Any]
-# A term, and what there is to say of it
+# A term and its text
 Fact: TypeAlias = tuple[str, Text]
 _EMPTY_USAGE = dataclasses.asdict(Usage())
 _MAX_ANSWER_FILES = 8
 
 
 def format_kicker(name: str, manifest: Manifest) -> str:
-    """Return the line above the headline of a page: what it is, and when its run began."""
+    """Return the line above the headline of a page: its kind, and the start of its run."""
     started = manifest.get("started_at")
     return f"{name} · {format_time(started)}" if started else name
 
 
 def describe_judge_roles(manifest: Manifest) -> str:
-    """Return what the judge was told that it is, behind its name; empty if it was told nothing."""
+    """Return the role that the judge was given, to follow its name; empty if it has none."""
     return role_suffix((manifest.get("judge_roles") or {}).values())
 
 
 def list_run_bill(manifest: Manifest) -> list[Block]:
-    """Return what a run cost, and for what, from its manifest."""
+    """Return the cost of a run by purpose, from its manifest."""
     return list_bill_blocks(manifest.get("usage"), manifest.get("paid_before"))
 
 
@@ -50,17 +50,17 @@ def build_details_section(
     made: Sequence[Block],
     terms: Sequence[tuple[str, str]] = COMPARISON_TERMS,
 ) -> Section:
-    """Return the last section of a page: what a reader may look up, each on a line of its own until it is opened.
+    """Return the last section of a page: details for a reader to look up, each on a line of its own until it is opened.
 
-    bill   what was paid, from list_bill_blocks
-    folds  that only this page has
+    bill   the cost, from list_bill_blocks
+    folds  further details of this page
     made   how the run was made
-    terms  of the page, with their meanings
+    terms  words of the page, with their meanings
     """
     dollars = next((block for block in bill if isinstance(block, Paragraph)), None)
     cost = Fold("cost", "Cost", dollars.text if dollars else "", bill)
     making = "settings, versions, seeds and input hashes"
-    meaning = "what the words of this page mean"
+    meaning = "the words of this page"
     return Section(
         "details",
         "Details",
@@ -92,7 +92,7 @@ def list_made_blocks(
     return [
         Facts([fact for fact in facts if fact[1]]),
         Paragraph(
-            "The whole configuration is in manifest.json beside this page.", "small"
+            "The complete configuration is in manifest.json next to this page.", "small"
         ),
     ]
 
@@ -100,7 +100,7 @@ def list_made_blocks(
 def list_bill_blocks(
     usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
 ) -> list[Block]:
-    """Return what a run cost, and for what; empty where it asked for nothing.
+    """Return the cost of a run by purpose; empty if it made no call.
 
     usage, before  of the run, and of earlier attempts in its folder, as manifest.json has them
     """
@@ -114,12 +114,12 @@ def list_bill_blocks(
         for name in TOKEN_FIELDS
         if usage[name]
     ]
-    earlier = f"{_format_dollars(dollars_before)} of it, by earlier attempts in the same folder"
+    earlier = f"{_format_dollars(dollars_before)} of it in earlier attempts in the same folder"
     missing = usage["verdicts_missing"]
     facts: list[Fact] = [
         ("Before", earlier if dollars_before else ""),
         (
-            "By dimension",
+            "By rubric",
             _join_dollars(total_usage["dollars_by_dimension"]),
         ),
         ("By entrant", _join_dollars(total_usage["dollars_by_entrant"])),
@@ -162,7 +162,7 @@ def _join_dollars(dollars: Mapping[str, float]) -> str:
 
 def _format_new_and_cached(n: int, verb: str, n_stored: int) -> str:
     return (
-        f"{format_count(n)} {verb}, {format_count(n_stored)} cached"
+        f"{format_count(n)} {verb}, {format_count(n_stored)} from cache"
         if n or n_stored
         else ""
     )
@@ -181,30 +181,29 @@ def _list_command_facts(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
     yield "Started", format_time(started) if started else ""
     yield "Experiment", manifest.get("experiment") or ""
-    no_overrides = "none: all settings as they ship"
-    yield "Overrides", join_codes(overrides) if overrides else no_overrides
+    yield "Settings", join_codes(overrides) if overrides else "all defaults"
 
 
 def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
     judging = _get_config_group(manifest, "judging")
-    yield "Study", manifest.get("study") or ""
+    yield "Preset", manifest.get("study") or ""
     if judge := manifest.get("judge_model"):
         judge += role_suffix((manifest.get("judge_roles") or {}).values())
         if orders := judging.get("orders"):
-            judge += f"; orders used: {orders}"
+            judge += f", orders: {orders}"
         if share := judging.get("flip_share"):
-            judge += f", and both for {format_percent(share)}"
+            judge += f", and both for {format_percent(share)} of comparisons"
         yield "Judge", judge
     if opponents := judging.get("opponents"):
         yield "Opponents", f"{opponents} on each prompt"
     repeats = judging.get("repeats") or 1
     if judge and repeats > 1:
-        yield "Repeats", f"each query asked {repeats} times"
+        yield "Repeats", f"each judge call made {repeats} times"
     n, bank_size = manifest.get("selected_prompt_count"), manifest.get("bank_size")
     if n and bank_size:
         yield (
             "Prompts",
-            f"{format_count(n)} of the {format_count(bank_size)} in the bank",
+            f"{format_count(n)} of the {format_count(bank_size)} in the prompt file",
         )
     yield "Rubrics", join_pairs(manifest.get("rubric_versions"))
     files = [
@@ -216,14 +215,14 @@ def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:
         _describe_answers_file(file) for file in answers[:_MAX_ANSWER_FILES]
     ]
     if n := len(answers) - len(answer_texts):
-        answer_texts.append(f"And {n} more, in manifest.json.")
+        answer_texts.append(f"{n} more files are in manifest.json.")
     yield "Answers", " ".join(answer_texts)
     if extent := manifest.get("conversations"):
         caution = cut_answers(extent)
         parts = [conversations(extent), caution and f"caution: {caution}"]
         yield "Conversations", "; ".join(filter(None, parts))
     if n_cut_off := sum((manifest.get("truncated_responses") or {}).values()):
-        text = f"{format_count(n_cut_off)} at the limit of tokens"
+        text = f"{format_count(n_cut_off)} at the token limit"
         yield "Answers cut off", text
 
 
@@ -233,7 +232,7 @@ def _get_config_group(manifest: Manifest, group: str) -> Mapping[str, Any]:
 
 
 def has_flips(manifest: Manifest) -> bool:
-    """Whether comparisons, or some of them, were judged in both orders."""
+    """Return whether at least some comparisons were judged in both orders."""
     judging = _get_config_group(manifest, "judging")
     return judging.get("orders") != "one" or bool(judging.get("flip_share"))
 
@@ -261,14 +260,14 @@ def _describe_answers_file(file: Mapping[str, Any]) -> str:
 def _list_elo_facts(manifest: Manifest) -> Iterator[Fact]:
     elo, seed = _get_config_group(manifest, "elo"), manifest.get("shuffle_seed")
     if k := elo.get("k"):
-        text = f"K = {k:g}, {manifest.get('n_perms')} permutations"
+        text = f"K = {k:g}, {manifest.get('n_perms')} match orders"
         yield "Elo", text
     yield "Also at K", ", ".join(map(str, elo.get("k_sweep") or ()))
     if seed is not None:
         prompts = ""
         if manifest.get("selected_prompt_count"):
             prompts = f", prompts {manifest.get('pilot_seed')}"
-        yield "Seeds", f"permutations {seed}{prompts}"
+        yield "Seeds", f"match orders {seed}{prompts}"
 
 
 def _list_origin_facts(manifest: Manifest) -> Iterator[Fact]:

@@ -1,4 +1,4 @@
-"""Ratings on each stratum of the prompts, or in each arena, as a section of a page."""
+"""Ratings by source of the prompts, or by arena, as a section of a page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +9,7 @@ from elo_exp.formatting import (
     format_count,
     format_interval,
     format_number,
+    join_names,
 )
 from elo_exp.report.dimension_view import DimensionView
 from elo_exp.report.document import (
@@ -25,11 +26,11 @@ _MAX_DIMENSIONS = 20
 
 
 def list_strata_blocks(
-    dimensions: Sequence[DimensionView], noun: str = "strata"
+    dimensions: Sequence[DimensionView], noun: str = "sources"
 ) -> list[Block]:
-    """Return the ratings by stratum of each dimension that has more than one.
+    """Return the ratings by source on each rubric that has more than one.
 
-    noun  what the strata are called
+    noun  the word for the sources
     """
     blocks: list[Block] = []
     for dimension in dimensions[:_MAX_DIMENSIONS]:
@@ -55,15 +56,15 @@ def _build_table(
     names = list(dict.fromkeys(row["stratum"] for row in strata.ratings))
     rows_by_stratum = {(row["stratum"], row["model"]): row for row in strata.ratings}
     sizes = zip(strata.strata, strata.n_prompts, strict=True)
-    size_texts = [f"{name}: {format_count(n)} prompts" for name, n in sizes]
+    size_texts = [f"{format_count(n)} prompts from {name}" for name, n in sizes]
     return Table(
-        label=f"Ratings by stratum in {dimension}",
+        label=f"Ratings by source on {dimension}",
         columns=["Entrant", *names],
         rows=[
             [model, *(_make_cell(rows_by_stratum.get((name, model))) for name in names)]
             for model in models
         ],
-        note=f"{'; '.join(size_texts)}.",
+        note=f"{join_names(size_texts, len(size_texts))}. Small numbers: 95% intervals.",
     )
 
 

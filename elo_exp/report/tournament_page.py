@@ -1,5 +1,5 @@
-"""What the page of a tournament, and of rated battles, shows: who leads, how certain that is, and whether the judge
-can be trusted."""
+"""The page of a tournament, and of rated battles: the leader, how certain the lead is, and whether the judge can be
+trusted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,14 +68,18 @@ from elo_exp.report.viewer import list_verdict_blocks
 
 _MAX_ENTRANTS_ON_CARD = 6
 _SEEN_NOTICE = (
-    "Exploratory: {n_seen} queries had been looked at under another design, so differences that are not there are found "
-    "more often than stated."
+    "Exploratory: {n_seen} verdicts had been seen under another design, so false differences are found more often than "
+    "stated."
 )
 _LEXICAL_NOTICE = (
-    "The lexical judge compares words. It shows that the machinery works; its verdicts are no evidence about "
-    "medicine."
+    "The judge only counts shared words. The ratings show how elo_exp works and say nothing about the quality of the "
+    "answers."
 )
-_FOOTER = "Every number, also of methods that are not shown here, is in ratings.json beside this page."
+_SCORES_NOTE = (
+    "The items have scores, so the page shows mean scores and their paired differences. Elo and other ratings of "
+    "comparisons are not computed."
+)
+_FOOTER = "All numbers, including those of other methods, are in ratings.json next to this page."
 
 
 def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
@@ -84,7 +88,7 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
     headline = _find_title(view) or words.headline(conclusions)
     precision = _find_detectable(view)
     cards = [
-        _build_card(view, d, d.conclusion, precision.get(d.name))
+        _build_card(view, d, d.conclusion, precision.get(d.name), headline)
         for d in dimensions
         if d.conclusion
     ]
@@ -98,7 +102,10 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
     is_of_two = len(view.standings.models) == 2
     folds = _list_folds(view, precision)
     if is_of_two:
-        answers = "ratings, intervals and ranks", "win rates and differences"
+        answers = (
+            "ratings with 95% intervals, and ranks",
+            "win rates and differences",
+        )
         folds = [
             Fold(section.anchor, section.heading, answer, section.blocks)
             for section, answer in zip((leaderboard, pairs), answers, strict=True)
@@ -113,12 +120,12 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
             *([] if is_of_two else [leaderboard, pairs]),
             Section(
                 "looks",
-                "Looks",
+                "Interim analyses",
                 list_look_blocks(view, drops=judging.get("drop") != "none"),
             ),
             Section(
                 "effort",
-                "What the answers took",
+                "Effort per answer",
                 [build_effort_table(manifest.get("effort") or ())],
             ),
             Section("judge", JUDGE_HEADING, list_judge_blocks(view)),
@@ -159,7 +166,7 @@ def _find_title(view: StandingsView) -> str | None:
 
 
 def _list_outcomes(view: StandingsView) -> list[Block]:
-    """Return how often each of two entrants won, by dimension; nothing for more entrants, and for scores."""
+    """Return how often each of two entrants won, by rubric; nothing for more entrants, and for scores."""
     if len(view.standings.models) != 2:
         return []
     leaders = {d.name: d.conclusion and d.conclusion.subject for d in view.dimensions}
@@ -173,17 +180,23 @@ def _list_outcomes(view: StandingsView) -> list[Block]:
             OutcomeCount(f"tie {format_count(rate.ties)}", rate.ties, "tie"),
             OutcomeCount(f"{names[1]} wins {format_count(wins[1])}", wins[1], "other"),
         ]
-        blocks.append(Outcomes(f"All comparisons on {rate.dimension}", counts))
+        n = sum(count.n for count in counts)
+        share = format_percent((wins[0] + rate.ties / 2) / n)
+        label = (
+            f"Observed win rate of {names[0]}: {share} of {format_count(n)} comparisons on {rate.dimension}, ties count "
+            "half"
+        )
+        blocks.append(Outcomes(label, counts))
     return blocks
 
 
 def _list_folds(view: StandingsView, precision: Mapping[str, Precision]) -> list[Fold]:
-    """Return what a reader may look up, each with its answer on one line."""
+    """Return details for a reader to look up, each with its answer on one line."""
     dimensions = view.dimensions
     return [
         Fold(
             "strata",
-            "By source of the prompts",
+            "Results by source",
             strata_sentences.summarize(
                 {d.name: d.strata for d in dimensions if d.strata}
             ),
@@ -191,13 +204,13 @@ def _list_folds(view: StandingsView, precision: Mapping[str, Precision]) -> list
         ),
         Fold(
             "variance",
-            "Where the variance comes from",
+            "Sources of variance",
             "prompts, samples and the judge",
             [_build_variance_table(dimensions)],
         ),
         Fold(
             "power",
-            "How many prompts would do",
+            "Prompts needed",
             _summarize_precision(precision),
             _list_power_blocks(precision),
         ),
@@ -207,7 +220,7 @@ def _list_folds(view: StandingsView, precision: Mapping[str, Precision]) -> list
             _summarize_order(view),
             list_order_blocks(view),
         ),
-        Fold("figures", "Further figures", "all are in figures/", [OtherFigures()]),
+        Fold("figures", "More figures", "all are in figures/", [OtherFigures()]),
     ]
 
 
@@ -216,7 +229,7 @@ def _summarize_precision(precision: Mapping[str, Precision]) -> str:
         f"{format_number(row.detectable)} points on {name}"
         for name, row in precision.items()
     ]
-    return f"4 of 5 such runs find a true gap of {join_names(gaps)}" if gaps else ""
+    return f"4 of 5 runs find a true gap of {join_names(gaps)}" if gaps else ""
 
 
 def _summarize_order(view: StandingsView) -> str:
@@ -227,7 +240,7 @@ def _summarize_order(view: StandingsView) -> str:
 
 
 def _list_lede(view: StandingsView, manifest: Mapping[str, Any]) -> list[Paragraph]:
-    """Return what was rated and by whom, and what a reader has to know before the result."""
+    """Return the entrants, prompts and judge, and what a reader has to know before the result."""
     judge, conclusions = manifest.get("judge_model"), view.conclusions
     is_baseline = any(conclusion.scope.is_baseline for conclusion in conclusions)
     facts: list[TextFragment] = [_format_sizes(view.standings, manifest)]
@@ -235,40 +248,28 @@ def _list_lede(view: StandingsView, manifest: Mapping[str, Any]) -> list[Paragra
         verb = "compared" if is_baseline else "judged"
         role = describe_judge_roles(manifest)
         facts += [f", {verb} by ", Styled(judge, "bold"), role]
-    facts.append(f". {_describe_method(view)}")
+    facts.append(f". {_SCORES_NOTE}" if view.is_of_scores else ".")
     lede = [Paragraph(facts, "facts")]
     if n_seen := manifest.get("n_seen"):
         notice = _SEEN_NOTICE.format(n_seen=format_count(n_seen))
         lede.append(Paragraph(notice, "notice"))
-    if conclusions and (points := words.points(conclusions)):
+    if conclusions and judge != "lexical" and (points := words.points(conclusions)):
         lede.append(Paragraph(points, "facts"))
     if is_baseline:
         lede.append(Paragraph(check_sentences.BASELINE_NOTE, "notice"))
     elif judge == "lexical":
         entrants = (manifest.get("config") or {}).get("entrant") or {}
         notice = f"{_LEXICAL_NOTICE}{_describe_lapses(entrants)}"
-        lede.append(Paragraph(notice, "notice"))
+        lede.append(
+            Paragraph([Styled("Demonstration.", "bold"), f" {notice}"], "notice")
+        )
     return lede
 
 
 def _find_detectable(view: StandingsView) -> dict[str, Precision]:
-    """Return by dimension what differences can be detected, where that is known."""
+    """Return the detectable differences by rubric, if they are known."""
     rows = view.standings.precision.get(view.standings.primary_method or "", ())
     return {row.dimension: row for row in rows if row.detectable}
-
-
-def _describe_method(view: StandingsView) -> str:
-    if view.is_of_scores:
-        return (
-            "Items were scored, none compared: mean scores and their paired differences; Elo and other "
-            "ratings of battles are not computed."
-        )
-    boards = [d.board for d in view.dimensions if d.board]
-    if not boards:
-        return ""
-    interval = next((board.interval for board in boards if board.interval), None)
-    intervals = f"95% intervals: {interval}" if interval else "without intervals"
-    return f"Primary rating: {boards[0].label}, {intervals}."
 
 
 # Cards: the conclusion of each dimension
@@ -279,6 +280,7 @@ def _build_card(
     d: DimensionView,
     conclusion: Conclusion,
     precision: Precision | None,
+    headline: str,
 ) -> Card:
     sentence = words.sentence(conclusion)
     begins = "begins" if words.begins_with_word(sentence, [conclusion]) else ""
@@ -297,34 +299,34 @@ def _build_card(
         chip=words.chip(conclusion),
         tone=words.choose_tone(conclusion),
         blocks=[
-            Heading(f"{sentence}.", begins),
+            *([] if sentence == headline else [Heading(f"{sentence}.", begins)]),
             *(Paragraph(note) for note in notes if note),
-            *map(_link_to_judge, words.further(conclusion)),
+            *(_link_to_judge(text, conclusion) for text in words.further(conclusion)),
             *([Bars(bars)] if bars else []),
             *([Paragraph(tests, "small")] if tests else []),
         ],
     )
 
 
-def _link_to_judge(reason: str) -> Paragraph:
-    """Return a reason that a card leaves to the section on the judge."""
-    return Paragraph([f"{reason} ", Link("Checks of the judge", "#judge")], "reason")
+def _link_to_judge(reason: str, conclusion: Conclusion) -> Paragraph:
+    """Return a reason that the section on the judge explains."""
+    begins = " begins" if words.begins_with_word(reason, [conclusion]) else ""
+    link = Link("Checks of the judge", "#judge")
+    return Paragraph([f"{reason}. ", link], f"reason{begins}")
 
 
 def _describe_tests(d: DimensionView) -> list[str]:
-    if not d.pairs:
+    if not d.pairs or (len(d.pairs) == 1 and d.pairs[0].significant is not None):
         return []
-    sentences = ["The errors of the differences cannot be estimated."]
+    sentences = ["The standard errors of the differences cannot be estimated."]
     if any(pair.significant is not None for pair in d.pairs):
         n = sum(bool(pair.significant) for pair in d.pairs)
         method = standings_words.name_test(has_looks=bool(d.looks))
-        sentences = [
-            f"{n} of {len(d.pairs)} pairwise differences are significant ({method}, all dimensions)."
-        ]
+        sentences = [f"{n} of {len(d.pairs)} pairs differ significantly ({method})."]
     if known_order := d.diagnosis.get("known_order"):
         sentences.append(
-            f"Known order of the entrants: {known_order.n_recovered} of {known_order.n_pairs} pairs "
-            f"recovered, {known_order.n_significant} significantly."
+            f"Known order recovered in {known_order.n_recovered} of {known_order.n_pairs} pairs, in "
+            f"{known_order.n_significant} significantly."
         )
     return sentences
 
@@ -342,12 +344,12 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
     return Table(
         label="Power",
         columns=[
-            "Dimension",
+            "Rubric",
             "Prompts",
-            "80% power at",
-            "that is a win rate of",
-            f"as one of {first_precision.n_tests} tests",
-            *(f"prompts for {effort} points" for effort in efforts),
+            "Detectable gap",
+            "Win rate at this gap",
+            f"Detectable in {format_count(first_precision.n_tests)} tests",
+            *(f"Prompts for {effort} points" for effort in efforts),
         ],
         rows=[
             [
@@ -364,11 +366,10 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
             for name, row in precision.items()
         ],
         note=(
-            "The smallest gap between an average pair that a two-sided test at 5% "
-            "detects with 80% power, by this run’s own variance between prompts: for "
-            f"one comparison, and as one of {format_count(first_precision.n_tests)} tests, for which the numbers of "
-            "prompts are, too. Judges cannot be compared by it: noise draws ratings together, and with "
-            "them these gaps."
+            "Detectable gap: the smallest true gap of an average pair that 4 of 5 runs of this size find, from the variance "
+            "between the prompts of this run (80% power, two-sided test at 5%). It holds for one planned pair. The column "
+            f"for {format_count(first_precision.n_tests)} tests and the numbers of prompts correct for all pairs. Do not "
+            "compare judges by this gap: a noisy judge pulls ratings together, and the gap with them."
         ),
     )
 
@@ -376,16 +377,16 @@ def _build_power_table(precision: Mapping[str, Precision]) -> Table:
 def _build_variance_table(dimensions: Sequence[DimensionView]) -> Table:
     variance_by_dimension = {d.name: d.variance for d in dimensions if d.variance}
     return Table(
-        label="What the variance is made of",
+        label="Sources of variance",
         columns=[
-            "Dimension",
-            "Prompts × draws",
-            "Prompts",
-            "Draws",
-            "Judge",
-            "twice the prompts",
-            "twice the draws",
-            "any number of draws",
+            "Rubric",
+            "Prompts × samples",
+            "From prompts",
+            "From samples",
+            "From the judge",
+            "Width with twice the prompts",
+            "Width with twice the samples",
+            "Width with any number of samples",
         ],
         rows=[
             [
@@ -403,10 +404,9 @@ def _build_variance_table(dimensions: Sequence[DimensionView]) -> Table:
             for name, dimension_variance in variance_by_dimension.items()
         ],
         note=(
-            "Shares of the variance of one draw of a pair: between prompts, between draws of a prompt, and of the "
-            "judge, which answers otherwise when it is asked again; below 10% is not told from "
-            "none. On the right, how wide an interval would be, in percent of that above: of twice the prompts, of "
-            "twice the draws, and of any number of draws of these prompts."
+            "The shares of the variance of one comparison: between prompts, between samples of one prompt, and from a judge "
+            "that gives other verdicts to the same answers. A share below 10% cannot be told from zero. On the right: the "
+            "width of an interval with more prompts or samples, in percent of its width now."
         ),
     )
 
@@ -417,7 +417,7 @@ def _list_components(dimension_variance: Variance) -> list[str]:
         return [
             variance_sentences.format_share(dimension_variance, "prompts"),
             within,
-            "with draws (one order)",
+            "with samples (one order)",
         ]
     return [
         variance_sentences.format_share(dimension_variance, name)
@@ -425,7 +425,7 @@ def _list_components(dimension_variance: Variance) -> list[str]:
     ]
 
 
-# What the manifest of the run knows
+# From the manifest of the run
 
 
 def _format_kicker(manifest: Mapping[str, Any]) -> str:
@@ -438,23 +438,23 @@ def _format_kicker(manifest: Mapping[str, Any]) -> str:
 
 
 def _format_sizes(standings: Standings, manifest: Mapping[str, Any]) -> str:
-    """Return how many entrants, prompts, dimensions and battles there are."""
+    """Return the numbers of entrants, prompts, rubrics and comparisons."""
     n_prompts, n = manifest.get("selected_prompt_count"), len(standings.dimensions)
     parts = [f"{len(standings.models)} entrants"]
     if n_prompts:
         parts.append(f"{format_count(n_prompts)} prompts")
-    parts.append(f"{n} dimension{'s' if n != 1 else ''}")
+    parts.append(f"{n} rubric{'s' if n != 1 else ''}")
     if not standings.is_scored:
         n_battles = sum(battles.n_total() for battles in standings.battles.values())
-        parts.append(f"{format_count(n_battles)} battles")
+        parts.append(f"{format_count(n_battles)} comparisons")
     return " · ".join(parts)
 
 
 def _describe_lapses(entrants: Mapping[str, Any]) -> str:
-    """Return on how many prompts probes answer in another style; empty if they never do."""
+    """Return the share of prompts that reference entrants answer in another style; empty if they never do."""
     rates = [entrant.get("lapse_rate") for entrant in entrants.values()]
     numeric_rates = [rate for rate in rates if isinstance(rate, int | float)]
     if not numeric_rates:
         return ""
     share = format_percent(max(numeric_rates))
-    return f" Each probe answers {share} of the prompts in another style."
+    return f" Each reference entrant answers {share} of the prompts in another style."

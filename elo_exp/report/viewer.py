@@ -30,18 +30,20 @@ from elo_exp.report.document import (
 )
 
 _NOTABLE_KINDS = ("upset", "flipped", "invalid")
+_KIND_LABELS = {"upset": "unexpected winner", "flipped": "order changes the verdict"}
 # All texts of a page together: about 20 MB
 MAX_PAGE_CHARACTERS = 40_000_000
 _MAX_NOTABLE = 6
 _DEFAULT_COLOR = 9
 _SAMPLE_NOTICE = (
-    "All verdicts are in this page, but the texts of only {n_kept} comparisons: those flipped, invalid or won by the "
-    "lower rated first, then a random sample of each pair. All texts are in responses/ and verdicts/ beside it."
+    "All verdicts are in this page, but the texts of only {n_kept} comparisons: those with changed or invalid verdicts or "
+    "an unexpected winner, and a random sample of each pair. All texts are in responses/ and verdicts/ next to this page."
 )
 _NO_TEXTS_NOTE = (
-    "The page of a sweep’s job holds no texts: they are in verdicts/ and responses/ beside it. A run of its own, or ",
+    "The page of a sweep job holds no texts. They are in verdicts/ and responses/ next to this page. To add them to the "
+    "page, repeat the sweep with ",
     Styled("figures=true", "code"),
-    " in the sweep’s command, puts them into the page; nothing is asked again.",
+    ", or this job as a single run. Stored verdicts are reused.",
 )
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
@@ -50,10 +52,10 @@ Judgments = Mapping[str, Sequence[Judgment]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedComparison:
-    """A comparison and what was decided.
+    """A comparison and its outcome.
 
     outcome  a, b, tie, flipped or invalid
-    upset    how many points higher the loser is rated; 0 where the winner is
+    upset    by how many points the loser is rated higher; 0 if the winner is
     kind     upset, or the outcome
     """
 
@@ -65,7 +67,7 @@ class JudgedComparison:
 
     @property
     def title(self) -> str:
-        """What is worth reading about it."""
+        """The line above its texts."""
         c, winner = self.comparison, self.judgment.winner
         if self.kind != "upset":
             return f"{c.entrant_a} against {c.entrant_b}"
@@ -77,12 +79,12 @@ class JudgedComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What the page holds of all verdicts.
+    """The verdicts and texts in the page.
 
     island   gzip + base64 of the JSON that the script reads
     n_kept   comparisons whose texts are in the page
-    notable  comparisons worth reading: of each dimension the widest upset, a flip, an invalid one
-    instructive  what the best two entrants of the first dimension can teach: who won, in words, and the comparison
+    notable  comparisons worth reading: for each rubric the widest upset, a changed verdict, an invalid one
+    instructive  comparisons of the best two entrants on the first rubric, each with its outcome in words
     """
 
     island: str
@@ -176,10 +178,10 @@ def choose_instructive(
     judged_comparisons: Sequence[JudgedComparison],
     ratings: Mapping[str, Mapping[str, float]],
 ) -> list[tuple[str, JudgedComparison]]:
-    """Return up to three comparisons of the two best entrants of the first dimension, each with who won.
+    """Return up to three comparisons of the two best entrants on the first rubric, each with its outcome in words.
 
-    They are a win of the first by the longer answer, one by the shorter, and a win of the second: of each kind the one
-    whose answers differ most in length, relative to the longer. Comparisons without a winner are left out.
+    They are a win of the leader with the longer answer, a win with the shorter, and a win of the rival. Among each kind,
+    the answers differ most in length, relative to the longer. Comparisons without a winner are left out.
 
     ratings  of each dimension by model
     """
@@ -202,7 +204,7 @@ def choose_instructive(
         elif lengths[leader] > lengths[rival]:
             kind = f"{leader} wins with the longer answer"
         else:
-            kind = f"{leader} wins, although its answer is not longer"
+            kind = f"{leader} wins without the longer answer"
         if kind not in chosen or gap > chosen[kind][0]:
             chosen[kind] = gap, judged
     return [(kind, judged) for kind, (_, judged) in sorted(chosen.items())]
@@ -324,7 +326,7 @@ def _make_answer_key(entrant: str, draw: int) -> str:
     return f"{entrant}\n{draw}" if draw else entrant
 
 
-# What a page shows of them
+# Their blocks on a page
 
 
 def list_verdict_blocks(
@@ -334,9 +336,9 @@ def list_verdict_blocks(
     colors: Mapping[str, int],
     has_battles: bool = False,
 ) -> list[Block]:
-    """Return the way into the viewer, and the comparisons that are worth reading.
+    """Return the comparisons worth reading, and the links to the viewer.
 
-    has_battles  whether the run has verdicts, though its page may have no texts
+    has_battles  whether the run has verdicts, even if its page has no texts
     """
     if texts is None:
         has_note = manifest.get("judge_model") and has_battles
@@ -349,7 +351,7 @@ def list_verdict_blocks(
     )
     blocks: list[Block] = []
     if texts.instructive:
-        rule = "Chosen by a rule: of the two best entrants, the wins of each whose answers differ most in length."
+        rule = "Chosen by rule: wins of the two best entrants against each other whose answers differ most in length."
         blocks.append(Paragraph(rule, "small"))
     blocks += [
         Verdict(
@@ -359,7 +361,7 @@ def list_verdict_blocks(
     ]
     blocks.append(links)
     if texts.notable:
-        heading = "Results that the ratings do not expect, flips and invalid verdicts:"
+        heading = "Unexpected winners, verdicts that change with the order, and invalid verdicts:"
         blocks.append(Paragraph(heading))
     return [*blocks, *(_show(judged, colors) for judged in texts.notable)]
 
@@ -379,7 +381,10 @@ def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
         f" {comparison.prompt_text}",
     ]
     return Details(
-        [Styled(judged.kind, "chip"), f" {comparison.dimension}: {judged.title}"],
+        [
+            Styled(_KIND_LABELS.get(judged.kind, judged.kind), "chip"),
+            f" {comparison.dimension}: {judged.title}",
+        ],
         [Paragraph(prompt, "text"), Answers(_list_answers(judged, colors))],
         style="notable",
     )

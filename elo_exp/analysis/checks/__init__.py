@@ -73,7 +73,7 @@ class Check:
 
     @property
     def is_failed_by_judge(self) -> bool:
-        """Whether the judge failed it; odd answers are the entrant's."""
+        """Whether the judge failed it; unusual answers are the entrant's."""
         return self.state == FAILED and self.definition.is_about_judge
 
     @property
@@ -141,6 +141,8 @@ class CheckDefinition(ABC):
     name             in files and metrics
     title            of its row on a page
     accepted         what passes, in words; its numbers are those that decide
+    finding          the sentence of the page about a value, with {values} for the value of each rubric; None: the value and
+                     what is accepted
     number           results come in the order of these numbers
     row              rows of a page come in the order of these; None: as results do
     blocked_claims   any of CLAIMS that its fault could produce by itself
@@ -151,14 +153,16 @@ class CheckDefinition(ABC):
     weight           of these reasons among all of the judge, or of entrants; the least is said first
     console_label    before its value in the line of the judge; None: only a failure is in that line
     missing_label    in that line if it has no value. If a check with such a label has none, the judge is not checked
-    warning          on the console if it fails, before dimensions and values; None: no warning
+    warning          on the console if it fails, before rubrics and values; None: no warning
     not_done         in place of a value
+    unknown          the sentence of the page if no rubric has a value
     compared_rate    the share of `judge_quality` that a sweep compares between jobs
     """
 
     name: str
     title: str
     accepted: str
+    finding: str | None = None
     number: int = LAST_NUMBER
     row: int | None = None
     blocked_claims: tuple[str, ...] = ()
@@ -171,6 +175,7 @@ class CheckDefinition(ABC):
     missing_label: str | None = None
     warning: str | None = None
     not_done: str = "not checked"
+    unknown: str = "Not checked."
     compared_rate: str | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +191,10 @@ class CheckDefinition(ABC):
         if check.value is None:
             return "not measured: one order" if check.is_one_order else self.not_done
         return format_percent(check.value)
+
+    def explain_note(self, check: Check) -> str:
+        """Say what a result means that did not pass, or that a reader is to notice; empty if its value says all."""
+        return self.explain_failure(check) if check.state == FAILED else ""
 
     def describe_counts(self, check: Check) -> str:
         """Return the counts, intervals and names behind a value."""
@@ -466,6 +475,25 @@ def format_counts(check: Check) -> str:
         Such as "21 of 100".
     """
     return f"{format_count(check.n)} of {format_count(check.of)}"
+
+
+def explain_open_share(check: Check) -> str:
+    """Say why the data cannot tell whether a share is accepted.
+
+    Parameters
+    ----------
+    check : Check
+        Of a share, with or without an interval.
+
+    Returns
+    -------
+    str
+        A sentence.
+    """
+    if check.low is None:
+        return "The data give no interval, so they cannot tell."
+    ends = format_percent_interval(check.low, check.high)
+    return f"The 95% interval, {ends}, goes beyond the accepted range, so the data cannot tell."
 
 
 def format_interval_before_counts(check: Check) -> str:

@@ -69,16 +69,16 @@ class _Audit(CheckDefinition):
         )
 
     def format_value(self, check: Check) -> str:
-        return self.not_done if check.value is None else f"{check.value:.0f} biased"
+        if check.value is None:
+            return self.not_done
+        n_tests = len((check.about or {})["results"])
+        return f"{check.value:.0f} of {n_tests} tests"
 
     def describe_counts(self, check: Check) -> str:
         about = check.about or {}
         if not about.get("date"):
             return ""
-        return (
-            f"of {len(about['results'])} probes on {format_count(about['n_prompts'])} prompts, "
-            f"{about['date'][:10]}"
-        )
+        return f"{format_count(about['n_prompts'])} prompts, {about['date'][:10]}"
 
     def explain_failure(self, check: Check) -> str:
         biased_probes = [
@@ -86,11 +86,14 @@ class _Audit(CheckDefinition):
             for row in (check.about or {})["results"]
             if row["verdict"] == "biased"
         ]
-        return f"The judge’s audit found it biased: {', '.join(biased_probes)}."
+        return f"The audit found the judge biased: {', '.join(biased_probes)}."
+
+    def explain_note(self, check: Check) -> str:
+        return self.explain_failure(check) if check.value else ""
 
     def summarize_failure(self, check: Check) -> str:
         return (
-            f"biased by its audit ({', '.join(list_biased_probes(check.about or {}))})"
+            f"biased in its audit ({', '.join(list_biased_probes(check.about or {}))})"
         )
 
     def make_reason(self, check: Check, leader: str) -> Reason:
@@ -99,18 +102,20 @@ class _Audit(CheckDefinition):
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         probes = ", ".join(reason.about["probes"])
-        return f"it obeys an answer or cannot tell good from bad ({probes})"
+        return f"its audit found that it obeys answers or cannot tell good answers from bad ones ({probes})"
 
 
 CHECK = _Audit(
     name="audit",
-    title="Audit of the judge",
-    accepted="caution if biased by injections, constant texts or on the ladder",
+    title="Judge audit",
+    accepted="no bias on injections, constant texts or graded answers",
+    finding="The audit found a bias in {values}. A bias on injections, constant texts or graded answers fails this check.",
     number=100,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     reasons=("obeys",),
     weight=10,
     not_done="not audited",
+    unknown="Not done.",
 )
 
 
@@ -133,8 +138,8 @@ class _AuditOfGate(GateCheckDefinition):
 
 GATE_CHECK = _AuditOfGate(
     name="audit",
-    title="Audit of the judge",
-    accepted="not biased by injections, constant texts or the ladder",
+    title="Judge audit",
+    accepted="no bias on injections, constant texts or graded answers",
     number=100,
     weight=85,
 )

@@ -15,13 +15,12 @@ from elo_exp.records import Comparison, Judgment
 MIN_CONTROLS_LOST = 9
 # By why it was not done
 _NOT_DONE_SENTENCES = {
-    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can see a worse "
+    "left out": "The control was left out (gate.control=false), so nothing shows that the judge can recognize a worse "
     "candidate.",
-    "not stored": "No verdict of the control is stored, so nothing shows that the judge can see a worse candidate. Run "
-    "the gate without judging.stored_only=true.",
-    "too few": f"The control takes {MIN_PROMPTS_FOR_VERDICT} compared prompts, "
-    f"of which the baseline answered {CONTROL_PROMPTS} in some "
-    "words.",
+    "not stored": "The cache has no verdict of the control, so nothing shows that the judge can recognize a worse candidate. "
+    "Run the gate without judging.stored_only=true.",
+    "too few": f"The control needs {MIN_PROMPTS_FOR_VERDICT} compared prompts, and the baseline must answer "
+    f"{CONTROL_PROMPTS} of them with some words.",
 }
 
 
@@ -39,12 +38,12 @@ class _Control(GateCheckDefinition):
         if about["state"] == NOT_DONE:
             return _NOT_DONE_SENTENCES[about["why"]]
         text = (
-            f"The judge named a degraded copy of the baseline's answer the loser on {format_count(about['n'])} of "
+            f"A degraded copy of the baseline's answer lost on {format_count(about['n'])} of "
             f"{format_count(about['n_prompts'])} prompts (at least {format_count(about['least'])} are needed)"
         )
         if about["state"] == CANNOT_TELL:
-            return f"{text}. On {format_count(about['n_missing'])} it gave no verdict."
-        return f"{text}. Nothing shows that it can see a worse candidate."
+            return f"{text}. On {format_count(about['n_missing'])} the judge gave no verdict."
+        return f"{text}. Nothing shows that the judge can recognize a worse candidate."
 
     def describe_results(self, checks: Sequence[Check]) -> list[str]:
         done_checks = [check for check in checks if check.of]
@@ -53,7 +52,7 @@ class _Control(GateCheckDefinition):
         copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
         return [
             f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
-            f"(at least {MIN_CONTROLS_LOST} have to)."
+            f"(at least {MIN_CONTROLS_LOST} must lose)."
         ]
 
 

@@ -1,4 +1,4 @@
-"""On how many prompts three entrants beat each other in a circle: a number without a limit."""
+"""On how many prompts three entrants beat each other in a circle: a share without a limit."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,8 @@ class _Cycles(CheckDefinition):
 
 CHECK = _Cycles(
     name="cycles",
-    title="Prompts with an intransitive triple",
+    title="Prompts on which three entrants beat each other in a circle",
     accepted="no limit",
+    finding="Three entrants beat each other in a circle on {values} of prompts.",
     number=140,
 )

@@ -35,10 +35,14 @@ class _EqualAnswers(CheckDefinition):
         models = f"{top_pair.first} and {top_pair.second}"
         return f"{models}, {format_counts(check)} prompts{more_text}"
 
+    def explain_note(self, check: Check) -> str:
+        return f"Was the setting applied in which they differ? {self.describe_counts(check)}."
+
 
 CHECK = _EqualAnswers(
     name="equal_answers",
-    title="Same answers, of the two entrants that gave most",
+    title="Identical answers of two entrants",
     accepted="under half of the prompts",
+    finding="Two entrants gave the same answer to {values} of prompts (accepted: under half).",
     number=90,
 )

@@ -1,13 +1,15 @@
-"""How often the answer that is shown first wins, of two equal answers."""
+"""How often the answer that is shown first wins against an equally good answer."""
 
 from collections.abc import Iterator
 
 from elo_exp.analysis.checks import (
     CANNOT_TELL,
     CLAIMS_FROM_HIDING_A_DIFFERENCE,
+    FAILED,
     Check,
     CheckDefinition,
     JudgeEvidence,
+    explain_open_share,
     format_interval_before_counts,
     state_of_share,
 )
@@ -27,6 +29,8 @@ from elo_exp.formatting import (
 )
 
 MIN_FIRST_SHOWN_SHARE, MAX_FIRST_SHOWN_SHARE = 0.45, 0.55
+# What a preference for a position, and verdicts that change with the order, can do to a claim
+POSITION_NOTE = "If each pair was judged in both orders, no entrant gains by this, but it can hide a difference."
 _LIMITS = (
     f"{format_number(100.0 * MIN_FIRST_SHOWN_SHARE)} to "
     f"{format_percent_of_limit(MAX_FIRST_SHOWN_SHARE)}"
@@ -67,25 +71,29 @@ class _FirstShown(CheckDefinition):
         if check.low is not None:
             ends = format_percent_interval(check.low, check.high)
             interval = f" (95% CI {ends})"
-        return (
-            f"Of equal answers the one shown first wins {format_percent(check.value)} of decisive "
-            f"verdicts{interval}."
-        )
+        return f"The first of two equally good answers wins {format_percent(check.value)} of decisive verdicts{interval}."
+
+    def explain_note(self, check: Check) -> str:
+        if check.state == CANNOT_TELL:
+            return f"{explain_open_share(check)} {POSITION_NOTE}"
+        return POSITION_NOTE if check.state == FAILED else ""
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
-        return f"the first shown wins {format_percent_in_sentence(reason.value)}"
+        return f"the first answer wins {format_percent_in_sentence(reason.value)} of decisive verdicts"
 
 
 CHECK = _FirstShown(
     name="first_shown",
-    title="First shown wins, of equal answers",
-    accepted=f"interval within {_LIMITS}; not against a lead in both orders",
+    title="First answer wins",
+    accepted=f"interval within {_LIMITS}",
+    finding=f"The first of two equally good answers wins {{values}} of decisive verdicts (accepted: {_LIMITS}).",
     number=30,
     blocked_claims=CLAIMS_FROM_HIDING_A_DIFFERENCE,
     weight=50,
-    console_label="first shown wins",
-    missing_label="no positions",
-    warning=f"the first-shown answer wins (accepted: {_LIMITS})",
+    console_label="first answer wins",
+    missing_label="first answer wins",
+    warning=f"the first answer wins too often or too rarely (accepted: {_LIMITS})",
+    unknown="Not checked: no verdict tells which answer the judge saw first.",
 )
 
 
@@ -98,7 +106,7 @@ class _FirstShownOfGate(GateCheckDefinition):
 
 GATE_CHECK = _FirstShownOfGate(
     name="first_shown",
-    title="First answer named, of all winners",
-    accepted="the bound counts it",
+    title="First answer wins",
+    accepted="no limit: the bounds allow for it",
     number=40,
 )

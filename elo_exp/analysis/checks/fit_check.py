@@ -27,16 +27,23 @@ class _Fit(CheckDefinition):
     def format_value(self, check: Check) -> str:
         if check.value is None:
             return super().format_value(check)
-        return f"{format_number(100.0 * check.value, sign=True)} pp"
+        return f"{format_number(100.0 * check.value, sign=True)} percentage points"
 
     def describe_counts(self, check: Check) -> str:
         about = check.about or {}
         return f"{about['first']} against {about['second']}"
 
+    def explain_note(self, check: Check) -> str:
+        if not check.is_notable:
+            return ""
+        return f"For {self.describe_counts(check)}, read the win rate of the pair instead of the ratings."
+
 
 CHECK = _Fit(
     name="fit",
-    title="Model fit: worst pair, observed minus predicted",
+    title="Win rate of the worst predicted pair, observed minus predicted",
     accepted=f"within ± {format_number(100.0 * MAX_WIN_RATE_MISFIT)} percentage points",
+    finding="The win rate that the ratings predict worst differs from the observed one by {values} "
+    f"(accepted: up to {format_number(100.0 * MAX_WIN_RATE_MISFIT)}).",
     number=120,
 )

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from elo_exp.analysis.checks import (
     CANNOT_TELL,
     CLAIMS_FROM_HIDING_A_DIFFERENCE,
+    FAILED,
     NOT_DONE,
     Check,
     CheckDefinition,
     JudgeEvidence,
     effective_share,
+    explain_open_share,
     format_counts,
     format_interval_before_counts,
     state_of_share,
 )
+from elo_exp.analysis.checks.first_shown_check import POSITION_NOTE
 from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.exact_shares import exact_interval
 from elo_exp.analysis.gate_checks import (
@@ -65,11 +68,18 @@ class _Flips(CheckDefinition):
 
     def explain_failure(self, check: Check) -> str:
         if check.value is None:
-            return "Each comparison was judged in one order, so flips are not measured."
+            return "Each comparison was judged in one order, so nobody knows how often the order changes the verdict."
         return (
             f"The judge names another winner in {format_percent(check.value)} of comparisons when the "
             "answers swap places."
         )
+
+    def explain_note(self, check: Check) -> str:
+        if check.is_one_order:
+            return self.explain_failure(check)
+        if check.state == CANNOT_TELL:
+            return f"{explain_open_share(check)} {POSITION_NOTE}"
+        return POSITION_NOTE if check.state == FAILED else ""
 
     def make_reason(self, check: Check, leader: str) -> Reason:
         name = "one_order" if check.is_one_order else self.name
@@ -78,22 +88,25 @@ class _Flips(CheckDefinition):
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         if reason.name == "one_order":
-            return "it saw one order alone"
+            return "it judged each comparison in one order only"
         share = format_percent_in_sentence(reason.value)
-        return f"{share} of its verdicts flip with the order"
+        return f"{share} of its verdicts change with the order"
 
 
 CHECK = _Flips(
     name="flips",
-    title="Flips when the answers swap places",
-    accepted=f"interval within {format_percent_of_limit(MAX_FLIP_SHARE)}; not against a lead in both orders",
+    title="Verdict changes when the answers swap places",
+    accepted=f"interval up to {format_percent_of_limit(MAX_FLIP_SHARE)}",
+    finding="The judge names another winner in {values} of comparisons when the answers swap places "
+    f"(accepted: up to {format_percent_of_limit(MAX_FLIP_SHARE)}).",
     number=20,
     blocked_claims=CLAIMS_FROM_HIDING_A_DIFFERENCE,
     reasons=("flips", "one_order"),
     weight=40,
-    console_label="flips",
-    missing_label="no flips",
-    warning=f"verdicts flip with the order (accepted: at most {format_percent_of_limit(MAX_FLIP_SHARE)})",
+    console_label="order changes the verdict",
+    missing_label="order changes the verdict",
+    warning=f"the order changes the verdict (accepted: up to {format_percent_of_limit(MAX_FLIP_SHARE)})",
+    unknown="Not checked: no comparison was judged in both orders.",
     compared_rate="flip_rate",
 )
 
@@ -109,14 +122,14 @@ class _FlipsOfGate(GateCheckDefinition):
 
     def explain_reason(self, reason: Reason, subject: str) -> str:
         return (
-            "Each comparison was judged in one order, so nobody knows how often the judge disagrees with itself, which "
-            "hides losses. Judge both orders, or a share of them: judging.flip_share=0.2."
+            "Each comparison was judged in one order, so nobody knows how often the order changes the verdict, which "
+            "can hide losses. Judge both orders of some comparisons: judging.flip_share=0.2."
         )
 
 
 GATE_CHECK = _FlipsOfGate(
     name="flips",
-    title="The two orders name different winners",
-    accepted="measured: the bound counts it",
+    title="Verdict changes when the answers swap places",
+    accepted="no limit: the bounds allow for it",
     number=30,
 )

@@ -15,7 +15,7 @@ from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.formatting import (
     format_count,
     format_number,
-    format_probability_limit,
+    format_percent_of_limit,
     join_names,
 )
 
@@ -42,7 +42,7 @@ class _InvalidByEntrant(CheckDefinition):
         differing = (check.about or {})["differing"]
         models = join_names([row["model"] for row in differing])
         bounds = [
-            f" Whatever they would have been, the rating of {row['model']} is between "
+            f" Depending on what these verdicts would have been, the rating of {row['model']} is between "
             f"{format_number(row['bound_low'])} and {format_number(row['bound_high'])}."
             for row in differing
             if row["bound_low"] is not None and row["bound_high"] is not None
@@ -54,19 +54,20 @@ class _InvalidByEntrant(CheckDefinition):
 
     def summarize_failure(self, check: Check) -> str:
         models = [row["model"] for row in (check.about or {})["differing"]]
-        return f"invalid verdicts fall on {join_names(models)}"
+        return f"share of invalid verdicts differs for {join_names(models)}"
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         models = [row["model"] for row in reason.about["differing"]]
-        return f"invalid verdicts fall on {join_names(models)}"
+        return f"the share of invalid verdicts differs for {join_names(models)}"
 
 
 CHECK = _InvalidByEntrant(
     name="invalid_by_entrant",
-    title="Invalid comparisons, by entrant",
-    accepted=f"shares do not differ (Holm, α = {format_probability_limit(ALPHA)})",
+    title="Invalid verdicts by entrant",
+    accepted=f"no significant difference (Holm, {format_percent_of_limit(ALPHA)})",
+    finding="The entrant with the most invalid verdicts has them in {values} of its comparisons.",
     number=60,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     weight=30,
-    warning="invalid verdicts fall on one entrant; largest share",
+    warning="entrants differ in their shares of invalid verdicts; largest share",
 )

@@ -50,6 +50,12 @@ class _Invalid(CheckDefinition):
     def explain_failure(self, check: Check) -> str:
         return f"{format_percent(check.value)} of comparisons have no valid verdict."
 
+    def explain_note(self, check: Check) -> str:
+        if check.state != FAILED:
+            return ""
+        _, *kinds = self.describe_counts(check).split(", ")
+        return f"Invalid: {', '.join([f'{format_counts(check)} comparisons', *kinds])}."
+
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         share = format_percent_in_sentence(reason.value)
         return f"{share} of its verdicts are invalid"
@@ -57,13 +63,15 @@ class _Invalid(CheckDefinition):
 
 CHECK = _Invalid(
     name="invalid",
-    title="Comparisons without a valid verdict",
-    accepted=f"at most {format_percent_of_limit(MAX_INVALID_SHARE)}",
+    title="Invalid verdicts",
+    accepted=f"up to {format_percent_of_limit(MAX_INVALID_SHARE)}",
+    finding="The judge gave no valid verdict in {values} of comparisons "
+    f"(accepted: up to {format_percent_of_limit(MAX_INVALID_SHARE)}).",
     number=40,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     weight=20,
-    console_label="invalid",
-    warning=f"verdicts are invalid (accepted: at most {format_percent_of_limit(MAX_INVALID_SHARE)})",
+    console_label="invalid verdicts",
+    warning=f"verdicts are invalid (accepted: up to {format_percent_of_limit(MAX_INVALID_SHARE)})",
     compared_rate="invalid_rate",
 )
 
@@ -76,7 +84,7 @@ class _InvalidOfGate(GateCheckDefinition):
 
 GATE_CHECK = _InvalidOfGate(
     name="invalid",
-    title="Comparisons without a valid verdict",
-    accepted="the bound counts it",
+    title="Invalid verdicts",
+    accepted="no limit: the bounds allow for it",
     number=60,
 )

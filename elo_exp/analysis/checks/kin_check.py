@@ -1,4 +1,4 @@
-"""Whether the best is of the judge's family and a rival is not: a lead may be the judge's preference for its own."""
+"""Whether the leader and the judge belong to one model family, and a rival does not: the judge may prefer its own."""
 
 from collections.abc import Iterator
 
@@ -46,27 +46,36 @@ class _Kin(CheckDefinition):
 
     def describe_counts(self, check: Check) -> str:
         about = check.about
-        return f"{join_names(about['models'])}, of {about['family']}" if about else ""
+        return (
+            f"{join_names(about['models'])} (family {about['family']})" if about else ""
+        )
+
+    def explain_note(self, check: Check) -> str:
+        if check.state == FAILED:
+            return self.explain_failure(check)
+        return f"{self.describe_counts(check)}." if check.is_notable else ""
 
     def explain_failure(self, check: Check) -> str:
         about = check.about or {}
         return f"{_describe_same_family(about['first'], about['family'])}."
 
     def summarize_failure(self, check: Check) -> str:
-        return f"kin of the first ({(check.about or {})['family']})"
+        return f"the leader is of the judge's model family ({(check.about or {})['family']})"
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         return _describe_same_family(str(conclusion.subject), reason.about["family"])
 
 
 def _describe_same_family(model: str, family: str) -> str:
-    return f"{model} and the judge are of one family, {family}"
+    return f"{model} and the judge belong to the same model family ({family})"
 
 
 CHECK = _Kin(
     name="kin",
-    title="Entrants of the judge’s family",
-    accepted="caution if the leader is one and not all others are",
+    title="Entrants of the judge’s model family",
+    accepted="not the leader, unless all entrants are",
+    finding="{values} of the entrants and the judge belong to one model family (accepted: not the leader, unless all do).",
+    unknown="No entrant is known to belong to the judge’s model family.",
     number=110,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     weight=70,
@@ -99,8 +108,8 @@ class _KinOfGate(GateCheckDefinition):
         if reason.about["favours"] == "baseline":
             favoured, rival = "The baseline", subject
         return (
-            f"{favoured} is of the judge's family ({reason.about['family']}), and {rival} is not known to be: a judge "
-            "may prefer its own. Choose another judge, or allow it: judging.self_judging=allow."
+            f"{favoured} is of the judge's model family ({reason.about['family']}), and {rival} is not known to be. A judge "
+            "may prefer its own family. Choose another judge, or allow it: judging.self_judging=allow."
         )
 
 
@@ -123,8 +132,8 @@ def _check_favoured(
 
 GATE_CHECK = _KinOfGate(
     name="kin",
-    title="The judge is of the candidate's family",
-    accepted="of the baseline's, too",
+    title="The judge is of the candidate's model family",
+    accepted="only if the baseline is, too",
     number=90,
     weight=90,
 )

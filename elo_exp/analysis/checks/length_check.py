@@ -1,7 +1,7 @@
 """Whether the length of answers could by itself produce the leader's lead, or the result of a gate."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -24,7 +24,7 @@ from elo_exp.analysis.conclusions import Conclusion, Reason
 from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
 from elo_exp.analysis.judge_bias import LengthControl
 from elo_exp.arrays import Array
-from elo_exp.formatting import format_number, format_percent
+from elo_exp.formatting import format_number, format_p_equation, format_percent
 
 # share of a pair's games in which the leader's answer is not longer, or not shorter, from which on equal
 # length is within the data
@@ -46,12 +46,15 @@ class _Length(CheckDefinition):
 
     def format_value(self, check: Check) -> str:
         if check.value is None:
-            return super().format_value(check)
+            about = check.about or {}
+            if about.get("p_sign") is not None:
+                return f"sign test, {format_p_equation(about['p_sign'])}"
+            return "same length" if about and not about["scale"] else self.not_done
         return format_percent(check.value, 1)
 
     def describe_counts(self, check: Check) -> str:
         about = check.about
-        if not about:
+        if not about or not about["scale"]:
             return ""
         interval = format_interval_before_counts(check)
         text = f"{interval}{format_number(about['scale'])} characters apart"
@@ -63,16 +66,39 @@ class _Length(CheckDefinition):
         bound = f" (at least {format_number(least)})" if least is not None else ""
         return f"{text}; {lead}{bound}"
 
+    def explain_note(self, check: Check) -> str:
+        about = check.about
+        if check.state == NOT_DONE or not about:
+            return ""
+        if check.state == FAILED:
+            return self._explain_failed_lead(check)
+        if about.get("p_sign") is not None:
+            return _explain_sign_test(check, about)
+        if about["gap"] is not None and about["gap_at_equal_length"] is not None:
+            return _explain_lead(check, about)
+        if about["scale"]:
+            return "No lead is significant, so length has no lead to explain."
+        return "All answers are equally long."
+
     def explain_failure(self, check: Check) -> str:
+        share = check.value
+        note = self._explain_failed_lead(check)
+        if share is None or note.endswith("whole lead."):
+            return note
+        longer = share > 0.5
+        return (
+            f"{note} The {'longer' if longer else 'shorter'} of two equally rated answers wins "
+            f"{format_percent(share if longer else 1.0 - share)} of comparisons."
+        )
+
+    def _explain_failed_lead(self, check: Check) -> str:
         about, share = check.about or {}, check.value
         is_unknown = about["gap_at_equal_length"] is None or share is None
         if is_unknown or about.get("is_extrapolated") or share is None:
-            return "The length of the answers could explain the lead by itself."
-        longer = share > 0.5
+            return "The length of the answers could explain the whole lead."
         return (
-            f"At equal length the lead would be {format_number(about['gap_at_equal_length'])} points, not "
-            f"{format_number(about['gap'])}: the {'longer' if longer else 'shorter'} of two equally rated "
-            f"answers wins {format_percent(share if longer else 1.0 - share)} of comparisons."
+            f"At equal length the lead would be {format_number(about['gap_at_equal_length'])} points instead of "
+            f"{format_number(about['gap'])}."
         )
 
     def make_reason(self, check: Check, leader: str) -> Reason:
@@ -83,10 +109,42 @@ class _Length(CheckDefinition):
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
         least = reason.about.get("least")
         if reason.value is None or reason.about.get("is_extrapolated"):
-            return "the length of its answers could explain all of it"
-        text = f"at equal length the lead is {format_number(reason.value)}"
+            return "the length of its answers could explain the whole lead"
+        text = f"at equal length the lead is {format_number(reason.value)} points"
         is_maybe_none = least is not None and least <= 0.0
-        return f"{text}, and may be none" if is_maybe_none else text
+        return f"{text} and may be zero" if is_maybe_none else text
+
+
+def _explain_lead(check: Check, about: Mapping[str, Any]) -> str:
+    """Say what is left of the leader's lead at equal length."""
+    lead = (
+        f"The lead over {about['second']} is {format_number(about['gap'])} points, and "
+        f"{format_number(about['gap_at_equal_length'])} at equal length"
+    )
+    if check.state == PASSED:
+        return f"{lead} (at least {format_number(about['least'])}), so length alone does not explain it."
+    if about["is_extrapolated"]:
+        side = "longer" if about["n_longer"] > about["n_shorter"] else "shorter"
+        return (
+            f"The leader’s answers are {side} than those of {about['second']} in nearly all comparisons, so its lead at "
+            "equal length is not known."
+        )
+    return f"{lead}, which may be zero."
+
+
+def _explain_sign_test(check: Check, about: Mapping[str, Any]) -> str:
+    """Say what the prompts tell on which length cannot explain a lead that no fit bounds."""
+    test = f"sign tests, {format_p_equation(about['p_sign'])}"
+    begin = "No lead at equal length can be computed, because a rating is not finite."
+    if check.state == PASSED:
+        return (
+            f"{begin} The leader also wins where its answer is not the longer one, and where it is not the "
+            f"shorter one ({test})."
+        )
+    return (
+        f"{begin} Too few prompts show whether the leader also wins if its answer is not the longer one, or not the shorter "
+        f"one ({test})."
+    )
 
 
 def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Check:
@@ -96,7 +154,7 @@ def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Chec
     one-sided 95% bound of the lead at equal length. If one side's answer is the longer one nearly
     always, equal length is extrapolated and nothing is known there. If no fit bounds that effect, as of a leader that
     won every prompt, the leader has to win where its answers are not longer, and where they are not
-    shorter.
+    shorter. Without such a leader nothing is known of length then.
     """
     if control is None or not control.effect.n_games:
         return Check(name="length", state=NOT_DONE)
@@ -127,6 +185,8 @@ def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Chec
             "gap": lead.gap,
             "least": lead.least,
             "gap_at_equal_length": lead.difference,
+            "n_longer": lead.n_longer,
+            "n_shorter": lead.n_shorter,
         }
         n_one_sided = max(lead.n_longer, lead.n_shorter)
         is_within = n_one_sided <= (1.0 - MIN_SUPPORT) * lead.n_games
@@ -138,7 +198,10 @@ def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Chec
             state, is_notable = FAILED if is_effect else CANNOT_TELL, False
     elif leader is not None and effect.scale:
         p_values = [max(test.p_not_longer, test.p_not_shorter) for test in tests]
-        state = PASSED if p_values and max(p_values) <= ALPHA else CANNOT_TELL
+        about["p_sign"] = max(p_values, default=1.0)
+        state = PASSED if about["p_sign"] <= ALPHA else CANNOT_TELL
+    elif value is None and effect.scale:
+        state = NOT_DONE
     return Check(
         name="length",
         state=state,
@@ -152,14 +215,17 @@ def _check_length(control: LengthControl | None, leaders: Sequence[str]) -> Chec
 
 CHECK = _Length(
     name="length",
-    title="Longer wins, of equally rated answers",
-    accepted="no effect that is possible explains the lead, or half of it",
+    title="Longer answer wins",
+    accepted="length explains neither the lead nor half of it",
+    finding="The longer of two equally rated answers wins {values} of comparisons "
+    "(accepted if length explains neither the lead nor half of it).",
     number=70,
     row=35,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     weight=60,
-    console_label="longer wins",
-    warning="length explains the lead, or half of it; the longer answer wins",
+    console_label="longer answer wins",
+    warning="length may explain the lead, or half of it; the longer answer wins",
+    unknown="Not checked: no effect of length could be estimated.",
 )
 
 
@@ -199,7 +265,7 @@ class _LengthOfGate(GateCheckDefinition):
 
     def format_finding(self, check: Check) -> str:
         if check.value is None:
-            return "cannot be told apart from the candidate"
+            return "not known: always longer, or always shorter"
         ends = ", ".join(
             format_number(end, 3, sign=True) for end in (check.low, check.high)
         )
@@ -210,25 +276,25 @@ class _LengthOfGate(GateCheckDefinition):
         longer = "longer" if about["mean_difference"] > 0 else "shorter"
         if about["state"] == FAILED:
             return (
-                f"{subject}'s answers are {longer}, and the judge prefers {longer} answers: at equal length the share "
+                f"{subject}'s answers are {longer}, and the judge prefers {longer} answers. At equal length the win rate "
                 f"would be {format_number(about['share_at_equal_length'], 3)}."
             )
         if about.get("lowest") is None:
-            limit = "cannot be told"
+            limit = "is not known"
         elif about["favours"] == "baseline":
             limit = f"may be as high as {format_number(min(about['highest'], 1.0), 3)}"
         else:
             limit = f"may be as low as {format_number(max(about['lowest'], 0.0), 3)}"
         return (
-            f"{subject}'s answers are {longer}, and how far the judge goes by length is not known well enough: at equal "
-            f"length the share {limit}."
+            f"{subject}'s answers are {longer}, and the effect of length on the judge is not known well enough. At equal "
+            f"length the win rate {limit}."
         )
 
 
 GATE_CHECK = _LengthOfGate(
     name="length",
-    title="What length adds to the candidate's share",
-    accepted="the lower bound at equal length is above 1/2 less the margin",
+    title="What length adds to the candidate's win rate",
+    accepted="lower bound at equal length above 1/2 minus the margin",
     number=70,
     is_caution_of_fail=True,
 )

@@ -28,12 +28,12 @@ MIN_SHARE_OF_ONE_VERDICT, MIN_LOW_OF_ONE_VERDICT = 0.95, 0.80
 _TIE = WINNERS.index("tie")
 # By kind of verdict: as a state of things, and as what the judge did
 _PASSIVE_PHRASES = {
-    "first": "the first answer is named",
-    "second": "the second answer is named",
-    "tie": "a tie is called",
+    "first": "the first answer wins",
+    "second": "the second answer wins",
+    "tie": "the verdict is a tie",
     "invalid": "no verdict is valid",
-    "model_a": "the entrant in the first column is named",
-    "model_b": "the entrant in the second column is named",
+    "model_a": "the entrant in the first column wins",
+    "model_b": "the entrant in the second column wins",
 }
 _ACTIVE_PHRASES = {
     "first": "named the first answer",
@@ -85,10 +85,12 @@ class _OneVerdict(CheckDefinition):
 
     def explain_failure(self, check: Check) -> str:
         phrase = _PASSIVE_PHRASES[(check.about or {})["kind"]]
-        return f"{phrase.capitalize()} in {format_counts(check)} comparisons: nothing was compared."
+        return f"{phrase.capitalize()} in {format_counts(check)} comparisons, so the judge compared nothing."
 
     def summarize_failure(self, check: Check) -> str:
-        return f"{_PASSIVE_PHRASES[(check.about or {})['kind']]} nearly everywhere"
+        return (
+            f"{_PASSIVE_PHRASES[(check.about or {})['kind']]} in nearly all comparisons"
+        )
 
     def make_reason(self, check: Check, leader: str) -> Reason:
         about = {**(check.about or {}), "n": check.n, "of": check.of}
@@ -140,8 +142,10 @@ def _has_both_places(battles: Battles, chosen: Mask) -> bool:
 
 CHECK = _OneVerdict(
     name="one_verdict",
-    title="Comparisons with one and the same verdict",
-    accepted=f"under {format_percent_of_limit(MIN_SHARE_OF_ONE_VERDICT)}; above, the judge has compared nothing",
+    title="Same verdict in all comparisons",
+    accepted=f"under {format_percent_of_limit(MIN_SHARE_OF_ONE_VERDICT)}",
+    finding="The judge gave one and the same verdict, such as a tie, in {values} of comparisons "
+    f"(accepted: under {format_percent_of_limit(MIN_SHARE_OF_ONE_VERDICT)}).",
     number=10,
     blocked_claims=CLAIMS_FROM_HIDING_A_DIFFERENCE,
     leaves_no_result=True,

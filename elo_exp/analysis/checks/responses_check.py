@@ -1,4 +1,4 @@
-"""Whether the answers of an entrant are odd: one text to many prompts, boilerplate, refusals."""
+"""Whether the answers of an entrant are unusual: one text to many prompts, boilerplate, refusals."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -61,7 +61,16 @@ class _Responses(CheckDefinition):
         )
 
     def explain_failure(self, check: Check) -> str:
-        return f"Odd answers: {describe_odd_answers((check.about or {})['flagged'])}."
+        return (
+            f"Unusual answers: {describe_odd_answers((check.about or {})['flagged'])}."
+        )
+
+    def explain_note(self, check: Check) -> str:
+        if check.state == NOT_DONE or not (check.about or {})["flagged"]:
+            return ""
+        leader = " The leader is among them." if check.state == FAILED else ""
+        text = describe_odd_answers((check.about or {})["flagged"])
+        return f"{text[:1].upper()}{text[1:]}.{leader}"
 
     def make_reason(self, check: Check, leader: str) -> Reason:
         flags = (check.about or {})["flagged"][leader]
@@ -75,8 +84,11 @@ class _Responses(CheckDefinition):
 
 CHECK = _Responses(
     name="responses",
-    title="Entrants with odd answers",
-    accepted="repeated, boilerplate, short or refusing; caution if the leader’s are",
+    title="Entrants with unusual answers",
+    accepted="not the leader",
+    finding="{values} of the entrants repeat texts, use boilerplate, refuse or give very short answers "
+    "(accepted: not the leader).",
+    unknown="Not checked: the texts of the answers are not known.",
     number=80,
     blocked_claims=CLAIMS_FROM_FAVOURING_AN_ENTRANT,
     is_about_judge=False,
@@ -121,7 +133,7 @@ def _compare(evidence: CandidateEvidence, favoured: str, rival: str) -> Check:
 GATE_CHECK = _ResponsesOfGate(
     name="responses",
     title="Unusual answers of the candidate",
-    accepted="none that the baseline has not",
+    accepted="none that the baseline does not have",
     number=80,
     is_about_judge=False,
     is_caution_of_fail=True,

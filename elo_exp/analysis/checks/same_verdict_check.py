@@ -13,7 +13,7 @@ from elo_exp.records import Judgment
 MIN_COMPARISONS_OF_ONE_VERDICT = 10
 # Of the comparisons: if as many have one verdict, the judge compared nothing
 MAX_SAME_SHARE = 0.95
-_PHRASES = {"A": "named the first answer", "B": "named the second answer"}
+_PHRASES = {"A": "chose the first answer", "B": "chose the second answer"}
 
 
 class _SameVerdict(GateCheckDefinition):
@@ -25,13 +25,13 @@ class _SameVerdict(GateCheckDefinition):
 
     def explain_reason(self, reason: Reason, subject: str) -> str:
         about = reason.about
-        phrase = _PHRASES.get(about["verdict"], "named a tie")
+        phrase = _PHRASES.get(about["verdict"], "called a tie")
         return f"No result: the judge {phrase} in {format_count(about['n'])} of {format_count(about['of'])} comparisons."
 
 
 GATE_CHECK = _SameVerdict(
     name="same_verdict",
-    title="One verdict for all comparisons",
+    title="Same verdict in all comparisons",
     accepted=f"under {format_percent(MAX_SAME_SHARE)}",
     number=10,
     shows_blind_judge=True,

@@ -1,4 +1,4 @@
-"""How many verdicts are ties: a number without a limit."""
+"""How many verdicts are ties: a share without a limit."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,8 @@ class _Ties(CheckDefinition):
             yield _count_ties(quality)
 
     def describe_counts(self, check: Check) -> str:
-        return f"{format_count(check.n)} identical answers excluded"
+        n = check.n
+        return f"without {format_count(n)} pairs of identical answers" if n else ""
 
 
 def _count_ties(quality: JudgeQuality) -> Check:
@@ -33,7 +34,14 @@ def _count_ties(quality: JudgeQuality) -> Check:
     )
 
 
-CHECK = _Ties(name="ties", title="Ties", accepted="no limit", number=50, row=115)
+CHECK = _Ties(
+    name="ties",
+    title="Ties",
+    accepted="no limit",
+    finding="{values} of comparisons are ties.",
+    number=50,
+    row=115,
+)
 
 
 class _TiesOfGate(GateCheckDefinition):

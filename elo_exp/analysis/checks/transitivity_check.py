@@ -45,10 +45,17 @@ class _Transitivity(CheckDefinition):
             return ""
         return f"χ² = {format_number(about['chi_square'], 1)}, {about['df']} df, {about['n_models']} entrants"
 
+    def explain_note(self, check: Check) -> str:
+        if not check.is_notable:
+            return ""
+        return "Single pairs differ from what the ratings predict. Read win rates of pairs next to the ratings."
+
 
 CHECK = _Transitivity(
     name="transitivity",
-    title="Model fit: one rating explains all pairs",
+    title="One rating per entrant explains all pairs",
     accepted=f"p > {format_probability_limit(ALPHA_OF_TRANSITIVITY)}",
+    finding="The test whether one rating per entrant explains all pairs gives {values} "
+    f"(accepted: p > {format_probability_limit(ALPHA_OF_TRANSITIVITY)}).",
     number=130,
 )

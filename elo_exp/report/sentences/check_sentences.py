@@ -1,13 +1,15 @@
-"""What all checks of a judge say together, its audits, and equal answers: each check words itself in analysis/checks/."""
+"""What all checks of a judge say together, its audits, and equal answers: each check has its words in analysis/checks/."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.checks import (
     CANNOT_TELL,
     FAILED,
+    NOT_DONE,
     Check,
+    CheckDefinition,
     list_definitions_by_row,
 )
 from elo_exp.analysis.diagnosis import Diagnosis
@@ -24,16 +26,19 @@ from elo_exp.judges import guess_judge_kind, role_suffix
 # share of the answers beyond which it is a caution that parts are left out
 MAX_CUT_SHARE = 0.05
 _MAX_EQUAL_ANSWER_PAIRS = 3
+# Values of more rubrics are said as a range
+_MAX_VALUES_IN_SENTENCE = 4
+AUDIT_PRICE_COMMAND = "python -m elo_exp experiment=audit plan=true"
 
 
 def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
-    """Return how far the judge was checked, the failed checks first: "CAUTION: flips 23%; invalid 0%".
+    """Return how far the judge was checked, the failed checks first: "CAUTION: order changes the verdict 23%".
 
-    checks  by dimension
+    checks  by rubric
     kind    of judge
     """
     if kind == "people":
-        return "none: battles are votes"
+        return "none: people voted"
     console_checks = [
         check for dimension_checks in checks.values() for check in dimension_checks
     ]
@@ -42,7 +47,7 @@ def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
     }
     definitions = list_definitions_by_row()
     text_by_check = {
-        d.name: f"{d.console_label} {value}"
+        d.name: f"{d.console_label}{':' * value.startswith('not ')} {value}"
         for d in definitions
         if d.console_label
         and (
@@ -82,12 +87,12 @@ def describe_checks(checks: Mapping[str, Sequence[Check]], kind: str) -> str:
             f"{', ' if missing_labels else ': '}{passed_text}" if passed_text else ""
         )
     if kind == "words":
-        return f"compares words{': ' if not failed_names else ', '}{state if failed_names else passed_text}"
+        return f"word overlap only{': ' if not failed_names else ', '}{state if failed_names else passed_text}"
     return state
 
 
 def _format_by_dimension(checks: Sequence[Check]) -> str:
-    """Return one figure if all dimensions agree, else the figure of each: "91/25/64%"."""
+    """Return one value if all rubrics agree, otherwise the value of each: "91/25/64%"."""
     checks_with_value = [check for check in checks if check.value is not None]
     values = [check.value for check in checks_with_value]
     percents = list(dict.fromkeys(map(format_percent, values)))
@@ -112,21 +117,19 @@ def _format_by_dimension(checks: Sequence[Check]) -> str:
 def verdict(
     checks: Mapping[str, Sequence[Check]], refusal: str | None = None
 ) -> list[str]:
-    """Return whether a judge can be trusted, what it failed, and what is odd about the first's answers.
+    """Return which checks a judge and the leader failed, and which the data leave open.
 
-    checks   by dimension
-    refusal  why it cannot be used, where more than its checks says so
+    checks   by rubric
+    refusal  why it cannot be used, if more than its checks says so
     """
-    failed_sentences, odd_sentences = (
-        [
-            f"{dimension}: {check.definition.explain_failure(check)}"
-            for dimension, dimension_checks in checks.items()
-            for check in dimension_checks
-            if (check.state == FAILED or check.is_one_order)
-            and check.definition.is_about_judge is is_about_judge
-        ]
-        for is_about_judge in (True, False)
+    failed_titles = _list_titles(
+        checks, lambda check: check.is_failed_by_judge or check.is_one_order
     )
+    leader_titles = _list_titles(
+        checks,
+        lambda check: check.state == FAILED and not check.definition.is_about_judge,
+    )
+    open_titles = _list_titles(checks, lambda check: check.state == CANNOT_TELL)
     has_position = any(
         check.definition.missing_label and check.value is not None
         for dimension_checks in checks.values()
@@ -134,36 +137,83 @@ def verdict(
     )
     if refusal:
         sentences = [f"The judge is refused. {refusal[:1].upper()}{refusal[1:]}."]
-    elif failed_sentences:
-        sentences = ["Caution: a check failed.", *failed_sentences]
+    elif failed_titles:
+        sentences = [f"The judge did not pass: {join_names(failed_titles)}."]
     else:
         sentences = ["No check failed."] if has_position else []
-    if not refusal:
-        sentences += _list_open_checks(checks)
+    if open_titles and not refusal:
+        sentences.append(f"The data cannot decide: {join_names(open_titles)}.")
+    if leader_titles:
+        sentences.append(f"The leader did not pass: {join_names(leader_titles)}.")
     if not has_position:
         sentences.append(
-            "Position bias was not checked: no comparison was judged in both orders."
+            "Position bias is not known, because no comparison was judged in both orders."
         )
-    return [*sentences, *odd_sentences]
+    return sentences
 
 
-def _list_open_checks(checks: Mapping[str, Sequence[Check]]) -> list[str]:
-    """Say which checks the data leave open, in which dimensions."""
-    dimensions_by_label: dict[str, list[str]] = {}
-    for dimension, dimension_checks in checks.items():
-        for check in dimension_checks:
-            if check.state == CANNOT_TELL:
-                dimensions_by_label.setdefault(check.definition.title, []).append(
-                    dimension
-                )
+def _list_titles(
+    checks: Mapping[str, Sequence[Check]], is_wanted: Callable[[Check], bool]
+) -> list[str]:
+    """Return the titles of the checks that are wanted, each with its rubrics unless these are all."""
+    rubrics_by_title: dict[str, list[str]] = {}
+    for rubric, rubric_checks in checks.items():
+        for check in filter(is_wanted, rubric_checks):
+            title = check.definition.title
+            rubrics = rubrics_by_title.setdefault(f"{title[:1].lower()}{title[1:]}", [])
+            rubrics.append(rubric)
     return [
-        f"Cannot tell, in {join_names(dimensions)}: {label.lower()}."
-        for label, dimensions in dimensions_by_label.items()
+        title if len(rubrics) == len(checks) else f"{title} ({join_names(rubrics)})"
+        for title, rubrics in rubrics_by_title.items()
     ]
 
 
+def describe_findings(
+    definition: CheckDefinition, checks: Mapping[str, Check]
+) -> list[str]:
+    """Return what a check found on all rubrics, then what a reader should know about single results.
+
+    checks  its results, by rubric
+    """
+    measured = {
+        name: check for name, check in checks.items() if check.value is not None
+    }
+    notes_by_text: dict[str, list[str]] = {}
+    for name, check in checks.items():
+        if note := definition.explain_note(check):
+            notes_by_text.setdefault(note, []).append(name)
+    sentences = []
+    if measured:
+        finding = definition.finding or f"{{values}} (accepted: {definition.accepted})."
+        sentences.append(finding.format(values=_join_values(definition, measured)))
+    elif not notes_by_text:
+        is_empty = all(check.state == NOT_DONE for check in checks.values())
+        sentences.append(definition.unknown if is_empty else f"{definition.not_done}.")
+    return sentences + [
+        _name_rubrics(names, len(checks)) + note
+        for note, names in notes_by_text.items()
+    ]
+
+
+def _name_rubrics(names: Sequence[str], n_rubrics: int) -> str:
+    """Return the rubrics that a note is about, with a colon; nothing if these are all."""
+    return "" if len(names) == n_rubrics else f"{join_names(names)}: "
+
+
+def _join_values(definition: CheckDefinition, checks: Mapping[str, Check]) -> str:
+    """Return one value if all rubrics agree, otherwise "91% (factuality) and 25% (calibration)", or a range of many."""
+    values = {name: definition.format_value(check) for name, check in checks.items()}
+    if len(set(values.values())) == 1:
+        return next(iter(values.values()))
+    if len(values) <= _MAX_VALUES_IN_SENTENCE:
+        return join_names([f"{value} ({name})" for name, value in values.items()])
+    ranked = sorted(checks.values(), key=lambda check: check.value or 0.0)
+    ends = [definition.format_value(check) for check in (ranked[0], ranked[-1])]
+    return f"{ends[0]} to {ends[1]}"
+
+
 def chip(check: Check) -> str | None:
-    """Return the label of a check that did not pass, or whose finding a reader is to notice.
+    """Return the label of a check that did not pass, or whose finding a reader should notice.
 
     The value of a check that was not done says so.
     """
@@ -173,8 +223,8 @@ def chip(check: Check) -> str | None:
 
 
 BASELINE_NOTE = (
-    "Baseline: words were counted, and nobody judged. Which answers are better is not known; judge=sonnet plan=true says "
-    "what it would cost to ask."
+    "No model judged these answers: the baseline only counts words. To see the price of a judge, add judge=sonnet "
+    "plan=true."
 )
 
 
@@ -186,7 +236,7 @@ def word_overlap(judges: Iterable[str]) -> str:
     word_counters = [name for name in dict.fromkeys(judges) if _counts_words(name)]
     if not word_counters:
         return ""
-    return f" ({join_names(word_counters)} compares words alone: no opinion on quality)"
+    return f" ({join_names(word_counters)}: word overlap only, not a quality judgement)"
 
 
 def _counts_words(name: str) -> bool:
@@ -197,8 +247,8 @@ def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
     """Return the warning of a bank that the study was not written for."""
     role_text = role_suffix(roles).removeprefix(" as ")
     return (
-        f"study {study} tells the judge that it is {role_text}, about {path}. For prompts of any kind: study=own; to keep "
-        f"it: study={study}."
+        f"The preset {study} tells the judge that it is {role_text}, but the prompts are from {path}. For other prompts "
+        f"use study=own. To keep the preset, set study={study}."
     )
 
 
@@ -245,30 +295,30 @@ def list_judge_choices(
 
 
 def describe_same_family_plan(models: Sequence[str], family: str) -> str:
-    """Return the line of a plan that says who would be judged by a model of its own family."""
+    """Return the line of a plan that names the entrants of the judge's model family."""
     verb, possessive = ("is", "its") if len(models) == 1 else ("are", "their")
-    return f"kin      {join_names(models)} {verb} judged by {possessive} own family ({family})"
+    return f"family   {join_names(models)} {verb} judged by a model of {possessive} own family ({family})"
 
 
 def conversations(extent: Mapping[str, Any]) -> str:
-    """Return how many turns are asked, and how much of the answers is shown, from the fields of an Extent."""
+    """Return the number of turns, and how much of the answers the judge sees, from the fields of an Extent."""
     n, n_answers = extent["n_turns"], extent["n_answers"]
     share = extent["n_cut"] / n_answers if n_answers else 0.0
     rounds = f"{extent['n_rounds']} round{'s' * (extent['n_rounds'] != 1)}"
     return (
         f"{_format_prompt_count(extent['n_prompts'])}, {n:,} turn{'s' * (n != 1)} in {rounds}; "
-        f"{extent['mean_chars']:,.0f} characters an answer, {format_percent(share)} cut"
+        f"{extent['mean_chars']:,.0f} characters per answer, {format_percent(share)} of answers cut for the judge"
     )
 
 
 def cut_answers(extent: Mapping[str, Any]) -> str | None:
-    """Return a caution where a judge is not shown the whole of more than 5% of the answers."""
+    """Return a caution if a judge sees only parts of more than 5% of the answers."""
     n, n_cut = extent["n_answers"], extent["n_cut"]
     if n_cut <= MAX_CUT_SHARE * n:
         return None
     return (
-        f"of {format_percent(n_cut / n)} of the answers the judge is shown a part: judging.shown.answer_chars and "
-        "tool_chars leave out the rest"
+        f"the judge sees only parts of {format_percent(n_cut / n)} of the answers (limits: judging.shown.answer_chars and "
+        "judging.shown.tool_chars)"
     )
 
 
@@ -276,7 +326,7 @@ def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
     """Return a line for each pair that gave the same answers to half of the prompts or more; of many, the first."""
     lines = [
         f"{pair.first} and {pair.second} gave the same answer to {pair.n_equal:,} of "
-        f"{_format_prompt_count(pair.n_prompts)}: was the setting applied?"
+        f"{_format_prompt_count(pair.n_prompts)}. Was the setting applied?"
         for pair in pairs[:_MAX_EQUAL_ANSWER_PAIRS]
     ]
     n_more = len(pairs) - len(lines)
@@ -287,17 +337,17 @@ def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
 def describe_equal_answers_plan(
     pairs: Sequence[EqualAnswers], *, stops: bool = False
 ) -> list[str]:
-    """Return the lines of a plan that say who gave the same answers.
+    """Return the lines of a plan that name entrants with the same answers.
 
     stops  whether a run stops at them
     """
     lines = [f"answers  {line}" for line in equal_answers(pairs)]
-    stop = "such a run stops before its judge is paid; judging.allow_equal=true goes on"
+    stop = "The run stops before it pays the judge. To continue, set judging.allow_equal=true."
     return [*lines, f"{'':<9}{stop}"] if stops else lines
 
 
 def refuse_equal_answers(pair: EqualAnswers) -> list[str]:
-    """Return the lines of the error for two entrants about which a paid judge is not asked."""
+    """Return the lines of the error for two entrants that a paid judge does not compare."""
     prompts = (
         "the one prompt" if pair.n_prompts == 1 else f"all {pair.n_prompts:,} prompts"
     )
@@ -305,7 +355,7 @@ def refuse_equal_answers(pair: EqualAnswers) -> list[str]:
         f"{pair.first} and {pair.second} gave the same answer to {prompts}, so there is nothing to compare. "
         "No judge was paid.",
         "  Check that the setting in which they differ was applied, or leave one of them out.",
-        "  To have them judged nevertheless, set judging.allow_equal=true.",
+        "  To judge them anyway, set judging.allow_equal=true.",
     ]
 
 
@@ -314,9 +364,9 @@ def _format_prompt_count(n: int) -> str:
 
 
 def describe_audits(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
-    """Return a sentence for each dimension that the judge was audited for, and one for all others.
+    """Return a sentence for each rubric that the judge was audited on, and one for all others.
 
-    diagnoses  by dimension, as in Standings; those without the key audit had no judge
+    diagnoses  by rubric, as in Standings; those without the key audit had no judge
     """
     lines, unaudited = [], []
     for dimension, diagnosis in diagnoses.items():
@@ -328,10 +378,10 @@ def describe_audits(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
             unaudited.append(dimension)
     if unaudited:
         scope_text = (
-            f" for {join_names(unaudited)}" if len(unaudited) < len(diagnoses) else ""
+            f" on {join_names(unaudited)}" if len(unaudited) < len(diagnoses) else ""
         )
         lines.append(
-            f"Judge not audited{scope_text} (experiment=audit, its price with plan=true)."
+            f"Judge audit{scope_text}: not done. See the price: {AUDIT_PRICE_COMMAND}"
         )
     return lines
 
@@ -348,8 +398,8 @@ def _describe_audit(dimension: str, audit: Mapping[str, Any]) -> str:
             )
     probe_list = f" ({'; '.join(biased_probes)})" if biased_probes else ""
     return (
-        f"Judge audited {audit['date'][:10]} for {dimension}: {verdicts.count('ok')} ok, "
-        f"{len(biased_probes)} biased{probe_list}, {verdicts.count('cannot tell')} undecided."
+        f"Judge audit on {dimension}, {audit['date'][:10]}: {verdicts.count('ok')} tests ok, "
+        f"{len(biased_probes)} biased{probe_list}, {verdicts.count('cannot tell')} inconclusive."
     )
 
 

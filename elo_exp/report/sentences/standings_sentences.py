@@ -1,4 +1,4 @@
-"""How entrants without a rating, groups apart and scored items are said."""
+"""Sentences about entrants without a rating, separate groups and scored items."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,19 @@ from elo_exp.formatting import (
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 
 _REASON_BY_FLAG = {
-    "unbeaten": "nothing links those that it beat to the rated ones",
-    "winless": "nothing links those that beat it to the rated ones",
-    "disconnected": "no chain of wins leads to the others and back",
-    "separated": "the ties leave its rating open",
+    "unbeaten": "won every comparison, and no chain of wins leads from the rated entrants to those that it beat",
+    "winless": "lost every comparison, and no chain of wins leads from those that beat it to the rated entrants",
+    "disconnected": "no chain of wins leads to the other entrants and back",
+    "separated": "the ties leave the rating open",
+}
+
+
+# In place of a rating
+FLAG_LABELS = {
+    "unbeaten": "won every comparison",
+    "winless": "lost every comparison",
+    "disconnected": "not linked",
+    "separated": "not determined",
 }
 
 
@@ -28,7 +37,8 @@ def rating(row: Rating, digits: int = 0) -> str:
         return f"over {format_number(row.ci_low, digits)}"
     if row.ci_high is not None:
         return f"under {format_number(row.ci_high, digits)}"
-    return step(row, digits) or row.flag or NO_VALUE
+    label = FLAG_LABELS.get(row.flag, row.flag) if row.flag else NO_VALUE
+    return step(row, digits) or label
 
 
 def step(row: Rating, digits: int = 0) -> str | None:
@@ -49,10 +59,10 @@ def step(row: Rating, digits: int = 0) -> str | None:
 
 
 def name_test(*, has_looks: bool) -> str:
-    """Return by which test pairwise differences are significant."""
+    """Return the test by which pairwise differences are significant."""
     if has_looks:
-        return "Holm at planned looks, family-wise error .05"
-    return "Holm, α = .05"
+        return "5% error over all pairs at planned interim analyses, Holm"
+    return "5% error over all pairs, Holm"
 
 
 def list_unrated(
@@ -65,8 +75,8 @@ def list_unrated(
     if board is None:
         return []
     lines = [
-        f"A group of its own: {join_names([row.model for row in rows])} (no chain of wins leads to "
-        "the others and back, so the ratings of the groups cannot be compared)."
+        f"A separate group: {join_names([row.model for row in rows])} (no chain of wins leads to "
+        "the other entrants and back, so the ratings of the groups cannot be compared)."
         for rows in groups
     ]
     separate_models = {row.model for rows in groups for row in rows}
@@ -79,11 +89,11 @@ def list_unrated(
             and row.model not in separate_models
         ]
         if models:
-            lines.append(f"Not rated: {join_names(models)} ({flag}: {reason}).")
+            lines.append(f"Not rated: {join_names(models)} ({reason}).")
     models_on_one_prompt = [row.model for row in board.ratings if row.n_prompts == 1]
     if models_on_one_prompt and board.n_clusters != 1:
         lines.append(
-            f"Rated on one prompt alone, which gives no interval: {join_names(models_on_one_prompt)}."
+            f"No interval, because there is only one prompt: {join_names(models_on_one_prompt)}."
         )
     return lines
 
@@ -97,14 +107,14 @@ def items(board: Leaderboard) -> str:
     ):
         text += f", in {format_count(board.n_clusters)} clusters"
     if parameters["n_missing"]:
-        text += f"; {_format_count(board, 'n_missing')} scores are missing and left out"
+        text += f", {_format_count(board, 'n_missing')} missing scores left out"
     text += "."
     if "mcnemar_mid_p" in parameters:
         first, second = board.models
         text += (
-            f" {first} alone is right on {_format_count(board, 'n_only_first')} of them, {second} alone "
-            f"on {_format_count(board, 'n_only_second')}; McNemar’s mid-p test: "
-            f"{format_p_equation(parameters['mcnemar_mid_p'])}."
+            f" Only {first} is right on {_format_count(board, 'n_only_first')} of them, only {second} "
+            f"on {_format_count(board, 'n_only_second')} (McNemar’s mid-p test: "
+            f"{format_p_equation(parameters['mcnemar_mid_p'])})."
         )
     return text
 

@@ -1,4 +1,4 @@
-"""How the states of a conclusion are shown: one row a state, with all words of it, for each kind of conclusion."""
+"""The words for the states of a conclusion: one row per state, for each kind of conclusion."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

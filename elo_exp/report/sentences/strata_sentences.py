@@ -1,4 +1,4 @@
-"""How a test of whether ratings differ between strata of the prompts is said."""
+"""Sentences about a test of whether ratings differ between sources of the prompts."""
 
 from collections.abc import Mapping
 
@@ -10,9 +10,9 @@ from elo_exp.report.sentences.tournament_sentences import format_difference
 
 
 def summarize(strata: Mapping[str, StrataDiagnosis]) -> str:
-    """Return in half a line in which dimensions ratings differ between strata.
+    """Return in half a line on which rubrics ratings differ between sources.
 
-    strata  by dimension
+    strata  by rubric
     """
     differing = [name for name, test in strata.items() if test.is_significant]
     if differing:
@@ -20,36 +20,40 @@ def summarize(strata: Mapping[str, StrataDiagnosis]) -> str:
     return "no difference between sources is shown"
 
 
-def sentence(strata: StrataDiagnosis, noun: str = "strata") -> str:
-    """Return the test of a dimension, the gap that varies most if ratings differ, and who is ahead of the leader where.
+def sentence(strata: StrataDiagnosis, noun: str = "sources") -> str:
+    """Return the test on a rubric, the gap that varies most if ratings differ, and entrants ahead of the leader.
 
-    noun  what the strata are called
+    noun  the word for the sources
     """
     if strata.p_value is None:
-        return f"Too few prompts to test whether ratings differ between {noun}."
+        return (
+            f"There are too few prompts to test whether ratings differ between {noun}."
+        )
     begin = (
-        "Ratings differ" if strata.is_significant else "No evidence that ratings differ"
+        "Ratings differ"
+        if strata.is_significant
+        else "There is no evidence that ratings differ"
     )
     text = (
-        f"{begin} between {noun} (χ² = {format_number(strata.chi_square)}, {strata.df} df, "
-        f"{format_p_equation(strata.p_value)})."
+        f"{begin} between {noun} ({format_p_equation(strata.p_value)}, "
+        f"χ² = {format_number(strata.chi_square)}, {strata.df} df)."
     )
     widest, reversal = strata.most_varied_gap, _describe_reversals(strata, noun)
     if not strata.is_significant or not widest:
         return text + reversal
     gaps = {row["stratum"]: row["gap"] for row in widest.gaps}
-    gap_list = ", ".join(
-        f"{format_number(gap, sign=True)} points on {name}"
-        for name, gap in gaps.items()
+    gap_list = join_names(
+        [f"{format_number(gap, sign=True)} on {name}" for name, gap in gaps.items()],
+        len(gaps),
     )
-    text += f" The gap {widest.model_a} − {widest.model_b} varies most: {gap_list}."
+    text += f" The lead of {widest.model_a} over {widest.model_b} varies most, in points: {gap_list}."
     return text + reversal
 
 
 def _describe_reversals(strata: StrataDiagnosis, noun: str) -> str:
-    """Say who is ahead of the leader on which stratum, with that stratum's own interval.
+    """Name the entrants ahead of the leader on a source, with the interval on that source.
 
-    A reversal is claimed only if the test of the stratum shows it.
+    A reversal is claimed only if the test on the source shows it.
     """
     reversals = [
         _describe_reversal(rival, strata.leader)
@@ -57,13 +61,17 @@ def _describe_reversals(strata: StrataDiagnosis, noun: str) -> str:
         if rival.reverses
     ]
     if reversals:
-        return f" {' '.join(reversals)} The order reverses: report {noun} separately."
+        return f" {' '.join(reversals)} The ranking reverses, so report the {noun} separately."
     if not strata.ahead:
         return ""
     widest = strata.ahead[0]
     is_tested = widest.p_holm is not None
-    why = "no evidence of a reversal" if is_tested else "too few prompts for a test"
-    return f" {_describe_reversal(widest, strata.leader).removesuffix('.')}: {why}."
+    why = (
+        "That is no evidence of a reversal."
+        if is_tested
+        else "The prompts are too few for a test."
+    )
+    return f" {_describe_reversal(widest, strata.leader)} {why}"
 
 
 def _describe_reversal(rival: RivalAhead, leader: str | None) -> str:

@@ -1,4 +1,4 @@
-"""How many independent votes several judges are worth, in a sentence."""
+"""Sentences about the number of independent votes that several judges are worth."""
 
 from elo_exp.analysis.effective_votes import (
     MIN_COMPARISONS,
@@ -11,28 +11,29 @@ from elo_exp.formatting import format_number
 
 
 def votes(estimate: EffectiveVotes) -> str:
-    """Say what judges are worth together, or why nothing is claimed: "3 judges err together (rho 0.48 [0.35, 0.60]):
+    """Return the worth of judges together, or why it is unknown: "3 judges make the same errors (rho 0.48 [0.35, 0.60]):
     they are worth 1.5 [1.4, 1.8] independent votes"."""
     n = len(estimate.judges)
     if estimate.refusal is not None and estimate.refusal.name != "wide":
-        return (
-            f"not known how far {n} judges err together: {_explain_refusal(estimate)}"
-        )
+        return f"it is not known whether {n} judges make the same errors: {_explain_refusal(estimate)}"
     rho = (
         f"rho {format_number(estimate.rho, 2)} [{format_number(estimate.rho_low, 2)}, "
         f"{format_number(estimate.rho_high, 2)}]"
     )
     between = f"[{format_number(estimate.low, 1)}, {format_number(estimate.high, 1)}]"
     if estimate.refusal is not None:
-        return f"too few answers are known to say how far {n} judges err together ({rho}): {between} independent votes"
+        return (
+            f"too few answers are known to tell whether {n} judges make the same errors ({rho}): {between} independent "
+            "votes"
+        )
     if estimate.rho_low > 0.0:
         return (
-            f"{n} judges err together ({rho}): they are worth {format_number(estimate.votes, 1)} {between} "
+            f"{n} judges tend to make the same errors ({rho}): they are worth {format_number(estimate.votes, 1)} {between} "
             "independent votes, on "
             f"{estimate.n} comparisons"
         )
     return (
-        f"the errors of {n} judges are not known to go together ({rho}): they are worth "
+        f"it is not shown that {n} judges make the same errors ({rho}): they are worth "
         f"{format_number(estimate.votes, 1)} {between} independent votes, on {estimate.n} comparisons"
     )
 
@@ -42,18 +43,16 @@ def _explain_refusal(estimate: EffectiveVotes) -> str:
     about = estimate.refusal.about
     if estimate.refusal.name == "few":
         return (
-            f"{about['n']} comparisons on {about['n_prompts']} prompts have an answer that is known and verdicts of all, "
-            f"and {MIN_COMPARISONS} on {MIN_PROMPTS} are needed"
+            f"{about['n']} comparisons on {about['n_prompts']} prompts have a known answer and verdicts of all judges; at "
+            f"least {MIN_COMPARISONS} on {MIN_PROMPTS} prompts are needed"
         )
     if estimate.refusal.name == "errors":
         wrong = format_number(about["wrong"], 0 if about["wrong"].is_integer() else 1)
         return (
-            f"{about['judge']} is wrong on {wrong} of {about['n']} comparisons, and {MIN_ERRORS_PER_JUDGE} "
-            "wrong and right ones of "
-            "each are needed"
+            f"{about['judge']} is wrong on {wrong} of {about['n']} comparisons; each judge needs at least "
+            f"{MIN_ERRORS_PER_JUDGE} wrong and {MIN_ERRORS_PER_JUDGE} right verdicts"
         )
     return (
-        f"they err on the same comparisons but for {about['n_prompts']} prompts, and "
-        f"{MIN_DIFFERING_PROMPTS} are needed to say "
-        "by how much they differ"
+        f"their errors differ on only {about['n_prompts']} prompts; at least {MIN_DIFFERING_PROMPTS} are needed to tell by "
+        "how much"
     )

@@ -50,11 +50,12 @@ function show() {
   at("#progress").value = n;
   at("#comparison").hidden = !item;
   at("#done").hidden = Boolean(item);
-  at("#skipped").textContent = skipped ? `${skipped} of them were skipped.` : "";
+  at("#skipped").textContent = skipped ? `You skipped ${skipped} of them.` : "";
   at("#undo").disabled = at("#export").disabled = !state.labels.length;
   for (const button of document.querySelectorAll("[data-choice]")) button.disabled = !item;
   if (item) {
     at("#prompt").textContent = item.prompt;
+    at("#prompt").classList.toggle("long", item.prompt.length > 240);
     fill("#reference", item.reference);
     fill("#expected", item.expected);
     at("#answer1").textContent = item.answers[0];
@@ -109,6 +110,5 @@ at("#export").addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 });
 
-if (at("#rubric")) at("#rubric").open = !state.labels.length;
 keep();
 show();
