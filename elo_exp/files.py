@@ -1,5 +1,6 @@
 """Files that are read with their line numbers and written whole."""
 
+import codecs
 import csv
 import errno
 import gzip
@@ -274,12 +275,14 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield location, row
 
 
-def read_lines(path: Path, newline: str | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: Path, newline: str | None = None, *, encoding: str | None = None
+) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file by number. Raises FileError for one too long to be a row.
 
-    newline  as of open_text
+    newline, encoding  as of open_text
     """
-    with open_text(path, newline) as text:
+    with open_text(path, newline, encoding=encoding) as text:
         lines = iter(partial(text.readline, _MAX_LINE_CHARACTERS), "")
         for number, line in enumerate(lines, start=1):
             if len(line) == _MAX_LINE_CHARACTERS:
@@ -381,14 +384,18 @@ def read_text(path: str | Path) -> str:
 
 
 @contextmanager
-def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """Open a text file for reading, gzipped or not. Raises FileError where it cannot be read.
+def open_text(
+    path: Path, newline: str | None = None, *, encoding: str | None = None
+) -> Iterator[TextIO]:
+    """Open a text file for reading, compressed or not. Raises FileError if it cannot be read.
 
-    newline  as of open(): "" keeps line breaks as they are
+    newline   as of open(): "" keeps line breaks as they are
+    encoding  None: UTF-8, or UTF-16 if the file begins with its byte order mark
     """
+    encoding = encoding or ("utf-16" if is_utf16(path) else _TEXT_ENCODING)
     with (
         open_binary(path) as content,
-        io.TextIOWrapper(content, encoding=_TEXT_ENCODING, newline=newline) as file,
+        io.TextIOWrapper(content, encoding=encoding, newline=newline) as file,
     ):
         try:
             yield file
@@ -428,6 +435,14 @@ def open_binary(path: Path) -> Iterator[IO[bytes]]:
             raise FileError.not_found(path) from None
         reason = getattr(error, "strerror", None) or error
         raise FileError.bad_file(path, f"cannot be read ({reason})") from None
+
+
+def is_utf16(path: Path) -> bool:
+    """Return whether a file begins with the byte order mark of UTF-16, as text saved by Excel or PowerShell does."""
+    if not path.is_file():
+        return False
+    with open_binary(path) as content:
+        return content.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def detect_compression(path: Path) -> str:

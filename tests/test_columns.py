@@ -211,7 +211,8 @@ BY_ROWS = {  # a doubt, of DuckDB or of ours: the rows decide
     *("text before a quote", "text after a quote", "a quote left open", "a quote left open at the end"),
     *("a quote left open before many rows", "line breaks of all kinds", "a return inside"),
     *("lines of spaces", "a cell of 3 MB", "latin-1 late.csv", "cut.jsonl.gz", "more behind it.csv.gz"),
-    *("a column twice", "a blank line first", "array.json"),
+    *("a column twice", "a blank line first", "array.json", "tabs", "semicolons"),
+    *("latin-1.csv", "utf-16.csv", "utf-16.jsonl"),
 }  # fmt: skip
 LENIENT = {  # read by columns; by rows refused
     "a key twice that is not read": lines(OK, pair('"a"', more=', "x": 1, "x": 2')),
@@ -243,8 +244,13 @@ class Reader:
                 battles, facts = battle_files.read(path, **HOW | how)
             except UserError as error:
                 assert "\n" not in error.line
-                return [f"refused: {error}", *self.log.messages]
-        return [*encode_battles(battles), str(facts), *self.log.messages]
+                return [f"refused: {error}", *self.messages]
+        return [*encode_battles(battles), str(facts), *self.messages]
+
+    @property
+    def messages(self) -> list[str]:
+        """Without the guess of an encoding, which is said once."""
+        return [text for text in self.log.messages if "Windows-1252" not in text]
 
     def both(self, path: Path, **how: Any) -> str:
         """The same, which has to be so in both ways: the battles, or why there are none."""

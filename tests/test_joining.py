@@ -72,7 +72,7 @@ def test_two_files_are_joined_by_the_text_of_their_prompts(tmp_path):
         f"{old}: plain rows: 2 answers of old; 1 empty; 1 failed",
         f"{new}: plain rows: 3 answers of new",
         "prompts: 2 of 3 answered by both entrants (old lacks 1), 0 with a reference answer",
-        "warning: 1 of 3 prompts lack an answer. A lead holds only if it survives when these count "
+        "warning: 1 of 3 prompts lack an answer. A lead holds only if it survives when these prompts count "
         "against it.",
     ]
 
@@ -384,7 +384,7 @@ def test_many_missing_answers_are_a_warning(tmp_path):
     *_, counts, warning = joined(*files).describe()
     assert "2 of 10 answered by all 4 entrants (c lacks 8)" in counts
     assert warning == (
-        "warning: 8 of 10 prompts lack an answer. A lead holds only if it survives when these count "
+        "warning: 8 of 10 prompts lack an answer. A lead holds only if it survives when these prompts count "
         "against it."
     )
 

@@ -1,4 +1,4 @@
-"""Tables on file: JSON lines, a JSON array, CSV or parquet, each also compressed by gzip or Zstandard.
+"""Tables on file: JSON lines, a JSON array, CSV, Parquet or a spreadsheet, each also compressed by gzip or Zstandard.
 
 A file's shape is told from its content, whatever its name. DuckDB reads a large table by columns, as
 `CodedBattles`; what it does not read whole, or not as Python would, is read row by row.
@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections.abc import (
     Collection,
-    Generator,
     Hashable,
     Iterable,
     Iterator,
@@ -34,12 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp import files
+from elo_exp.data import csv_dialects, spreadsheets
 from elo_exp.errors import FileError, UserError, format_value
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-TABLE_SHAPES = ("lines", "array", "csv", "parquet")
+TABLE_SHAPES = ("lines", "array", "csv", "parquet", "spreadsheet")
 # Few, because a row may hold whole conversations
 _PARQUET_BATCH_ROWS = 256
 # The codes of one block are Python integers until the block is full
@@ -62,6 +62,7 @@ BLANK_FIELDS = ("blank_a", "blank_b")
 _FIELDS_OUTSIDE_KINDS = (*_MODEL_FIELDS, *PROMPT_FIELDS)
 # A quote is doubled inside a cell; a cell that begins so is another one to Python
 _SPACED_QUOTE = re.compile(rb'[ \t](?<=[,\r\n].)[ \t]*"(?!"[^,\r\n])')
+_DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _WINNER_SIDES = (None, "model_a", "model_b")
 _ABSENT_COLUMN = "\0none"
 # DuckDB needs one more library to return this type to Python
@@ -129,7 +130,7 @@ class CodedBattles:
 
 
 def detect_shape(path: Source) -> str:
-    """Return a file's shape: lines, array, csv, parquet, object or zip.
+    """Return a file's shape: lines, array, csv, parquet, spreadsheet, object or zip.
 
     Text that begins with { is lines if its first line is a whole object. Raises FileError for a
     file that cannot be read.
@@ -138,8 +139,10 @@ def detect_shape(path: Source) -> str:
         return "array"
     with files.open_binary(path) as content:
         head = content.read(_HEAD_BYTES)
-    if head.startswith((b"PK\3\4", b"PAR1")):
-        return "zip" if head.startswith(b"PK") else "parquet"
+    if shape := _detect_binary_shape(path, head):
+        return shape
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        head = head.decode("utf-16", errors="ignore").encode()
     first_byte = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if first_byte != b"{":
         return "array" if first_byte == b"[" else "csv"
@@ -149,6 +152,14 @@ def detect_shape(path: Source) -> str:
     except (ValueError, RecursionError):
         return "object"
     return "lines"
+
+
+def _detect_binary_shape(path: Path, head: bytes) -> str | None:
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if spreadsheets.is_spreadsheet(path, head):
+        return "spreadsheet"
+    return "zip" if head.startswith(b"PK\3\4") else None
 
 
 def read_keys(path: Source) -> set[str]:
@@ -214,11 +225,13 @@ def read_rows(
         return files.read_jsonl(path)
     if kind == "csv":
         return _read_csv_rows(path)
+    if kind == "spreadsheet":
+        return spreadsheets.read_rows(path)
     if kind not in TABLE_SHAPES:
         raise FileError.bad_file(
             path,
             f"is not a table but {kind}",
-            f"Write it as {', '.join(TABLE_SHAPES[:-1])} or {TABLE_SHAPES[-1]}.",
+            "Write it as JSON Lines, a JSON array, CSV, Parquet or a spreadsheet.",
         )
     is_array = kind == "array"
     return _iterate_objects(
@@ -241,15 +254,11 @@ def _iterate_objects(path: Path, objects: Iterable[Any]) -> Iterator[tuple[str, 
         yield f"{path}: row {number}", row
 
 
-def _read_csv_lines(path: Path) -> Generator[str]:
-    """Yield the lines with their line ends, some of which are within a cell."""
-    yield from (line for _, line in files.read_lines(path, newline=""))
-
-
 def _read_csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(_MAX_CSV_FIELD_CHARS)
-    with closing(_read_csv_lines(path)) as lines:
-        reader = csv.DictReader(lines, strict=True)
+    delimiter = csv_dialects.detect_delimiter(path)
+    with closing(csv_dialects.read_csv_text(path)) as lines:
+        reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
         try:
             header = list(reader.fieldnames or ())
             duplicates = [name for name in header if header.count(name) > 1]
@@ -265,7 +274,7 @@ def _read_csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
                     raise FileError.bad_file(
                         location,
                         f"does not have the {len(header)} fields of the header",
-                        "A quote or a comma may be missing.",
+                        f"A quote or a {_DELIMITER_NAMES[delimiter]} may be missing.",
                     )
                 yield location, row
         except csv.Error as error:
@@ -317,7 +326,8 @@ def _decompress(path: Path) -> Iterator[Path]:
 
 def estimate_text_bytes(path: Path) -> int:
     """Return about how many bytes a file has as text that is not compressed. Raises FileError."""
-    is_packed = detect_shape(path) == "parquet" or files.detect_compression(path)
+    is_packed = detect_shape(path) in ("parquet", "spreadsheet")
+    is_packed = is_packed or bool(files.detect_compression(path))
     return path.stat().st_size * (10 if is_packed else 1)
 
 
@@ -516,6 +526,8 @@ def open_database() -> DuckDBPyConnection:
 def _build_scan(path: Path, columns: Sequence[str]) -> str | None:
     """Return the file as a table function in SQL; None if DuckDB may read its rows otherwise than Python."""
     kind, packing = detect_shape(path), files.detect_compression(path)
+    if kind in ("lines", "csv") and files.is_utf16(path):
+        return None
     compression = f"compression='{packing or 'none'}'"
     if kind == "parquet" and not packing:
         return f"read_parquet({_quote_path(path)})"
@@ -544,9 +556,11 @@ def _has_byte_order_mark(path: Path) -> bool:
 
 
 def _read_csv_header(path: Path) -> list[str]:
-    """Return the column names of a CSV file; [] if two of them are equal to SQL."""
+    """Return the column names of a CSV file with commas; [] for another one, or if two of them are equal to SQL."""
+    if csv_dialects.detect_delimiter(path) != ",":
+        return []
     try:
-        with closing(_read_csv_lines(path)) as lines:
+        with closing(csv_dialects.read_csv_text(path)) as lines:
             header = next(csv.reader(lines, strict=True), [])
     except csv.Error:
         return []
