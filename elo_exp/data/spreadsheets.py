@@ -88,7 +88,7 @@ def _read_first_sheet(path: Path) -> tuple[str, int, list[list[Any]]]:
     try:
         with ZipFile(path) as archive:
             files.check_unpacked(
-                path, sum(part.file_size for part in archive.infolist())
+                path, sum(member.file_size for member in archive.infolist())
             )
     except BadZipFile:
         pass  # one of old Excel is no archive

@@ -109,8 +109,8 @@ def set_aside_other_run(
             shutil.copy2(path, moved_path)
         else:
             shutil.move(path, moved_path)
-    kept = {name: manifest.get(name) for name in ("token", "usage", "paid_before")}
-    write_json(folder / "manifest.json", {"finished_at": None, **kept})
+    bill = {name: manifest.get(name) for name in ("token", "usage", "paid_before")}
+    write_json(folder / "manifest.json", {"finished_at": None, **bill})
     return target
 
 
