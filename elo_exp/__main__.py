@@ -109,6 +109,7 @@ def main() -> None:
 def _run_command() -> int:
     """Run the command of sys.argv; return its exit code, or raise SystemExit with another."""
     try:
+        hydra_callback.command.words = tuple(sys.argv[1:])
         with hydra_callback.exit_on_mistakes():
             sys.argv[1:] = expand_shorthand(sys.argv[1:])
         with hydra_callback.command.resources, hydra_callback.exit_on_mistakes():

@@ -158,8 +158,29 @@ def test_a_setting_is_shown_with_its_value_type_and_meaning():
     shown = f"`judging.limit_pairs=null` int, at least 1 or null\n:   {note}"
     assert shown in reference.settings_page() + reference.options_page()
     note = "update factor K, may be a fraction (rating points)"
-    kind = "float, more than 0, at most 1000"
+    kind = "float, more than 0, at most 1,000"
     assert f"`elo.k=16` {kind}\n:   {note}" in reference.options_page()
+
+
+def test_every_setting_has_a_type_and_a_choice_is_listed_once():
+    options = reference.options()
+    every = [*reference.settings(), *(s for o in options for s in o.settings)]
+    assert [setting.path for setting in every if not setting.kind] == []
+    kinds = {setting.path: setting.kind for setting in every}
+    assert kinds["caps.month_usd"] == "float, at least 0 or null"
+    assert kinds["judging.shown.view"] == "whole or final"
+    assert kinds["pass.at"] == "list of int, at least 1"
+    assert kinds["battles_values"] == "mapping"
+    for option in options:
+        groups = [choice.partition("=")[0] for choice in option.chooses]
+        assert len(groups) == len({*groups}), option.name
+
+
+def test_a_setting_with_two_names_is_shown_by_the_one_to_type():
+    text = reference.settings_page() + reference.options_page()
+    assert "\n`judging.analyses=1` (`judging.looks`) int, at least 1\n" in text
+    assert "### preset=medical {#study-medical}" in text
+    assert "[docs/save\\_calls.md](../save_calls.md)" in text
 
 
 def test_no_setting_is_without_a_description(notes: dict[str, str]):

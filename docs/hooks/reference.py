@@ -16,17 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import PydanticUserError, TypeAdapter
 
-from elo_exp.launching.composing import RunSettings
+from elo_exp.launching.composing import RunSettings, _setting_name
 from elo_exp.launching.setting_comments import (
     SHARED_FILES,
     find_comment,
     read_comments,
 )
+from elo_exp.launching.setting_names import find_name_to_type
 from elo_exp.paths import CONF
 
 GROUPS = {
@@ -61,6 +63,13 @@ _BOUNDS = {
     **{"minimum": "at least", "exclusiveMinimum": "more than"},
     **{"maximum": "at most", "exclusiveMaximum": "less than"},
 }
+# Modules of the dataclasses that are sections of settings. The other ones are parts, which a `_target_` names.
+_SECTION_MODULES = (
+    *("elo_exp.experiments.", "elo_exp.arena.", "elo_exp.oracle.grid"),
+    *("elo_exp.store.caps", "elo_exp.data.conversations"),
+)
+# Settings that an experiment's class calls otherwise
+_FIELD_SETTINGS = {("LabelByPeople", "folder"): "run"}
 _SWEEPER = (
     "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
 )
@@ -119,7 +128,8 @@ def settings_page() -> str:
         "These settings belong to every run, or to every experiment with a judge. Write them on the command line as they "
         "are shown here. [Options](options.md) has the other settings of each experiment, entrant, judge and part.",
         "If a name does not exist, or a value has the wrong type or range, the command stops with one line and exit code "
-        "2, before it spends anything. `--cfg job` prints all settings of a run with their values.",
+        "2, before it spends anything. `--cfg job` prints all settings of a run with their values. A few settings have "
+        "[two names](../upgrading.md#which-settings-have-two-names): YAML files and run folders have the name in brackets.",
         "## The run",
         _listed([setting for setting in every if "." not in setting.path]),
     ]
@@ -142,12 +152,16 @@ def options_page() -> str:
     every = options()
     for group, about in GROUPS.items():
         sections = (_section(option) for option in every if option.group == group)
-        text += [f"## {group}", about, *itertools.chain.from_iterable(sections)]
+        text += [
+            f"## {find_name_to_type(group)}",
+            about,
+            *itertools.chain.from_iterable(sections),
+        ]
     return "\n\n".join(text) + "\n"
 
 
 def _section(option: Option) -> Iterator[str]:
-    yield f"### {option.group}={option.name} {{#{option.group}-{option.name}}}"
+    yield f"### {find_name_to_type(option.group)}={option.name} {{#{option.group}-{option.name}}}"
     if option.about:
         yield _prose(option.about)
     if option.starts_from:
@@ -165,8 +179,14 @@ def _section(option: Option) -> Iterator[str]:
 
 def _listed(settings: Sequence[Setting]) -> str:
     """A definition list: each setting as it is given on the command line, and what it means."""
-    return "\n\n".join(
-        f"`{s.path}={s.default}` {s.kind}\n:   {_prose(s.note)}" for s in settings
+    return "\n\n".join(map(_format_setting, settings))
+
+
+def _format_setting(setting: Setting) -> str:
+    name = find_name_to_type(setting.path)
+    other = f" (`{setting.path}`)" if name != setting.path else ""
+    return (
+        f"`{name}={setting.default}`{other} {setting.kind}\n:   {_prose(setting.note)}"
     )
 
 
@@ -176,7 +196,11 @@ def _prose(comment: str) -> str:
     parts[::2] = [
         re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]
     ]
-    return re.sub(r"docs/(\w+)\.md", r"[docs/\1.md](../\1.md)", "`".join(parts))
+    return re.sub(
+        r"docs/([\w\\]+)\.md",
+        lambda page: f"[docs/{page[1]}.md](../{page[1].replace(chr(92), '')}.md)",
+        "`".join(parts),
+    )
 
 
 def _option(path: Path) -> Option:
@@ -200,7 +224,7 @@ def _option(path: Path) -> Option:
         name=path.stem,
         about=about,
         starts_from=tuple(base.partition("@")[0] for base in _bases(content)),
-        chooses=tuple(_choices(content)),
+        chooses=tuple(dict.fromkeys(_choices(content))),
         sweeps=tuple(f"{key}={values}" for key, values in swept.items()),
         settings=tuple(_settings(path, package=package)),
     )
@@ -219,11 +243,11 @@ def _choices(content: Mapping[str, Any]) -> Iterator[str]:
     """`judge=opus` for `override /judge: opus` in a defaults list."""
     for entry in content.get("defaults", ()):
         for key, value in entry.items() if isinstance(entry, Mapping) else ():
-            group = key.removeprefix("override ").removeprefix("/")
+            group = find_name_to_type(key.removeprefix("override ").removeprefix("/"))
             yield (
                 f"'{group}=[{','.join(value)}]'"
                 if isinstance(value, list)
-                else f"{group}={value}"
+                else f"{group}={'null' if value is None else value}"
             )
 
 
@@ -239,9 +263,21 @@ def _settings(path: Path, *, package: str) -> list[Setting]:
             or _from_class(target, key)
             or _from_elsewhere(full)
         )
-        kind = _kinds(target).get(key) or _schema().get(full, ("", ""))[0]
+        kind = _kinds(target).get(key) or _find_kind(full, target)
         found.append(Setting(path=full, default=default, kind=kind, note=note))
     return found
+
+
+def _find_kind(setting: str, target: Any) -> str:
+    """The type of a setting of a run or an experiment, the experiment's own first, else of a part such as elo.k."""
+    group, _, field = setting.partition(".")
+    fields = dict(_fields(target, "")) if dataclasses.is_dataclass(target) else {}
+    kind = fields.get(setting, ("", ""))[0] or _schema().get(setting, ("", ""))[0]
+    if not kind and group in GROUPS:
+        parts = sorted((CONF / group).glob("*.yaml"))
+        kinds = (_kinds(_target(path)).get(field, "") for path in parts if field)
+        kind = next(filter(None, kinds), "") if field else "name of an option or null"
+    return kind
 
 
 def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
@@ -359,9 +395,15 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     if kind == "list":
         kind = f"list of {_in_words(schema['items'])}"
     bounds = [
-        f"{words} {schema[key]:g}" for key, words in _BOUNDS.items() if key in schema
+        f"{words} {_format_bound(schema[key])}"
+        for key, words in _BOUNDS.items()
+        if key in schema
     ]
     return ", ".join([kind, *bounds])
+
+
+def _format_bound(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:g}"
 
 
 @cache
@@ -379,19 +421,19 @@ def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
     hints, comments = get_type_hints(schema, include_extras=True), _comments(schema)
     for field in dataclasses.fields(schema):
         hint = hints[field.name]
-        inner = next(
-            (t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None
-        )
+        name = f"{prefix}{_FIELD_SETTINGS.get((schema.__name__, field.name)) or _setting_name(field.name)}"
+        types = [t for t in (hint, *get_args(hint)) if isinstance(t, type)]
+        inner = next(filter(dataclasses.is_dataclass, types), None)
         if inner is schema:  # arena.union: arenas by name
-            yield f"{prefix}{field.name}", ("mapping", comments[field.name])
-        elif inner and inner.__module__.startswith(
-            ("elo_exp.experiments.", "elo_exp.arena.", "elo_exp.oracle.grid")
-        ):
-            yield from _fields(inner, f"{prefix}{field.name}.")
+            yield name, ("mapping", comments[field.name])
+        elif inner and inner.__module__.startswith(_SECTION_MODULES):
+            if NoneType in types and name not in GROUPS:
+                yield name, ("mapping or null", comments[field.name])
+            yield from _fields(inner, f"{name}.")
         elif get_origin(hint) is dict and inner:  # parts by name
-            yield f"{prefix}{field.name}", ("mapping", comments[field.name])
+            yield name, ("mapping", comments[field.name])
         elif inner is None and "Protocol" not in str(getattr(hint, "__mro__", "")):
-            yield f"{prefix}{field.name}", (_kind(hint), comments[field.name])
+            yield name, (_kind(hint), comments[field.name])
 
 
 def _comments(schema: Any) -> dict[str, str]:

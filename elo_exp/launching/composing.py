@@ -41,6 +41,7 @@ from elo_exp.console import URL_PASSWORD_PATTERN
 from elo_exp.errors import FileError, SettingError, UserError, describe_mistake
 from elo_exp.experiments import Experiment
 from elo_exp.launching.setting_comments import find_comment
+from elo_exp.launching.setting_names import NAME_IN_FILES, add_names_to_type
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
@@ -625,8 +626,11 @@ def suggest(key: str, names: Collection[str]) -> str:
 
 def suggest_setting(setting: str, siblings: Collection[str]) -> str:
     """Return what a setting that does not exist could have meant, and how to list those beside it."""
+    if name := NAME_IN_FILES.get(setting):
+        return f" In a YAML file or a mapping it is called {name}."
     parent, _, last = setting.rpartition(".")
     prefix = f"{parent}." if parent else ""
+    siblings = add_names_to_type(siblings, parent)
     close = difflib.get_close_matches(last, list(siblings), n=_MAX_SUGGESTIONS)
     if close:
         names = " or ".join(f"{prefix}{name}" for name in close)

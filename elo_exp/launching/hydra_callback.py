@@ -30,6 +30,7 @@ from elo_exp.files import write_json, write_whole
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
+from elo_exp.launching.setting_names import restore_typed_names
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.models import checkpoints
 from elo_exp.records import make_fingerprint
@@ -55,12 +56,14 @@ class CommandState:
     prepared_run   the single run, once its checks have passed
     sweep_folder   the folder of the multirun, once its checks have passed
     sweep_tracker  the tracker of its last job
+    words          of the command, as they were typed
     resources      closes the store of the run, and ends the waiting for jobs in other processes
     """
 
     prepared_run: PreparedRun | None = None
     sweep_folder: Path | None = None
     sweep_tracker: Tracker | None = None
+    words: tuple[str, ...] = ()
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
@@ -310,6 +313,7 @@ def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
             sys.exit(1)
         if "hydra.verbose=true" in sys.argv:  # where it was raised, and by what
             print_lines(traceback.format_exc(), is_error=True)
+        line = restore_typed_names(line, command.words)
         print_lines(f"elo_exp: {where}{line}", is_error=True)
         sys.exit(2)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elo_exp.launching.composing import parse_config_dirs
+from elo_exp.launching.setting_names import find_name_to_type
 from elo_exp.paths import CONF
 
 # The groups of conf/ in the order in which they are listed, and what a choice means
@@ -41,7 +42,7 @@ def format_options(words: Sequence[str] = ()) -> str:
     lines = ["Choose with group=option, or several with 'group=[one,two]'."]
     for group, title in GROUPS.items():
         files = [file for folder in folders for file in folder.glob(f"{group}/*.yaml")]
-        lines += ["", f"{group}: {title}"]
+        lines += ["", f"{find_name_to_type(group)}: {title}"]
         for file in sorted(files, key=lambda file: file.stem):
             lines += _format_option(file)
     return "\n".join(lines)

@@ -21,6 +21,11 @@ import yaml
 from elo_exp.data.file_kinds import Kind, recognise_kinds
 from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.launching.composing import parse_config_dirs
+from elo_exp.launching.setting_names import (
+    add_names_to_type,
+    find_name_to_type,
+    resolve_names,
+)
 from elo_exp.paths import CONF, HOME
 
 _EXPERIMENTS_WITH_STUDY = ("tournament", "gate", "audit", "answer")
@@ -64,6 +69,7 @@ def expand_shorthand(words: Sequence[str]) -> list[str]:
     for word in settings:
         if not _is_override(word):
             raise _build_unknown_word_error(word, flags, other_words)
+    settings = resolve_names(settings)
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
@@ -480,7 +486,8 @@ def _explain_option(group: str, word: str, other_words: Sequence[str]) -> str:
             f'"{word}" is an experiment. Write {_suggest_experiment(word, other_words)}'
         )
     value = f"[{word}]" if group in LIST_GROUPS else word
-    return f'"{word}" names a file of conf/{group}. Write {shlex.quote(f"{group}={value}")}'
+    setting = shlex.quote(f"{find_name_to_type(group)}={value}")
+    return f'"{word}" names a file of conf/{group}. Write {setting}'
 
 
 def _explain_folder(word: str) -> str:
@@ -666,7 +673,8 @@ def _list_options(group: str, flags: Sequence[str]) -> set[str]:
 
 def _list_setting_names(flags: Sequence[str], settings: Sequence[str]) -> list[str]:
     """Return the first steps of all settings of the chosen experiment."""
-    return sorted({key.partition(".")[0] for key in _read_settings(flags, settings)})
+    names = {key.partition(".")[0] for key in _read_settings(flags, settings)}
+    return sorted(add_names_to_type(names))
 
 
 def _read_settings(flags: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:

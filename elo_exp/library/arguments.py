@@ -16,6 +16,10 @@ from typing import Any, Protocol, TypeAlias
 from elo_exp.data import frames
 from elo_exp.errors import SettingError, UserError
 from elo_exp.files import escape_name
+from elo_exp.launching.setting_names import (
+    find_name_in_files,
+    restore_typed_names,
+)
 from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
 
 
@@ -49,11 +53,12 @@ def make_words(
         if key in _TABLE_SETTINGS:
             value = _name_files(key, value, folder)  # noqa: PLW2901
         if isinstance(value, Mapping):
-            mappings[key] = frames.to_plain(value)
+            mappings[find_name_in_files(key)] = frames.to_plain(value)
         else:
             override_words.append(f"{key}={format_value(value, key)}")
     if not any(override_key(word).startswith("tracker") for word in override_words):
         override_words.append("tracker=local")
+    folder.words = tuple(override_words)
     return expand_shorthand(override_words), mappings
 
 
@@ -83,13 +88,15 @@ def format_value(value: Any, key: str) -> str:
 
 
 class CallFolder:
-    """The folder of a run, and the tables that the caller gave.
+    """The folder of a run, and the tables and words that the caller gave.
 
     place  None: the run has not made its folder yet
+    words  of the command, with the settings as the caller named them
     """
 
     def __init__(self, root: Path | None, *, is_new: bool = False) -> None:
         self.place = root
+        self.words: tuple[str, ...] = ()
         self._is_new = is_new
         self._tables: dict[str, str] = {}  # by their files
 
@@ -101,7 +108,7 @@ class CallFolder:
 
     @contextlib.contextmanager
     def naming(self, notes: list[str]) -> Iterator[None]:
-        """Replace the files of tables by the names of the tables in errors and notes."""
+        """Let errors and notes name the tables, not their files, and settings as the caller named them."""
         try:
             yield
         except UserError as error:
@@ -114,7 +121,7 @@ class CallFolder:
     def _named(self, text: str) -> str:
         for path, name in self._tables.items():
             text = text.replace(path, name)
-        return text
+        return restore_typed_names(text, self.words)
 
     def path(self, *parts: str) -> Path:
         if self.place is None:

@@ -22,6 +22,7 @@ from elo_exp.errors import FileError, SettingError, StoppedError
 from elo_exp.files import write_whole
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
+from elo_exp.launching.setting_names import NAME_IN_FILES
 from elo_exp.library.arguments import (
     CallFolder,
     File,
@@ -160,7 +161,9 @@ def rate(
     """
     arguments: dict[str, Any] = {"battles": battles}
     for name, value in settings.items():
-        arguments[f"battles_columns__{name}" if name in FIELDS else name] = value
+        column = f"battles_columns.{name}"
+        is_column = name in FIELDS or column in NAME_IN_FILES
+        arguments[column if is_column else name] = value
     if values is not None:
         arguments["battles_values"] = values
     return _run(("experiment=rate", *words), arguments, out, stop, is_free=True)

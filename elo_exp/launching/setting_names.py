@@ -1,0 +1,87 @@
+"""Settings with two names. A command and a call accept both, while YAML files and run folders have the first.
+
+preset=medical         study=medical
+judging.analyses=1,5   judging.looks=1,5
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from elo_exp.errors import SettingError
+
+# By the name in files. The name to type says the same in the words of the field.
+NAME_TO_TYPE = {
+    "study": "preset",
+    "draws": "answers_per_prompt",
+    "headline": "objective",
+    "judging.looks": "judging.analyses",
+    "judging.flip_share": "judging.both_orders_share",
+    "label.dimension": "label.rubric",
+    "battles_columns.dimension": "battles_columns.rubric",
+}
+NAME_IN_FILES = {typed: name for name, typed in NAME_TO_TYPE.items()}
+_OVERRIDE = re.compile(r"([+~]*)([\w.]+)(.*)", re.DOTALL)
+
+
+def find_name_in_files(setting: str) -> str:
+    """Return the name that YAML files have for a setting, or for the part that it belongs to: preset.name is study.name."""
+    return _replace_name(setting, NAME_IN_FILES)
+
+
+def find_name_to_type(setting: str) -> str:
+    """Return the name that help and reference show for a setting."""
+    return _replace_name(setting, NAME_TO_TYPE)
+
+
+def _replace_name(setting: str, names: dict[str, str]) -> str:
+    if setting in names:
+        return names[setting]
+    part, dot, field = setting.partition(".")
+    return f"{names[part]}{dot}{field}" if part in names else setting
+
+
+def resolve_names(words: Sequence[str]) -> list[str]:
+    """Return the overrides of a command with the names that YAML files have.
+
+    Raises SettingError for a setting that is given under both names.
+    """
+    resolved_words, typed_names = list[str](), dict[str, str]()
+    for word in words:
+        if (override := _OVERRIDE.fullmatch(word)) is None:
+            resolved_words.append(word)
+            continue
+        sign, typed, value = override.groups()
+        name = find_name_in_files(typed)
+        if typed_names.setdefault(name, typed) != typed:
+            raise SettingError(
+                f"{name} and {find_name_to_type(name)} are two names of one setting. Give one of them."
+            )
+        resolved_words.append(f"{sign}{name}{value}")
+    return resolved_words
+
+
+def restore_typed_names(text: str, words: Iterable[str]) -> str:
+    """Return a message that calls settings as the words of a command do.
+
+    A name that is also an English word, such as study, is replaced only where the message means the setting.
+    """
+    overrides = map(_OVERRIDE.fullmatch, words)
+    typed_names = {override[2] for override in overrides if override}
+    for typed in sorted(typed_names):
+        name = find_name_in_files(typed)
+        if name == typed or name in typed_names:
+            continue
+        part = next(key for key in NAME_TO_TYPE if f"{name}.".startswith(f"{key}."))
+        is_named = rf"(?:(?<=^Unknown )|^){part}(?= must | is not |: |\.\w)"
+        pattern = rf"(?<![\w.]){part}(?=[=.]\w)|(?<=[Ll]eave ){part}(?= out)|{is_named}"
+        if "." in part:
+            pattern = rf"(?<![\w.]){re.escape(part)}(?!\w)"
+        text = re.sub(pattern, NAME_TO_TYPE[part], text)
+    return text
+
+
+def add_names_to_type(names: Collection[str], parent: str = "") -> set[str]:
+    """Return the names of the settings of a part, with the names to type of those that have two."""
+    prefix = f"{parent}." if parent else ""
+    typed = (NAME_TO_TYPE.get(f"{prefix}{name}", "") for name in names)
+    return {*names, *(name.removeprefix(prefix) for name in typed if name)}
