@@ -36,8 +36,8 @@ def find_name_to_type(setting: str) -> str:
 def _replace_name(setting: str, names: dict[str, str]) -> str:
     if setting in names:
         return names[setting]
-    part, dot, field = setting.partition(".")
-    return f"{names[part]}{dot}{field}" if part in names else setting
+    group, dot, field = setting.partition(".")
+    return f"{names[group]}{dot}{field}" if group in names else setting
 
 
 def resolve_names(words: Sequence[str]) -> list[str]:
@@ -71,12 +71,12 @@ def restore_typed_names(text: str, words: Iterable[str]) -> str:
         name = find_name_in_files(typed)
         if name == typed or name in typed_names:
             continue
-        part = next(key for key in NAME_TO_TYPE if f"{name}.".startswith(f"{key}."))
-        is_named = rf"(?:(?<=^Unknown )|^){part}(?= must | is not |: |\.\w)"
-        pattern = rf"(?<![\w.]){part}(?=[=.]\w)|(?<=[Ll]eave ){part}(?= out)|{is_named}"
-        if "." in part:
-            pattern = rf"(?<![\w.]){re.escape(part)}(?!\w)"
-        text = re.sub(pattern, NAME_TO_TYPE[part], text)
+        old_name = next(key for key in NAME_TO_TYPE if f"{name}.".startswith(f"{key}."))
+        is_named = rf"(?:(?<=^Unknown )|^){old_name}(?= must | is not |: |\.\w)"
+        pattern = rf"(?<![\w.]){old_name}(?=[=.]\w)|(?<=[Ll]eave ){old_name}(?= out)|{is_named}"
+        if "." in old_name:
+            pattern = rf"(?<![\w.]){re.escape(old_name)}(?!\w)"
+        text = re.sub(pattern, NAME_TO_TYPE[old_name], text)
     return text
 
 

@@ -174,10 +174,7 @@ class Run:
 
     @cached_property
     def probes(self) -> Rows:
-        """The tests of an audit, a row per rubric and test.
-
-        `verdict` is the state of the test. `low` and `high` are the ends of the 95% interval of `estimate`.
-        """
+        """The tests of an audit, a row per rubric and test: `estimate`, its 95% interval `low` to `high`, and `verdict`."""
         return Rows(
             {"dimension": dimension, **row}
             for dimension, audit in self._files.read_document("audit.json").items()
