@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.analysis.checks import Check
+from elo_exp.analysis.checks import Check, check_judge
 from elo_exp.analysis.conclusions import audit_conclusion, labels_conclusion
 from elo_exp.analysis.diagnosis import StrataDiagnosis
 from elo_exp.analysis.goodness_of_fit import VariedGap
+from elo_exp.analysis.judge_bias import LengthControl, LengthEffect, SignTest
 from elo_exp.analysis.odd_answers import describe_odd_answers
 from elo_exp.analysis.stratum_reversals import RivalAhead
 from elo_exp.formatting import expected_win_rate
@@ -31,6 +32,7 @@ from elo_exp.report.sentences import (
     strata_sentences,
 )
 from elo_exp.store.usage import Usage
+from tests.data import by_dimension
 
 
 def plain(text: str) -> str:
@@ -119,6 +121,64 @@ def test_a_verdict_names_each_failed_check_and_what_was_not_measured():
     assert check_sentences.verdict({"d": [passed]}) == ["No check failed."]
     refused = check_sentences.verdict({"d": [passed]}, "too few battles")
     assert refused == ["The judge is refused. Too few battles."]
+
+
+def _find_length_check(sign_test: SignTest | None, leaders: tuple[str, ...]) -> Check:
+    """Check length without a fit at equal length, as of an entrant that won every comparison."""
+    effect = LengthEffect(
+        dimension="d", n_prompts=40, n_games=80, n_without_length=0, scale=60.0, effect=None, std_error=None, ci_low=None,
+        ci_high=None,
+    )  # fmt: skip
+    tests = [sign_test] if sign_test else []
+    control = LengthControl(effect=effect, sign_tests=tests)
+    checks = check_judge(
+        by_dimension({"d": []})["d"], {"length": control}, leaders=leaders
+    )
+    (check,) = (check for check in checks if check.name == "length")
+    return check
+
+
+@pytest.mark.parametrize(
+    ("p", "state", "end"),
+    [
+        (0.01, "passed", "where it is not the shorter one (sign tests, p = .010)."),
+        (0.3, "cannot tell", "or not the shorter one (sign tests, p = .300)."),
+    ],
+)
+def test_a_lead_that_no_fit_bounds_names_the_test_that_decides(
+    p: float, state: str, end: str
+):
+    test = SignTest(first="a", second="b", p_not_longer=p, p_not_shorter=0.001)
+    check = _find_length_check(test, ("a", "b"))
+    assert check.state == state
+    assert check.definition.format_value(check).startswith("sign test, p = ")
+    (note,) = check_sentences.describe_findings(check.definition, {"d": check})
+    assert note.startswith("No lead at equal length can be computed")
+    assert note.endswith(end)
+
+
+def test_without_a_lead_and_a_fit_nothing_is_said_of_length():
+    check = _find_length_check(None, ())
+    assert (check.state, check.definition.format_value(check)) == (
+        "not done",
+        "not checked",
+    )
+    (sentence,) = check_sentences.describe_findings(check.definition, {"d": check})
+    assert sentence == "Not checked: no effect of length could be estimated."
+
+
+def test_a_finding_has_one_value_a_value_by_rubric_or_a_range():
+    check = Check(name="ties", state="passed", value=0.1, n=0)
+    more = dataclasses.replace(check, value=0.2)
+
+    def found(*checks: Check) -> str:
+        rubrics = dict(zip("abcdef", checks, strict=False))
+        (sentence,) = check_sentences.describe_findings(check.definition, rubrics)
+        return sentence
+
+    assert found(check, check) == "10% of comparisons are ties."
+    assert found(check, more) == "10% (a) and 20% (b) of comparisons are ties."
+    assert found(check, *[more] * 5) == "10% to 20% of comparisons are ties."
 
 
 def test_odd_answers_are_said_by_kind():

@@ -1,6 +1,7 @@
 """The page of a tournament, and of rated battles: the leader, how certain the lead is, and whether the judge can be
 trusted."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ from elo_exp.report.strata_section import list_strata_blocks
 from elo_exp.report.viewer import list_verdict_blocks
 
 _MAX_ENTRANTS_ON_CARD = 6
+_NUMBERS = re.compile(r"\[[^]]*\]|p [<=>] \.\d+|\d+ points")
 _SEEN_NOTICE = (
     "Exploratory: {n_seen} verdicts had been seen under another design, so false differences are found more often than "
     "stated."
@@ -299,13 +301,19 @@ def _build_card(
         chip=words.chip(conclusion),
         tone=words.choose_tone(conclusion),
         blocks=[
-            *([] if sentence == headline else [Heading(f"{sentence}.", begins)]),
+            *([] if sentence == headline else [Heading(_shorten(sentence), begins)]),
             *(Paragraph(note) for note in notes if note),
             *(_link_to_judge(text, conclusion) for text in words.further(conclusion)),
             *([Bars(bars)] if bars else []),
             *([Paragraph(tests, "small")] if tests else []),
         ],
     )
+
+
+def _shorten(sentence: str) -> str:
+    """Return a conclusion for a card, whose chip says word overlap; no line breaks within its numbers."""
+    text = f"{sentence.removesuffix(words.WORD_OVERLAP_NOTE)}."
+    return _NUMBERS.sub(lambda numbers: numbers[0].replace(" ", "\u00a0"), text)
 
 
 def _link_to_judge(reason: str, conclusion: Conclusion) -> Paragraph:

@@ -41,9 +41,9 @@ class _Fit(CheckDefinition):
 
 CHECK = _Fit(
     name="fit",
-    title="Win rate of the worst predicted pair, observed minus predicted",
+    title="Predicted win rates of pairs",
     accepted=f"within ± {format_number(100.0 * MAX_WIN_RATE_MISFIT)} percentage points",
-    finding="The win rate that the ratings predict worst differs from the observed one by {values} "
+    finding="For the worst predicted pair, the observed win rate differs from the prediction by {values} "
     f"(accepted: up to {format_number(100.0 * MAX_WIN_RATE_MISFIT)}).",
     number=120,
 )

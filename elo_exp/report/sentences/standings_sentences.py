@@ -110,9 +110,9 @@ def items(board: Leaderboard) -> str:
         text += f", {_format_count(board, 'n_missing')} missing scores left out"
     text += "."
     if "mcnemar_mid_p" in parameters:
-        first, second = board.models
+        top_model, other_model = board.models
         text += (
-            f" Only {first} is right on {_format_count(board, 'n_only_first')} of them, only {second} "
+            f" Only {top_model} is right on {_format_count(board, 'n_only_first')} of them, only {other_model} "
             f"on {_format_count(board, 'n_only_second')} (McNemar’s mid-p test: "
             f"{format_p_equation(parameters['mcnemar_mid_p'])})."
         )

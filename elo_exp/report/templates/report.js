@@ -40,6 +40,7 @@ addEventListener("beforeprint", () => all("main details").forEach((details) => (
 // The verdict viewer. Its data are gzip + base64 in an inert element, unpacked when it is first opened.
 // Texts of others enter the page as text nodes only.
 const OUTCOMES = ["a", "b", "tie", "flipped", "invalid"];
+const say = (outcome) => (outcome === "flipped" ? "order changes the verdict" : outcome);
 const FILTERS = ["dimension", "pair", "stratum", "outcome"];
 const MOST_LISTED = 300;
 const island = document.querySelector("#verdict-data");
@@ -71,7 +72,7 @@ async function unpack() {
       stratum: prompt.stratum,
       pair: entrants.toSorted().join("~"),
       answers: entrants.map((entrant, side) => prompt.answers[answer(entrant, draws[side])]),
-      draw: packed.draws ? [`draw ${Math.max(...draws) + 1} of ${packed.draws}`] : [],
+      draw: packed.draws ? [`sample ${Math.max(...draws) + 1} of ${packed.draws}`] : [],
       winner,
       outcome: name(entrants, winner),
       orders: orders.map(([swapped, outcome, reason]) => {
@@ -119,7 +120,7 @@ function tally(comparisons) {
   const strata = Map.groupBy(comparisons, (comparison) => comparison.stratum);
   return [...strata].flatMap(([stratum, some]) => {
     const counts = [...Map.groupBy(some, (comparison) => comparison.outcome)].toSorted();
-    const words = counts.map(([outcome, these]) => `${these.length} ${outcome}`).join(", ");
+    const words = counts.map(([outcome, these]) => `${these.length} ${say(outcome)}`).join(", ");
     const bars = counts.map(([, these]) => {
       const bar = element("i", { className: `outcome${these[0].winner}` });
       bar.style.flexGrow = these.length;
@@ -136,12 +137,12 @@ function list(wanted) {
   const items = listed.slice(0, MOST_LISTED).map((comparison, index) =>
     element("li", {}, element("button", { onclick: () => show(index) },
       element("b", { title: comparison.prompt.id, textContent: comparison.prompt.text ?? comparison.prompt.id }),
-      element("small", { textContent: [comparison.dimension, comparison.entrants.join(" v "), ...comparison.draw].join(" · ") }),
-      element("em", { className: `outcome${comparison.winner}`, textContent: comparison.outcome }),
+      element("small", { textContent: [comparison.dimension, comparison.entrants.join(" against "), ...comparison.draw].join(" · ") }),
+      element("em", { className: `outcome${comparison.winner}`, textContent: say(comparison.outcome) }),
     )),
   );
   const more = listed.length - items.length;
-  if (more > 0) items.push(element("li", { className: "small", textContent: `${more} more: filter, or step on with j` }));
+  if (more > 0) items.push(element("li", { className: "small", textContent: `${more} more: use a filter, or press j` }));
   document.querySelector("#list").replaceChildren(...items);
   if (listed.length) show(0);
   else document.querySelector("#one").replaceChildren("No comparison matches these filters.");
@@ -152,17 +153,17 @@ function show(index) {
   const { prompt, entrants, dimension, stratum, pair, winner, outcome, answers, draw, orders } = listed[position];
   all("#list button").forEach((button, at) => button.setAttribute("aria-current", at === position));
   document.querySelector("#list button[aria-current=true]")?.scrollIntoView({ block: "nearest" });
-  const absent = "This text is not in the page; see the folders beside it.";
+  const absent = "This text is not in the page. See the folders next to it.";
   const isTalk = (text) => prompt.in_turns && text?.startsWith("<turn ");
   const paragraph = (text) => element("p", { className: "text", textContent: text ?? absent });
   document.querySelector("#one").replaceChildren(
     element("p", { className: "small", textContent: [prompt.id, stratum, dimension, ...draw].join(" · ") }),
     ...(isTalk(prompt.text) ? inTurns(prompt.text, paragraph) : [element("h3", { className: "text", textContent: prompt.text ?? absent })]),
     ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
-    element("h4", { textContent: `Judge: ${outcome}` }),
+    element("h4", { textContent: `Judge: ${say(outcome)}` }),
     element("ol", {}, ...orders.map((order) =>
       element("li", {},
-        element("b", { textContent: `${order.first} shown first (A) → ` }),
+        element("b", { textContent: `${order.first} first (answer A) → ` }),
         element("em", { className: `outcome${order.winner}`, textContent: order.outcome }),
         paragraph(order.reason === "" ? "No reason given." : order.reason),
       ),
@@ -195,7 +196,7 @@ async function route() {
     data = await unpack();
     for (const filter of FILTERS)
       for (const value of [...new Set(data.map((comparison) => comparison[filter]))].sort())
-        form.elements[filter].append(element("option", { value, textContent: value.replace("~", " v ") }));
+        form.elements[filter].append(element("option", { value, textContent: say(value.replace("~", " against ")) }));
   }
   const pair = wanted.get("pair");
   const known = data.find(({ entrants: [a, b] }) => [`${a}~${b}`, `${b}~${a}`].includes(pair));
