@@ -184,6 +184,12 @@ def _scores(folder: Path) -> None:
         write_json(folder / f"{name}.eval", inspect_log(name, values))
         write_jsonl(folder / name / "samples_gsm8k.jsonl", lm_eval_rows(values))
     write_json(folder / "results.json", promptfoo_results(**right))
+    rows = [
+        f"q{n},{name},{value}\n"
+        for name, values in right.items()
+        for n, value in enumerate(values)
+    ]
+    write(folder / "scores.csv", f"item_id,model_id,score\n{''.join(rows)}")
     agents_example.write_files(folder)
     for name, agent in {"a": "careful", "b": "quick"}.items():
         agents_example.write_log(folder / f"{name}.eval", agent)

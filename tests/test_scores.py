@@ -169,7 +169,7 @@ def test_console_and_file_say_what_was_compared():
     assert written["unit"] == "score"
     assert [row["rank"] for row in written["ratings"]] == [1, 2, 3]
     two = console(standings([r for r in three if r.entrant != "b"]))
-    assert "McNemar’s mid-p test: p < .001." in " ".join(two.split())
+    assert "McNemar’s mid-p test: p < .001" in " ".join(two.split())
 
 
 # pass@k and pass^k, of several draws of each item

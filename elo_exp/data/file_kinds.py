@@ -23,7 +23,7 @@ def recognise_kinds(path: Path) -> tuple[Kind, ...]:
         if not path.is_file():
             return ()
         shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
-        return tuple(kind for kind in _KINDS if _is_kind(kind, shape, keys))
+        return tuple(kind for kind in _KINDS if _is_kind(kind, path, shape, keys))
     except _READ_ERRORS:
         return ()
 
@@ -31,7 +31,7 @@ def recognise_kinds(path: Path) -> tuple[Kind, ...]:
 _KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
 
 
-def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
+def _is_kind(kind: Kind, path: Path, shape: str, keys: set[str]) -> bool:
     if kind == "answers":
         return any(
             not answer_format.find_fault(shape, keys)
@@ -43,10 +43,6 @@ def _is_kind(kind: Kind, shape: str, keys: set[str]) -> bool:
         return shape in table_files.TABLE_SHAPES and bool(names & prompt_keys)
     return any(
         bool(file_format.scores) == (kind == "scores")
-        and keys.issuperset(file_format.required)
-        and (
-            shape in file_format.shapes
-            or (shape == "lines" and "object" in file_format.shapes)
-        )
+        and not file_format.list_faults(path, shape, keys)
         for file_format in formats.formats()
     )

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 Rows = Iterable[tuple[str, Row]]  # each with its place
 WINNER_WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}
 _MAX_KEYS_IN_MESSAGE = 20
+# Item, entrant and score
+_N_ROLES_OF_A_TABLE = 3
 
 
 class MalformedError(Exception):
@@ -59,6 +61,10 @@ class Format:
 
     scores     yields each data.scores.Score of a file, of one metric where it is chosen
     has_answers  the file holds the answers, too, that were scored
+
+    Of one that is told by more than fixed keys:
+
+    find_faults  returns what a file with these keys lacks; nothing for a file of this format
     """
 
     name: str
@@ -75,6 +81,18 @@ class Format:
     is_votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
     has_answers: bool = False
+    find_faults: Callable[[Source, set[str]], list[str]] | None = None
+
+    def list_faults(self, path: Source, shape: str, keys: set[str]) -> list[str]:
+        """Return why a file is not of this format; nothing if it is."""
+        faults = [f"lacks {key}" for key in self.required if key not in keys]
+        # An object of one line has the shape of lines
+        is_object = shape == "lines" and "object" in self.shapes
+        if not is_object and shape not in self.shapes:
+            faults.append(f"is not {' or '.join(self.shapes)}")
+        elif self.find_faults is not None:
+            faults += self.find_faults(path, keys)
+        return faults
 
     @property
     def is_plain(self) -> bool:
@@ -136,17 +154,17 @@ def recognise(path: Source, name: str | None = None) -> Format:
     for file_format in formats():
         if name not in (None, file_format.name):
             continue
-        faults = [f"lacks {key}" for key in file_format.required if key not in keys]
-        share = 1 - len(faults) / len(file_format.required)
-        # An object of one line has the shape of lines
-        is_object = shape == "lines" and "object" in file_format.shapes
-        if not is_object and shape not in file_format.shapes:
-            faults.append(f"is not {' or '.join(file_format.shapes)}")
+        faults = file_format.list_faults(path, shape, keys)
         if not faults:
             return file_format
+        n_required = len(file_format.required) or _N_ROLES_OF_A_TABLE
+        n_missing = sum(fault.startswith("lacks") for fault in faults)
         mismatches.setdefault(
-            file_format.required,
-            (share, f"  It is not {file_format.name}: it {', '.join(faults)}."),
+            file_format.required or file_format.name,
+            (
+                1 - n_missing / n_required,
+                f"  It is not {file_format.name}: it {', '.join(faults)}.",
+            ),
         )
     nearest = [line for share, line in sorted(mismatches.values())[:-3:-1] if share]
     key_list = ", ".join(sorted(keys)[:_MAX_KEYS_IN_MESSAGE]) or "no columns"
