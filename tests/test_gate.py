@@ -125,8 +125,8 @@ def test_a_candidate_that_breaks_the_judge_does_not_pass():
     conclusion = concluded(found)
     assert conclusion.state == "cannot tell"
     assert words.verdict(conclusion) == (
-        f"39 of 93 prompts (42%) have no valid verdict. Counted as lost, the share may be as low as "
-        f"{found.low:.3f}; without them broken would pass."
+        f"39 of 93 prompts (42%) have no valid verdict. If they count as lost, the win rate may be as low as "
+        f"{found.low:.3f}. Without them, broken would pass."
     )
     assert concluded(invalid(0, *[0.5] * 54)).state == "pass"
 
@@ -135,7 +135,7 @@ def test_a_candidate_whose_losses_may_be_chance_of_invalid_verdicts_does_not_fai
     conclusion = concluded(invalid(30, *[0.0] * 40, *[1.0] * 20))
     (reason,) = conclusion.reasons
     assert (conclusion.state, reason.about["would"]) == ("cannot tell", "fail")
-    assert words.verdict(conclusion).endswith("; without them broken would fail.")
+    assert words.verdict(conclusion).endswith(" Without them, broken would fail.")
     assert concluded(invalid(0, *[0.0] * 40, *[1.0] * 20)).state == "fail"
 
 
@@ -162,7 +162,7 @@ def test_more_prompts_help_only_where_few_verdicts_are_invalid():
     assert (reason.name, reason.value) == ("power", few.n_needed)
     hopeless = concluded(invalid(30, *[0.0, 1.0] * 10))
     assert words.verdict(hopeless).endswith(
-        "with so many, no number of prompts would pass an equal candidate."
+        "With so many, no number of prompts lets an equal candidate pass."
     )
 
 
@@ -170,7 +170,7 @@ def test_of_several_dimensions_the_sentence_names_the_one_with_invalid_verdicts(
     ties = invalid(0, *[0.5] * 93)
     broken = replace(invalid(39, *[0.5] * 54), dimension="calibration")
     text = words.verdict(concluded(ties, broken))
-    assert text.startswith("In calibration, 39 of 93 prompts (42%)")
+    assert text.startswith("On calibration, 39 of 93 prompts (42%)")
 
 
 def test_a_margin_in_elo_points_is_one_of_the_share_of_points():
@@ -333,7 +333,7 @@ def test_prompts_that_belong_together_are_one_observation():
     )  # fmt: skip
     assert few.low is None
     assert words.verdict(concluded(few)).endswith(
-        "A verdict takes at least 20 prompts in each dimension. These 60 prompts form 15 groups."
+        "A result needs at least 20 prompts on each rubric. These 60 prompts form 15 groups."
     )
 
 
@@ -436,7 +436,7 @@ def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
     kin = check_family(own, is_known=True, **told)
     obeys = check_audit({"results": [{"probe": "injection", "verdict": "biased"}]})
     for check, said in (
-        (kin, "The baseline is of the judge's family (Anthropic)"),
+        (kin, "The baseline is of the judge's model family (Anthropic)"),
         (obeys, "An audit found the judge biased (injection)."),
     ):
         conclusion = failed("d", blocked={"d": check})
@@ -471,10 +471,10 @@ def test_a_fail_that_length_or_odd_answers_could_explain_says_so():
     ):
         conclusion = failed("d", blocked={"d": check})
         assert (conclusion.state, conclusion.reasons[0].name) == ("fail", check.name)
-        assert f"could explain it. {said}" in words.verdict(conclusion)
+        assert f"could explain the loss. {said}" in words.verdict(conclusion)
         clear = failed("d", "e", blocked={"d": check})  # the other dimension decides
         assert (clear.others, clear.reasons) == (("e",), ())
-    assert "In d, the baseline's" in words.verdict(
+    assert "On d, the baseline's" in words.verdict(
         failed("d", "e", blocked={"d": odd, "e": length})
     )
 
@@ -502,7 +502,9 @@ def test_a_judge_of_the_baselines_family_fails_no_candidate_of_another(folder: P
     assert gate(*failing, folder=folder).code == 1
     ran = gate(*failing, *kin, folder=folder)
     assert ran.code == 3, ran.err
-    assert "The baseline is of the judge's family (Mine)" in " ".join(ran.out.split())
+    assert "The baseline is of the judge's model family (Mine)" in " ".join(
+        ran.out.split()
+    )
     assert gate(*failing, *kin, "judging.self_judging=allow", folder=folder).code == 1
 
 
@@ -546,25 +548,27 @@ def test_the_exit_code_is_the_verdict(
     ran = gate(*given, folder=folder)
     assert ran.code == code, ran.err
     comment = (ran.run_dir / "gate.md").read_text(encoding="utf-8")
-    assert comment.startswith(f"## Gate: {verdict}\n") and comment in ran.out
+    titles = {
+        "pass": "Gate passed by word overlap: ",
+        "fail": "Gate failed by word overlap: ",
+        "cannot tell": "Inconclusive by word overlap: ",
+    }
+    assert comment.startswith(f"## {titles[verdict]}")
+    assert f"{comment.splitlines()[0].removeprefix('## ')}\n\n" in ran.out
+    assert "|" not in ran.out  # no Markdown
     named = [folder / "pr.md"] if "gate.comment=pr.md" in given else []
     assert [path.read_text(encoding="utf-8") for path in named] == [comment] * len(
         named
     )
     assert [*folder.glob("*.md")] == named  # nothing is written that was not asked for
-    assert "\nWorst prompts:\n" in comment
+    assert "\nPrompts with the largest losses:\n" in comment
     assert "Judge audit: not done" in comment
     assert ("at least 20 prompts" in comment) == (code == 3)
     found = ran.read("gate.json")
     assert found["verdict"] == verdict
     assert found["conclusion"]["is_checked"]  # both orders were judged
     page = ran.page.text
-    titles = {
-        "pass": "Gate passed: ",
-        "fail": "Gate failed: ",
-        "cannot tell": "Inconclusive: ",
-    }
-    assert f"<h1>{titles[verdict]}by shared words, " in page
+    assert f"<h1>{titles[verdict]}" in page
 
 
 @pytest.mark.parametrize(
@@ -593,8 +597,8 @@ def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
     ab, ba = (SCORES[v] for v in (two_equals.verdict_ab, two_equals.verdict_ba))
     counted = (ab + ba) / 2 - 0.1 * abs(ab - ba)
     chance = pass_probability(30, counted.std(), counted.mean() - 0.4, 0.05)
-    assert float(re.search(r"equal\) = ([\d.]+)", ran.out)[1]) == pytest.approx(chance, abs=0.01)  # fmt: skip
-    assert "216 prompts give .80" in ran.out
+    assert int(re.search(r"passes: (\d+)%", ran.out)[1]) / 100 == pytest.approx(chance, abs=0.015)  # fmt: skip
+    assert "216 prompts give 80%" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -621,7 +625,6 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     assert (found["verdict"], found["conclusion"]["state"]) == (verdict, verdict)
     assert (row["n_prompts"], row["n_invalid"], row["share"]) == (30, n_broken, 0.5)
     comment = (ran.run_dir / "gate.md").read_text(encoding="utf-8")
-    assert comment in ran.out
     assert comment.splitlines()[-1] == found["whose"]
     assert f"\n{said}\n" in comment and said in ran.page.said
     log = (ran.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8")
@@ -646,14 +649,17 @@ def test_a_candidate_with_the_baselines_answers_is_no_worse_and_takes_no_judge(
         assert server.meter.posts() == 0
     assert (plan.code, ran.code) == (0, 0), plan.err
     assert plan.out.splitlines() == [
-        "plan: the candidate gave the baseline's answers, so no judge is asked",
+        "plan: the candidate gave the baseline's answers, so no judge is called",
         "answers  recorded and baseline gave the same answer to 30 of 30 prompts. Was the setting applied?",
     ]
     found = ran.read("gate.json")
-    said = "recorded gave the baseline's answer to all 30 prompts: nothing to compare, and no judge was asked."
+    said = "recorded gave the baseline's answer to all 30 prompts, so there is nothing to compare."
     assert found["verdict"] == "same answers"
-    assert found["conclusion"]["sentence"] == f"{said} Was the change applied?"
-    assert found["whose"] == "No judge was asked: the answers are the same."
+    assert (
+        found["conclusion"]["sentence"]
+        == f"{said} No judge was called. Check that the change was applied."
+    )
+    assert found["whose"] == "No judge was called, because the answers are the same."
     assert (found["dimensions"][0]["share"], found["n_invalid"]) == (0.5, 0)
 
 
@@ -667,7 +673,9 @@ def test_answers_that_a_candidate_does_not_give_are_not_left_out(folder: Path):
     assert refused.code == 2 and "12 of 60 responses are missing" in refused.err
     ran = attempt(*main, "allow_missing=true", folder=folder)
     assert ran.code == 3
-    assert "12 of recorded's 30 answers (40%) are missing or empty." in ran.out
+    assert "12 of recorded's 30 answers (40%) are missing or empty." in " ".join(
+        ran.out.split()
+    )
 
 
 def judged_gate(
@@ -765,7 +773,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
         plan = gate_of(cache, "plan=true")
         control = [line for line in plan.out.splitlines() if "(control)" in line]
         assert control[0].split()[:6] == ["factuality", "(control)", "10", "20", "0", "20"]  # fmt: skip
-        assert "control: 20 of the calls (20 new, $0.0" in plan.out
+        assert "The control takes 20 of the calls (20 to pay for, $0.0" in plan.out
         capped = gate_of(cache, "judging.budget_usd=0.001")
         assert (capped.code, n_paid()) == (2, 0)
         assert "80 verdicts by" in capped.err
@@ -774,7 +782,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
         assert "gate.control=false" in left_out.read("gate.json")["conclusion"]["sentence"]  # fmt: skip
         stored = gate_of(cache, "judging.stored_only=true")
         assert (stored.code, n_paid()) == (3, 60)
-        assert "No verdict of the control is stored" in stored.out
+        assert "No verdict of the control is in the cache" in stored.out
         ran = gate_of(cache)
         assert (ran.code, n_paid()) == (0, 80), ran.out
         again = gate_of(cache, "judging.stored_only=true")
@@ -785,7 +793,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
         assert set(server.meter.billed_bodies.values()) == {1}
     (check,) = [c for c in ran.read("gate.json")["checks"]["factuality"] if c["name"] == "control"]  # fmt: skip
     assert (check["state"], check["n"], check["of"]) == ("passed", 10, 10)
-    assert "Control: 10 of 10 degraded copies" in ran.out
+    assert "Control: 10 of 10 degraded copies" in " ".join(ran.out.split())
     assert "Control: 10 of 10 degraded copies" in ran.page.said
 
 
@@ -807,8 +815,8 @@ def test_a_gate_that_was_shown_with_fewer_prompts_has_used_its_alpha(folder: Pat
         assert few.code == 3, few.out
         ran = gate_of(candidate=better)
         assert ran.code == 3, ran.out
-        assert "would pass by the bounds, but its result was shown once" in ran.out
-        assert "Results shown before prompts were added: 1" in ran.page.said
+        assert "But its result was shown once" in " ".join(ran.out.split())
+        assert "1 result was shown before prompts were added." in ran.page.said
         found = ran.read("gate.json")
         assert found["conclusion"]["reasons"][0]["name"] == "looked"
         assert found["earlier_looks"]["factuality"]["n_looks"] == 1
@@ -821,7 +829,7 @@ def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
     ran = gate(*one, folder=folder)
     assert ran.code == 3 and "judging.flip_share=0.2" in ran.out
     assert gate(*one, "judging.flip_share=0.5", folder=folder).code == 0
-    assert "P(pass | equal) = 0.00" in gate(*one, "plan=true", folder=folder).out
+    assert "baseline passes: 0%" in gate(*one, "plan=true", folder=folder).out
 
 
 @pytest.mark.system
@@ -860,7 +868,7 @@ def test_the_workflow_of_the_page_runs_and_pays_for_nothing_twice(folder: Path):
             assert codes == [0, 1, 0]
         assert set(server.meter.billed_bodies.values()) == {1}
     summary = (folder / "summary.md").read_text(encoding="utf-8")
-    assert summary.count("## Gate: fail\n") == 2
+    assert summary.count("## Gate failed: ") == 2
 
 
 # How often it errs

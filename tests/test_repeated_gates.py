@@ -120,8 +120,8 @@ def test_without_alpha_a_gate_cannot_tell_and_says_which_alpha_decides():
         conclusion = concluded(share, used)
         assert (conclusion.state, conclusion.reasons[0].name) == ("cannot tell", "looked")  # fmt: skip
         said = words.verdict(conclusion)
-        assert f"new would {would} by the bounds, but its result was shown once" in said
-        assert "gate.alpha=0.1 decides again" in said
+        assert f"new would {would} by its bounds. But its result was shown once" in said
+        assert "To decide again, set gate.alpha=0.1," in said
         again = replace(used, claims={would})
         assert concluded(share, again).state == would
 
@@ -129,7 +129,7 @@ def test_without_alpha_a_gate_cannot_tell_and_says_which_alpha_decides():
 def test_advice_to_add_prompts_names_the_alpha_that_they_take():
     share = share_of(np.repeat([0.0, 1.0], 15))
     said = words.verdict(concluded(share, EarlierGates()))
-    assert "the next gate is a second look: set gate.alpha=0.1, of which 0.05 is used" in said  # fmt: skip
+    assert "Set gate.alpha=0.1 then: this result has used 0.05." in said  # fmt: skip
     used = sum_up_earlier_gates([shown(20)], verdicts(30), margin=MARGIN)
     assert "gate.alpha=0.1" in words.verdict(concluded(share, used))
 

@@ -36,7 +36,7 @@ from elo_exp.records import Comparison, Judgment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateEvidence:
-    """What is known of a candidate, its baseline and their judge in one dimension.
+    """Evidence about a candidate, its baseline and their judge on one rubric.
 
     candidate, baseline  their names in `responses`
     comparisons        of the two; entrant_a is the candidate
@@ -81,15 +81,16 @@ class GateCheckDefinition(ABC):
     """A check of a gate: its name and words, and what it accepts; its methods make and explain results.
 
     name              in files
-    title             of its row on the page
-    accepted          what passes, in words; its numbers are those that decide
-    number            rows and results come in the order of these numbers
-    weight            the reasons against a pass come in the order of these; None: as results do
-    blocking_states   in which it stands against the claim that it was made for
-    is_about_judge    whether it is the judge's fault; else the fault of an answer
+    title             its name in the table of checks and next to a result: a noun
+    accepted          results that pass, in words; its numbers decide
+    number            position of its row and of its result
+    weight            position among the reasons against a pass; None: the position of its row
+    blocking_states   states that block the claim that the check was made for
+    is_about_judge    whether a failure is the judge's fault; otherwise it is the fault of an answer
+    is_measured_only  whether it passes with any value: its row shows the value and no state
     shows_blind_judge whether a judge that fails it cannot have seen a worse candidate: a reason before all numbers
-    is_caution_of_fail whether a fail that it stands against stays a fail, with a caution. A wrong fail costs a second look
-                      at the answers, and a wrong pass a merge
+    is_caution_of_fail whether a fail stays a fail with a caution. A wrong fail costs a second look at the answers, and a
+                      wrong pass is merged
     leaves_no_result  whether nothing was compared if it fails
     """
 
@@ -100,6 +101,7 @@ class GateCheckDefinition(ABC):
     weight: int | None = None
     blocking_states: tuple[str, ...] = (FAILED, CANNOT_TELL)
     is_about_judge: bool = True
+    is_measured_only: bool = False
     shows_blind_judge: bool = False
     is_caution_of_fail: bool = False
     leaves_no_result: bool = False
@@ -122,21 +124,21 @@ class GateCheckDefinition(ABC):
     def format_finding(self, check: Check) -> str:
         """Return what it found, for a table."""
         if check.value is None:
-            return "not measured: one order" if check.is_one_order else NO_VALUE
+            return "not measured (one order)" if check.is_one_order else NO_VALUE
         shares = f"{format_count(check.n)} of {format_count(check.of)}"
         if check.low is None or check.high is None:
             return shares
-        ends = f"[{format_number(100 * check.low)}, {format_number(100 * check.high)}]"
-        return f"{format_percent(check.value)} {ends}, {shares}"
+        ends = f"{format_number(100 * check.low)} to {format_number(100 * check.high)}"
+        return f"{format_percent(check.value)} ({ends}), {shares}"
 
     def explain_reason(self, reason: Reason, subject: str) -> str:
-        """Say why less may be said of a candidate, as a sentence. subject: its name."""
+        """Return the sentence that says why the check weakens the result. subject: the candidate's name."""
         return (
             f"{self.title}: {format_percent(reason.value)} (accepted: {self.accepted})."
         )
 
     def describe_results(self, checks: Sequence[Check]) -> list[str]:
-        """Return lines below the table of shares about its results, one for each dimension."""
+        """Return lines about its results below the table of win rates. checks: one for each dimension."""
         return []
 
 

@@ -1,6 +1,6 @@
-"""Is a candidate no worse than a recorded baseline? For continuous integration: the exit code is the answer.
+"""Test whether a candidate is not worse than a recorded baseline, and return the result as the exit code.
 
-Only the candidate answers, and a judge compares its answers with those of the baseline's run.
+Only the candidate answers. A judge compares its answers with the answers of the baseline's run.
 """
 
 import dataclasses
@@ -36,6 +36,7 @@ from elo_exp.experiments.prompt_source import PromptSource
 from elo_exp.experiments.stored_audits import suggest_audit_command
 from elo_exp.files import write_json, write_whole
 from elo_exp.pipeline import Plan
+from elo_exp.records import Plot
 from elo_exp.report import gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import GateResult
@@ -162,7 +163,7 @@ class Gate(PairwiseExperiment):
         (plan,) = plans
         if not plan.rows:
             return (
-                "plan: the candidate gave the baseline's answers, so no judge is asked"
+                "plan: the candidate gave the baseline's answers, so no judge is called"
             )
         margin, both_orders = self.gate.margin, self.judging.both_orders
         ids = [prompt.prompt_id for prompt in self.prompt_source.select()]
@@ -244,9 +245,9 @@ class Gate(PairwiseExperiment):
         judge = self.judge_run.judge
         responses, comparisons = evidence.responses, evidence.comparisons
         judgments = evidence.judgments
-        text, state = gate_page.format_markdown(gate), gate.conclusion.state
+        state, markdown = gate.conclusion.state, f"{gate_page.format_markdown(gate)}\n"
         if self.gate.comment is not None:
-            write_whole(Path(self.gate.comment), f"{text}\n")
+            write_whole(Path(self.gate.comment), markdown)
         rows = [share.to_dict() for share in gate.shares]
         metrics: dict[str, Value] = {
             "gate/verdict": state,
@@ -261,7 +262,7 @@ class Gate(PairwiseExperiment):
         }
         return Report(
             headline=math.nan,
-            text=text,
+            text=gate_page.format_console(gate),
             follow_up=suggest_audit_command(judge, self.rubric, context),
             exit_code=EXIT_CODE_BY_VERDICT[state],
             facts={**facts} | {"entrants": [gate.conclusion.subject]},
@@ -276,10 +277,11 @@ class Gate(PairwiseExperiment):
                     context.run_dir / "gate.json",
                     _make_gate_file(self.gate, gate),
                 ),
-                write_whole(context.run_dir / "gate.md", f"{text}\n"),
+                write_whole(context.run_dir / "gate.md", markdown),
             ],
             metrics=metrics,
             tables={"gate": rows, "verdicts": verdict_rows(comparisons, judgments)},
+            figures=lambda: _draw_figures(rows, self.gate.margin),
             page=page.make_page_renderer(
                 partial(
                     gate_page.build_document,
@@ -289,6 +291,12 @@ class Gate(PairwiseExperiment):
                 )
             ),
         )
+
+
+def _draw_figures(rows: Sequence[Mapping[str, Any]], margin: float) -> list[Plot]:
+    from elo_exp.figures.gate_figures import plots
+
+    return plots(rows, margin)
 
 
 def _make_gate_file(settings: GateSettings, gate: GateResult) -> dict[str, Any]:

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from elo_exp.analysis.checks import PASSED, Check
 from elo_exp.analysis.checks.control_check import GATE_CHECK as CONTROL
-from elo_exp.analysis.conclusions.gate_conclusion import conclude
+from elo_exp.analysis.conclusions.gate_conclusion import (
+    RubricResult,
+    conclude,
+    decide_rubric,
+)
 from elo_exp.analysis.gate_checks import check_fail_claim, check_pass_claim
 from elo_exp.analysis.noninferiority import (
     SlotPoints,
@@ -156,29 +160,43 @@ class GateMeasurement:
             }
             for name, points_by_id in points_by_prompt.items()
         }
-        return GateResult(
-            conclusion=conclude(
-                shares,
-                margin=margin,
-                candidate=self.candidate,
-                baseline=self.settings.baseline,
-                is_same=is_same,
-                scope=dataclasses.replace(
-                    self.judge_run.scope,
-                    n_prompts=len(
-                        {q for points in points_by_prompt.values() for q in points}
-                    ),
-                ),
-                checks=checks,
-                checks_of_fail=checks_of_fail,
-                earlier=earlier,
-                alpha=alpha,
-                is_checked=all(
-                    None not in (row.flip_rate, row.first_shown_rate)
-                    for row in evidence.quality
+        conclusion = conclude(
+            shares,
+            margin=margin,
+            candidate=self.candidate,
+            baseline=self.settings.baseline,
+            is_same=is_same,
+            scope=dataclasses.replace(
+                self.judge_run.scope,
+                n_prompts=len(
+                    {q for points in points_by_prompt.values() for q in points}
                 ),
             ),
+            checks=checks,
+            checks_of_fail=checks_of_fail,
+            earlier=earlier,
+            alpha=alpha,
+            is_checked=all(
+                None not in (row.flip_rate, row.first_shown_rate)
+                for row in evidence.quality
+            ),
+        )
+        return GateResult(
+            conclusion=conclusion,
             shares=shares,
+            results={
+                share.dimension: RubricResult(state="same answers")
+                if conclusion.state == "same answers"
+                else decide_rubric(
+                    share,
+                    margin=margin,
+                    checks=checks.get(share.dimension, ()),
+                    checks_of_fail=checks_of_fail.get(share.dimension, ()),
+                    earlier=earlier.get(share.dimension),
+                    alpha=alpha,
+                )
+                for share in shares
+            },
             worst=worst_prompts(ends, questions),
             quality=evidence.quality,
             checks=checks,

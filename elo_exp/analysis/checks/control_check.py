@@ -8,7 +8,7 @@ from elo_exp.analysis.conclusions import Reason
 from elo_exp.analysis.gate_checks import CandidateEvidence, GateCheckDefinition
 from elo_exp.analysis.noninferiority import MIN_PROMPTS_FOR_VERDICT
 from elo_exp.data.degraded_copies import CONTROL_PROMPTS
-from elo_exp.formatting import format_count
+from elo_exp.formatting import format_count, join_names
 from elo_exp.records import Comparison, Judgment
 
 # Of ten degraded copies
@@ -49,7 +49,7 @@ class _Control(GateCheckDefinition):
         done_checks = [check for check in checks if check.of]
         if not done_checks:
             return []
-        copies = " and ".join(f"{check.n} of {check.of}" for check in done_checks)
+        copies = join_names([f"{check.n} of {check.of}" for check in done_checks])
         return [
             f"Control: {copies} degraded copies of the baseline's answers lost to them in both orders "
             f"(at least {MIN_CONTROLS_LOST} must lose)."
@@ -58,8 +58,8 @@ class _Control(GateCheckDefinition):
 
 GATE_CHECK = _Control(
     name="control",
-    title="Degraded copies of the baseline's answers that lost to them",
-    accepted=f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS}",
+    title="Control",
+    accepted=f"at least {MIN_CONTROLS_LOST} of {CONTROL_PROMPTS} degraded copies lose to their originals",
     number=20,
     # anybody can have a control
     blocking_states=(FAILED, CANNOT_TELL, NOT_DONE),

@@ -109,4 +109,5 @@ GATE_CHECK = _FirstShownOfGate(
     title="First answer wins",
     accepted="no limit: the bounds allow for it",
     number=40,
+    is_measured_only=True,
 )

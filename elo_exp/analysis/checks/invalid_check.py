@@ -87,4 +87,5 @@ GATE_CHECK = _InvalidOfGate(
     title="Invalid verdicts",
     accepted="no limit: the bounds allow for it",
     number=60,
+    is_measured_only=True,
 )

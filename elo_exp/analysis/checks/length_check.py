@@ -266,10 +266,10 @@ class _LengthOfGate(GateCheckDefinition):
     def format_finding(self, check: Check) -> str:
         if check.value is None:
             return "not known: always longer, or always shorter"
-        ends = ", ".join(
+        ends = " to ".join(
             format_number(end, 3, sign=True) for end in (check.low, check.high)
         )
-        return f"{format_number(check.value, 3, sign=True)} [{ends}]"
+        return f"{format_number(check.value, 3, sign=True)} ({ends})"
 
     def explain_reason(self, reason: Reason, subject: str) -> str:
         about = reason.about

@@ -52,4 +52,6 @@ class _TiesOfGate(GateCheckDefinition):
         return format_percent(check.value)
 
 
-GATE_CHECK = _TiesOfGate(name="ties", title="Ties", accepted="no limit", number=50)
+GATE_CHECK = _TiesOfGate(
+    name="ties", title="Ties", accepted="any share", number=50, is_measured_only=True
+)

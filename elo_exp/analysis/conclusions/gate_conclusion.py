@@ -1,7 +1,7 @@
-"""What may be said of a candidate beside a baseline: pass, fail or cannot tell."""
+"""The conclusion of a gate, and its result on each rubric: pass, fail or cannot tell."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from elo_exp.analysis.checks import Check
 from elo_exp.analysis.conclusions import Conclusion, Effect, Reason, Scope
@@ -28,7 +28,7 @@ def conclude(
     is_checked: bool = True,
     is_same: bool = False,
 ) -> Conclusion:
-    """Return what a gate says, by its one table; the first that applies.
+    """Return the conclusion of a gate: the first state of this list that applies.
 
     same answers every answer is the baseline's (`is_same`), and none is missing
     pass         every lower bound is above 1/2 - margin, and no check stands against "not worse"
@@ -161,6 +161,67 @@ def conclude(
         if len(shares) == 1
         else replace(scope, dimension=deciding_share.dimension),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RubricResult:
+    """The result of a gate on one rubric.
+
+    state   "same answers", "pass", "fail" or "cannot tell"
+    causes  names of checks that block a pass or could explain a loss; "few" and "looked" as in `conclude`
+    """
+
+    state: str
+    causes: tuple[str, ...] = ()
+
+
+def decide_rubric(
+    share: PointShare,
+    *,
+    margin: float,
+    checks: Sequence[Check],
+    checks_of_fail: Sequence[Check] = (),
+    earlier: EarlierGates | None = None,
+    alpha: float | None = None,
+) -> RubricResult:
+    """Return the result of a gate on one rubric, by the bounds and the checks of this rubric alone.
+
+    Parameters
+    ----------
+    share : PointShare
+        Share of points on this rubric.
+    margin : float
+        Loss that is tolerated, as share of points.
+    checks, checks_of_fail : sequence of Check
+        Checks of the claims that the candidate is not worse, and that it is worse.
+    earlier : EarlierGates, optional
+        Results that were shown before prompts were added.
+    alpha : float, optional
+        Level of all results together.
+
+    Returns
+    -------
+    RubricResult
+    """
+    if share.n_units < MIN_PROMPTS_FOR_VERDICT:
+        return RubricResult(state="cannot tell", causes=("few",))
+    bounds = decide_gate([share], margin)
+    if bounds == "cannot tell":
+        return RubricResult(state=bounds)
+    blocking = list_blocking_checks(checks if bounds == "pass" else checks_of_fail)
+    causes = [check.name for check in blocking]
+    if earlier and earlier.n_looks and not earlier.claim_alpha(bounds, alpha or 0.0):
+        causes.append("looked")
+    definitions = gate_check_definitions()
+    if not causes or (
+        bounds == "fail"
+        and all(
+            name in definitions and definitions[name].is_caution_of_fail
+            for name in causes
+        )
+    ):
+        return RubricResult(state=bounds, causes=tuple(causes))
+    return RubricResult(state="cannot tell", causes=tuple(causes))
 
 
 def _find_lowest(shares: Sequence[PointShare], *, bound: str) -> PointShare:
