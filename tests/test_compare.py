@@ -97,10 +97,15 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
 @pytest.mark.parametrize(
     ("first", "other", "headline", "verdicts"),
     [
-        ("pilot", "whole", "Same verdicts, other prompts: no shift", "nested"),
-        ("whole", "again", "Same verdicts: no shift", "same"),
-        ("whole", "refitted", "same verdicts, rated by another fit", "same"),
-        ("whole", "turned", "moved significantly", "other"),
+        ("pilot", "whole", "One run contains the verdicts of the other", "nested"),
+        ("whole", "again", "The verdicts are the same, and no rating changed", "same"),
+        (
+            "whole",
+            "refitted",
+            "the verdicts are the same and only the fit differs",
+            "same",
+        ),
+        ("whole", "turned", "changed significantly", "other"),
     ],
 )
 def test_only_other_verdicts_on_the_same_prompts_can_move_a_rating(
@@ -170,7 +175,7 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     )
     assert [line[0] for line in lines[best + 1 : best + 3]] == ["2", "3"]
     page = ran.page
-    first = "probe_reference is ahead of probe_hedged in 3 of 3 runs, by "
+    first = "probe_reference is ahead of probe_hedged by "
     assert first in page.said
     assert first in ran.out
     shared = "Runs 2, 3 share 10 of their 20 prompts with the 10 of run 1"
@@ -414,7 +419,7 @@ def test_no_shift_is_tested_if_the_lead_of_a_run_is_lost_to_missing_answers(
         conclusion["reasons"] = [{"name": "failures", "value": 9.0, "about": {}}]
     path.write_text(json.dumps(content))
     ran = compare(folder, "pilot", name)
-    reason = f"the lead of {name} is lost if its missing answers and verdicts count"
+    reason = f"{name} loses its lead if its missing answers and verdicts count"
     assert reason in " ".join(ran.out.split())
     for row in rows(ran, name):
         assert row["shift"] is not None

@@ -43,32 +43,32 @@ CASES = {
     "untested": (
         [shifted("ann", 30.0), shifted("bob", -30.0)],
         ["same", "other"],
-        "ratings side by side: no shift can be tested",
+        "the ratings are listed, but no change can be tested",
     ),
     "nested": (
         [shifted("ann", 30.0), shifted("bob", -30.0)],
         ["same", "nested"],
-        "same verdicts, other prompts: no shift is tested",
+        "one run contains the verdicts of the other, so no change is tested",
     ),
     "refitted": (
         [shifted("ann", 30.0), shifted("bob", -30.0)],
         ["same"],
-        "same verdicts, rated by another fit: no shift is tested",
+        "the verdicts are the same and only the fit differs, so no change is tested",
     ),
     "same": (
         [shifted("ann", 0.001), shifted("bob", -0.001)],
         ["same"],
-        "same verdicts: no shift",
+        "the verdicts are the same, and no rating changed",
     ),
     "unmoved": (
         [shifted("ann", 4.0, 0.051), shifted("bob", -4.0, 0.4)],
         ["other"],
-        "no entrant moved significantly",
+        "no rating changed significantly",
     ),
     "moved": (
         [shifted("ann", 4.0, 0.4), shifted("bob", -32.0, 0.0004), shifted("cat", 36.0, 0.04, "again")],
         ["other", "other"],
-        "cat moved by +36 [26, 46], p = .040, in run 3; bob moved by −32 [−42, −22], p < .001, in run 2",
+        "cat changed by +36 [26, 46], p = .040, in run 3. bob changed by −32 [−42, −22], p < .001, in run 2",
     ),
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def of(state: str, dimension: str) -> CompareConclusion:
     [
         ([(), ()], ""),
         ([("length",), ("length",)], "at equal length, "),
-        ([(), ("length",)], "at equal length in some runs alone, "),
+        ([(), ("length",)], "at equal length in some runs, "),
     ],
 )
 def test_shifts_at_equal_style_say_so(controls: list[tuple[str, ...]], start: str):
@@ -114,7 +114,9 @@ def test_shifts_at_equal_style_say_so(controls: list[tuple[str, ...]], start: st
     )  # fmt: skip
     for state, (rows, relations, sentence) in CASES.items():
         found = conclude([*BEFORE, *rows], relations, dimension="tone", unit="points", firsts=firsts)  # fmt: skip
-        assert words.sentence(found, NUMBERS) == f"{start if state == 'moved' else ''}{sentence}"  # fmt: skip
+        parts = sentence.split(". ") if state == "moved" else []
+        said = ". ".join(f"{start}{part}" for part in parts) or sentence
+        assert words.sentence(found, NUMBERS) == said
         headline = words.headline([found])
         assert headline.lower().startswith(start)
         assert not start or headline.startswith("At equal length")
@@ -122,12 +124,14 @@ def test_shifts_at_equal_style_say_so(controls: list[tuple[str, ...]], start: st
 
 def test_the_headline_names_who_moved_and_where_or_the_doubt_that_is_left():
     moved, unmoved = of("moved", "tone"), of("unmoved", "facts")
-    assert words.headline([moved, unmoved]) == "cat and bob moved significantly in tone"
-    assert words.headline([moved]) == "cat and bob moved significantly"
+    assert (
+        words.headline([moved, unmoved]) == "cat and bob changed significantly on tone"
+    )
+    assert words.headline([moved]) == "cat and bob changed significantly"
     both = words.headline([moved, of("moved", "facts")])
-    assert both == "Entrants moved significantly in tone and facts"
+    assert both == "Ratings changed significantly on tone and facts"
     headline = words.headline([of("same", "tone"), of("untested", "facts")])
-    assert headline == "Ratings side by side: no shift can be tested"
+    assert headline == "The ratings are listed, but no change can be tested"
 
 
 def test_estimates_differ_in_the_unit_of_their_labels():

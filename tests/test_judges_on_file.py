@@ -142,7 +142,7 @@ def test_files_of_a_judge_each_are_several_judges(tmp_path):
     ran = run(*RATE, f"battles=[{paths[0]},{paths[1]}]", folder=tmp_path)
     found = ran.read("judges.json")["overall"]
     assert set(found["judges"]) == {"sonnet", "gpt"} and found["board"] is None
-    assert "3 judges make a joint board\n" in ran.out  # which no command asks
+    assert "3 judges give a combined leaderboard\n" in ran.out  # which no command asks
 
 
 # Without a joint board
@@ -153,7 +153,7 @@ def test_two_judges_have_a_board_each_and_no_interval_together(tmp_path):
     found = ran.read("judges.json")["overall"]
     assert found["board"] is None and found["differences"] == []
     assert found["tau"] is not None
-    assert "whichever" not in ran.out
+    assert "across judges of this kind" not in ran.out
 
 
 def test_battles_that_name_no_prompt_give_a_board_each_and_none_jointly(tmp_path):
@@ -162,7 +162,7 @@ def test_battles_that_name_no_prompt_give_a_board_each_and_none_jointly(tmp_path
     found = ran.read("judges.json")["overall"]
     assert (
         found["no_joint_board"]
-        == "no joint board: battles of sonnet name no prompt, on which judges could be compared"
+        == "no combined leaderboard: battles of sonnet name no prompt, so the judges cannot be compared"
     )
     assert found["n_prompts"] is None and "prompts:" not in ran.out
     assert len(list((ran.run_dir / "judges").iterdir())) == 3
@@ -174,7 +174,10 @@ def test_a_dimension_that_one_judge_has_not_judged_is_rated_by_the_others(tmp_pa
     ran = rate(write_table(tmp_path / "battles.jsonl", some))
     found = ran.read("judges.json")
     assert found["style"]["board"] is not None
-    assert found["facts"]["no_joint_board"] == "no joint board: sonnet has no verdict"
+    assert (
+        found["facts"]["no_joint_board"]
+        == "no combined leaderboard: sonnet has no verdict"
+    )
 
 
 def test_a_joint_board_is_by_plain_bradley_terry(tmp_path):
@@ -182,7 +185,9 @@ def test_a_joint_board_is_by_plain_bradley_terry(tmp_path):
     ran = rate(path, "rating=[davidson]")
     found = ran.read("judges.json")["overall"]
     assert found["board"] is None
-    assert found["no_joint_board"].startswith("no joint board: it is by Bradley-Terry")
+    assert found["no_joint_board"].startswith(
+        "no combined leaderboard: it needs Bradley-Terry"
+    )
 
 
 # Pooled
@@ -193,8 +198,8 @@ def test_verdicts_are_pooled_where_that_is_asked_for(tmp_path):
     ran = rate(path, "judges=pooled")
     assert not (ran.run_dir / "judges").exists()
     assert (
-        f"{path}: the verdicts of 3 judges are pooled ('gpt', 'local', 'sonnet'), as if one judge had given them: "
-        "intervals cover other prompts, and no other judges.\n"
+        f"{path}: the verdicts of 3 judges are pooled ('gpt', 'local', 'sonnet'), as if one judge had given them. "
+        "Intervals cover other prompts, but not other judges.\n"
     ) in ran.err
     board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]
     assert sum(row["n_battles"] for row in board["ratings"]) == 2 * 1800
@@ -379,8 +384,9 @@ def test_votes_of_many_are_pooled_and_a_line_says_so(tmp_path):
     ran = rate(path)
     assert (
         f"{path}: the verdicts of 100 voters are pooled ('voter 00', 'voter 01', 'voter 02', 'voter 03', 'voter 04', "
-        "...), as one population: intervals cover other prompts, and no other voters. "
-        "battles_columns.dimension=judge_model rates each apart, battles_filter.judge_model=NAME one alone.\n"
+        "...), as one population. Intervals cover other prompts, but not other voters. "
+        "To rate each voter separately, set battles_columns.dimension=judge_model. To rate one, set "
+        "battles_filter.judge_model=NAME.\n"
     ) in ran.err
     assert (ran.run_dir / "ratings.json").is_file()
 

@@ -171,7 +171,7 @@ def test_two_judges_have_a_board_each_and_nothing_together_but_what_both_say(pai
     found = ran.read("judges.json")["factuality"]
     assert found["board"] is None and found["differences"] == []
     assert "whichever" not in ran.out
-    assert "no joint board" in ran.out and "kappa" in ran.out
+    assert "No combined leaderboard" in ran.out and "kappa" in ran.out
     for name in ("sonnet", "haiku"):
         folder = ran.run_dir / "judges" / name
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -228,9 +228,9 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
         assert row["rating"] == pytest.approx(np.mean(own), abs=1e-6)
     widest = max(r["ci_high"] - r["ci_low"] for some in boards for r in some)
     assert max(r["ci_high"] - r["ci_low"] for r in found["board"]) > widest
-    for said in ("3 judges, tau", "a 4th judge: ±", "People show it"):
+    for said in ("3 judges, between-judge", "A 4th judge", "Labels from people can"):
         assert said in three.out
-    assert "near" in three.page.text and "People show it" in three.page.text
+    assert "near" in three.page.text and "Labels from people can" in three.page.text
 
 
 def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three):
@@ -554,7 +554,7 @@ LEVEL = (0.0, 0.0, 0.0, 0.0)
 def test_two_judges_that_contradict_each_other_disagree():
     found = opinion(CLEAR, REVERSED)
     assert found.conclusion.state == "disagree" and found.board is None
-    assert said(found).startswith("they disagree on a and b: judge0 has a ahead, judge1 b")  # fmt: skip
+    assert said(found).startswith("the judges disagree on a and b: judge0 has a ahead, and judge1 has b")  # fmt: skip
 
 
 def test_two_judges_with_one_first_both_have_it_ahead():
@@ -562,7 +562,9 @@ def test_two_judges_with_one_first_both_have_it_ahead():
     assert said(found).startswith(("both have a ahead of b", "both prefer a to b"))
     assert found.conclusion.effect is None
     assert "5 judges" not in words.suggest_next_step(found)
-    assert words.suggest_next_step(found).startswith("3 judges make a joint board")
+    assert words.suggest_next_step(found).startswith(
+        "3 judges give a combined leaderboard"
+    )
 
 
 def of_two(first: Conclusion, second: Conclusion) -> str:
@@ -611,7 +613,7 @@ def test_three_judges_lead_only_beyond_what_their_tastes_differ():
     first, second = (150.0, 100.0, -50.0, -200.0), (0.0, 150.0, 50.0, -200.0)
     apart = opinion(first, second, (150.0, -100.0, 150.0, -200.0))
     assert apart.conclusion.state == "undecided"
-    assert "no clear winner whichever such judge is asked" in said(apart)
+    assert "no clear winner across judges of this kind" in said(apart)
     together = opinion(CLEAR, CLEAR, CLEAR)
     assert together.conclusion.state in ("leads", "caution")
     assert together.conclusion.subject == "a"
@@ -627,7 +629,7 @@ def test_a_joint_lead_has_to_hold_if_failures_count_as_losses():
     assert found.conclusion.state == "undecided"
     assert [reason.name for reason in found.conclusion.reasons] == ["failures"]
     assert re.search(
-        r"^no clear winner whichever such judge is asked: a is ahead of b by .*, on the 200 of 350 prompts that it "
+        r"^no clear winner across judges of this kind: a is ahead of b by .*, on the 200 of 350 prompts that it "
         "answered. With its 150 failures counted as losses, b is ahead$",
         said(found),
     )
@@ -639,7 +641,7 @@ def test_two_judges_say_that_failures_may_explain_their_leads():
     found = opinion(CLEAR, CLEAR, n_failed=150)
     assert found.conclusion.state == "undecided"
     assert said(found).endswith(
-        "have a ahead of b, but by judge0 and judge1 the lead is lost if missing answers and unknown verdicts count "
+        "have a ahead of b, but for judge0 and judge1 the lead is lost if missing answers and unknown verdicts count "
         "against it"
     )
 
@@ -647,7 +649,8 @@ def test_two_judges_say_that_failures_may_explain_their_leads():
 def test_judges_that_compare_words_lead_nobody():
     found = opinion(CLEAR, CLEAR, CLEAR, kind="words")
     assert found.conclusion.state == "words"
-    assert said(found).startswith("by shared words a is ahead of b by")
+    assert said(found).startswith("a is ahead of b by")
+    assert said(found).endswith("(word overlap only, not a quality judgement)")
 
 
 def test_few_prompts_rank_nobody():

@@ -38,16 +38,16 @@ def of(*leads: JobLead | None, **more: Any) -> SweepConclusion:
 LEADS, UNDECIDED = {"state": "leads"}, {"state": "undecided"}
 CASES = [
     ("none", "no job ranks two entrants", [None, lead("1", gap=None)]),
-    ("leads", "ann leads in 2 of 2 jobs, by 110 to 121", [lead("0", **LEADS), lead("1", gap=121, **LEADS)]),
-    ("leads", "ann leads in 1 of 1 job, by 110", [lead("0", **LEADS)]),
-    ("ahead", "ann is ahead in 2 of 2 jobs, by 110 (supported in 1, undecided in 1)",
+    ("leads", "ann leads by 110 to 121 in 2 of 2 jobs", [lead("0", **LEADS), lead("1", gap=121, **LEADS)]),
+    ("leads", "ann leads by 110 in 1 of 1 job", [lead("0", **LEADS)]),
+    ("ahead", "ann is ahead by 110 in 2 of 2 jobs (supported in 1, undecided in 1)",
      [lead("0", **LEADS), lead("1", **UNDECIDED)]),
-    ("ahead", "ann is ahead in 1 of 1 job, by 110 (word overlap only)", [lead("0", state="words")]),
-    ("ahead", "ann is ahead in 1 of 1 job, by 110", [lead("0")]),
-    ("ahead", "ann is ahead in 2 of 2 jobs, by at least 110",
+    ("ahead", "ann is ahead by 110 in 1 of 1 job (word overlap only)", [lead("0", state="words")]),
+    ("ahead", "ann is ahead by 110 in 1 of 1 job", [lead("0")]),
+    ("ahead", "ann is ahead by at least 110 in 2 of 2 jobs",
      [lead("0", one_sided=True), lead("1", gap=400.0)]),
-    ("some", "ann leads in 1 of 2 jobs, by 110", [lead("0", **LEADS), None]),
-    ("differs", "bob leads in 2 of 3 jobs, by 90 to 110; ann is ahead in 1 of 3 jobs, by 3 (undecided)",
+    ("some", "ann leads by 110 in 1 of 2 jobs", [lead("0", **LEADS), None]),
+    ("differs", "bob leads by 90 to 110 in 2 of 3 jobs. ann is ahead by 3 in 1 of 3 jobs (undecided)",
      [lead("0", gap=3.0, **UNDECIDED), lead("1", "bob", **LEADS), lead("2", "bob", 90.0, **LEADS)]),
 ]  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_each_state_has_its_sentence(
 LENGTH, STYLE = ("length",), ("length", "bold")
 SAME, LEADS_2 = (
     "the leader is the same in both jobs",
-    "ann leads in 2 of 2 jobs, by 110",
+    "ann leads by 110 in 2 of 2 jobs",
 )
 
 
@@ -230,20 +230,20 @@ def test_jobs_are_the_same_where_no_rating_differs_by_more_than_rounding():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["elo.k", "elo.n_perms"], "is the same in both jobs: elo.k and elo.n_perms cannot move it; Elo moves"),
-        (["elo.k", "tracker"], "is the same in both jobs: elo.k cannot move it; Elo moves"),
-        (["judge"], "is the same in both jobs: judge did not move it; Elo moves"),
+        (["elo.k", "elo.n_perms"], "elo.k and elo.n_perms change Elo but do not affect the Davidson ratings"),
+        (["elo.k", "tracker"], "elo.k changes Elo but does not affect the Davidson ratings"),
+        (["judge"], "judge changed Elo but not the Davidson ratings"),
     ],
 )  # fmt: skip
 def test_what_does_not_move_is_said_once(settings: list[str], said: str):
     leads = [lead("0"), lead("1")]
     found = of(*leads, is_same=True)
-    assert words.headline([found, found], "Davidson", settings) == f"Davidson {said}"
+    assert words.headline([found, found], "Davidson", settings) == said
     other = of(lead("0"), lead("1", gap=121.0))
     headline = words.headline([found, other], "Davidson", settings)
-    assert headline == "The first is the same in both jobs"
+    assert headline == "The top entrant is the same in both jobs"
     still = words.headline([found, found], "Davidson", settings, elo_moved=False)
-    assert still == "Nothing moved: the 2 jobs have the same ratings"
+    assert still == "Nothing changed: both jobs have the same ratings"
 
 
 def test_a_number_goes_from_its_least_to_its_most_and_is_one_where_both_read_alike():
@@ -277,7 +277,7 @@ def test_the_share_of_jobs_that_have_the_first_of_most():
 
 def test_seeds_are_held_against_the_monte_carlo_error():
     assert words.scatter({"tone": 0.808, "facts": 1.2}, 8) == (
-        "Elo over 8 seeds scatters 0.81 (tone), 1.20 (facts) times its Monte Carlo error; 1 is right."
+        "Over 8 seeds, the standard deviation of Elo is 0.81 (tone), 1.20 (facts) times its random error. 1 is expected."
     )
     assert words.scatter({}, 8) == ""
 
@@ -311,8 +311,7 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
     """K and permutations enter Elo alone."""
     rows = table(swept.run_dir / "sweep_summary.csv")
     said = (
-        "Bradley-Terry is the same in all 6 jobs: elo.k and elo.n_perms cannot move it; "
-        "Elo moves"
+        "elo.k and elo.n_perms change Elo but do not affect the Bradley-Terry ratings"
     )
     assert f"{said}.\n" in swept.out
     assert said in swept.page.said
@@ -337,11 +336,11 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
 SAID = {
     "Bradley-Terry": ("result_gap", format_number),
     "Elo gap": ("order_gap", format_number),
-    "convergence": ("order_convergence", format_percent_floor),
+    "final gap": ("order_convergence", format_percent_floor),
     "error": ("order_mc_error", lambda value: format_number(value, 1)),
-    "limit": ("order_distance", format_number),
+    "final Elo": ("order_distance", format_number),
     "swapped": ("order_swaps", format_number),
-    "ranks otherwise": ("order_one_order_wrong", format_percent),
+    "different ranking": ("order_one_order_wrong", format_percent),
 }
 
 
@@ -360,8 +359,8 @@ def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
     """Nothing is taken over dimensions, and the lead, which cannot move, is one number."""
     rows = table(swept.run_dir / "sweep_numbers.csv")
     assert len(rows) == 6 * 2
-    head, lines = console_table(swept.out, "What moved by dimension, over the 6 jobs")
-    assert head[0] == "dimension"
+    head, lines = console_table(swept.out, "Changes by rubric, over the 6 jobs")
+    assert head[0] == "rubric"
     assert {"Bradley-Terry", "Elo gap", "error"} <= {*head}
     assert [line[0] for line in lines] == ["tone", "facts"]
     for line in lines:
@@ -381,7 +380,7 @@ def test_every_printed_range_is_that_of_sweep_numbers_csv_within_its_dimension(
             else:
                 assert cell == f"{ends[0].removesuffix('%')} to {ends[1]}"
         assert " to " not in line[1]
-        assert " to " in line[head.index("convergence")]
+        assert " to " in line[head.index("final gap")]
     reader = swept.page
     for line in lines:
         assert line in [list(cells) for cells in reader.cells]
@@ -426,9 +425,9 @@ def test_elo_by_k_has_the_limit_of_each_entrant_in_figure_and_tracker(swept: Ran
 @pytest.mark.system
 def test_jobs_are_compared_by_means_over_dimensions(swept: Ran):
     rows = table(swept.run_dir / "sweep_numbers.csv")
-    title = "What moved by job, means over dimensions"
+    title = "Changes by job, averaged over the rubrics"
     head, lines = console_table(swept.out, title)
-    assert head[:4] == ["job", "K", "permutations", "Elo gap"]
+    assert head[:4] == ["job", "K", "match orders", "Elo gap"]
     for line in lines:
         own = [row for row in rows if row["job"] == line[0]]
         errors = [float(row["order_mc_error"]) for row in own]
@@ -448,10 +447,10 @@ def test_a_sweep_of_equals_says_that_nothing_moved(swept: Ran):
         "headline=null,headline/gap",
     )
     ran = run("-m", *given, *equal, folder=swept.folder)
-    assert "Nothing moved: the 2 jobs have the same ratings.\n" in ran.out
-    assert "What moved" not in ran.out
-    assert "Nothing moved" in ran.page.said
-    assert "What moved" not in ran.page.headings
+    assert "Nothing changed: both jobs have the same ratings.\n" in ran.out
+    assert "Changes by" not in ran.out
+    assert "Nothing changed" in ran.page.said
+    assert "What changed" not in ran.page.headings
 
 
 @pytest.mark.system

@@ -108,9 +108,9 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
     reader = read()
     assert reader.links == ["0/report.html", "1/report.html"]
     for words in (
-        "Bradley-Terry is the same in both jobs: elo.k cannot move it; Elo moves", "2 of 2 jobs finished; elo.k = 4, 16",
-        "ann is ahead of bob by 200.", "By Elo ann is ahead of bob in 2 of 2 jobs, by 101 to 180.",
-        "Rating: Bradley-Terry, 95% intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
+        "elo.k changes Elo but does not affect the Bradley-Terry ratings", "2 of 2 jobs finished. Swept: elo.k = 4, 16.",
+        "ann is ahead of bob by 200.", "By Elo, ann is ahead of bob by 101 to 180 in 2 of 2 jobs.",
+        "Ratings: Bradley-Terry, 95% intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
         "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
     ):  # fmt: skip
         assert words in reader.said
@@ -127,13 +127,13 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
 @pytest.mark.parametrize(
     ("points", "sentence"),
     [
-        (1600.0, "ann is ahead of bob in 1 of 2 jobs, by 200; bob is ahead of ann in 1 of 2 jobs, by 100."),
-        (1500.0, "ann is ahead of bob in 1 of 2 jobs, by 200; ann and bob have the same rating in 1 of 2 jobs."),
+        (1600.0, "ann is ahead of bob by 200 in 1 of 2 jobs. bob is ahead of ann by 100 in 1 of 2 jobs."),
+        (1500.0, "ann is ahead of bob by 200 in 1 of 2 jobs. ann and bob have the same rating in 1 of 2 jobs."),
     ],
 )  # fmt: skip
 def test_the_first_may_depend_on_the_job(points: float, sentence: str):
     reader = read(rows=[*ROWS[:3], ROWS[3] | {"rating": points}])
-    assert "The first differs between jobs in d" in reader.said
+    assert "The top entrant differs between jobs on d" in reader.said
     assert sentence in reader.said
 
 
@@ -141,8 +141,10 @@ def test_a_lead_needs_a_second_and_counts_only_the_jobs_that_rate_both():
     """As where a placement is refused: nobody is ahead in that job."""
     refused = ROWS[3] | {"rating": None, "ci_low": None, "ci_high": None}
     reader = read(rows=[*ROWS[:3], refused])
-    assert "The first is the same in all jobs that rank two entrants" in reader.said
-    assert "ann is ahead of bob in 1 of 2 jobs, by 200." in reader.said
+    assert (
+        "The top entrant is the same in all jobs that rank two entrants" in reader.said
+    )
+    assert "ann is ahead of bob by 200 in 1 of 2 jobs." in reader.said
     alone = read(rows=[ROWS[0], refused])
     assert "No job ranks two entrants" in alone.said
     assert "ann is ahead" not in alone.said
@@ -160,7 +162,7 @@ def test_jobs_that_did_not_end_are_named_and_their_cost_counts():
     reader = read(
         [*TWO, failed(2, "elo.k=-1", error=error), failed(3, error=None), late]
     )
-    assert "2 of 5 jobs finished; elo.k = 4, 16, -1, 9" in reader.said
+    assert "2 of 5 jobs finished. Swept: elo.k = 4, 16, -1, 9." in reader.said
     found = {line[0]: line for line in reader.cells}
     assert found["2"][-4:] == ["–", "–", "–", error]
     assert "stopped" in found["3"]

@@ -1,4 +1,4 @@
-"""Finished runs side by side: what they conclude, what they cost, and in what they differ.
+"""Compare finished runs: their conclusions, costs, ratings, settings and inputs.
 
 python -m elo_exp experiment=compare 'runs=[outputs/pilot_...,outputs/headline_...]'
 """
@@ -433,10 +433,12 @@ def _measure_overlap(
         varying = (
             "draws" if _list_prompts(before) == _list_prompts(after) else "prompts"
         )
-        reason = f"all verdicts of one are in the other, so only the {varying} differ"
+        reason = (
+            f"all verdicts of one run are in the other, so only the {varying} differ"
+        )
     elif may_be_nested(verdicts_before, verdicts_after):
         relation = "nested"
-        reason = "but for blank cells, all verdicts of one are in the other"
+        reason = "apart from blank cells, all verdicts of one run are in the other"
     fits = []
     for r, battles in sides:
         if fit := _refit_ratings(r, battles, dimension):
@@ -449,7 +451,7 @@ def _measure_overlap(
             )
     for r, _ in sides:
         if _is_lost_to_failures(r.conclusions.get(dimension)):
-            reason = f"the lead of {r.name} is lost if its missing answers and verdicts count against it"
+            reason = f"{r.name} loses its lead if its missing answers and verdicts count against it"
     names = sides[0][0].name, sides[1][0].name
     shared = agreement.kappa(before, after, names=names, dimension=dimension)
     prompts = [_list_prompts(battles) for battles in (before, after)]

@@ -1,4 +1,4 @@
-"""The figure of several judges: what each says of every entrant, before what holds whichever of them is asked."""
+"""The figure of several judges: the ratings by each judge, and the combined ratings behind them."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def plots(opinions: Sequence[JudgesResult]) -> list[Plot]:
                     row["ci_high"],
                     color=style.LINE,
                     lw=0,
-                    label="" if line_index else _JOINT_BOARD,
+                    label="" if line_index else "all judges, combined",
                 )
                 ax.vlines(
                     row["rating"],
@@ -59,11 +59,11 @@ def plots(opinions: Sequence[JudgesResult]) -> list[Plot]:
         figure_kinds.draw_intervals(
             ax, [*chain(*rows_by_judge.values())], names, "judge", judges
         )
-    caption = "Ratings of each entrant by each judge, with the 95% intervals of that judge alone, which cover other prompts."
+    caption = "Ratings of each entrant by each judge. Each judge has its own 95% intervals, which cover other prompts."
     if joint:
         caption += (
-            " All, jointly: the mean of the judges with the 95% interval of the joint leaderboard, which covers other "
-            "judges of their kind, too."
+            " All judges, combined: the mean of the judges with the 95% interval of the combined leaderboard, which also "
+            "covers other judges of this kind."
         )
     heading = "Ratings by each judge"
     return [

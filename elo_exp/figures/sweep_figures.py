@@ -1,4 +1,4 @@
-"""Figures of runs side by side: the jobs of a sweep, and the runs of a comparison.
+"""Figures of the jobs of a sweep, and of the runs of a comparison.
 
 A row of a sweep is one of sweep_summary.csv, of a comparison one of compare.csv.
 """
@@ -28,9 +28,9 @@ _MAX_ENTRANTS = 30
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(rows: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
-    """Draw what was swept: Elo by K, and by K and number of permutations.
+    """Draw Elo by K, and by K and number of match orders.
 
-    pair  the two models whose gap is drawn; None: the two best
+    pair  two models whose gap is drawn; None for the two best
     """
     rated = [row for row in rows if row["rating"] is not None]
     figures = []
@@ -46,7 +46,7 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
     """Draw Elo by K, a panel for each n_perms, other setting and dimension."""
     rows = sorted(rows, key=lambda row: row["k"])
     by_title = {
-        f"{dimension}\n{n:,} permutations {setting}": panel_rows
+        f"{dimension}\n{n:,} match orders {setting}": panel_rows
         for (n, setting, dimension), panel_rows in sorted(
             grouped(rows, "n_perms", "setting", "dimension").items(),
             key=lambda item: item[0][:2],
@@ -63,10 +63,9 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         "k_by_n_perms",
         figure,
         [{**row, "line": name.format(**row).rstrip()} for row in rows],
-        "Elo by K and number of permutations",
-        "Mean Elo by K, for each number of permutations and each other setting that was swept. "
-        "Bars: 95% Monte Carlo error of averaging permutations. Dotted: the limit that Elo "
-        "converges to."
+        "Elo by K and number of match orders",
+        "Mean Elo by K, for each number of match orders and each other swept setting. Bars: 95% random error of the mean "
+        "over match orders. Dotted: the value that Elo approaches with endlessly many matches."
         + describe_cut(shown_by_title, by_title, "panels")
         + describe_cut(color, models),
     )
@@ -101,7 +100,7 @@ def pair_by_k_and_n_perms(
         for (d, s), panel_gaps in grouped(gaps, "dimension", "setting").items()
     }
     size = 0.8 + 0.5 * len(ks), 0.3 + 0.4 * len(n_perms)
-    figure, axes = make_panels(gaps_by_title, "K", "permutations", size)
+    figure, axes = make_panels(gaps_by_title, "K", "match orders", size)
     for ax, panel_gaps in axes:
         cells = {(gap["n_perms"], gap["k"]): gap["difference"] for gap in panel_gaps}
         figure_kinds.draw_matrix(ax, cells, n_perms, ks, (-widest, widest), "{:+.0f}")
@@ -110,14 +109,14 @@ def pair_by_k_and_n_perms(
         figure,
         gaps,
         f"Elo of {format_label(first_model)}\nminus {format_label(second_model)}, points",
-        f"Mean Elo of {first_model} minus that of {second_model}. Blue: {first_model} leads. The intervals of the "
-        "jobs say whether a gap is significant.",
+        f"Mean Elo of {first_model} minus mean Elo of {second_model}. Blue: {first_model} is ahead. See the intervals of "
+        "the jobs for significance.",
     )
 
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def estimates(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
-    """Draw the headline of each policy in each of these oracle runs."""
+    """Draw the reported estimate of each policy in each oracle run."""
     rows = [{**row, "flag": "refused"} for row in rows]
     names = {row["policy"]: format_label(row["policy"]) for row in rows}
     size = figure_kinds.panel_size(len(names) * len(runs))
@@ -127,7 +126,9 @@ def estimates(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
         figure_kinds.draw_intervals(
             ax, panel_rows, names, "run", runs, line_column="policy", numbers=numbers
         )
-    caption = "Headline of each policy in each run, with 95% intervals over prompts."
+    caption = (
+        "Reported estimate of each policy in each run, with 95% intervals over prompts."
+    )
     return render_plot(
         "estimates", figure, rows, "Mean oracle label of each policy", caption
     )
@@ -157,10 +158,10 @@ def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list
     p_values = [row["shift_p_holm"] for row in shifted_rows]
     n_significant = sum(p is not None and p <= ALPHA for p in p_values)
     caption = (
-        "Shift of each entrant from its rating in the first run, relative to the mean of those "
-        "rated in both. Bars: 95% interval of the shift, prompt-clustered; a prompt of both runs "
-        f"is one observation. {n_significant} of {len(shifted_rows)} shifts are significant (Holm, "
-        "α = .05)." + describe_cut(names, models)
+        "Shift of each rating from run 1, relative to the mean shift of the entrants that both runs rate. Bars: 95% "
+        "interval, clustered by prompt. "
+        f"{n_significant} of {len(shifted_rows)} shifts are significant (Holm, α = 0.05)."
+        + describe_cut(names, models)
     )
-    heading = "Shift of each rating from the first run"
+    heading = "Shift of each rating from run 1"
     return [render_plot("rating_shifts", figure, shifted_rows, heading, caption)]

@@ -338,7 +338,7 @@ def summarize() -> int:
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
         ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
-        print_lines(f"To run what did not finish: python -m elo_exp {again}")
+        print_lines(f"To run the unfinished jobs: python -m elo_exp {again}")
     sweep, tracked_at = sweep_if_any(folder), None
     if command.sweep_tracker is not None and config and sweep:
         info = RunInfo(  # one more run in the group of the jobs

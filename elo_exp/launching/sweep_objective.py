@@ -1,4 +1,4 @@
-"""The headline: the one number by which a sweeper compares jobs, by the name that trackers have for it."""
+"""The objective (`headline`): the number by which a sweeper compares jobs, named as in trackers."""
 
 import difflib
 import logging
@@ -11,14 +11,14 @@ from elo_exp.trackers import Value
 
 logger = logging.getLogger(__name__)
 
-# Where Elo's settings alone are swept: the bias of a small K and the noise of few orders add up in it, while the
-# ratings that lead cannot move.
+# If only Elo's settings are swept: it adds the bias of a small K and the noise of few orders, while the main ratings
+# cannot change.
 _ELO_OBJECTIVE = "order_mean/distance"
 _EXAMPLES = ("headline/gap", "result_mean/gap_se", "order_mean/distance")
 
 
 def check_name(name: str | None, experiment: Experiment) -> None:
-    """Refuse the name of a number that the experiment never logs, as far as it says what it does. Raises SettingError."""
+    """Raise SettingError if the experiment never logs a number of this name."""
     numbers = experiment.numbers
     if name is None or numbers is None:
         return
@@ -42,13 +42,14 @@ def choose_objective(
     wanted: str | None,
     swept: Sequence[str],
 ) -> tuple[str, float]:
-    """Return the name and the value of the number by which a sweeper compares this job; NaN where it is not defined.
+    """Return the name and the value of the objective of a job; NaN if it is not defined there.
 
-    Without a wish the experiment's own, or Elo's mean distance to its limit where Elo's settings alone are swept.
+    The default is the experiment's own objective. If only Elo's settings are swept, it is Elo's mean distance to its
+    final values.
 
-    results  all that the tracker is told
-    wanted   its name
-    swept    keys of the settings that a sweep varies
+    results  all metrics of the job
+    wanted   name of the objective that the user set
+    swept    keys of the swept settings
     """
     numbers = {
         name: float(value)
@@ -67,7 +68,9 @@ def choose_objective(
     places = {name.partition("/")[2].rpartition("/")[0] for name in of_kind}
     if table.startswith(("order", "result")) and path.rpartition("/")[0] in places:
         # `check_name` knows the last part: it is not defined here
-        logger.warning("warning: headline: %s is not defined in this run.", wanted)
+        logger.warning(
+            "warning: the objective %s (headline) is not defined in this run.", wanted
+        )
         return wanted, math.nan
     raise SettingError(_explain_unknown(wanted, list(numbers)))
 

@@ -1,4 +1,4 @@
-"""What audits of several judges show side by side: what each check says of each judge, and how far they agree."""
+"""The page of an audit of several judges: each test for each judge, and their agreement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,32 +41,33 @@ from elo_exp.report.sentences.vote_sentences import votes as say_votes
 
 _VERDICTS_WORST_FIRST = ("biased", "cannot tell", "ok", "reported")
 _RESULT_NOTE = (
-    "Of each judge the decision, the estimate and its 90% interval. Each judge is audited by itself, "
-    "with Holm’s correction over its own probes: its page has examples, forms and orders."
+    "Each cell has the decision, the estimate and its 90% interval. Each judge is audited separately, with Holm’s "
+    "correction over its own tests. Its own page has examples, forms and orders."
 )
 _GOLD_NOTE = (
-    "rho is the mean correlation of the errors of every two judges; J judges are worth "
-    "J / (1 + (J −"
-    " 1) rho) independent votes. Of a pair whose label is wrong all err together. No "
-    "vote is taken."
+    "rho is the mean correlation between the errors of two judges. J judges are worth J / (1 + (J − 1) rho) independent "
+    "votes. If a label is wrong, all judges err together on that pair. The judges do not vote."
 )
 _AGREEMENT_NOTE = (
-    "On the questions to which both gave a valid verdict. Kappa is 1 where both always name the same winner and 0 where "
-    "they agree as often as chance would; intervals are clustered by prompt. Questions of an audit are not those of a "
-    "tournament: agreement on your own answers is what a tournament of these judges shows."
+    "Based on questions to which both judges gave a valid verdict. Kappa is 1 if both always name the same winner, and 0 "
+    "if they agree as often as by chance. Intervals are clustered by prompt. An audit asks other questions than a "
+    "tournament. To see the agreement on your own answers, run a tournament with these judges."
 )
-_FOOTER = "Every number is in judges.json beside this page, and of each judge in audit.json of its folder below judges/."
+_FOOTER = (
+    "Every number is in judges.json next to this page. The numbers of each judge are in audit.json of its folder in "
+    "judges/."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeAudits:
-    """What audits of several judges found on one dimension.
+    """Audits of several judges on one dimension.
 
-    conclusion  of all
+    conclusion  conclusion about all judges
     own         each judge's audit, by its name
-    failed      why a judge could not be audited
+    failed      reason why a judge could not be audited, by its name
     kappas      rows of `agreement.kappa` of every two judges
-    votes       what they are worth together, by labelled pairs; None without any
+    votes       number of independent votes that they are worth; None without labelled pairs
     """
 
     dimension: str
@@ -84,7 +85,7 @@ def build_document(
 ) -> Document:
     """Return the page of an audit of several judges.
 
-    pages  of each judge, beside this one
+    pages  page of each judge, next to this one
     """
     audits, failed = audit_sets[0].own, audit_sets[0].failed
     audit = next(iter(audits.values())).audit
@@ -130,8 +131,8 @@ def _list_result_blocks(
             judge = Styled([Link(name, pages[name]), ":"], "bold")
             yield Paragraph([judge, f" {audited.counts}."], "facts")
         yield Table(
-            label=f"What each probe says on {dimension}",
-            columns=["Probe", "Ok", *audit_set.own],
+            label=f"Tests on {dimension}",
+            columns=["Test", "Accepted", *audit_set.own],
             rows=[
                 [probe, bound, *map(_make_cell, results)]
                 for probe, bound, results in _list_probe_rows(audit_set)
@@ -167,7 +168,7 @@ def _list_agreement_blocks(audit_sets: Sequence[JudgeAudits]) -> list[Block]:
 def _list_probe_rows(
     audit_set: JudgeAudits,
 ) -> Iterator[tuple[str, str, list[Mapping[str, Any] | None]]]:
-    """Yield a row for each probe, the worst first: its name, what is ok, and what it says of each judge."""
+    """Yield a row for each test, the worst first: its name, the accepted range, and its result for each judge."""
     results_of_judges = [
         {result["probe"]: result for result in audited.audit["results"]}
         for audited in audit_set.own.values()
@@ -197,7 +198,7 @@ def _format_estimate(row: Mapping[str, Any]) -> str:
 
 
 def _build_gold_table(audit_set: JudgeAudits) -> Table:
-    """Return how often each judge names the better answer of labelled pairs."""
+    """Return the accuracy of each judge on labelled pairs."""
     rows = [
         [
             name,
@@ -224,7 +225,7 @@ def _format_result(row: Mapping[str, Any] | None) -> str:
 
 
 def format_console(audit_sets: Sequence[JudgeAudits]) -> str:
-    """Return what the console says."""
+    """Return the text for the console."""
     return "\n\n".join("\n".join(_format_lines(audit_set)) for audit_set in audit_sets)
 
 
@@ -235,7 +236,7 @@ def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
     for name, why in audit_set.failed.items():
         yield f"  {name:<12}not audited: {why}"
     yield format_table(
-        ("probe", "ok", *audit_set.own),
+        ("test", "accepted", *audit_set.own),
         [
             (probe, bound, *map(_format_result, results))
             for probe, bound, results in _list_probe_rows(audit_set)
@@ -255,7 +256,7 @@ def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
 
 
 def as_json(audit_set: JudgeAudits) -> dict[str, Any]:
-    """Return what all judges have shown as judges.json has it."""
+    """Return the results of all judges for judges.json."""
     first_audit = next(iter(audit_set.own.values())).audit
     return {
         "conclusion": {
@@ -281,7 +282,7 @@ def as_json(audit_set: JudgeAudits) -> dict[str, Any]:
 
 
 def list_metrics(audit_sets: Sequence[JudgeAudits]) -> dict[str, Any]:
-    """Return what a tracker is told, under names that every such run shares."""
+    """Return the metrics for a tracker, under names that every such run shares."""
     metrics_by_name = dict[str, Any]()
     for audit_set in audit_sets:
         metrics_by_name[f"conclusion/{audit_set.dimension}/state"] = (

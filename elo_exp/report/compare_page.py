@@ -50,18 +50,18 @@ _MAX_CONSOLE_ROWS = 60
 _USAGE_FIELDS = ("judge_calls", "verdicts_stored", "output_tokens")
 _SHIFT_NOTE = (
     "A shift is the change of a rating from run 1, relative to the mean change of all entrants that both runs rate. Its "
-    "interval treats a prompt of both runs as one observation: whether the intervals of two ratings overlap is no test "
-    "of it."
+    "interval counts a prompt of both runs as one observation. Use it to test a shift, and not the overlap of two rating "
+    "intervals."
 )
-_FOOTER = "Every number is in compare.csv and compare.json beside this page."
+_FOOTER = "Every number is in compare.csv and compare.json, next to this page."
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareResult:
-    """What a comparison found.
+    """The result of a comparison.
 
-    conclusions  by dimension; of oracle runs one, of their estimates
-    sentences    what they say
+    conclusions  by dimension; for oracle runs, one about their estimates
+    sentences    sentence of each conclusion
     """
 
     comparison: Comparison
@@ -198,7 +198,7 @@ def _list_estimate_blocks(result: CompareResult) -> list[Block]:
     ]
 
 
-# What runs say
+# Conclusions
 
 
 def _conclude_dimensions(comparison: Comparison) -> dict[str, CompareConclusion]:
@@ -240,7 +240,7 @@ def _conclude_leaders(
 
 
 def _describe_overlaps(dimension: str, comparison: Comparison) -> list[str]:
-    """Return what runs share with the first run, in one sentence for runs that share the same."""
+    """Return the sentences on what runs share with run 1, one for all runs that share the same."""
     numbers, rows_by_overlap = _number_runs(comparison), dict[str, list[Row]]()
     for row in comparison["overlaps"]:
         if row["dimension"] == dimension:
@@ -272,7 +272,7 @@ def _list_run_conclusions(dimension: str, comparison: Comparison) -> list[str]:
 
 
 def _describe_answers(comparison: Comparison) -> list[str]:
-    """Return which entrants answered otherwise than in run 1, run by run."""
+    """Return which entrants gave other answers than in run 1, run by run."""
     numbers = _number_runs(comparison)
     rows_by_run = grouped(
         sorted(comparison["answers"], key=lambda row: str(row["run"])), "run"
@@ -361,13 +361,13 @@ def _build_judge_table(comparison: Comparison) -> Table:
     return Table(
         label="Judge",
         columns=[
-            "Dimension",
+            "Rubric",
             "Run",
-            "Flips",
-            "First shown wins, unadjusted",
+            "Order changes the verdict",
+            "First answer wins, unadjusted",
             "Ties",
             "Invalid",
-            "Elo converged",
+            "Elo, % of the final gap",
         ],
         rows=[
             _make_judge_row(row, numbers[row["run"]])
@@ -382,7 +382,7 @@ def _make_judge_row(row: Row, run: int) -> list[str]:
     return [
         row["dimension"],
         str(run),
-        format_percent(row["flip_rate"]) if is_measured else "not measured: one order",
+        format_percent(row["flip_rate"]) if is_measured else "not measured (one order)",
         format_percent(row["first_shown_rate"]),
         format_percent(row["tie_rate"]),
         format_percent(row["invalid_rate"]),
@@ -447,7 +447,7 @@ def _build_ratings_table(dimension: str, result: CompareResult) -> Table:
                 cells.append(format_number(elo.get((model, row["run"]))))
             table_rows.append(cells)
     return Table(
-        label=f"Ratings in {dimension}",
+        label=f"Ratings on {dimension}",
         columns=[*head, "Elo"] if elo else head,
         rows=table_rows,
     )
@@ -510,7 +510,7 @@ def format_console(result: CompareResult) -> str:
         lines += map(_wrap_text, _describe_overlaps(dimension, comparison))
         blocks.append("\n".join(lines))
     if comparison["differences"]:
-        title = "settings, versions and inputs that differ, run by run"
+        title = "settings, versions and inputs that differ between runs"
         rows = _build_settings_table(comparison).plain_rows
         lines = [f"  {path}: {' | '.join(values)}" for path, *values in rows]
         blocks.append("\n".join([title, *lines]))

@@ -1,4 +1,4 @@
-"""What several judges made of a tournament: the joint board, each judge's own, and how far they agree."""
+"""The page of several judges: the combined leaderboard, each judge's own, and their agreement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,19 +40,18 @@ from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, build_view
 JUDGE_METRIC_NAMES = (*("judges", "tau", "gap", "gap_low", "gap_high", "half_width"),)
 _LABEL_CHARACTERS = 14
 _BOARD_NOTE = (
-    "The mean of the judges’ ratings. Intervals hold two sources of error: how the judges’ tastes differ (tau, one for "
-    "all entrants) and how the prompts do, which all judges share. They say what would be found by whichever such judges "
-    "were asked."
+    "The mean of the judges’ ratings. Intervals cover two sources of error: differences between judges (tau, one value "
+    "for all entrants) and between prompts, which all judges share. They apply to other judges of this kind."
 )
-_OWN_NOTE = "Each judge’s own intervals, which know of no other judge."
-_FOOTER = "Every number is in judges.json beside this page, and of each judge in its folder below judges/."
+_OWN_NOTE = "Each judge has its own intervals, which ignore the other judges."
+_FOOTER = "Every number is in judges.json next to this page. The numbers of each judge are in its folder in judges/."
 _JOINT_METHOD = "joint"
 
 
 def build_joint_standings(
     opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
 ) -> Standings:
-    """Return standings that hold the joint boards, of the dimensions that have one."""
+    """Return standings with the combined leaderboards, for the dimensions that have one."""
     boards = {opinion.dimension: opinion.board for opinion in opinions if opinion.board}
     all_standings = [by_judge[name] for name in opinions[0].judges]
     return Standings(
@@ -78,7 +77,7 @@ def build_document(
 ) -> Document:
     """Return the page of several judges, of a tournament or on file.
 
-    pages  of each judge, beside this one
+    pages  page of each judge, next to this one
     """
     headline = _format_sentence(opinions[0])
     conclusions = [opinion.conclusion for opinion in opinions]
@@ -97,7 +96,9 @@ def build_document(
         kicker=format_kicker("several judges", manifest),
         headline=headline,
         begins_with_word=tournament_sentences.begins_with_word(headline, conclusions),
-        lede=[Paragraph(["Judged by ", names, ", each by itself."], "facts")],
+        lede=[
+            Paragraph(["Judges: ", names, ". Each judge is rated separately."], "facts")
+        ],
         sections=[
             Section(
                 "result",
@@ -109,13 +110,13 @@ def build_document(
             ),
             Section(
                 "leaderboard",
-                "Joint leaderboard",
+                "Combined leaderboard (all judges)",
                 [*board, *([Paragraph(_BOARD_NOTE, "small")] if board else [])],
             ),
             Section("pairs", "Differences", add_headings(differences)),
             Section(
                 "judge",
-                "Each judge by itself",
+                "Ratings by judge",
                 [
                     FigureSlot("judges"),
                     *add_headings([_build_ratings_table(o) for o in opinions]),
@@ -175,7 +176,7 @@ def _build_ratings_table(opinion: JudgesResult) -> Table:
         model for judge_rows in rows.values() for model in judge_rows
     )
     return Table(
-        label=f"Ratings by judge in {opinion.dimension}",
+        label=f"Ratings by judge on {opinion.dimension}",
         columns=["Entrant", *rows],
         rows=[
             [
@@ -199,14 +200,14 @@ def _format_rating(row: Any) -> str:
 
 
 def _build_differences_table(opinion: JudgesResult) -> Table:
-    """Return the differences on the joint board; only the leader's if there are many."""
+    """Return the differences of the combined leaderboard; only the leader's if there are many."""
     differences, note = opinion.differences, ""
     if len(differences) > MAX_PAIRS_PER_DIMENSION:
         leader = differences[0].higher
         differences = [pair for pair in differences if pair.higher == leader]
-        note = f"Only those between {leader} and the others are shown; all are in judges.json."
+        note = f"The table shows only the differences between {leader} and the others. All are in judges.json."
     return Table(
-        label=f"Differences in {opinion.dimension}, whichever such judge is asked",
+        label=f"Differences on {opinion.dimension}, across judges of this kind",
         columns=["Entrant", "over", "Points", "95% CI", "p (Holm)"],
         words=("over",),
         rows=[
@@ -228,10 +229,10 @@ def build_agreement_table(
 ) -> Table:
     """Return kappa of every two judges as a table.
 
-    count_heading  what the column of counts is headed
+    count_heading  heading of the column of counts
     """
     return Table(
-        label=f"Agreement in {dimension}",
+        label=f"Agreement on {dimension}",
         columns=["Judge", "with", count_heading, "Agreement", "Kappa"],
         words=("with",),
         rows=[
@@ -253,7 +254,7 @@ def build_agreement_table(
 def format_console(
     opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
 ) -> str:
-    """Return what the console says."""
+    """Return the text for the console."""
     view = build_view(build_joint_standings(opinions, by_judge))
     dimension_by_name = {d.name: d for d in view.dimensions}
     lines = [*tournament_console.describe_method(view.dimensions, scored=False)]
@@ -263,8 +264,8 @@ def format_console(
             dimension = dimension_by_name[opinion.dimension]
             lines += tournament_console.format_leaderboard(dimension)
         lines += ["", *_format_labelled_lines(opinion), ""]
-    cannot_show = _format_line("cannot show", words.cannot_show(opinions[0]))
-    return "\n".join(wrap_lines([*lines, cannot_show]))
+    caveat = _format_line("caveat", words.cannot_show(opinions[0]))
+    return "\n".join(wrap_lines([*lines, caveat]))
 
 
 def _format_heading(opinion: JudgesResult) -> str:
@@ -326,7 +327,7 @@ def as_json(opinion: JudgesResult) -> dict[str, Any]:
 def tables(
     opinions: Sequence[JudgesResult], by_judge: Mapping[str, Standings]
 ) -> dict[str, Rows]:
-    """Return the tables for a tracker: the joint boards, and how far every two judges agree."""
+    """Return the tables for a tracker: the combined leaderboards, and the agreement of every two judges."""
     standings = build_joint_standings(opinions, by_judge)
     dimensions = build_view(standings).dimensions
     return {
@@ -336,7 +337,7 @@ def tables(
 
 
 def metrics(opinions: Sequence[JudgesResult]) -> dict[str, Any]:
-    """Return what a tracker is told, under names that every such run shares."""
+    """Return the metrics for a tracker, under names that every such run shares."""
     metrics_by_name = dict[str, Any]()
     for opinion in opinions:
         effect, panel = opinion.conclusion.effect, opinion.panel

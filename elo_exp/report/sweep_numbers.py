@@ -1,4 +1,4 @@
-"""The numbers by which the jobs of a sweep compare: sweep_numbers.csv, and the tables of those that moved.
+"""The numbers that compare the jobs of a sweep: sweep_numbers.csv, and the tables of the numbers that changed.
 
 A row is of one job and dimension. A range is over jobs within a dimension; over dimensions there are means only.
 """
@@ -57,17 +57,23 @@ class Column:
 
 _ORDER_COLUMNS = (
     Column(name="order_gap", heads=("Elo gap",), said=format_number),
-    Column(name="order_convergence", heads=("convergence",), said=format_percent_floor),
+    Column(
+        name="order_convergence",
+        heads=("% of the", "final gap"),
+        said=format_percent_floor,
+    ),
     Column(
         name="order_mc_error",
-        heads=("Monte Carlo", "error"),
+        heads=("random", "error"),
         said=lambda value: format_number(value, 1),
     ),
-    Column(name="order_distance", heads=("to its", "limit"), said=format_number),
+    Column(
+        name="order_distance", heads=("distance to", "final Elo"), said=format_number
+    ),
     Column(name="order_swaps", heads=("pairs", "swapped"), said=lambda n: f"{n:.3g}"),
     Column(
         name="order_one_order_wrong",
-        heads=("one order", "ranks otherwise"),
+        heads=("orders with a", "different ranking"),
         said=format_percent,
     ),
 )
@@ -79,10 +85,10 @@ def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
 
     return (
         Column(name="result_gap", heads=("lead by", method), said=points),
-        Column(name="result_gap_se", heads=("its", "error"), said=points),
+        Column(name="result_gap_se", heads=("standard", "error"), said=points),
         Column(
             name="result_separated",
-            heads=("pairs", "told apart"),
+            heads=("significant", "pairs"),
             said=lambda n: f"{n:.3g}",
         ),
         *(
@@ -105,7 +111,7 @@ def _make_result_columns(method: str, unit: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeTables:
-    """What moved, in two tables: by dimension over the jobs, and by job.
+    """The changed numbers in two tables: by dimension over the jobs, and by job.
 
     heads  headings of each table in lines of the console
     """
@@ -186,10 +192,10 @@ def list_changed_numbers(rows: Sequence[Row]) -> set[str]:
 def build_change_tables(
     rows: Sequence[Row], *, is_same: bool, differing: Collection[str] = ()
 ) -> ChangeTables | None:
-    """Lay out what moved; None where nothing did.
+    """Lay out the numbers that changed; None if none did.
 
-    is_same    whether the rating that leads is the same in all jobs, so that only Elo can move
-    differing  dimensions on which not all jobs have the same first: their leads are of different pairs
+    is_same    whether the main rating is the same in all jobs, so that only Elo can change
+    differing  dimensions whose top entrant differs between jobs, so that the leads are of different pairs
     """
     names = list_changed_numbers(rows)
     if not names:
@@ -210,7 +216,7 @@ def build_change_tables(
         by_dimension=_build_dimension_table(rows, columns_with_lead, differing),
         by_job=_build_job_table(rows, job_columns, shown_columns),
         heads=(
-            ["dimension", *("\n".join(column.heads) for column in columns_with_lead)],
+            ["rubric", *("\n".join(column.heads) for column in columns_with_lead)],
             [*job_columns, *("\n".join(column.heads) for column in shown_columns)],
         ),
     )
@@ -227,8 +233,8 @@ def _build_dimension_table(
 
     range_by_dimension, n_jobs = list_ranges(rows), len(grouped(rows, "job"))
     return Table(
-        label=f"What moved by dimension, over the {n_jobs} jobs",
-        columns=["Dimension", *(column.heading for column in columns)],
+        label=f"Changes by rubric, over the {n_jobs} jobs",
+        columns=["Rubric", *(column.heading for column in columns)],
         rows=[
             [d, *(cell(d, column) for column in columns)] for d in range_by_dimension
         ],
@@ -236,8 +242,8 @@ def _build_dimension_table(
 
 
 def job_heads(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that say which job a line is of: those that differ between jobs."""
-    names = {"K": "k", "permutations": "n_perms", "setting": "setting"}
+    """Return the columns that identify a job: the settings that differ between jobs."""
+    names = {"K": "k", "match orders": "n_perms", "setting": "setting"}
     return [
         "job",
         *(head for head, name in names.items() if len(grouped(rows, name)) > 1),
@@ -249,7 +255,7 @@ def job_cells(row: Row, heads: Sequence[str]) -> list[str]:
     cells = {
         "job": row["job"],
         "K": f"{row['k']:g}",
-        "permutations": format_count(row["n_perms"]),
+        "match orders": format_count(row["n_perms"]),
         "setting": words.shorten_settings(row["setting"]),
     }
     return [cells[head] for head in heads]
@@ -278,10 +284,10 @@ def _build_job_table(
             ]
             line.append(column.said(column.combined(values)) if values else NO_VALUE)
         lines.append(line)
-    means = ", means over dimensions" if len(dimensions) > 1 else ""
+    means = ", averaged over the rubrics" if len(dimensions) > 1 else ""
     heads = [_capitalize(head) for head in job_columns]
     return Table(
-        label=f"What moved by job{means}",
+        label=f"Changes by job{means}",
         columns=[*heads, *(column.heading for column in columns)],
         rows=lines,
         words=["setting", "Setting"],  # as the console and as the page heads it
@@ -289,7 +295,7 @@ def _build_job_table(
 
 
 def metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the ends of what moved, for the tracker: sweep/<dimension>/<number>_low and _high."""
+    """Return the ranges of the changed numbers for the tracker: sweep/<dimension>/<number>_low and _high."""
     names = list_changed_numbers(rows)
     return {
         f"sweep/{dimension}/{name}_{end}": value

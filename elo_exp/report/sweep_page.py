@@ -1,4 +1,4 @@
-"""The page and the console of a sweep: what its jobs conclude together."""
+"""The page and the console text of a sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from elo_exp.report.document import (
     Document,
     Facts,
     FigureSlot,
+    Fold,
     Heading,
     Link,
     OtherFigures,
@@ -53,35 +54,37 @@ Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dim
 _MAX_RATING_COLUMNS = 8
 _MAX_CONSOLE_ROWS = 30
 _MAX_ROUNDING_ERROR_POINTS = 1e-9
-_CARDS_NOTE = "Ranges are over jobs. The report of a job, linked below, says what stands against its lead."
+_CARDS_NOTE = "Ranges cover all jobs. The report of each job, linked below, lists the objections to its lead."
 _MOVED_NOTE = (
-    "A range is over jobs. The gap by Elo is between the first two by the rating that leads. To its limit: how far Elo "
-    "is from the ratings that it converges to, in points, root mean square over entrants; of the Monte Carlo error, too. "
-    "One order ranks otherwise: the share of single orders of the battles that put some pair in another order than the "
-    "rating that leads. All numbers are in sweep_numbers.csv."
+    "A range covers all jobs. Elo gap: the gap between the two best entrants of the main rating. Distance to final Elo: "
+    "how far Elo is from the values that it approaches with endlessly many matches, in points (root mean square over "
+    "entrants). It includes the random error. Orders with a different ranking: the share of single match orders that "
+    "rank some pair differently from the main rating. All numbers are in sweep_numbers.csv."
 )
-_JOBS_NOTE = "The number of a job links to its report. Paid: by all attempts."
-_ESTIMATES_NOTE = "The headline of each policy ± half of its 95% interval, and whether it may be reported."
+_JOBS_NOTE = "The number of a job links to its report. Paid: the total of all attempts."
+_ESTIMATES_NOTE = (
+    "The reported estimate of each policy ± half of its 95% interval, and its status."
+)
 _ELO_NOTE = (
-    "Mean Elo over the permutations ± its Monte Carlo error: how far the mean would still move with other random orders "
-    "of the same battles. It is no uncertainty about the entrants; the 95% intervals above are. Where "
-    "Elo has not converged its gaps are too small, and close entrants may be in the wrong order."
+    "Mean Elo over the match orders ± its random error: how far the mean would still change with other random orders of "
+    "the same matches. The uncertainty about the entrants is the 95% interval of their ratings. If Elo has not "
+    "converged, its gaps are too small, and close entrants may be in the wrong order."
 )
-_JUDGES_NOTE = "Cohen’s kappa of the comparisons that both have judged, and Spearman’s correlation of their ratings."
+_JUDGES_NOTE = "Cohen’s kappa on the comparisons that both judges made, and Spearman’s correlation of their ratings."
 _MADE_NOTE = (
-    "What a job ran with, to the version of every package, is in its own report."
+    "The report of each job lists its settings and the version of every package."
 )
 _FOOTER = (
-    "Every number is in sweep_summary.csv, sweep_numbers.csv and sweep_jobs.json beside this page, and in the folders of "
+    "Every number is in sweep_summary.csv, sweep_numbers.csv and sweep_jobs.json next to this page, and in the folders of "
     "the jobs."
 )
 
 
 class Settings:
-    """What the jobs of a sweep were given: settings that were swept, and those of every job.
+    """Settings of the jobs of a sweep.
 
-    swept  the values of each setting that differs, in the order of the jobs
-    fixed  as they were given
+    swept  values of each setting that differs between jobs, in the order of the jobs
+    fixed  settings that all jobs share, as they were given
     """
 
     def __init__(self, jobs: Sequence[Row]) -> None:
@@ -126,7 +129,7 @@ class SweptDimension:
 
     models      best first
     by_job      rows by job and model
-    leads       who is first in each job; None where it rates nobody
+    leads       top entrant of each job; None if a job rates nobody
     elo_leads   the same by Elo
     """
 
@@ -140,15 +143,15 @@ class SweptDimension:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What the jobs of a sweep found.
+    """Results of the jobs of a sweep.
 
     jobs                 the entries of sweep_jobs.json
     rows                 of sweep_summary.csv, of jobs that rate
     judges               rows of sweep_judges.csv
     estimates            rows of sweep_summary.csv, of oracle runs
     conclusions_of_jobs  as their ratings.json has them
-    moved                tables of what differs between jobs; None where nothing does
-    seeds                by dimension, how Elo scatters over seeds, over its Monte Carlo error; empty unless they were
+    moved                tables of the numbers that differ between jobs; None if none differs
+    seeds                scatter of Elo over seeds divided by its random error, by dimension; empty unless seeds were
                          swept
     """
 
@@ -174,7 +177,7 @@ class SweepResult:
 
     @property
     def sentences(self) -> dict[str, str]:
-        """What is concluded, by dimension."""
+        """The sentence of each dimension."""
         return {
             dimension.name: words.sentence(dimension.conclusion, is_same=self.is_same)
             for dimension in self.dimensions
@@ -218,7 +221,7 @@ def conclude_sweep(
     numbers: Sequence[Row] = (),
     seeds: Mapping[str, float] = MappingProxyType({}),
 ) -> SweepResult:
-    """Conclude what the jobs of a sweep say together; see SweepResult for what these are.
+    """Conclude what the jobs of a sweep have in common; see SweepResult for the arguments.
 
     conclusions  of the jobs
     numbers      rows of sweep_numbers.csv
@@ -298,15 +301,9 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
         ],
         sections=[
             Section("result", "Result", _list_card_blocks(result)),
-            Section("moved", "What moved", _list_moved_blocks(result)),
+            Section("moved", "What changed", _list_moved_blocks(result)),
             Section("jobs", "Jobs", [_build_jobs_table(result)]),
             Section("estimates", "Estimates", [_build_estimates_table(result)]),
-            Section("ratings", "Ratings", [*_list_rating_blocks(result)]),
-            Section(
-                "elo",
-                "Order experiment: permutation Elo",
-                [*_list_elo_blocks(result), OtherFigures()],
-            ),
             Section(
                 "judges",
                 "Agreement between judges",
@@ -314,11 +311,25 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
             ),
             build_details_section(
                 cost,
+                folds=_list_folds(result),
                 made=[Facts(_list_made_facts(result)), Paragraph(_MADE_NOTE, "small")],
             ),
         ],
         footer=_FOOTER,
     )
+
+
+def _list_folds(result: SweepResult) -> list[Fold]:
+    ratings_answer = "the same in all jobs" if result.is_same else "of each job"
+    return [
+        Fold("ratings", "Ratings", ratings_answer, [*_list_rating_blocks(result)]),
+        Fold(
+            "elo",
+            "Elo by match order",
+            "mean over the match orders of each job, with its random error",
+            [*_list_elo_blocks(result), OtherFigures()],
+        ),
+    ]
 
 
 def _list_card_blocks(result: SweepResult) -> list[Block]:
@@ -335,7 +346,9 @@ def _build_card(dimension: SweptDimension, result: SweepResult) -> Card:
             list(dimension.elo_leads.values()), dimension=dimension.name
         )
         sentences += (
-            [f"By Elo {words.sentence(elo_conclusion)}"] if elo_conclusion.leads else []
+            [f"By Elo, {words.sentence(elo_conclusion)}"]
+            if elo_conclusion.leads
+            else []
         )
     lagging = [
         job
@@ -452,7 +465,7 @@ def _build_ratings_table(dimension: SweptDimension, settings: Settings) -> Table
             job_groups.append([job])
     models = dimension.models[:_MAX_RATING_COLUMNS]
     return Table(
-        label=f"Ratings in {dimension.name}",
+        label=f"Ratings on {dimension.name}",
         columns=["Jobs", *settings.swept, *models],
         rows=[
             [
@@ -510,8 +523,8 @@ def _build_elo_table(dimension: SweptDimension, settings: Settings) -> Table:
             ]
         )
     return Table(
-        label=f"Elo in {dimension.name}",
-        columns=["Job", *settings.swept, "Converged", *models],
+        label=f"Elo on {dimension.name}",
+        columns=["Job", *settings.swept, "% of the final gap", *models],
         rows=rows,
         words=list(settings.swept),
     )
@@ -533,14 +546,14 @@ def _build_judges_table(judges: Sequence[Row]) -> Table:
         columns=[
             "Judge",
             "and",
-            "Dimension",
+            "Rubric",
             "Comparisons",
             "Same winner",
             "Kappa",
             "Rank correlation",
         ],
         rows=[_make_judge_row(row) for row in judges],
-        words=["and", "Dimension"],
+        words=["and", "Rubric"],
         note=_JUDGES_NOTE,
     )
 
@@ -566,7 +579,7 @@ def _list_made_facts(result: SweepResult) -> list[tuple[str, Text]]:
         *([("Started", format_time(min(started)))] if started else []),
         *([("Finished", format_time(max(finished)))] if finished else []),
         *([("Swept", join_codes(swept))] if swept else []),
-        ("In every job", fixed or "all other settings as they ship"),
+        ("In every job", fixed or "all other settings have their defaults"),
     ]
 
 
@@ -588,7 +601,7 @@ def format_console(result: SweepResult, unknown: Sequence[str] = ()) -> str:
         lines += ["", *tables]
     lines += filter(None, [result.scatter])
     lines += [
-        f"sweep_pair: no job rates {model}, so the two best are drawn"
+        f"sweep_pair: no job rates {model}. The figure shows the two best entrants instead."
         for model in unknown
     ]
     lines += [
@@ -605,7 +618,7 @@ def _format_console_tables(
     dimensions: Sequence[SweptDimension],
     moved: ChangeTables | None,
 ) -> list[str]:
-    """Return what moved by dimension and by job, or instead of the latter the leader of each job if leaders differ."""
+    """Return the changes by dimension and by job. If leaders differ, return the leader of each job for the latter."""
     tables = []
     if moved is not None:
         by_dimension, by_job = moved.heads
@@ -632,7 +645,7 @@ def _format_leaders_by_job(
         ]
         lines.append([*sweep_numbers.job_cells(job_rows[0], settings), *leaders])
     methods = ", ".join(grouped(rows, "method"))
-    title = f"The first of each job by {methods}, and points ahead of the second"
+    title = f"Top entrant of each job by {methods}, with its lead in points"
     head = [*settings, *columns]
     table = Table(label=title, columns=head, rows=lines, words=["setting", *columns])
     return _format_table(table, head)

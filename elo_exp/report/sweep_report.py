@@ -1,4 +1,4 @@
-"""The jobs of a sweep together, also where some did not finish: files, page, figures, console."""
+"""The report of a sweep, also if some jobs did not finish: files, page, figures, console text."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -197,7 +197,7 @@ def _list_settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
 
 
 def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
-    """Return by dimension the scatter of Elo over seeds, divided by its Monte Carlo error; {} unless only seeds were swept.
+    """Return by dimension the scatter of Elo over seeds, divided by its random error; {} unless only seeds were swept.
 
     rows  of sweep_summary.csv, with Elo as the rating
     """

@@ -1,4 +1,4 @@
-"""What may be said of finished runs beside the first of them: of a dimension, or of the estimates of policies.
+"""The conclusion about changes between finished runs and the first of them, by dimension or for estimates.
 
 state     evidence
 none      nothing is known in the first and in another run
@@ -26,7 +26,7 @@ _MIN_SHIFT_IN_POINTS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Record):
-    """How far an entrant, or the value of a policy, is from where it was in the first run."""
+    """The change of an entrant's rating, or of a policy's value, from the first run."""
 
     name: str
     run: str
@@ -35,11 +35,11 @@ class Change(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareConclusion(Conclusion):
-    """What changed; `subject` has changed most, `others` have changed, too.
+    """The changes; `subject` changed most, and `others` changed, too.
 
     n_tested  changes that are tested
     changes   the significant ones, the largest first
-    firsts    who is first in how many runs; None of estimates
+    firsts    top entrant of each run; None for estimates
     """
 
     n_tested: int
@@ -55,7 +55,7 @@ def conclude(
     unit: str = "score",
     firsts: SweepConclusion | None = None,
 ) -> CompareConclusion:
-    """Decide what may be said of the changes from the first run.
+    """Conclude which changes from the first run are significant.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def conclude(
     unit
         Of ratings and estimates: points, or score.
     firsts
-        Who is first in how many runs.
+        Top entrant of each run.
     """
     name, column = "model", "shift"
     if dimension is None:

@@ -1,4 +1,4 @@
-"""How it is said what changed between runs."""
+"""The sentences of a comparison of runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,44 +23,47 @@ _MAX_CHANGES_IN_SENTENCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class _Unmoved:
-    """A state in which nothing has changed: what is said of ratings, and of estimates."""
+    """The words for ratings and for estimates if no change is significant."""
 
     of_ratings: str
     of_estimates: str = "no difference between runs can be tested"
 
 
-# The weightiest first: it is said of several dimensions together
+# The weightiest first: it stands for several dimensions together
 _UNMOVED_BY_STATE = {
     "unmoved": _Unmoved(
-        of_ratings="no entrant moved significantly",
-        of_estimates="no difference between runs is significant",
+        of_ratings="no rating changed significantly",
+        of_estimates="no estimate differs significantly between runs",
     ),
-    "untested": _Unmoved(of_ratings="ratings side by side: no shift can be tested"),
-    "nested": _Unmoved(of_ratings="same verdicts, other prompts: no shift is tested"),
+    "untested": _Unmoved(
+        of_ratings="the ratings are listed, but no change can be tested"
+    ),
+    "nested": _Unmoved(
+        of_ratings="one run contains the verdicts of the other, so no change is tested"
+    ),
     "refitted": _Unmoved(
-        of_ratings="same verdicts, rated by another fit: no shift is tested"
+        of_ratings="the verdicts are the same and only the fit differs, so no change is tested"
     ),
-    "same": _Unmoved(of_ratings="same verdicts: no shift"),
+    "same": _Unmoved(of_ratings="the verdicts are the same, and no rating changed"),
     "none": _Unmoved(of_ratings="no entrant is rated in two runs"),
 }
-# Of who leads in the runs
 LEADER_STATE_ROWS = index_by_state(
     [
         StateRow(state="none", chip="Not rated", tone="caution"),
-        StateRow(state="differs", chip="First differs", tone="caution"),
+        StateRow(state="differs", chip="Different top entrants", tone="caution"),
         StateRow(state="some", chip="Some runs", tone="caution"),
-        StateRow(state="ahead", chip="Same first", tone="caution"),
+        StateRow(state="ahead", chip="Same top entrant", tone="caution"),
         StateRow(state="leads", chip="Same leader", tone="supported"),
     ]
 )
 PAIRS_NOTE = (
-    "Differences from run 1, of what the headlines rest on. Pairs: prompts of both runs, each one "
-    "observation; unpaired where no prompt is shared or influences.json is missing."
+    "Difference: change of the reported estimate from run 1. Pairs: prompts of both runs, each counted as one "
+    "observation. A difference is unpaired if no prompt is shared or influences.json is missing."
 )
 
 
 def headline(conclusions: Sequence[CompareConclusion]) -> str:
-    """Say whether anything changed between runs: of each dimension, or of estimates alone."""
+    """Say whether ratings or estimates changed between runs."""
     text, condition = _describe_changes(conclusions), _describe_controls(conclusions)
     if not condition:
         return text
@@ -87,10 +90,10 @@ def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
             verb = "differs" if len(changed_names) == 1 else "differ"
             return f"{subject} {verb} significantly between runs"
         if len(conclusions) == 1:
-            return f"{subject} moved significantly"
+            return f"{subject} changed significantly"
         if len(changed_conclusions) > 1:
-            subject = "Entrants"  # not each of them in each
-        return f"{subject} moved significantly in {join_names([d or '' for d in dimensions])}"
+            subject = "Ratings"  # not each entrant on each rubric
+        return f"{subject} changed significantly on {join_names([d or '' for d in dimensions])}"
     states = {conclusion.state for conclusion in conclusions}
     state = next((state for state in _UNMOVED_BY_STATE if state in states), "none")
     is_of_estimates = any(c.scope.dimension is None for c in conclusions)
@@ -100,24 +103,28 @@ def _describe_changes(conclusions: Sequence[CompareConclusion]) -> str:
 
 
 def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
-    """Say what changed from the first run; `numbers` are those of the runs."""
+    """Say what changed from run 1.
+
+    numbers  number of each run
+    """
     is_of_estimates = conclusion.scope.dimension is None
     if not conclusion.changes:
         unmoved = _UNMOVED_BY_STATE[conclusion.state]
         return unmoved.of_estimates if is_of_estimates else unmoved.of_ratings
-    verb = "differs" if is_of_estimates else "moved"
+    verb = "differs" if is_of_estimates else "changed"
     changes = conclusion.changes[:_MAX_CHANGES_IN_SENTENCE]
     parts = [
         f"{change.name} {verb} by {_format_effect(change.effect)}, in run {numbers[change.run]}"
         for change in changes
     ]
     n_more = len(conclusion.changes) - len(changes)
-    text = "; ".join([*parts, f"{n_more} more"] if n_more else parts)
-    return f"{_describe_controls([conclusion])}{text}"
+    condition = _describe_controls([conclusion])
+    more = [f"{n_more} more are in compare.json"] if n_more else []
+    return ". ".join([*(f"{condition}{part}" for part in parts), *more])
 
 
 def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:
-    """Say what the ratings of runs hold equal: nothing if no run does, and "in some runs" if not all do so."""
+    """Return the style control of the runs' ratings, as the start of a sentence; empty without one."""
     controls = {
         features
         for conclusion in conclusions
@@ -130,7 +137,7 @@ def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:
     if not conditions:
         return ""
     is_of_all = len(controls) == 1
-    return f"{join_names(conditions)}{'' if is_of_all else ' in some runs alone'}, "
+    return f"{join_names(conditions)}{'' if is_of_all else ' in some runs'}, "
 
 
 def _format_effect(effect: Effect) -> str:
@@ -144,27 +151,30 @@ def _format_effect(effect: Effect) -> str:
 def chip(conclusion: CompareConclusion) -> str:
     """Say in two words whether the runs agree."""
     if conclusion.changes:
-        return "Moved"
+        return "Changed"
     state = conclusion.firsts.state if conclusion.firsts else "none"
     return LEADER_STATE_ROWS[state].chip
 
 
 def facts(comparison: Mapping[str, Any]) -> str:
-    """Say what is compared."""
-    text = f"{len(comparison['runs'])} runs, compared with the first."
+    """Say which runs and ratings are compared."""
+    text = f"{len(comparison['runs'])} runs, each compared with run 1."
     if not comparison["ratings"]:
         return text
     interval = comparison["interval"]
     kind = f"95% intervals: {interval}" if interval else "without intervals"
-    return f"{text} Rating: {comparison['label']}, {kind}."
+    return f"{text} Ratings: {comparison['label']}, {kind}."
 
 
 def overlap(row: Row, runs: Sequence[int]) -> str:
-    """Say what runs share with the first; `runs` are the numbers of those that share the same."""
+    """Say which verdicts and prompts runs share with run 1.
+
+    runs  numbers of the runs that share the same
+    """
     are_many = len(runs) > 1
     if row["verdicts"] == "same":
         verb = "have" if are_many else "has"
-        return f"{name_runs(runs)} {verb} the same verdicts as run 1: only their fit can differ."
+        return f"{name_runs(runs)} {verb} the same verdicts as run 1, so only their fit can differ."
     text = (
         f"{name_runs(runs)} {'share' if are_many else 'shares'} "
         f"{format_count(row['n_shared_prompts'])} of {'their' if are_many else 'its'} "
@@ -173,17 +183,17 @@ def overlap(row: Row, runs: Sequence[int]) -> str:
     agreement = row["agreement"]
     if agreement["agreement"] is not None:
         text += (
-            f"; the winner is the same in {format_percent(agreement['agreement'])} of "
+            f". The winner is the same in {format_percent(agreement['agreement'])} of "
             f"{format_count(agreement['n_comparisons'])} shared comparisons (kappa "
             f"{format_number(agreement['kappa'], 2)})"
         )
     if row["no_interval"]:
-        text += f". No shift is tested: {row['no_interval']}"
+        text += f". Changes are not tested because {row['no_interval']}"
     return f"{text}."
 
 
 def describe_run_conclusion(text: str, runs: Sequence[int]) -> str:
-    """Say what runs conclude, each by itself, in their own words."""
+    """Quote the conclusion of runs."""
     return f"{name_runs(runs)}: {text}."
 
 
@@ -192,7 +202,7 @@ def name_runs(runs: Sequence[int]) -> str:
 
 
 def run_line(row: Row, run: int) -> str:
-    """Say what a run is and what it cost."""
+    """Say which experiment and judge a run had, and what it cost."""
     usage = row["usage"] or {}
     judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
     counts = [
@@ -207,7 +217,7 @@ def run_line(row: Row, run: int) -> str:
 
 
 def answers(run: int, changed: Sequence[str]) -> str:
-    """Say which entrants answered otherwise than in the first run."""
+    """Say which entrants gave other answers than in run 1."""
     if changed:
-        return f"Run {run}: {join_names(changed)} answered some prompts otherwise than in run 1."
-    return f"Run {run}: the same answers as in run 1 to every shared prompt."
+        return f"Run {run}: {join_names(changed)} gave other answers than in run 1 to some prompts."
+    return f"Run {run}: all answers to shared prompts are the same as in run 1."

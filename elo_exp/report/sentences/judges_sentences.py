@@ -1,4 +1,4 @@
-"""What several judges have said, in sentences; and what more of them cannot show."""
+"""The sentences of several judges, and the limits of more judges."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ from elo_exp.report.sentences.tournament_sentences import (
 )
 
 _MAX_VOTER_NAMES = 5
-_SHARED_TASTE_CAVEAT = "More judges cannot show a taste that all of them share"
+_SHARED_TASTE_CAVEAT = "More judges cannot reveal a preference that all of them share"
+
+_WORD_OVERLAP_NOTE = "(word overlap only, not a quality judgement)"
 
 
 def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
-    """Say what may be said of all judges together.
+    """Return the conclusion of all judges together as a sentence.
 
     judges  their names
     """
@@ -46,17 +48,18 @@ def _describe_with_caution(conclusion: Conclusion, prefers: str, leads: str) -> 
     reason = conclusion.reasons[0]
     judge_names = join_names(reason.about["judges"])
     if reason.name == "against":
-        return f"{leads}, but by {judge_names} something stands against it"
+        return f"{leads}, but other evidence speaks against it for {judge_names}"
     if reason.name == "votes":
-        return f"{prefers}, but by {judge_names} {reason.about['model']} is ahead of it"
+        verb = "has" if len(reason.about["judges"]) == 1 else "have"
+        return f"{prefers}, but {judge_names} {verb} {reason.about['model']} ahead"
     verb = "has" if len(reason.about["judges"]) == 1 else "have"
-    return f"{prefers}, but {judge_names} {verb} not passed the checks of a judge"
+    return f"{prefers}, but {judge_names} {verb} not passed all judge checks"
 
 
 def _describe_few_prompts(conclusion: Conclusion, _: str) -> str:
     n = conclusion.scope.n_prompts
     if n is None:
-        return "no battle names its prompt: too little is known to rank"
+        return "no battle names its prompt, so the entrants cannot be ranked"
     return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
 
 
@@ -67,19 +70,22 @@ def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
 def _describe_undecided(conclusion: Conclusion, _: str) -> str:
     if conclusion.reasons[0].name == "failures":
         failure_text = say_failures(conclusion, _format_margin(conclusion))
-        return f"no clear winner whichever such judge is asked: {failure_text}"
+        return f"no clear winner across judges of this kind: {failure_text}"
     other_models = join_names(conclusion.reasons[0].about["models"])
     return (
-        f"no clear winner whichever such judge is asked: {conclusion.subject} is ahead of {conclusion.rival} by "
-        f"{_format_margin(conclusion)}; {other_models} may be as good"
+        f"no clear winner across judges of this kind: {conclusion.subject} is ahead of {conclusion.rival} by "
+        f"{_format_margin(conclusion)}, but {other_models} may be as good"
     )
 
 
 def _describe_disagreement(conclusion: Conclusion, _: str) -> str:
     pairs = conclusion.reasons[0].about["pairs"]
     judge, other_judge, higher, lower = pairs[0]
-    more = f"; {len(pairs) - 1} more in judges.json" if pairs[1:] else ""
-    return f"they disagree on {higher} and {lower}: {judge} has {higher} ahead, {other_judge} {lower}{more}"
+    more = f" ({len(pairs) - 1} more in judges.json)" if pairs[1:] else ""
+    return (
+        f"the judges disagree on {higher} and {lower}: {judge} has {higher} ahead, and {other_judge} has {lower} "
+        f"ahead{more}"
+    )
 
 
 def _describe_joint_caution(conclusion: Conclusion, _: str) -> str:
@@ -87,23 +93,23 @@ def _describe_joint_caution(conclusion: Conclusion, _: str) -> str:
     return _describe_with_caution(
         conclusion,
         f"the judges prefer {conclusion.subject} to {conclusion.rival} by {margin}",
-        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, by {margin}",
+        f"{conclusion.subject} leads {conclusion.rival} across judges of this kind, by {margin}",
     )
 
 
 def _describe_joint_lead(conclusion: Conclusion, _: str) -> str:
     return (
-        f"{conclusion.subject} leads {conclusion.rival} whichever such judge is asked, "
+        f"{conclusion.subject} leads {conclusion.rival} across judges of this kind, "
         f"by {_format_margin(conclusion)}{describe_worst_case_lead(conclusion)}"
     )
 
 
 def _describe_joint_lead_by_words(conclusion: Conclusion, _: str) -> str:
-    return f"by shared words {conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}"
+    return f"{conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)} {_WORD_OVERLAP_NOTE}"
 
 
 def _name_rival(conclusion: Conclusion) -> str:
-    """Return the rival; judges who compare the leader with different entrants have it ahead of all of them."""
+    """Return the rival, or "all others" if judges compare the leader with different entrants."""
     return conclusion.rival or "all others"
 
 
@@ -113,7 +119,7 @@ def _describe_leader(conclusion: Conclusion, all_of_them: str) -> str:
 
 def _describe_not_significant(conclusion: Conclusion, all_of_them: str) -> str:
     judge_names = join_names(conclusion.reasons[0].about["judges"])
-    return f"{_describe_leader(conclusion, all_of_them)}, but not significantly by {judge_names}"
+    return f"{_describe_leader(conclusion, all_of_them)}, but not significantly for {judge_names}"
 
 
 def _describe_different_leaders(conclusion: Conclusion, _: str) -> str:
@@ -131,7 +137,7 @@ def _describe_no_leader(conclusion: Conclusion, _: str) -> str:
 def _describe_lost_to_failures(conclusion: Conclusion, all_of_them: str) -> str:
     judge_names = join_names(conclusion.reasons[0].about["judges"])
     return (
-        f"{_describe_leader(conclusion, all_of_them)}, but by {judge_names} the lead is lost if missing answers "
+        f"{_describe_leader(conclusion, all_of_them)}, but for {judge_names} the lead is lost if missing answers "
         "and unknown verdicts count against it"
     )
 
@@ -150,7 +156,7 @@ def _describe_separate_undecided(conclusion: Conclusion, all_of_them: str) -> st
 
 
 def _describe_separate_lead_by_words(conclusion: Conclusion, all_of_them: str) -> str:
-    return f"by shared words {_describe_leader(conclusion, all_of_them)}"
+    return f"{_describe_leader(conclusion, all_of_them)} {_WORD_OVERLAP_NOTE}"
 
 
 def _describe_separate_caution(conclusion: Conclusion, all_of_them: str) -> str:
@@ -166,10 +172,10 @@ _Describe = Callable[[Conclusion, str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class JudgesStateRow(StateRow):
-    """How a state of several judges is shown and worded; None: there is no such state with, or without, a joint board.
+    """How a state of several judges is shown and worded; None if the state does not occur.
 
-    describe_joint     the sentence of a joint board, from the conclusion and "both" or "all 3"
-    describe_separate  the sentence without a joint board
+    describe_joint     sentence with a combined leaderboard, from the conclusion and "both" or "all 3"
+    describe_separate  sentence without a combined leaderboard
     """
 
     describe_joint: _Describe | None = None
@@ -206,7 +212,7 @@ STATE_ROWS = index_by_state(
         ),
         JudgesStateRow(
             state="words",
-            chip="Shared words only",
+            chip="Word overlap only",
             tone="open",
             describe_joint=_describe_joint_lead_by_words,
             describe_separate=_describe_separate_lead_by_words,
@@ -239,33 +245,35 @@ def _count_all_judges(judges: Sequence[str]) -> str:
 
 
 def cannot_show(opinion: JudgesResult) -> str:
-    """Say what other judges like these would not show, and who does."""
+    """Say what more judges cannot reveal, and who can."""
     if opinion.populations:
-        return (
-            f"{_SHARED_TASTE_CAVEAT}. The votes of {join_names(opinion.populations)} do"
-        )
-    suffix = "" if opinion.conclusion.scope.source else ": experiment=label"
-    return f"{_SHARED_TASTE_CAVEAT}. People show it{suffix}"
+        return f"{_SHARED_TASTE_CAVEAT}. The votes of {join_names(opinion.populations)} can"
+    suffix = "" if opinion.conclusion.scope.source else " (experiment=label)"
+    return f"{_SHARED_TASTE_CAVEAT}. Labels from people can{suffix}"
 
 
 def describe_spread(opinion: JudgesResult) -> str:
-    """Say how far the judges' tastes differ: "3 judges, tau 41 points between them"."""
+    """Say how much the judges differ: "3 judges, between-judge variation (tau) 41 points"."""
     n, panel = len(opinion.judges), opinion.panel
     judge_count = f"{n} judge{'s' if n != 1 else ''}{_name_populations(opinion)}"
     if panel is None:
-        return f"{judge_count}; {explain_no_joint_board(opinion.refusal)}"
+        return f"{judge_count}. {_capitalize(explain_no_joint_board(opinion.refusal))}"
     judge, model, points = panel.largest_preference()
     direction = "higher" if points > 0 else "lower"
-    text = f"{judge_count}, tau {format_number(panel.tau)} points between {'the judges' if opinion.populations else 'them'}"
+    text = f"{judge_count}, between-judge variation (tau) {format_number(panel.tau)} points"
     if abs(points) >= 1.0:
         other_judges = "the others do" if n > 2 else "the other does"
-        text += f"; {judge} rates {model} {format_number(abs(points))} {direction} than {other_judges}"
+        text += f". {judge} rates {model} {format_number(abs(points))} points {direction} than {other_judges}"
     if not panel.has_joint_board:
         text += (
-            f". {n} judges of {len(panel.models)} entrants give no interval that covers: each has its own board, and "
-            "there is no joint one"
+            f". {n} judges are too few for a reliable combined interval of {len(panel.models)} entrants, so each judge "
+            "has its own leaderboard"
         )
     return text
+
+
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _name_populations(opinion: JudgesResult) -> str:
@@ -278,23 +286,23 @@ def _name_populations(opinion: JudgesResult) -> str:
 
 
 def explain_no_joint_board(reason: Reason | None) -> str:
-    """Say why there is no joint board, and no tau."""
+    """Say why there is no combined leaderboard, and no tau."""
     if reason is None:
         return ""
     text = _NO_JOINT_BOARD_REASONS[reason.name].format(
         **reason.about, entrants=join_names(reason.about.get("models", ()))
     )
-    return f"no joint board: {text}"
+    return f"no combined leaderboard: {text}"
 
 
 _NO_JOINT_BOARD_REASONS = {
-    "few_entrants": "with two entrants a taste cannot be told from another scale",
+    "few_entrants": "with two entrants, a judge preference cannot be separated from a different scale",
     "no_verdicts": "{judge} has no verdict",
-    "no_prompts": "battles of {judge} name no prompt, on which judges could be compared",
-    "unrated": "{judge} has no rating of {entrants}, which took all points or none, or met nobody",
-    "no_error": "by {judge} the prompts do not differ, so that nothing says how far to trust it",
+    "no_prompts": "battles of {judge} name no prompt, so the judges cannot be compared",
+    "unrated": "{judge} has no rating of {entrants} (won or lost every comparison, or met nobody)",
+    "no_error": "for {judge} the prompts do not differ, so its error is not known",
     "apart": "{judge} and {other} have no prompt in common",
-    "method": "it is by Bradley-Terry without style and baseline_model, 'rating=[bradley_terry]' as it ships",
+    "method": "it needs Bradley-Terry without style and baseline_model ('rating=[bradley_terry]' with its defaults)",
     "one_judge": "{judge} is the only judge",
 }
 
@@ -304,8 +312,8 @@ def warn_pooled_judges(
 ) -> str:
     """Say that the verdicts of several judges are rated as if one had given them.
 
-    column    of the file, that names them
-    is_asked  whether a setting has it so; else they are votes
+    column    column of the file that names them
+    is_asked  whether a setting pools them; otherwise they are votes
     """
     n, shown_names = len(judges), sorted(judges)[:_MAX_VOTER_NAMES]
     pool = f"{n} judges are pooled" if is_asked else f"{n} voters are pooled"
@@ -314,12 +322,13 @@ def warn_pooled_judges(
     )
     if is_asked:
         return (
-            f"the verdicts of {pool} ({name_list}), as if one judge had given them: intervals cover other prompts, and no "
+            f"the verdicts of {pool} ({name_list}), as if one judge had given them. Intervals cover other prompts, but not "
             "other judges."
         )
     return (
-        f"the verdicts of {pool} ({name_list}), as one population: intervals cover other prompts, and no other voters. "
-        f"battles_columns.dimension={column} rates each apart, battles_filter.judge_model=NAME one alone."
+        f"the verdicts of {pool} ({name_list}), as one population. Intervals cover other prompts, but not other voters. "
+        f"To rate each voter separately, set battles_columns.dimension={column}. To rate one, set "
+        "battles_filter.judge_model=NAME."
     )
 
 
@@ -328,21 +337,23 @@ def warn_repeated_judging(
 ) -> str:
     """Say that comparisons were judged more than once by one judge.
 
-    column  of the file, that names judges
+    column  column of the file that names judges
     """
     n = len(repeat_counts.judges) - _MAX_VOTER_NAMES
     more = [f"{n} more"] if n > 0 else []
     judge_names = join_names([*repeat_counts.judges[:_MAX_VOTER_NAMES], *more])
     return (
         f"{judge_names} judged {repeat_counts.n:,} of {repeat_counts.of:,} comparisons more than once. "
-        f"All verdicts count; those on one prompt are one prompt’s in an interval. "
-        f"If they are of two judges, give each its name in {column}."
+        f"All verdicts count, and those on one prompt form one observation of an interval. "
+        f"If they come from two judges, give each its own name in {column}."
     )
 
 
 def kappas(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70]; ..."."""
-    text = "; ".join(f"{row['first']} and {row['second']} {kappa(row)}" for row in rows)
+    """List kappa of every two judges: "sonnet and gpt 0.61 [0.52, 0.70] · ..."."""
+    text = " · ".join(
+        f"{row['first']} and {row['second']} {kappa(row)}" for row in rows
+    )
     return text + word_overlap(
         name for row in rows for name in (row["first"], row["second"])
     )
@@ -357,12 +368,12 @@ def kappa(row: Mapping[str, Any]) -> str:
 
 
 def suggest_next_step(opinion: JudgesResult) -> str:
-    """Say what would tell more: another judge, or more prompts."""
+    """Say how much another judge or more prompts would narrow an interval."""
     n, panel = len(opinion.judges), opinion.panel
     if panel is None:
         return ""
     if not panel.has_joint_board:
-        text = f"{judges_needed(len(panel.models))} judges make a joint board"
+        text = f"{judges_needed(len(panel.models))} judges give a combined leaderboard"
         if opinion.conclusion.scope.source:  # on file, where no other judge is asked
             return text
         return f"{text}: 'judge=[{','.join(opinion.judges)},...]'"
@@ -370,8 +381,8 @@ def suggest_next_step(opinion: JudgesResult) -> str:
     judge = format_number(panel.half_width(more_judges=1))
     prompts = format_number(panel.half_width(times_prompts=2.0))
     return (
-        f"a {_format_ordinal(n + 1)} judge: ± {now} becomes ± {judge}; twice the prompts: ± {prompts} "
-        "(of a typical difference)"
+        f"a typical difference has an interval of ± {now} points. A {_format_ordinal(n + 1)} judge would make it "
+        f"± {judge}, twice the prompts ± {prompts}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How it is said whether the jobs of a sweep agree."""
+"""The sentences of a sweep: whether its jobs agree."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from elo_exp.runs.manifest import SETTINGS_WITHOUT_EFFECT
 STATE_ROWS = index_by_state(
     [
         StateRow(state="none", chip="No ranking", tone="caution"),
-        StateRow(state="differs", chip="First differs", tone="caution"),
+        StateRow(state="differs", chip="Different top entrants", tone="caution"),
         StateRow(state="some", chip="Some jobs", tone="caution"),
-        StateRow(state="ahead", chip="Same first", tone="caution"),
+        StateRow(state="ahead", chip="Same top entrant", tone="caution"),
         StateRow(state="leads", chip="Same leader", tone="supported"),
     ]
 )
 DECIMALS_BY_UNIT = {"points": 0, "score": 3}
 _SETTINGS_OF_NO_RATING = (*SETTINGS_WITHOUT_EFFECT, "sweep_pair")
-FIRST_DIFFERS = "first differs"
+FIRST_DIFFERS = "top entrant differs"
 _MAX_SCOPE_LINES = 4
 _MAX_VALUES_PER_SETTING = 8
 _STATE_TEXTS = {
@@ -53,7 +53,7 @@ def headline(
     method       by which the entrants are rated, for readers
     swept        names of the settings
     elo_moved    whether Elo, or how far it has come, differs between jobs
-    noun         what a job is called
+    noun         word for a job
     """
     text = _describe_agreement(
         conclusions, method, swept, elo_moved=elo_moved, noun=noun
@@ -82,29 +82,35 @@ def _describe_agreement(
     n_jobs = max(conclusion.n_jobs for conclusion in conclusions)
     if all(conclusion.is_same for conclusion in conclusions):
         if not elo_moved:
-            return f"Nothing moved: the {_format_count(n_jobs, noun)} have the same ratings"
-        verb = "cannot" if all(map(_moves_only_elo, swept)) else "did not"
-        settings = [
-            name
-            for name in swept
-            if name.split(".", 1)[0] not in _SETTINGS_OF_NO_RATING
-        ]
-        return (
-            f"{method} is the same in {_name_all_jobs(n_jobs, noun)}: {join_names(settings)} {verb} move it; "
-            "Elo moves"
-        )
+            return (
+                f"Nothing changed: {_name_all_jobs(n_jobs, noun)} have the same ratings"
+            )
+        return _describe_elo_change(method, swept, noun)
     if "differs" in states:
         differing_dimensions = [
             c.scope.dimension or "" for c in conclusions if c.state == "differs"
         ]
-        return (
-            f"The first differs between {noun}s in {join_names(differing_dimensions)}"
-        )
-    rank_word = "leader" if states == {"leads"} else "first"
+        return f"The top entrant differs between {noun}s on {join_names(differing_dimensions)}"
+    rank_word = "leader" if states == {"leads"} else "top entrant"
     jobs_text = _name_all_jobs(n_jobs, noun)
     if states & {"none", "some"}:
         jobs_text = f"all {noun}s that rank two entrants"
     return f"The {rank_word} is the same in {jobs_text}"
+
+
+def _describe_elo_change(method: str, swept: Sequence[str], noun: str) -> str:
+    """Say that Elo changed and the main ratings did not."""
+    settings = [
+        name for name in swept if name.split(".", 1)[0] not in _SETTINGS_OF_NO_RATING
+    ]
+    if not settings:
+        return f"Elo differs between {noun}s, but the {method} ratings do not"
+    if not all(map(_moves_only_elo, swept)):
+        return f"{join_names(settings)} changed Elo but not the {method} ratings"
+    changes, does_not = (
+        ("changes", "does not") if len(settings) == 1 else ("change", "do not")
+    )
+    return f"{join_names(settings)} {changes} Elo but {does_not} affect the {method} ratings"
 
 
 def _name_all_jobs(n: int, noun: str) -> str:
@@ -123,19 +129,19 @@ def _moves_only_elo(setting: str) -> bool:
 
 
 def estimates_reported(estimates: Sequence[Mapping[str, Any]]) -> str:
-    """Say of oracle runs how many estimates may be reported."""
+    """Say how many estimates of oracle runs may be reported."""
     n = sum(row["status"] == "report" for row in estimates)
     n_jobs = len({row["job"] for row in estimates})
-    return f"{n} of {len(estimates)} estimates of {_format_count(n_jobs, 'job')} may be reported"
+    return f"{n} of {len(estimates)} estimates from {_format_count(n_jobs, 'job')} may be reported"
 
 
 def sentence(
     conclusion: SweepConclusion, *, is_same: bool = False, noun: str = "job"
 ) -> str:
-    """Say who is first in how many jobs, and by how much over them.
+    """Say who is the top entrant in how many jobs, and by how much.
 
-    is_same  whether it has been said that all jobs give the same ratings
-    noun     what a job is called
+    is_same  whether the headline says that all jobs give the same ratings
+    noun     word for a job
     """
     if not conclusion.leads:
         return f"no {noun} ranks two entrants"
@@ -150,17 +156,17 @@ def sentence(
         )
         gap = "" if is_level else f"by {_format_gap_range(lead, conclusion.unit)}"
         verb = tie_text if is_level else _describe_lead(lead)
-        text = f"{verb} in {len(lead.jobs)} of {all_jobs}{gap and f', {gap}'}"
-        if is_same:
-            text = f"{verb} {gap}".strip()
+        text = f"{verb} {gap}".strip()
+        if not is_same:
+            text += f" in {len(lead.jobs)} of {all_jobs}"
         doubt = "" if text.startswith("gave") else _describe_states(lead.states)
         start, end = _describe_controls(lead, conclusion.unit)
         parts.append(f"{start}{join_names(lead.models)} {text}{end}{doubt}")
-    return "; ".join(parts)
+    return ". ".join(parts)
 
 
 def _describe_controls(lead: SharedLead, unit: str) -> tuple[str, str]:
-    """Say what ratings hold equal: before a lead if all jobs do so, behind it in how many if some do.
+    """Return the style control of the ratings: before the lead if all jobs have it, otherwise behind the lead.
 
     The lead without the control stands behind it.
     """
@@ -213,18 +219,18 @@ def _format_gap_range(lead: SharedLead, unit: str) -> str:
 
 
 def scatter(ratios: Mapping[str, float], n_seeds: int) -> str:
-    """Say whether Elo scatters over seeds as its Monte Carlo error says; nothing where seeds were not swept.
+    """Compare the scatter of Elo over seeds with its random error; empty if seeds were not swept.
 
-    ratios  of both, by dimension
+    ratios  scatter divided by random error, by dimension
     """
     if not ratios:
         return ""
     ratio_list = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return f"Elo over {n_seeds} seeds scatters {ratio_list} times its Monte Carlo error; 1 is right."
+    return f"Over {n_seeds} seeds, the standard deviation of Elo is {ratio_list} times its random error. 1 is expected."
 
 
 def format_range(low: str, high: str) -> str:
-    """Say from where to where a number goes over jobs: "273 to 378", "76 to 98%"; "275" where both ends read alike."""
+    """Return the range of a number over jobs: "273 to 378", "76 to 98%", or "275" if both ends read alike."""
     if low == high:
         return low
     percents = "%"
@@ -233,7 +239,7 @@ def format_range(low: str, high: str) -> str:
 
 
 def _describe_states(states: Mapping[str, int]) -> str:
-    """Say in which states the conclusions of the jobs are, unless the first leads in all."""
+    """Return the states of the jobs' conclusions; empty if the top entrant leads in all of them."""
     if [*states] == ["leads"] or [*states] == [""]:
         return ""
     if len(states) == 1:
@@ -259,18 +265,19 @@ def facts(
     methods: Sequence[str],
     intervals: Sequence[str],
 ) -> str:
-    """Say what ran.
+    """Say which jobs finished, which settings were swept, and which ratings they have.
 
-    swept      settings with the values that they had
-    methods    of the ratings that lead, and the kinds of their intervals
+    swept      values of each swept setting
+    methods    main rating methods
+    intervals  kinds of their intervals
     """
-    parts = [f"{n_finished} of {n_jobs} jobs finished"]
-    parts += [f"{name} = {_format_values(values)}" for name, values in swept.items()]
-    text = "; ".join(parts if swept else [*parts, "nothing was swept"])
+    settings = [f"{name} = {_format_values(values)}" for name, values in swept.items()]
+    swept_text = f"Swept: {' and '.join(settings)}" if swept else "Nothing was swept"
+    text = f"{n_finished} of {n_jobs} jobs finished. {swept_text}."
     if not methods:
-        return f"{text}."
+        return text
     kind = f"95% intervals: {', '.join(intervals)}"
-    return f"{text}. Rating: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
+    return f"{text} Ratings: {', '.join(methods)}, {kind if intervals else 'without intervals'}."
 
 
 def _format_values(values: Sequence[str]) -> str:
@@ -280,7 +287,7 @@ def _format_values(values: Sequence[str]) -> str:
 
 
 def name_jobs(jobs: Sequence[str]) -> str:
-    """Name jobs: "0, 2, 5"; "0 to 3" where four or more follow each other."""
+    """Name jobs: "0, 2, 5", or "0 to 3" if four or more follow each other."""
     first_job, last_job = int(jobs[0]), int(jobs[-1])
     if len(jobs) > 3 and [int(job) for job in jobs] == list(
         range(first_job, last_job + 1)
@@ -302,7 +309,7 @@ def name_leaders(lead: JobLead) -> str:
 
 
 def first_of_job(lead: JobLead, unit: str = "points") -> str:
-    """Say who is first, and how far ahead of the second: "ann 1500 (+110)"."""
+    """Return the top entrant of a job with its rating and its lead: "ann 1500 (+110)"."""
     gap = format_number(lead.gap, DECIMALS_BY_UNIT[unit], sign=True)
     if lead.one_sided:
         return f"{join_names(lead.models)} (at least {gap})"
@@ -313,10 +320,10 @@ def first_of_job(lead: JobLead, unit: str = "points") -> str:
 def list_scope_lines(
     conclusions_by_job: Mapping[str, Mapping[str, Mapping[str, Any]]], noun: str = "job"
 ) -> list[str]:
-    """Return the lines that say whose taste the ratings are, each once, with its jobs where not of all.
+    """Return the scope lines of the ratings, each once, with its jobs if it does not hold for all.
 
-    conclusions_by_job  of each job, by its number
-    noun                what a job is called
+    conclusions_by_job  conclusions by the number of the job
+    noun                word for a job
     """
     jobs_by_line: dict[str, list[str]] = {}
     for job, conclusions in conclusions_by_job.items():
@@ -337,7 +344,7 @@ def shorten_settings(setting: str) -> str:
 
 
 def describe_left_out(n_shown: int, n_models: int) -> str | None:
-    """Say that a table has the best entrants alone; None where it has all."""
+    """Say that a table shows only the best entrants; None if it shows all."""
     if n_shown == n_models:
         return None
-    return f"The {n_shown} best of {n_models}; all are in sweep_summary.csv."
+    return f"The table shows the {n_shown} best of {n_models} entrants. All are in sweep_summary.csv."
