@@ -97,7 +97,7 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
 @pytest.mark.parametrize(
     ("first", "other", "headline", "verdicts"),
     [
-        ("pilot", "whole", "One run contains the verdicts of the other", "nested"),
+        ("pilot", "whole", "One run contains the verdicts of another", "nested"),
         ("whole", "again", "The verdicts are the same, and no rating changed", "same"),
         (
             "whole",

@@ -48,7 +48,7 @@ CASES = {
     "nested": (
         [shifted("ann", 30.0), shifted("bob", -30.0)],
         ["same", "nested"],
-        "one run contains the verdicts of the other, so no change is tested",
+        "one run contains the verdicts of another, so no change is tested",
     ),
     "refitted": (
         [shifted("ann", 30.0), shifted("bob", -30.0)],
@@ -147,7 +147,7 @@ def test_estimates_differ_in_the_unit_of_their_labels():
     assert words.headline([found]) == "x differs significantly between runs"
     assert (
         words.headline([conclude(rows[2:])])
-        == "No difference between runs is significant"
+        == "No estimate differs significantly between runs"
     )
     assert (
         words.headline([conclude(rows[:1])])

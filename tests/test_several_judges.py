@@ -650,7 +650,7 @@ def test_judges_that_compare_words_lead_nobody():
     found = opinion(CLEAR, CLEAR, CLEAR, kind="words")
     assert found.conclusion.state == "words"
     assert said(found).startswith("a is ahead of b by")
-    assert said(found).endswith("(word overlap only, not a quality judgement)")
+    assert said(found).endswith(". Word overlap only, not a quality judgement")
 
 
 def test_few_prompts_rank_nobody():

@@ -210,7 +210,7 @@ def test_an_entrant_that_took_every_point_is_first_by_its_bound():
     found = find_job_lead("0", rows, {"state": "leads", "ci_low": 479.0})
     assert found is not None
     assert (found.models, found.gap, found.one_sided) == (("ann",), 479.0, True)
-    assert words.sentence(of(found)) == "ann leads bob in 1 of 1 job, by at least 479"
+    assert words.sentence(of(found)) == "ann leads bob by at least 479 in 1 of 1 job"
     assert words.first_of_job(found) == "ann (at least +479)"
 
 
@@ -328,7 +328,7 @@ def test_a_sweep_shows_what_moved_and_no_range_over_dimensions(swept: Ran):
         assert conclusion["is_same"]
         assert conclusion["leads"][0]["gap_high"] == first - second
         assert re.fullmatch(rf"ann is ahead of \w+ by {gap} .*", conclusion["sentence"])
-        assert f"\n{dimension}: {conclusion['sentence']}\n" in swept.out
+        assert f"\n{dimension}: {conclusion['sentence']}.\n" in swept.out
         assert f"{conclusion['sentence']}." in swept.page.said
 
 

@@ -162,7 +162,7 @@ def test_jobs_that_did_not_end_are_named_and_their_cost_counts():
     reader = read(
         [*TWO, failed(2, "elo.k=-1", error=error), failed(3, error=None), late]
     )
-    assert "2 of 5 jobs finished. Swept: elo.k = 4, 16, -1, 9." in reader.said
+    assert "2 of 5 jobs finished. Swept: elo.k = 4, 16, -1, 9" in reader.said
     found = {line[0]: line for line in reader.cells}
     assert found["2"][-4:] == ["–", "–", "–", error]
     assert "stopped" in found["3"]
@@ -183,7 +183,7 @@ def test_ratings_that_are_missing_have_their_reason_and_of_many_the_best_are_sho
     rows = [row(0, f"m{i:02}", None, 1500.0 - i) for i in range(12)]
     many = read(rows=rows)
     assert "Order experiment" not in many.said
-    assert "The 8 best of 12; all are in sweep_summary.csv." in many.said
+    assert "The table shows the 8 best of 12 entrants. All are in sweep_summary.csv." in many.said
     assert "m07" in many.said
     assert "m08" not in many.said
 
@@ -214,4 +214,4 @@ def test_a_sweep_of_oracle_runs_shows_estimates(tmp_path: Path):
     half_width = (expected[0]["ci_high"] - expected[0]["ci_low"]) / 2
     shown = f"{expected[0]['value']:.3f} ± {half_width:.3f} report"
     assert shown in ran.page.said
-    assert f"of {len(rows)} estimates of 2 jobs may be reported." in ran.out
+    assert f"of {len(rows)} estimates from 2 jobs may be reported." in ran.out

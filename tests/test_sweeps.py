@@ -164,7 +164,7 @@ def test_the_summary_is_a_page_figures_and_one_more_run_in_the_group(swept: Ran)
     )
     assert f"{same}.\n" in swept.out
     assert same in page.said
-    said = r"\nfactuality: probe_reference is ahead of probe_partial by \d+ \(too few prompts\)\n"
+    said = r"\nfactuality: probe_reference is ahead of probe_partial by \d+ \(too few prompts\)\.\n"
     assert re.search(said, swept.out)
     assert max(map(len, swept.out.split("Changes by")[1].splitlines())) <= 120
 

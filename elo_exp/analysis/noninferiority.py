@@ -1,4 +1,4 @@
-"""Is a candidate no worse than a baseline, by its share of points on the same prompts?"""
+"""Test whether a candidate is not worse than a baseline, by its share of points on the same prompts."""
 
 import math
 from bisect import bisect_left
@@ -35,9 +35,9 @@ OrderPoints = tuple[
 class PointShare(Record):
     """The candidate's share of points on one dimension; without numbers if n_clusters < 20.
 
-    n_prompts  that were compared
-    n_invalid  of these, without a valid verdict
-    share      of the prompts whose verdicts are valid
+    n_prompts  prompts that were compared
+    n_invalid  prompts without a valid verdict
+    share      share of points on the prompts with valid verdicts
     low, high  one-sided bounds, where an invalid verdict counts as lost in `low` and as won in `high`, and `low`
                counts what the judge's disagreement between the orders may hide; `low` is None if only one order
                was judged

@@ -1,8 +1,8 @@
-"""Gates that are decided again after prompts were added: what the earlier results have used of alpha.
+"""The alpha that earlier results of a gate have used, if prompts are added and the gate runs again.
 
-A gate that looks at 60 prompts, adds 60 and looks again has two chances to pass a candidate at the margin. Each
-result that was shown has used the alpha of its test, and a later one is tested with the alpha that is left
-(Bonferroni), so that all of them together err in at most alpha.
+A gate that runs on 60 prompts and again on 120 has two chances to pass a candidate at the margin. Each result that was
+shown has used the alpha of its test. A later result is tested with the remaining alpha (Bonferroni), so all results
+together err in at most alpha.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -17,12 +17,12 @@ Evidence = Mapping[str, Set[str]]  # verdicts of the candidate by prompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierGateResult:
-    """A result of one dimension that was shown.
+    """A result on one dimension that was shown.
 
-    verdicts  on which it rests, by prompt; none of a prompt without a verdict
-    alpha     at which each claim was tested, "pass" and "fail"; 0 if it could not be made
-    margin    that it was tested against
-    claim     "pass" or "fail" if its bounds show it, else None
+    verdicts  verdicts that it rests on, by prompt; empty for a prompt without a verdict
+    alpha     level of the tests of "pass" and "fail"; 0 if a claim could not be made
+    margin    margin of the test
+    claim     "pass" or "fail" if the bounds show it, otherwise None
     """
 
     verdicts: Evidence
@@ -33,11 +33,11 @@ class EarlierGateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierGates:
-    """What was shown of a candidate before prompts or verdicts were added.
+    """The results of a candidate that were shown before prompts or verdicts were added.
 
-    n_looks  results that were shown
-    spent    the alpha of their tests, by claim
-    claims   "pass" or "fail", if one of them has shown it: to show it again adds no error
+    n_looks  number of results that were shown
+    spent    alpha of their tests, by claim
+    claims   claims that a result has shown ("pass", "fail"): to show a claim again adds no error
     """
 
     n_looks: int = 0
@@ -45,7 +45,7 @@ class EarlierGates:
     claims: Set[str] = frozenset()
 
     def claim_alpha(self, claim: str, alpha: float) -> float:
-        """Return at which level a claim is tested, of alpha for all looks together; 0 if nothing is left.
+        """Return the level at which a claim is tested, out of alpha for all results; 0 if nothing is left.
 
         Examples
         --------
@@ -57,7 +57,7 @@ class EarlierGates:
         return alpha if claim in self.claims else self.alpha_left(claim, alpha)
 
     def alpha_left(self, claim: str, alpha: float) -> float:
-        """Return what the tests of a claim have left of alpha."""
+        """Return the alpha that the tests of a claim have left."""
         left = round(alpha - self.spent.get(claim, 0.0), 9)
         return left if left > _MIN_ALPHA else 0.0
 
@@ -65,21 +65,21 @@ class EarlierGates:
 def sum_up_earlier_gates(
     earlier_results: Sequence[EarlierGateResult], verdicts: Evidence, *, margin: float
 ) -> EarlierGates:
-    """Return what was shown of this candidate before prompts or verdicts were added to it.
+    """Return the results of this candidate that were shown before prompts or verdicts were added.
 
     Parameters
     ----------
     earlier_results : sequence of EarlierGateResult
-        Results of this dimension that were shown before, of any candidate.
+        Earlier results on this dimension, of any candidate.
     verdicts : mapping of str to set of str
-        On which the present result rests, by prompt.
+        Verdicts that the present result rests on, by prompt.
     margin : float
-        Against which it is tested: a pass with a larger margin shows nothing for this one.
+        Margin of the present test. A pass with a larger margin shows nothing for it.
 
     Returns
     -------
     EarlierGates
-        Of the results to which the present one adds. The same verdicts, tested twice, have used the larger alpha.
+        Sum of the results to which the present one adds. Verdicts that were tested twice have used the larger alpha.
     """
     extended_results = [
         result for result in earlier_results if adds_to(verdicts, result.verdicts)
@@ -108,10 +108,10 @@ def sum_up_earlier_gates(
 
 
 def adds_to(now: Evidence, before: Evidence) -> bool:
-    """Return whether verdicts are those of an earlier result, and more.
+    """Return whether verdicts contain those of an earlier result, and more.
 
-    A candidate with other answers has other verdicts, and is another candidate: more than half of the prompts that
-    both have must have the verdicts that they had.
+    A candidate with other answers has other verdicts and is another candidate. So more than half of the shared prompts
+    must keep their verdicts.
 
     Parameters
     ----------

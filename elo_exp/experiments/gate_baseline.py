@@ -1,4 +1,4 @@
-"""The baseline of a gate: the file of its answers, and what is known of the run that wrote it."""
+"""The baseline of a gate: the file of its answers, and the run that wrote it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,14 @@ BelowHalf = Annotated[float, Field(strict=True, gt=0, lt=0.5)]
 
 @dataclass(kw_only=True)
 class GateSettings:
-    """What a candidate has to show.
+    """Settings of a gate.
 
-    baseline    a run folder, or a file of its responses/
-    margin      of the share of points
-    margin_elo  the same in Elo points, in its place
-    control     judge degraded copies of the baseline's answers, too
-    comment     file to write gate.md to as well
+    baseline    run folder, or file of its responses/
+    margin      loss in win rate that is tolerated
+    margin_elo  the same in Elo points, instead of `margin`
+    alpha       level of the one-sided bounds
+    control     whether the judge also compares degraded copies of the baseline's answers
+    comment     further file for the text of gate.md
     """
 
     baseline: str
@@ -48,7 +49,7 @@ class GateSettings:
 class GateBaseline:
     """The file of the baseline's answers.
 
-    path  of the given file, or of the only entrant's file in a run
+    path  path of the given file, or of the only entrant's file in a run
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""The control of a gate: degraded copies of the baseline's answers, which a judge that sees anything calls worse."""
+"""The control of a gate: degraded copies of the baseline's answers, which a working judge rejects."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from elo_exp.report.viewer import Comparisons
 
 @dataclass(frozen=True, kw_only=True)
 class GateControl:
-    """Comparisons that are judged beside those of the candidate; without `is_wanted` there are none."""
+    """Comparisons of degraded copies, judged next to those of the candidate; none without `is_wanted`."""
 
     is_wanted: bool
 
     def make(self, comparisons: Comparisons) -> Comparisons:
-        """Compare degraded copies of the baseline's answers; none on a dimension that has too few prompts."""
+        """Return comparisons of degraded copies; none on a dimension with too few prompts."""
         return {
             name: control_comparisons(pairs)
             if self.is_wanted
@@ -25,9 +25,9 @@ class GateControl:
         }
 
     def add(self, comparisons: Comparisons) -> Comparisons:
-        """Add the control.
+        """Return the comparisons with those of the control.
 
-        None where the candidate gave the baseline's answers: nothing tells them apart, and no judge is asked.
+        If the candidate gave the baseline's answers, return none, because no judge is called.
         """
         if are_equal(comparisons):
             return dict.fromkeys(comparisons, ())

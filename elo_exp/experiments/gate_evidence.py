@@ -1,4 +1,4 @@
-"""The evidence of a gate: answers, verdicts and what is known of the judge."""
+"""The evidence of a gate: answers, verdicts and facts about the judge."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class GateEvidence:
     """The evidence of a gate.
 
     controls           comparisons of degraded copies of the baseline's answers, by dimension
-    control_judgments  of these
-    quality            of the judgments of each dimension
+    control_judgments  judgments of the controls
+    quality            quality of the judgments of each dimension
     """
 
     responses: Responses
@@ -42,9 +42,9 @@ class GateEvidence:
         judge_run: JudgeRun,
         levels: Mapping[str, float],
     ) -> CandidateEvidence:
-        """Return what is known in one dimension.
+        """Return the evidence on one dimension.
 
-        quality  of its judgments
+        quality  quality of its judgments
         levels   alpha of the claims pass and fail
         """
         name = quality.dimension

@@ -1,4 +1,4 @@
-"""Results of a gate that were shown before, which spend its alpha: a store keeps them."""
+"""Results of a gate that were shown before and have used alpha; the cache keeps them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class GateHistory:
         earlier: EarlierGates,
         judgments: Sequence[Judgment],
     ) -> None:
-        """Store that the result of a dimension is shown, and what its bounds claim at the remaining alpha."""
+        """Store the result of a dimension that is shown, with its claim at the remaining alpha."""
         alpha, margin = self.settings.alpha, self.settings.margin
         bounds = decide_gate([share], margin)
         is_claimed = (

@@ -1,4 +1,4 @@
-"""The measurement of a gate: points of the candidate's answers, their share by dimension, and what follows."""
+"""The measurement of a gate: points of the candidate's answers, win rates by dimension, and the conclusion."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence

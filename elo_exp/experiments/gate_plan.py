@@ -1,4 +1,4 @@
-"""How likely a gate is to pass when the candidate is as good as the baseline, before any verdict is there."""
+"""The chance that a gate passes an equal candidate, before any verdict exists."""
 
 import math
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ def estimate_pass_chance(
     alpha: float,
     both_orders: float,
 ) -> tuple[float, int | None]:
-    """Return the chance that a candidate passes which is as good, and the prompts that it takes to pass nearly always.
+    """Return the chance that an equal candidate passes, and the number of prompts for 80%.
 
-    groups       the cluster of each prompt
-    both_orders  share of comparisons judged in both orders; of 0 nothing can pass
+    groups       cluster of each prompt
+    both_orders  share of comparisons judged in both orders; if it is 0, nothing can pass
     """
     if not both_orders:
         return 0.0, None

@@ -27,6 +27,7 @@ from elo_exp.report.document import (
     Cards,
     Cell,
     Document,
+    Fold,
     Heading,
     OtherFigures,
     Paragraph,
@@ -154,7 +155,7 @@ def build_document(result: CompareResult, manifest: Mapping[str, Any]) -> Docume
         sections=[
             Section("estimates", "Estimates", _list_estimate_blocks(result)),
             Section("result", "Result", result_blocks if result.ratings else []),
-            Section("runs", "Runs", [_build_runs_table(comparison)]),
+            Section("figures", "Shifts", [OtherFigures()]),
             Section(
                 "ratings",
                 "Ratings",
@@ -167,8 +168,6 @@ def build_document(result: CompareResult, manifest: Mapping[str, Any]) -> Docume
                     )
                 ],
             ),
-            Section("figures", "Figures", [OtherFigures()]),
-            Section("judge", "Judge", [_build_judge_table(comparison)]),
             Section(
                 "differences",
                 "Settings and inputs",
@@ -179,8 +178,18 @@ def build_document(result: CompareResult, manifest: Mapping[str, Any]) -> Docume
                     else Paragraph("No setting, version or input file differs."),
                 ],
             ),
+            Section("runs", "Runs", [_build_runs_table(comparison)]),
             build_details_section(
-                list_run_bill(manifest), made=list_made_blocks(manifest)
+                list_run_bill(manifest),
+                folds=[
+                    Fold(
+                        "judge",
+                        "Judge checks",
+                        "of each run and rubric",
+                        [_build_judge_table(comparison)],
+                    )
+                ],
+                made=list_made_blocks(manifest),
             ),
         ],
         footer=_FOOTER,
@@ -498,13 +507,15 @@ def format_console(result: CompareResult) -> str:
     ]
     if comparison["estimates"]:
         if result.conclusions["estimates"].changes:
-            blocks[-1] += f"\n{_wrap_text(result.sentences['estimates'])}"
+            sentence = f"{result.sentences['estimates']}."
+            blocks[-1] += f"\n{_wrap_text(sentence)}"
         table = _format_table(_build_estimates_table(comparison)).removeprefix("\n")
         blocks.append(f"{table}\n{_wrap_text(words.PAIRS_NOTE)}")
     for dimension in result.ratings:
-        lines = [_wrap_text(f"{dimension}: {result.sentences[dimension]}")]
+        lines = [_wrap_text(f"{dimension}: {result.sentences[dimension]}.")]
         if leaders := result.conclusions[dimension].firsts:
-            lines.append(_wrap_text(sweep_words.sentence(leaders, noun="run")))
+            sentence = sweep_words.sentence(leaders, noun="run")
+            lines.append(_wrap_text(f"{sentence}."))
         lines.append(_format_table(_build_ratings_table(dimension, result)))
         lines += map(_wrap_text, _list_run_conclusions(dimension, comparison))
         lines += map(_wrap_text, _describe_overlaps(dimension, comparison))

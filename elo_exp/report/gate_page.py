@@ -1,6 +1,5 @@
 """The page of a gate, its text on the console, and gate.md."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from elo_exp.analysis.gate_checks import gate_check_definitions
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.noninferiority import PointShare, WorstPrompt
 from elo_exp.analysis.repeated_gates import EarlierGates
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
@@ -44,10 +43,9 @@ from elo_exp.report.provenance import (
 from elo_exp.report.sentences import gate_sentences as words
 from elo_exp.report.sentences.check_sentences import describe_audits
 from elo_exp.report.sentences.scope_line import describe_run_scope
-from elo_exp.report.tournament_console import wrap_lines
 from elo_exp.report.viewer import Texts, list_verdict_blocks
 
-_MAX_LINE_COLUMNS, _MAX_TABLE_COLUMNS = 100, 110
+_MAX_QUESTION_CHARACTERS = 80
 _WORST_LABEL = "Prompts with the largest losses"
 _ORDER_NAMES = {"one": "one order", "both": "both orders", "reconciled": "both orders"}
 _RESULT_STYLES: Mapping[str, tuple[Style, str]] = {
@@ -235,16 +233,14 @@ def format_console(gate: GateResult) -> str:
         f"{'points':<14}{gate.scope_sentence}",
     ]
     parts = [
-        gate.title,
+        "\n".join(wrap_lines([gate.title])),
         _format_plain_table(_build_shares_table(gate)),
-        textwrap.fill(gate.sentence, _MAX_LINE_COLUMNS),
-        wrap_lines(lines),
+        "\n".join(wrap_lines([gate.sentence])),
+        "\n".join(wrap_lines(lines)),
     ]
     if gate.worst:
         lines = [
-            f"  {shorten(prompt.prompt_id)}  {shorten(prompt.question)}"[
-                :_MAX_TABLE_COLUMNS
-            ]
+            f"  {shorten(prompt.prompt_id, 40)}  {shorten(prompt.question, _MAX_QUESTION_CHARACTERS)}"
             for prompt in gate.worst
         ]
         parts.append("\n".join([f"{_WORST_LABEL}:", *lines]))
@@ -256,7 +252,6 @@ def _format_plain_table(table: Table) -> str:
         [column.lower() for column in table.columns],
         table.plain_rows,
         text=[word.lower() for word in table.words],
-        width=_MAX_TABLE_COLUMNS,
     )
     return text.strip("\n")
 

@@ -79,7 +79,7 @@ def build_document(
 
     pages  page of each judge, next to this one
     """
-    headline = _format_sentence(opinions[0])
+    headline = words.headline(opinions)
     conclusions = [opinion.conclusion for opinion in opinions]
     names = Styled(", ".join(by_judge), "bold")
     board = list_leaderboard_blocks(
@@ -160,7 +160,7 @@ def _build_card(opinion: JudgesResult, pages: Mapping[str, str]) -> Card:
         blocks=[
             Heading(f"{sentence}.", "begins" if begins else ""),
             Paragraph(f"{words.describe_spread(opinion)}."),
-            *([Paragraph(f"{following}.", "small")] if following else []),
+            *([Paragraph(f"{following}.", "begins small")] if following else []),
             *judge_lines,
         ],
     )
@@ -264,7 +264,7 @@ def format_console(
             dimension = dimension_by_name[opinion.dimension]
             lines += tournament_console.format_leaderboard(dimension)
         lines += ["", *_format_labelled_lines(opinion), ""]
-    caveat = _format_line("caveat", words.cannot_show(opinions[0]))
+    caveat = _format_line("caveat", f"{words.cannot_show(opinions[0])}.")
     return "\n".join(wrap_lines([*lines, caveat]))
 
 
@@ -275,9 +275,10 @@ def _format_heading(opinion: JudgesResult) -> str:
 
 
 def _format_labelled_lines(opinion: JudgesResult) -> Iterator[str]:
-    yield _format_line("judges", words.describe_spread(opinion))
+    yield _format_line("judges", f"{words.describe_spread(opinion)}.")
     for name, conclusion in opinion.own.items():
-        yield _format_line(f"  {name}", tournament_sentences.sentence(conclusion))
+        sentence = f"{tournament_sentences.sentence(conclusion)}."
+        yield _format_line(f"  {name}", sentence)
     yield _format_line("kappa", words.kappas(opinion.kappas))
     if more := words.suggest_next_step(opinion):
         yield _format_line("more", more)

@@ -12,7 +12,7 @@ from elo_exp.analysis.conclusions.sweep_conclusion import (
     find_job_lead,
     have_same_ratings,
 )
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.figures.style import grouped, sort_models
 from elo_exp.formatting import (
     NO_VALUE,
@@ -292,6 +292,7 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
         result.methods,
         list(filter(None, grouped(result.rows, "interval"))),
     )
+    is_whole = result.n_finished == len(result.jobs)
     return Document(
         kicker="sweep",
         headline=result.headline,
@@ -302,7 +303,7 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
         sections=[
             Section("result", "Result", _list_card_blocks(result)),
             Section("moved", "What changed", _list_moved_blocks(result)),
-            Section("jobs", "Jobs", [_build_jobs_table(result)]),
+            Section("jobs", "Jobs", [] if is_whole else [_build_jobs_table(result)]),
             Section("estimates", "Estimates", [_build_estimates_table(result)]),
             Section(
                 "judges",
@@ -321,7 +322,10 @@ def build_document(result: SweepResult, cost: Sequence[Block]) -> Document:
 
 def _list_folds(result: SweepResult) -> list[Fold]:
     ratings_answer = "the same in all jobs" if result.is_same else "of each job"
+    n_jobs = len(result.jobs)
+    jobs = [_build_jobs_table(result)] if result.n_finished == n_jobs else []
     return [
+        Fold("jobs", "Jobs", f"{n_jobs} finished, with links to their reports", jobs),
         Fold("ratings", "Ratings", ratings_answer, [*_list_rating_blocks(result)]),
         Fold(
             "elo",
@@ -371,13 +375,13 @@ def _list_moved_blocks(result: SweepResult) -> list[Block]:
         return []
     by_dimension, by_job = result.moved.by_dimension, result.moved.by_job
     return [
+        FigureSlot("k_by_n_perms"),
         Heading(by_dimension.label),
         by_dimension,
         Heading(by_job.label),
         by_job,
         *([Paragraph(result.scatter)] if result.scatter else []),
         Paragraph(_MOVED_NOTE, "small"),
-        FigureSlot("k_by_n_perms"),
     ]
 
 
@@ -594,9 +598,11 @@ def format_console(result: SweepResult, unknown: Sequence[str] = ()) -> str:
     lines = []
     if result.dimensions or result.estimates:
         sentence_lines = [
-            f"{name}: {sentence}" for name, sentence in result.sentences.items()
+            f"{name}: {sentence}." for name, sentence in result.sentences.items()
         ]
-        lines += [f"{result.headline}.", *sentence_lines, *result.scope_lines]
+        lines += wrap_lines(
+            [f"{result.headline}.", *sentence_lines, *result.scope_lines]
+        )
     if tables := _format_console_tables(result.rows, result.dimensions, result.moved):
         lines += ["", *tables]
     lines += filter(None, [result.scatter])

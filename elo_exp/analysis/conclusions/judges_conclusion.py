@@ -1,4 +1,4 @@
-"""What several judges support: three or more together, two by what each of them supports."""
+"""The conclusion of several judges: from a combined leaderboard, or else from the conclusions of each judge."""
 
 import dataclasses
 from collections import Counter
@@ -29,7 +29,7 @@ from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
 
-# The first that applies; "agree" and "disagree" are of judges without a joint board
+# The first that applies; "agree" and "disagree" need judges without a combined leaderboard
 STATES = (
     *("none", "few", "disagree", "undecided", "words", "caution", "agree", "leads"),
 )
@@ -39,15 +39,15 @@ _STATES_NAMING_A_LEADER = ("words", "caution", "unchecked", "leads")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgesResult:
-    """What several judges made of one dimension.
+    """The results of several judges on one dimension.
 
-    own            each judge's conclusion by itself, and those of populations
-    boards         and its leaderboard
-    populations    those of whom the verdicts are votes of many: they stand beside the judges, and are none
-    conclusion     of all
-    panel          None where nothing can be said of their spread; `refusal` is why
-    board          the joint one; None of two judges, or of few entrants, for no interval would cover
-    differences    on it
+    own            conclusion of each judge and of each population of voters
+    boards         leaderboard of each of them
+    populations    names whose verdicts are votes of many people: they are no judges
+    conclusion     conclusion of all judges together
+    panel          fit of all judges; None if their spread cannot be estimated, for the reason in `refusal`
+    board          combined leaderboard; None if the judges are too few for a reliable interval
+    differences    differences on the combined leaderboard
     kappas         rows of `agreement.kappa` of every two judges
     disagreements  rows of `judges.disagreements`
     """

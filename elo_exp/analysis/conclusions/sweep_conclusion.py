@@ -1,14 +1,14 @@
-"""What may be said of the jobs of a sweep together, on one dimension.
+"""The conclusion about the jobs of a sweep together, on one dimension.
 
-Jobs rate the same prompts and entrants, so that they are no sample: what they have in common is counted,
-and a range is over jobs, never over dimensions, whose ratings are of different things.
+Jobs rate the same prompts and entrants, so they are not a sample. Their agreement is counted, and a range covers the
+jobs of one dimension, because ratings of different dimensions cannot be compared.
 
     state   evidence
     none    no job ranks two entrants
-    differs the first of one job is not the first of another
-    some    all jobs that rank two entrants have the same first, others rank none
-    ahead   all jobs have the same first; in some its lead is not supported
-    leads   all jobs have the same first, which leads in each
+    differs two jobs have different top entrants
+    some    all jobs that rank two entrants have the same top entrant, and other jobs rank none
+    ahead   all jobs have the same top entrant, and in some its lead is not supported
+    leads   all jobs have the same top entrant, which leads in each of them
 """
 
 import math
@@ -28,16 +28,16 @@ _MIN_DIFFERENCE_IN_POINTS = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLead(Record):
-    """Who is first in one job, on one dimension.
+    """The top entrant of one job, on one dimension.
 
-    models     the first; several where they have the same rating
-    rating     theirs; None where only its lower end is known
-    gap        from the first to the second; None where there is no second
-    one_sided  whether `gap` is the least that the first is ahead, having taken every point
-    state      of the conclusion of the job; None where it has none
+    models     top entrants; several if they have the same rating
+    rating     their rating; None if only its lower end is known
+    gap        from the top entrant to the second; None without a second
+    one_sided  whether `gap` is a lower bound, because the top entrant won every comparison
+    state      state of the job's conclusion; None without a conclusion
     second     the entrant from which `gap` is measured; None if it is not known
-    adjusted_for  the features of answers that the ratings hold equal; empty: none
-    raw_gap    the same lead without this control; None without a control, and if it is not known
+    adjusted_for  style features that the ratings control for
+    raw_gap    the same lead without this control; None without a control, or if it is not known
     """
 
     job: str
@@ -53,7 +53,7 @@ class JobLead(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLead(Record):
-    """Jobs that have the same first.
+    """Jobs that have the same top entrant.
 
     gap_low, gap_high  to the second, over these jobs, in the unit of the ratings; None where no job has a second
     one_sided          whether one of these is only the least

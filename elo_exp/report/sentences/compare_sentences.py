@@ -39,7 +39,7 @@ _UNMOVED_BY_STATE = {
         of_ratings="the ratings are listed, but no change can be tested"
     ),
     "nested": _Unmoved(
-        of_ratings="one run contains the verdicts of the other, so no change is tested"
+        of_ratings="one run contains the verdicts of another, so no change is tested"
     ),
     "refitted": _Unmoved(
         of_ratings="the verdicts are the same and only the fit differs, so no change is tested"
@@ -120,7 +120,7 @@ def sentence(conclusion: CompareConclusion, numbers: Mapping[str, int]) -> str:
     n_more = len(conclusion.changes) - len(changes)
     condition = _describe_controls([conclusion])
     more = [f"{n_more} more are in compare.json"] if n_more else []
-    return ". ".join([*(f"{condition}{part}" for part in parts), *more])
+    return ". ".join([*(f"{condition}{text}" for text in parts), *more])
 
 
 def _describe_controls(conclusions: Sequence[CompareConclusion]) -> str:

@@ -16,8 +16,7 @@ from elo_exp.formatting import (
     join_names,
 )
 from elo_exp.report.sentences.state_rows import StateRow, index_by_state
-
-WORD_OVERLAP_NOTE = "(word overlap only, not a quality judgement)"
+from elo_exp.report.sentences.tournament_sentences import WORD_OVERLAP_NOTE
 
 
 def verdict(conclusion: Conclusion) -> str:
@@ -49,7 +48,7 @@ def _describe_failed_rubrics(conclusion: Conclusion) -> str:
 
 
 def _end_sentence(conclusion: Conclusion) -> str:
-    return f" {WORD_OVERLAP_NOTE}." if conclusion.scope.kind == "words" else "."
+    return f"{WORD_OVERLAP_NOTE}." if conclusion.scope.kind == "words" else "."
 
 
 def _describe_same_answers(conclusion: Conclusion) -> str:

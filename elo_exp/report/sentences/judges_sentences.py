@@ -12,6 +12,7 @@ from elo_exp.formatting import format_number, join_names
 from elo_exp.report.sentences.check_sentences import word_overlap
 from elo_exp.report.sentences.state_rows import StateRow, index_by_state
 from elo_exp.report.sentences.tournament_sentences import (
+    WORD_OVERLAP_NOTE,
     describe_worst_case_lead,
     format_difference,
     say_failures,
@@ -19,8 +20,6 @@ from elo_exp.report.sentences.tournament_sentences import (
 
 _MAX_VOTER_NAMES = 5
 _SHARED_TASTE_CAVEAT = "More judges cannot reveal a preference that all of them share"
-
-_WORD_OVERLAP_NOTE = "(word overlap only, not a quality judgement)"
 
 
 def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
@@ -33,6 +32,28 @@ def sentence(conclusion: Conclusion, judges: Sequence[str]) -> str:
     describe = row.describe_joint if is_joint else row.describe_separate
     assert describe, f"no sentence of {conclusion.state}"
     return describe(conclusion, _count_all_judges(judges))
+
+
+def headline(opinions: Sequence[JudgesResult]) -> str:
+    """Return the title of the page: the conclusion of each rubric without numbers, rubrics with the same one together."""
+    rubrics_by_text: dict[str, list[str]] = {}
+    for opinion in opinions:
+        conclusion = opinion.conclusion
+        summary = STATE_ROWS[conclusion.state].summary
+        text = summary.format(
+            leader=conclusion.subject, judges=_count_all_judges([*opinion.own])
+        )
+        rubrics_by_text.setdefault(text, []).append(opinion.dimension)
+    if len(opinions) == 1:
+        (title,) = rubrics_by_text
+        return title
+    n = len(opinions)
+    everywhere = "both rubrics" if n == 2 else f"all {n} rubrics"
+    parts = [
+        f"{text} on {everywhere if len(rubrics) == n else join_names(rubrics)}"
+        for text, rubrics in rubrics_by_text.items()
+    ]
+    return ", ".join(parts)
 
 
 def _format_margin(conclusion: Conclusion) -> str:
@@ -105,7 +126,7 @@ def _describe_joint_lead(conclusion: Conclusion, _: str) -> str:
 
 
 def _describe_joint_lead_by_words(conclusion: Conclusion, _: str) -> str:
-    return f"{conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)} {_WORD_OVERLAP_NOTE}"
+    return f"{conclusion.subject} is ahead of {conclusion.rival} by {_format_margin(conclusion)}{WORD_OVERLAP_NOTE}"
 
 
 def _name_rival(conclusion: Conclusion) -> str:
@@ -156,7 +177,7 @@ def _describe_separate_undecided(conclusion: Conclusion, all_of_them: str) -> st
 
 
 def _describe_separate_lead_by_words(conclusion: Conclusion, all_of_them: str) -> str:
-    return f"{_describe_leader(conclusion, all_of_them)} {_WORD_OVERLAP_NOTE}"
+    return f"{_describe_leader(conclusion, all_of_them)}{WORD_OVERLAP_NOTE}"
 
 
 def _describe_separate_caution(conclusion: Conclusion, all_of_them: str) -> str:
@@ -174,10 +195,12 @@ _Describe = Callable[[Conclusion, str], str]
 class JudgesStateRow(StateRow):
     """How a state of several judges is shown and worded; None if the state does not occur.
 
+    summary            the state in a title, with the fields leader and judges
     describe_joint     sentence with a combined leaderboard, from the conclusion and "both" or "all 3"
     describe_separate  sentence without a combined leaderboard
     """
 
+    summary: str
     describe_joint: _Describe | None = None
     describe_separate: _Describe | None = None
 
@@ -187,12 +210,14 @@ STATE_ROWS = index_by_state(
         JudgesStateRow(
             state="none",
             chip="No ranking",
+            summary="no ranking",
             tone="open",
             describe_separate=_describe_no_ranking,
         ),
         JudgesStateRow(
             state="few",
             chip="Too few prompts",
+            summary="too few prompts to rank",
             tone="open",
             describe_joint=_describe_few_prompts,
             describe_separate=_describe_few_prompts,
@@ -200,12 +225,14 @@ STATE_ROWS = index_by_state(
         JudgesStateRow(
             state="disagree",
             chip="Judges disagree",
+            summary="the judges disagree",
             tone="caution",
             describe_separate=_describe_disagreement,
         ),
         JudgesStateRow(
             state="undecided",
             chip="Undecided",
+            summary="no clear winner",
             tone="open",
             describe_joint=_describe_undecided,
             describe_separate=_describe_separate_undecided,
@@ -213,6 +240,7 @@ STATE_ROWS = index_by_state(
         JudgesStateRow(
             state="words",
             chip="Word overlap only",
+            summary="by word overlap, {leader} is ahead",
             tone="open",
             describe_joint=_describe_joint_lead_by_words,
             describe_separate=_describe_separate_lead_by_words,
@@ -220,6 +248,7 @@ STATE_ROWS = index_by_state(
         JudgesStateRow(
             state="caution",
             chip="Caution",
+            summary="the judges prefer {leader}",
             tone="caution",
             describe_joint=_describe_joint_caution,
             describe_separate=_describe_separate_caution,
@@ -227,12 +256,14 @@ STATE_ROWS = index_by_state(
         JudgesStateRow(
             state="agree",
             chip="Judges agree",
+            summary="{judges} judges have {leader} ahead",
             tone="supported",
             describe_separate=_describe_leader,
         ),
         JudgesStateRow(
             state="leads",
             chip="Supported",
+            summary="{leader} leads across judges of this kind",
             tone="supported",
             describe_joint=_describe_joint_lead,
         ),

@@ -115,7 +115,7 @@ def _describe_elo_change(method: str, swept: Sequence[str], noun: str) -> str:
 
 def _name_all_jobs(n: int, noun: str) -> str:
     if n < 3:
-        return f"both {noun}s" if n == 2 else f"the one {noun}"
+        return f"both {noun}s" if n == 2 else f"the only {noun}"
     return f"all {n} {noun}s"
 
 
