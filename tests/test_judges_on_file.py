@@ -93,7 +93,11 @@ def test_a_file_has_the_joint_board_of_its_verdicts(n_judges, tmp_path):
 
 def test_the_first_line_says_whose_boards_there_are(three):
     assert "rate: 1,800 battles on 1 rubric; a leaderboard for each of sonnet, gpt and local\n" in three.err  # fmt: skip
-    for said in ("3 judges, tau", "sonnet and gpt 0.", "a 4th judge: ±"):
+    for said in (
+        "3 judges, between-judge variation (tau)",
+        "sonnet and gpt 0.",
+        "A 4th judge would make it ±",
+    ):
         assert said in three.out
     assert "Judged by sonnet, gpt, local" in three.page.said
     assert three.read("manifest.json")["judge_model"] == "sonnet, gpt, local"
@@ -371,7 +375,7 @@ def test_repeated_verdicts_are_rated_and_one_line_counts_them(tmp_path):
     ran = run(*RATE, "battles=[first.jsonl,second.jsonl]", folder=tmp_path)
     said = "first.jsonl and second.jsonl: gpt-4 judged 12 of 600 comparisons more than once."
     assert ran.err.count("more than once") == 1 and said in ran.err
-    assert "give each its name in judge_model" in ran.err
+    assert "give each its own name in judge_model" in ran.err
     assert ran.read("manifest.json")["n_battles"] == 612
 
 
@@ -427,8 +431,8 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
     assert found["conclusion"]["state"] == "caution"
     said = found["conclusion"]["sentence"]
     assert said.startswith(f"the judges prefer {first} to ")
-    assert ", but by crowd m0" in said and said.endswith(" is ahead of it")
-    assert "3 judges and the votes of crowd, tau" in ran.out
+    assert ", but crowd has m0" in said and said.endswith(" ahead")
+    assert "3 judges and the votes of crowd, between-judge variation" in ran.out
     assert "The votes of crowd do" in ran.out
 
 

@@ -586,10 +586,10 @@ def test_two_judges_that_decide_nothing_together_say_which_of_three_reasons_it_i
     """The same leader without significance, different leaders, and a judge that has no leader."""
     leads, open_ = ahead("a", "b", "leads"), ahead("a", "b", "undecided")
     assert of_two(leads, open_) == (
-        "no clear winner: both have a ahead of b, but not significantly by gpt"
+        "no clear winner: both have a ahead of b, but not significantly for gpt"
     )
     assert of_two(open_, open_) == (
-        "no clear winner: both have a ahead of b, but not significantly by opus and gpt"
+        "no clear winner: both have a ahead of b, but not significantly for opus and gpt"
     )
     for other in (ahead("b", "a", "undecided"), ahead("b", "a", "caution")):
         assert of_two(leads, other) == (
@@ -598,7 +598,7 @@ def test_two_judges_that_decide_nothing_together_say_which_of_three_reasons_it_i
     level = ahead("a", "b", "undecided", value=0.0)
     assert of_two(leads, level) == "no clear winner: gpt has no entrant ahead"
     assert of_two(open_, ahead("a", "c", "undecided")).endswith(
-        "both have a ahead of all others, but not significantly by opus and gpt"
+        "both have a ahead of all others, but not significantly for opus and gpt"
     )
 
 
@@ -662,10 +662,10 @@ def test_few_prompts_rank_nobody():
     ("state", "reasons", "end"),
     [
         ("leads", [], "both have a ahead of b"),
-        ("unchecked", [], "both prefer a to b, but second has not passed the checks of a judge"),
+        ("unchecked", [], "both prefer a to b, but second has not passed all judge checks"),
         ("caution", [Reason(name="flips", judges=True)],
-         "both prefer a to b, but second has not passed the checks of a judge"),
-        ("caution", [Reason(name="stratum")], "both have a ahead of b, but by second something stands against it"),
+         "both prefer a to b, but second has not passed all judge checks"),
+        ("caution", [Reason(name="stratum")], "both have a ahead of b, but other evidence speaks against it for second"),
     ],
 )  # fmt: skip
 def test_what_stands_against_one_judge_stands_against_both(

@@ -183,7 +183,10 @@ def test_ratings_that_are_missing_have_their_reason_and_of_many_the_best_are_sho
     rows = [row(0, f"m{i:02}", None, 1500.0 - i) for i in range(12)]
     many = read(rows=rows)
     assert "Order experiment" not in many.said
-    assert "The table shows the 8 best of 12 entrants. All are in sweep_summary.csv." in many.said
+    assert (
+        "The table shows the 8 best of 12 entrants. All are in sweep_summary.csv."
+        in many.said
+    )
     assert "m07" in many.said
     assert "m08" not in many.said
 
