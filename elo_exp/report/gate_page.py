@@ -344,7 +344,7 @@ def build_checks_table(checks_by_dimension: Mapping[str, Sequence[Check]]) -> Ta
         definition = gate_check_definitions()[name]
         title: list[TextFragment] = [
             definition.title,
-            Styled(f"accepted: {definition.accepted}", "small"),
+            Styled(definition.accepted, "small"),
         ]
         rank = len(STATES_IN_ORDER)
         if not definition.is_measured_only:

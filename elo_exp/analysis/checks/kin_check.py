@@ -132,8 +132,8 @@ def _check_favoured(
 
 GATE_CHECK = _KinOfGate(
     name="kin",
-    title="The judge is of the candidate's model family",
-    accepted="only if the baseline is, too",
+    title="Same model family",
+    accepted="judge and candidate only if the baseline is, too",
     number=90,
     weight=90,
 )

@@ -293,7 +293,7 @@ class _LengthOfGate(GateCheckDefinition):
 
 GATE_CHECK = _LengthOfGate(
     name="length",
-    title="What length adds to the candidate's win rate",
+    title="Length",
     accepted="lower bound at equal length above 1/2 minus the margin",
     number=70,
     is_caution_of_fail=True,

@@ -132,8 +132,8 @@ def _compare(evidence: CandidateEvidence, favoured: str, rival: str) -> Check:
 
 GATE_CHECK = _ResponsesOfGate(
     name="responses",
-    title="Unusual answers of the candidate",
-    accepted="none that the baseline does not have",
+    title="Unusual answers",
+    accepted="no kind that the baseline does not have",
     number=80,
     is_about_judge=False,
     is_caution_of_fail=True,
