@@ -343,7 +343,7 @@ def test_a_judge_that_gives_one_verdict_has_compared_nothing():
     assert (check.state, check.n, check.of) == (FAILED, 60, 60)
     said = words.verdict(concluded(invalid(0, *[0.5] * 93), checks=[SEES, check]))
     assert (
-        said == "No result: the judge named the first answer in 60 of 60 comparisons."
+        said == "No result: the judge chose the first answer in 60 of 60 comparisons."
     )
     ties = [judgment("TT")] * 60
     assert same_verdict_check(ties, sees_control=False).state == FAILED
@@ -713,9 +713,9 @@ def write_answers(
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        ("A", "No result: the judge named the first answer in 30 of 30 comparisons."),
-        ("B", "No result: the judge named the second answer in 30 of 30 comparisons."),
-        ("TIE", "No result: the judge named a tie in 30 of 30 comparisons."),
+        ("A", "No result: the judge chose the first answer in 30 of 30 comparisons."),
+        ("B", "No result: the judge chose the second answer in 30 of 30 comparisons."),
+        ("TIE", "No result: the judge called a tie in 30 of 30 comparisons."),
     ],
 )
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -782,7 +782,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
         assert "gate.control=false" in left_out.read("gate.json")["conclusion"]["sentence"]  # fmt: skip
         stored = gate_of(cache, "judging.stored_only=true")
         assert (stored.code, n_paid()) == (3, 60)
-        assert "No verdict of the control is in the cache" in stored.out
+        assert "The cache has no verdict of the control" in stored.out
         ran = gate_of(cache)
         assert (ran.code, n_paid()) == (0, 80), ran.out
         again = gate_of(cache, "judging.stored_only=true")
