@@ -99,7 +99,7 @@ def test_the_first_line_says_whose_boards_there_are(three):
         "A 4th judge would make it ±",
     ):
         assert said in three.out
-    assert "Judged by sonnet, gpt, local" in three.page.said
+    assert "Judges: sonnet, gpt, local" in three.page.said
     assert three.read("manifest.json")["judge_model"] == "sonnet, gpt, local"
 
 
@@ -433,7 +433,7 @@ def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
     assert said.startswith(f"the judges prefer {first} to ")
     assert ", but crowd has m0" in said and said.endswith(" ahead")
     assert "3 judges and the votes of crowd, between-judge variation" in ran.out
-    assert "The votes of crowd do" in ran.out
+    assert "The votes of crowd can" in ran.out
 
 
 def test_real_verdicts_of_two_judges_and_a_crowd():

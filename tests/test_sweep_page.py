@@ -111,7 +111,7 @@ def test_jobs_stand_side_by_side_and_link_to_their_reports():
         "elo.k changes Elo but does not affect the Bradley-Terry ratings", "2 of 2 jobs finished. Swept: elo.k = 4, 16.",
         "ann is ahead of bob by 200.", "By Elo, ann is ahead of bob by 101 to 180 in 2 of 2 jobs.",
         "Ratings: Bradley-Terry, 95% intervals: prompt-clustered.", "elo.k=4,16", "tracker=local",
-        "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 cached", "Elo has not converged in job 0.",
+        "2026-11-21 14:50 UTC", "$2.50", "d $2.50", "8 new, 12 from cache", "Elo has not converged in job 0.",
     ):  # fmt: skip
         assert words in reader.said
     for line in (
