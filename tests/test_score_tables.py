@@ -149,7 +149,7 @@ def test_a_score_that_is_no_number_names_its_row(tmp_path: Path):
         [["q1", "a", 1], ["q2", "a", "fine"]],
     )
     with pytest.raises(
-        FileError, match=r"s\.csv:3 has the score "fine", which is no number"
+        FileError, match=r's\.csv:3 has the score "fine", which is no number'
     ):
         read(path)
 

@@ -109,8 +109,8 @@ def find_faults_of_wide(path: Source, keys: set[str]) -> list[str]:
     entrants = _find_entrants(rows, columns)
     if len(entrants) < _MIN_WIDE_ENTRANTS or not rows:
         return ["lacks two columns of numbers, one for each entrant"]
-    others = {*map(str, keys)} - {*entrants, *columns.values(), "cluster"}
-    if texts := sorted(name for name in others if not _is_other_number(name)):
+    other_columns = {*map(str, keys)} - {*entrants, *columns.values(), "cluster"}
+    if texts := sorted(name for name in other_columns if not _is_other_number(name)):
         return [f"has the column {texts[0]}, which holds no numbers"]
     return []
 
