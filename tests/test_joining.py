@@ -332,6 +332,22 @@ def test_a_bank_of_other_prompts_is_named(tmp_path):
     )
 
 
+def test_the_closest_questions_of_files_that_share_none_are_shown(tmp_path):
+    one = write_jsonl(
+        tmp_path / "one.jsonl", rows(("Why is it?", "A"), ("Is 2 even?", "B"))
+    )
+    two = write_jsonl(
+        tmp_path / "two.jsonl", rows(("is 2 even ?", "A"), ("Name a river.", "B"))
+    )
+    with pytest.raises(UserError) as error:
+        joined(one, two).describe()
+    assert error.value.below == (
+        "  The closest two questions differ:",
+        "    one: 'Is 2 even?'",
+        "    two: 'is 2 even ?'",
+    )
+
+
 # What stops
 
 
@@ -340,7 +356,7 @@ def test_a_bank_of_other_prompts_is_named(tmp_path):
     [
         ([{"prompt": "Why?", "answer": "A"}, {"prompt": "Why?", "answer": "B"}],
          [{"prompt": "Why?", "answer": "A"}],
-         "one.jsonl:2 holds a second, different answer of one to "),
+         "one.jsonl:2 holds a second, different answer of one to 'Why?'. The first is at "),
         ([{"prompt": "Why?", "answer": "A", "target": "1"}],
          [{"prompt": "Why?", "answer": "A", "target": "2"}],
          "two.jsonl:1 has another reference for its prompt than "),

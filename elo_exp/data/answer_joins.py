@@ -11,6 +11,7 @@ from elo_exp.data import answers, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.bank import DEFAULT_SOURCE, PromptBank, hash_text
 from elo_exp.data.field_names import fold_spaces, natural_key
+from elo_exp.data.similar_questions import describe_closest_questions, shorten_question
 from elo_exp.errors import EvidenceError, FileError, SettingError, format_value
 from elo_exp.records import Prompt, Response
 
@@ -57,6 +58,12 @@ class AnswerSet:
                 rows_by_id[row.id].append(row)
         return rows_by_id
 
+    def list_questions(self) -> list[str]:
+        """Return the different questions."""
+        return [
+            *dict.fromkeys(row.prompt for row in self.rows if row.prompt is not None)
+        ]
+
     def rows_with_id(self, key: str) -> Sequence[Answer]:
         """Return the rows with this id."""
         return self._rows_by_id.get(key, ())
@@ -83,7 +90,7 @@ class AnswerSet:
             if (row.text, row.messages) != (rows[0].text, rows[0].messages):
                 raise FileError.bad_file(
                     row.location,
-                    f"holds a second, different answer of {self.entrant} to {prompt.prompt_id}",
+                    f"holds a second, different answer of {self.entrant} to {shorten_question(prompt.text)}",
                     f"The first is at {rows[0].location}. Keep one of them.",
                 )
         return rows[0] if rows else None
@@ -308,8 +315,14 @@ class JoinedAnswers:
                     hint = f" {answer_set.path} holds no prompts. Add prompts=FILE."
                     break
             whom = "all entrants" if len(self.answer_sets) <= 2 else "two entrants"
+            questions = {
+                name: answer_set.list_questions()
+                for name, answer_set in self.answer_sets.items()
+            }
+            closest = [] if self.bank else describe_closest_questions(questions)
             raise EvidenceError(
-                f"No prompt is answered by {whom} ({', '.join(have[:5])}{more}, none shared).{hint}"
+                f"No prompt is answered by {whom} ({', '.join(have[:5])}{more}, none shared).{hint}",
+                *closest,
             )
 
     @property
