@@ -397,7 +397,7 @@ def test_a_prompt_that_lacks_a_draw_is_left_out_where_draws_are_wanted(tmp_path)
     files = answer_joins.read_answer_sets([("a", path), ("b", path)])
     assert len(answer_joins.join(files, None).shared_prompts) == 2
     assert answer_joins.join(files, None).describe()[-1] == (
-        "draws: 1 of the 2 answers to each prompt; draws=2 compares all"
+        "answers: 1 of 2 per prompt; answers_per_prompt=2 compares all"
     )
     twice = answer_joins.join(files, None, draws=2)
     assert [one.prompt_id for one in twice.shared_prompts] == ["s1"]

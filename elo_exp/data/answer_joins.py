@@ -376,7 +376,7 @@ class JoinedAnswers:
         if n <= self.draws:
             return []
         return [
-            f"draws: {self.draws} of the {n} answers to each prompt; draws={n} compares all"
+            f"answers: {self.draws} of {n} per prompt; answers_per_prompt={n} compares all"
         ]
 
     def _warn_of_oddities(self, answer_set: AnswerSet) -> Iterator[str]:
