@@ -152,7 +152,7 @@ def test_answers_and_the_winner():
     answers = [Answer("x", "<t>", is_winner=True), Answer("y", "u", is_winner=False)]
     shown = drawn(Answers(answers))
     assert (
-        '<article class="answer won"><h3>x wins <small>3 characters</small></h3>'
+        '<article class="answer won"><h3>x <em>✓ wins</em><small>3 characters</small></h3>'
         in shown
     )
     assert '<div class="rendered"><p>u</p>' in shown

@@ -329,8 +329,7 @@ def _describe_tests(d: DimensionView) -> list[str]:
     sentences = ["The standard errors of the differences cannot be estimated."]
     if any(pair.significant is not None for pair in d.pairs):
         n = sum(bool(pair.significant) for pair in d.pairs)
-        method = standings_words.name_test(has_looks=bool(d.looks))
-        sentences = [f"{n} of {len(d.pairs)} pairs differ significantly ({method})."]
+        sentences = [f"{n} of {len(d.pairs)} pairs differ significantly."]
     if known_order := d.diagnosis.get("known_order"):
         sentences.append(
             f"Known order recovered in {known_order.n_recovered} of {known_order.n_pairs} pairs, in "

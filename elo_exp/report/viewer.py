@@ -369,9 +369,16 @@ def list_verdict_blocks(
 def _list_parts(
     judged: JudgedComparison, colors: Mapping[str, int]
 ) -> tuple[list[Answer], list[str]]:
-    """Return the answers of a comparison, and the judge's reason in each order."""
-    reasons = [verdict.reasoning for verdict in judged.judgment.orders]
-    return _list_answers(judged, colors), [*dict.fromkeys(filter(None, reasons))]
+    """Return the answers of a comparison, and the judge's reason in each order, with the entrant that was answer A."""
+    entrants = judged.comparison.entrants
+    orders = [verdict for verdict in judged.judgment.orders if verdict.reasoning]
+    if len({verdict.reasoning for verdict in orders}) == 1:
+        return _list_answers(judged, colors), [orders[0].reasoning]
+    reasons = [
+        f"If {entrants[verdict.position_swap]} is answer A: {verdict.reasoning}"
+        for verdict in orders
+    ]
+    return _list_answers(judged, colors), reasons
 
 
 def _show(judged: JudgedComparison, colors: Mapping[str, int]) -> Details:
