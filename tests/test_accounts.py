@@ -104,7 +104,7 @@ def test_a_rotated_key_finds_what_arrived_and_denies_nothing(provider):
         with pytest.raises(UserError, match="another key"):
             judged(provider, server, other, n=N)
         with Store(other) as store:
-            assert "are taken to be of the account" in _confirm(store, the_batch(store))
+            assert "counts as a key of the account" in _confirm(store, the_batch(store))
         assert judged(provider, server, other, n=N) == 6
         assert server.meter.billed.total() == 6
 

@@ -171,7 +171,10 @@ def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     """Half of 12 prompts, for each of two models."""
     with arena_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (job, context):
         text = job.run(context).text
-    assert text == "shard 0/2: 12 responses made; run without shard= to judge"
+    assert (
+        text
+        == "shard 0/2: 12 answers generated. To judge all answers, leave out shard."
+    )
 
 
 @pytest.mark.system

@@ -127,13 +127,17 @@ def test_prompts_needed_give_the_interval_its_length(sd: float):
 @pytest.mark.parametrize(
     ("verdicts", "state", "sentence"),
     [
-        ([], "cannot tell", "j on d: 0 ok, 0 biased, 0 undecided"),
-        (["ok", "reported"], "ok", "j on d: 1 ok, 0 biased, 0 undecided"),
-        (["ok", "cannot tell"], "cannot tell", "j on d: 1 ok, 0 biased, 1 undecided"),
+        ([], "cannot tell", "j on d: 0 of 0 tests ok, 0 biased, 0 cannot tell"),
+        (["ok", "reported"], "ok", "j on d: 1 of 1 tests ok, 0 biased, 0 cannot tell"),
+        (
+            ["ok", "cannot tell"],
+            "cannot tell",
+            "j on d: 1 of 2 tests ok, 0 biased, 1 cannot tell",
+        ),
         (
             ["cannot tell", "biased", "ok", "biased"],
             "biased",
-            "j on d: 1 ok, 2 biased (p1 and p3), 1 undecided",
+            "j on d: 1 of 4 tests ok, 2 biased (p1 and p3), 1 cannot tell",
         ),
     ],
 )
@@ -156,7 +160,7 @@ def test_a_judge_is_ok_where_every_probe_that_decides_is(
 
 def test_what_console_and_page_say_of_a_probe():
     row = {"verdict": "cannot tell", "need": 1200, "kind": "bias", "n": 30}
-    assert words.verdict(row) == "cannot tell: 1,200 prompts would"
+    assert words.verdict(row) == "cannot tell: needs 1,200 prompts"
     assert words.verdict(row | {"need": None}) == "cannot tell"
     assert words.elo(row | {"estimate": 0.05}) == "+35"
     assert words.elo(row | {"estimate": 0.05, "kind": "share"}) == "–"
@@ -166,8 +170,7 @@ def test_what_console_and_page_say_of_a_probe():
     assert told == ["± 0.10", "< 0.10", "> 0.10", "–"]
     twin = {"probe": "twin", "estimate": 0.5}
     assert words.orders("d", 4, 1, [twin]) == (
-        "d: the two orders of a pair disagree in 25% of pairs; an answer ties "
-        "with itself in 50%."
+        "d: Order changes the verdict in 25% of pairs. An answer ties with itself in 50%."
     )
     assert words.orders("d", 0, 0, []) == ""
 
@@ -235,7 +238,7 @@ def test_a_stored_audit_that_none_wrote_is_refused_before_anybody_answers(
     *_, line, last = ran.err.splitlines()
     assert "Traceback" not in ran.err
     assert line.startswith("elo_exp: outputs/cache/audits/") and said in line
-    assert last == "  Audit the judge again, or remove the file: then the judge counts as not audited."  # fmt: skip
+    assert last.endswith("Without the file, the judge counts as not audited.")
     assert list(tmp_path.rglob("manifest.json")) == []
 
 

@@ -139,8 +139,8 @@ def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
         r"  Raise the cap with caps\.month_usd="
     )
     assert re.search(message, refused.err)
-    assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}; ", listed.out)
-    assert re.search(r"; \$0\.0\d are left\nnothing under way\n$", listed.out)
+    assert re.search(rf"\nspent in {MONTH}: {dollars}\n{of_cap}, ", listed.out)
+    assert re.search(r", \$0\.0\d left\nno open batches\n$", listed.out)
 
 
 @pytest.mark.usefixtures("paying")
@@ -158,7 +158,7 @@ def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_p
         server.fault("GET", BATCH, Status(401), nth=None)
         assert attempt(*words, folder=tmp_path, **key).code == 2
         listed = run("experiment=store", "cache_dir=.", folder=tmp_path)
-        [again] = re.findall("^to go on: (.*)$", listed.out, re.MULTILINE)
+        [again] = re.findall("^to continue: (.*)$", listed.out, re.MULTILINE)
         server.faults.clear()
         program, *given = shlex.split(again)
         assert (program, *given[:2]) == ("python", "-m", "elo_exp")
@@ -174,5 +174,5 @@ def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_p
         assert "Raise the cap with caps.folder_usd=" in refused.err.splitlines()[-1]
     cap = "caps.folder_usd=0.001"
     listed = run("experiment=store", "cache_dir=.", cap, folder=tmp_path)
-    of_cap = rf"caps.folder_usd: \$0.\d+ of \$0.001 are spent by {re.escape(again)}; "
-    assert re.search(of_cap + r"\$0.\d+ are left\nnothing under way\n$", listed.out)
+    of_cap = rf"caps.folder_usd: \$0.\d+ of \$0.001 spent by {re.escape(again)}, "
+    assert re.search(of_cap + r"\$0.\d+ left\nno open batches\n$", listed.out)

@@ -90,22 +90,21 @@ def printed(reader: Machine, words: str) -> str:
 def test_shares_of_an_array_are_made_once_and_merged(reader: Machine):
     """Two shares of 16 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
     assert (
-        printed(reader, "cache_dir=shares/$SLURM").count(
-            ": 0 responses made, 16 were there"
-        )
+        printed(reader, "cache_dir=shares/$SLURM").count(": 0 generated, 16 from cache")
         == 2
     )
     logs = (reader.folder / "outputs").glob("multirun_*/.submitit/*/*_log.out")
     shares = re.findall(
         r"shard .*", "".join(log.read_text(encoding="utf-8") for log in logs)
     )
-    end = "experiment=tournament judges them"
-    assert sorted(shares) == [
-        f"shard {n}/2: 16 responses made; {end}" for n in range(2)
-    ]
-    assert printed(reader, "store.file=$(ls").count("16 answers there") == 2
+    end = "To judge them, use experiment=tournament."
+    assert sorted(shares) == [f"shard {n}/2: 16 generated. {end}" for n in range(2)]
+    assert (
+        printed(reader, "store.file=$(ls").count("found 16 answers in the other cache")
+        == 2
+    )
     last = printed(reader, "mine experiment=answer 'entrant=").splitlines()[0]
-    assert last == f"answers: 0 responses made, 32 were there; {end}"
+    assert last == f"answers: 0 generated, 32 from cache. {end}"
 
 
 # Servers

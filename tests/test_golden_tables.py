@@ -95,7 +95,7 @@ def listed(folder: Path, *words: str) -> str:
         assert isinstance(job.experiment, ManageStore)
         said = job.experiment.dry_run(context)
     said = said.replace(str(folder), "FOLDER")
-    said = re.sub(r"under way: \w+", "under way: NONCE", said)
+    said = re.sub(r"open batch: \w+", "open batch: NONCE", said)
     said = re.sub(r"spent in \d{4}-\d\d", "spent in MONTH", said)
     return re.sub(r"[\d.]+ MB", "N MB", said)
 

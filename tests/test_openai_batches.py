@@ -546,4 +546,4 @@ def test_the_command_plans_without_a_key_at_batch_price_and_pays_once(server, tm
     assert server.meter.posts() == n_posts
     at = ("judge=gpt", f"judge.base_url={server.url}")
     waited = run("experiment=store", "store.action=wait", *at, folder=tmp_path, **key)
-    assert "nothing under way" in waited.out
+    assert "no open batches" in waited.out

@@ -156,9 +156,13 @@ SIGNIFICANT: Mapping[str, Any] = {"significant": True, "p_holm": 0.01}
     [
         (difference("ann", "bob", 90.0, **SIGNIFICANT), None, "confirmed"),
         (difference("bob", "ann", 90.0, **SIGNIFICANT), None, "contradicted"),
-        (difference("bob", "ann", 40.0), 113, "open, some 120 labels more"),
-        (difference("ann", "bob", 40.0), 0, "open: people see less than 100 points"),
-        (None, None, "open: no label links them"),
+        (difference("bob", "ann", 40.0), 113, "open: needs about 120 more labels"),
+        (
+            difference("ann", "bob", 40.0),
+            0,
+            "open: the labels show a difference below 100 points",
+        ),
+        (None, None, "open: no labels connect the two"),
     ],
 )
 def test_a_lead_is_confirmed_contradicted_or_open(
@@ -466,13 +470,13 @@ def test_the_page_names_no_entrant_verdict_or_score_and_fetches_nothing(folder: 
 def test_it_says_how_many_labels_there_are_and_how_long_they_take(folder: Path):
     out = make(folder)
     assert (
-        "label: 180 of 558 comparisons in factuality, on 93 prompts, for differences to ± 100 points"
+        "label: 180 of 558 comparisons on factuality, 93 prompts. They give differences to ± 100 points"
         in out
     )
-    assert "180 labels, some 90 minutes" in out
+    assert "180 labels, about 90 minutes" in out
     assert "first/labels/key.json" in out
     assert (
-        "next          python -m elo_exp experiment=label run=first 'labels=[anna.jsonl]'"
+        "              python -m elo_exp experiment=label run=first 'labels=[anna.jsonl]'"
         in out
     )
     assert "too few to know differences to ± 10 points" in make(
@@ -491,7 +495,7 @@ def test_a_changed_rubric_is_not_shown_as_what_the_judge_went_by(folder: Path):
     text = (folder / "first/labels/label.html").read_text(encoding="utf-8")
     path.write_text(manifest, encoding="utf-8")
     make(folder)
-    assert "the rubric of factuality is not there as the judge was told it" in ran.err
+    assert "the rubric file of factuality is missing or has changed" in ran.err
     assert "Which response is truer?" not in text
     assert "Go by: factuality<" in text
 
@@ -515,7 +519,7 @@ def test_one_annotator_speaks_for_herself_and_revokes_no_lead(folder: Path):
     with_people, mutual = one["agreement"]
     assert with_people["n_comparisons"] == 180
     assert mutual["n_comparisons"] == 0
-    assert "not known, as no comparison was labelled by two" in ran.out
+    assert "not known, because no comparison has two labels" in ran.out
 
 
 def test_five_annotators_are_people_and_may_revoke_a_lead(folder: Path):
@@ -533,9 +537,9 @@ def test_five_annotators_are_people_and_may_revoke_a_lead(folder: Path):
     assert states["probe_reference", "probe_swapped"] == "confirmed"
     assert one["conclusion"]["state"] == "words"
     assert one["conclusion"]["reasons"][0]["name"] == "people"
-    assert "now: probe_reference is ahead" in " ".join(ran.out.split())
+    assert "with the labels: probe_reference is ahead" in " ".join(ran.out.split())
     page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
-    assert "Before people were asked" in page
+    assert "Before the labels" in page
     battles = ran.run_dir / "battles.jsonl"
     given = ("experiment=rate", f"battles={battles}", "elo.n_perms=2", *LOCAL[:2])
     again = run(*given, folder=folder)
@@ -614,11 +618,11 @@ def test_annotators_who_agree_no_more_than_by_chance_are_refused(folder: Path):
 def test_how_many_shared_comparisons_would_tell_is_said():
     """An interval as wide as its kappa takes (2.8 / 1.96)^2, twice as many; one twice as wide, eight times."""
     row = {"kappa": 0.25, "ci_low": 0.0, "n_comparisons": 36}
-    assert "About 74 comparisons that both label would settle it" in words.more_of_both(
+    assert "about 74 comparisons with labels of both are enough" in words.more_of_both(
         row
     )
     wide = words.more_of_both({**row, "ci_low": -0.25})
-    assert "About 300 comparisons that both label would settle it" in wide
+    assert "about 300 comparisons with labels of both are enough" in wide
     assert words.more_of_both({**row, "kappa": -0.1, "ci_low": -0.3}) == ""
 
 

@@ -310,16 +310,16 @@ def test_every_action_does_on_postgresql_what_it_does_on_sqlite(
     manage("", "store.action=export", "store.file=lite.jsonl")
     for n_new in (n, 0):
         merged = manage(url, "store.action=merge", "store.file=beside/store.sqlite")
-        assert merged == f"{n} answers there, {n_new} of them new here"
+        assert merged == f"found {n} answers in the other cache, {n_new} of them new"
     assert listed(url) == listed("")
     said = manage(url, "store.action=export", "store.file=post.jsonl")
-    assert said == f"{n} answers written to post.jsonl"
+    assert said == f"wrote {n} answers to post.jsonl"
     assert Path("post.jsonl").read_bytes() == Path("lite.jsonl").read_bytes()
     said = manage(url, "store.action=purge", "store.judge=opus", "store.confirm=true")
-    assert said.startswith("2 answers, $0.75 worth, taken out, into beside/purged_")
+    assert said.startswith("moved 2 answers, which cost $0.75, to beside/purged_")
     purged = said.partition("into ")[2].partition(";")[0]
     said = manage(url, "store.action=import", f"store.file='{purged}'")
-    assert said == "2 answers read, 2 of them new"
+    assert said == "read 2 answers, 2 of them new"
     assert listed(url) == listed("")
     entrant = manage(url, "store.entrant=ann")
     assert (

@@ -103,7 +103,7 @@ def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
     assert queries["small"] == queries["large"]
     assert int(queries["total"].replace(",", "")) == 2 * int(queries["small"])
     assert "2 judges, one after the other, one budget of $5.00" in ran.out
-    assert ran.out.count("ok in reach: 80% of judges") == 1
+    assert ran.out.count("can be ok  whether 80% of judges") == 1
 
 
 def test_one_cap_holds_for_all_before_any_is_paid():
@@ -131,7 +131,7 @@ def test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone():
             again = both(server)
             assert again.code == 2
             assert asked(server) == {"small": n_small, "large": n}
-    assert "warning: judge small is not audited: 20 of the first 20 replies hold no verdict" in ran.err  # fmt: skip
+    assert "warning: judge small was not audited: 20 of the first 20 replies hold no verdict" in ran.err  # fmt: skip
     found = ran.read("judges.json")["factuality"]
     assert list(found["judges"]) == ["large"] and list(found["not_audited"]) == ["small"]  # fmt: skip
     assert "small is not audited" in ran.page.text
@@ -147,7 +147,7 @@ def test_where_none_can_be_audited_the_first_says_why():
     assert (
         "\nelo_exp: 20 of the first 20 replies hold no verdict (judge small" in ran.err
     )
-    assert "warning: judge large is not audited: " in ran.err
+    assert "warning: judge large was not audited: " in ran.err
 
 
 # What is said
@@ -183,7 +183,7 @@ def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
     assert kappa["n_comparisons"] == alone["n_questions"] and 0 < kappa["kappa"] < 1
     assert "kappa         fair and first 0." in words_alone.out
     page = words_alone.page
-    assert "What each probe says on factuality" in page.given("aria-label")
+    assert "Tests on factuality" in page.given("aria-label")
     assert {"judges/fair/report.html", "judges/first/report.html"} <= {*page.links}
 
 
@@ -206,7 +206,7 @@ def test_gold_pairs_say_how_many_votes_the_judges_are_worth(tmp_path):
     assert near_wide_and_first["errors"]["near"] == pytest.approx(1 / 3)
     assert 0.3 < near_wide_and_first["rho"] < 0.9
     assert 1.0 < near_wide_and_first["votes"] < 2.0
-    said = "3 judges err together (rho "
+    said = "3 judges tend to make the same errors (rho "
     assert said in " ".join(ran.out.split()) and said in ran.page.text
     logged = (ran.run_dir / "tracker/log.jsonl").read_text("utf-8")
     assert '"audit/factuality/votes"' in logged
@@ -253,17 +253,17 @@ def of(**states: str) -> Conclusion:
 @pytest.mark.parametrize(
     ("states", "state", "sentence"),
     [
-        ({"a": "ok", "b": "ok"}, "ok", "on d both judges are ok"),
-        ({"a": "ok", "b": "ok", "c": "ok"}, "ok", "on d all 3 judges are ok"),
+        ({"a": "ok", "b": "ok"}, "ok", "on d: both judges are ok"),
+        ({"a": "ok", "b": "ok", "c": "ok"}, "ok", "on d: all 3 judges are ok"),
         (
             {"a": "ok", "b": "biased", "c": "cannot_tell"},
             "biased",
-            "on d b is biased; of c nobody can tell with so few prompts; a is ok",
+            "on d: b is biased, c is undecided with so few prompts, a is ok",
         ),
         (
             {"a": "ok", "b": "failed", "c": "ok"},
             "not audited",
-            "on d b is not audited; a and c are ok",
+            "on d: b is not audited, a and c are ok",
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_prompts_of_turns_are_counted_on_page_and_in_json(judge: str, tmp_path: 
     name = "judges.json" if more else "audit.json"
     found = ran.read(name)["factuality"]
     assert (found["n_of_turns"], found["n_bank"]) == (1, 7)
-    said = "1 of 7 prompts is left out: an answer to several turns has no ladder."
+    said = "1 of 7 prompts is left out, because a conversation of several turns has no graded answers."
     assert said in ran.page.said and f"audit: {said}" in ran.err
 
 

@@ -49,12 +49,12 @@ def test_one_entrant_is_answered_in_shares_and_the_tournament_makes_no_answer(
     )
     sweep = run("-m", *alone, "shard=0/2,1/2", folder=tmp_path)
     shares = re.findall("shard ./2: .*", sweep.out)
-    end = "3 responses made; experiment=tournament judges them"
+    end = "3 generated. To judge them, use experiment=tournament."
     assert shares == [f"shard {i}/2: {end}" for i in range(2)]
     plan = run(*alone, "plan=true", folder=tmp_path)
-    assert "tiny_base: 6 of 6 are there" in plan.out
+    assert "tiny_base: 6 of 6 answers in cache" in plan.out
     again = run(*alone, folder=tmp_path)
-    assert again.out.startswith("answers: 0 responses made, 6 were there; experiment=")
+    assert again.out.startswith("answers: 0 generated, 6 from cache. ")
     tournament = run(*both, folder=tmp_path)
     assert "answers: 6 new, 6 from cache" in tournament.err  # new ones of the probe
     assert "loading" not in tournament.err
@@ -78,12 +78,15 @@ def test_two_shares_of_verdicts_and_a_run_that_makes_none_pay_for_each_once(
         )
         here = {"ANTHROPIC_API_KEY": server.key, "NO_PROXY": "127.0.0.1"}
         few = run(*paid, "judging.limit_pairs=3", "shard=1/2", folder=tmp_path, **here)
-        assert "shard 1/2: 2 verdicts made; run without shard= to rate" in few.out
+        assert (
+            "shard 1/2: 2 new verdicts. To rate all verdicts, leave out shard."
+            in few.out
+        )
         plan = run(*paid, "shard=1/2", "plan=true", folder=tmp_path, **here)
         assert re.search(r"factuality +3 +6 +2 +4 ", plan.out)
-        for i, made in enumerate(("6 verdicts made", "4 verdicts made, 2 were there")):
+        for i, made in enumerate(("6 new verdicts", "4 new verdicts, 2 from cache")):
             share = run(*paid, f"shard={i}/2", folder=tmp_path, **here)
-            assert f"shard {i}/2: {made}; run without shard= to rate" in share.out
+            assert f"shard {i}/2: {made}. To rate all verdicts" in share.out
         whole = run(*paid, folder=tmp_path, **here)
     assert "verdicts: 12 queries (12 distinct): 0 new" in whole.err
     assert sorted(server.meter.billed.values()) == [1] * 12

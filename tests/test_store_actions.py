@@ -172,7 +172,9 @@ def at(server: AnthropicServer) -> tuple[str, ...]:
 
 
 def under_way() -> list[str]:
-    return [line for line in manage().splitlines() if line.startswith("under way: ")]
+    """The lines of open batches, each joined with the line on its place."""
+    lines = manage().replace("\n            ", " ").splitlines()
+    return [line for line in lines if line.startswith("open batch: ")]
 
 
 # List
@@ -207,9 +209,9 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
         ("verdicts", "opus", "calibration"): ("1", "0.25"),
         ("verdicts", "opus", "factuality"): ("3", "0.75"),
     }
-    assert "1 calls got no answer, and may have cost $0.2500 on top" in said
+    assert "calls without an answer: 1. They may have cost up to $0.2500 more." in said
     assert re.search(r"\nspent in \d{4}-\d\d: \$0.50\n", said)
-    assert said.splitlines()[-1] == "nothing under way"
+    assert said.splitlines()[-1] == "no open batches"
 
 
 # Wait and cancel
@@ -222,11 +224,11 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(
     leave_under_way(server)
     for line, n, batch in zip(under_way(), (4, 4, 2), server.batches, strict=True):
         assert f"{n} requests to claude-opus-5-5 since 20" in line
-        assert re.search(rf"{n} open, at most \$0\.\d\d; {batch.id} at ", line)
+        assert re.search(rf"{n} open, up to \$0\.\d\d reserved {batch.id} at ", line)
     server.polls_to_end = 1
     said = manage("store.action=wait", *at(server))
-    assert re.match(r"10 answers collected; spent \$0\.\d{4} \(factuality \$0", said)
-    assert said.splitlines()[-1] == "nothing under way"
+    assert re.match(r"collected 10 answers\nspent \$0\.\d{4} \(factuality \$0", said)
+    assert said.splitlines()[-1] == "no open batches"
     tokens = server.meter.tokens["batch"]
     dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
     with Store(OURS) as store:
@@ -243,10 +245,12 @@ def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
     itself: the same command once more says so."""
     leave_under_way(server)
     said = manage("store.action=cancel", *at(server))
-    assert said.startswith("3 asked to end. What has been answered by then is paid for")
+    assert said.startswith(
+        "cancelled 3. Requests that are answered before the end are charged"
+    )
     if collected_by == "wait":
         said = manage("store.action=wait", *at(server))
-        assert said.startswith("5 answers collected; spent $0.0")
+        assert said.startswith("collected 5 answers\nspent $0.0")
     else:
         with pytest.raises(UserError, match="5 of 10 verdicts are missing"):
             judged(server)
@@ -274,7 +278,7 @@ def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
     server.fault("POST", "/batches$", AcceptThenReset())
     with interrupted():
         judged(server, chunk_size=chunk_size)
-    assert sum("not known yet to have arrived" in line for line in under_way()) == 1
+    assert sum("not confirmed yet" in line for line in under_way()) == 1
     words = (
         rf"It is not known whether the server has \w{{8}} \({chunk_size} requests\): the submission got no "
         r"answer\. store\.action=wait looks for it until judge\.quarantine_seconds have passed\."
@@ -284,7 +288,7 @@ def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
             manage("store.action=cancel", *at(server))
     else:
         said = manage("store.action=cancel", *at(server))
-        assert said.startswith("2 asked to end. ")
+        assert said.startswith("cancelled 2. ")
         assert re.search(f"warning: {words}", caplog.text)
     assert server.batches[0].status == "in_progress"
 
@@ -299,7 +303,7 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     batch = leave_under_way(server)[1]
     repay = ("store.action=repay", f"store.batch='{getattr(batch, by)}'")
     said = manage(*repay)
-    assert said.startswith(f"batch {batch.nonce} is given up: its 4 open queries are")
+    assert said.startswith(f"gave up batch {batch.nonce}. Its 4 open judge calls are")
     assert len(under_way()) == 2
     with pytest.raises(
         UserError, match='No batch ".*" is under way. List the batches:'
@@ -343,10 +347,10 @@ def test_what_is_exported_and_brought_in_elsewhere_is_the_same_to_the_byte(file:
     before = fill()
     n = len(before)
     said = manage("store.action=export", f"store.file={file}")
-    assert said == f"{n} answers written to {file}"
+    assert said == f"wrote {n} answers to {file}"
     for n_new in (n, 0):
         said = manage("store.action=import", f"store.file={file}", cache_dir=Path("b"))
-        assert said == f"{n} answers read, {n_new} of them new"
+        assert said == f"read {n} answers, {n_new} of them new"
         assert rows(Path("b/store.sqlite")) == before
 
 
@@ -436,7 +440,10 @@ def test_two_stores_become_one_in_which_the_first_answer_stays():
     before = OTHER.read_bytes()
     for n_new in (len(theirs) - 3, 0):
         said = manage("store.action=merge", f"store.file={OTHER}")
-        assert said == f"{len(theirs)} answers there, {n_new} of them new here"
+        assert (
+            said
+            == f"found {len(theirs)} answers in the other cache, {n_new} of them new"
+        )
         assert rows(OURS) == {**theirs, **ours}
     assert OTHER.read_bytes() == before
 
@@ -448,7 +455,7 @@ def test_what_a_killed_process_left_in_the_log_is_merged_too():
         shutil.copytree("other", "copy")
     assert Path("copy/store.sqlite-wal").stat().st_size > 0
     said = manage("store.action=merge", "store.file=copy/store.sqlite")
-    assert said == "6 answers there, 6 of them new here"
+    assert said == "found 6 answers in the other cache, 6 of them new"
 
 
 NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
@@ -507,7 +514,10 @@ def test_a_store_is_merged_into_one_of_postgresql():
         words = ("store.action=merge", f"store.file={OTHER}", f"store.url='{url}'")
         said = manage(*words)
         assert stores.rows(url, "SELECT COUNT(*) FROM answers") == [(len(EVERYTHING),)]
-        assert said == f"{len(EVERYTHING)} answers there, {n_new} of them new here"
+        assert (
+            said
+            == f"found {len(EVERYTHING)} answers in the other cache, {n_new} of them new"
+        )
 
 
 # Copy
@@ -635,13 +645,13 @@ def test_a_purge_takes_out_what_was_meant_after_it_is_confirmed_and_can_be_undon
     words: Sequence[str], keys: str
 ):
     before, gone = fill(), set(keys.split())
-    worth = f"{len(gone)} answers, ${0.25 * len(gone):.2f} worth, "
+    worth = f"{len(gone)} answers, which cost ${0.25 * len(gone):.2f}"
     said = manage("store.action=purge", *words)
-    nothing = "would go. Nothing has been changed; add store.confirm=true to do it."
-    assert said == worth + nothing
+    nothing = "Nothing has changed. To delete them, add store.confirm=true."
+    assert said == f"would delete {worth}. {nothing}"
     assert rows(OURS) == before
     said = manage("store.action=purge", "store.confirm=true", *words)
-    assert said.startswith(f"{worth}taken out, into cache/purged_")
+    assert said.startswith(f"moved {worth}, to cache/purged_")
     assert set(rows(OURS)) == set(before) - gone
     (purged,) = Path("cache").glob("purged_*.jsonl")
     manage("store.action=import", f"store.file='{purged}'")

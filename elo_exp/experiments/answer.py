@@ -1,4 +1,4 @@
-"""Have entrants answer, and judge nothing: any number of them, and of the prompts a share where many machines answer."""
+"""Generate answers without judging them, on one machine or in shards on several."""
 
 import math
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from elo_exp.store.answer_store import Store
 
 @dataclass(kw_only=True)
 class Answer(ComparisonExperiment):
-    """Judge and rubrics are those of the tournament that will judge the answers, and are not asked."""
+    """A run that generates answers; its judge and rubrics belong to the later tournament and are not used."""
 
     @property
     def opening(self) -> str:
         n = len(self.entrant)
-        share = "" if self.shard is None else f", share {self.shard} of the prompts"
-        return f"answers of {n} entrant{'s' if n > 1 else ''}{share}; nothing is judged"
+        share = "" if self.shard is None else f", shard {self.shard} of the prompts"
+        return f"answers of {n} entrant{'s' if n > 1 else ''}{share}, without judging"
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, how many answers are there and how many would be made."""
+        """With plan=true, return the numbers of cached answers and of answers to generate."""
         if not self.entrant:
             raise SettingError.no_value(
                 "entrant",
@@ -55,11 +55,11 @@ class Answer(ComparisonExperiment):
             canary=self.judging.canary,
         )
         n_made, n_stored = usage.responses_generated, usage.responses_stored
-        stored_note = f", {n_stored} were there" if n_stored else ""
+        stored_note = f", {n_stored} from cache" if n_stored else ""
         subject = "answers" if self.shard is None else f"shard {self.shard}"
         return Report(
             headline=math.nan,
-            text=f"{subject}: {n_made} responses made{stored_note}; experiment=tournament judges them",
+            text=f"{subject}: {n_made} generated{stored_note}. To judge them, use experiment=tournament.",
             facts={
                 "entrants": list(self.entrant),
                 "selected_prompt_count": len(prompts),
@@ -67,7 +67,7 @@ class Answer(ComparisonExperiment):
         )
 
     def _select_shard_prompts(self) -> Sequence[Prompt]:
-        """Return the prompts of this shard, each as often as it is answered. Raises SettingError for none."""
+        """Return the prompts of this shard, repeated for each answer. Raises SettingError for none."""
         ids = {
             prompt.prompt_id
             for prompt in select_shard(self.prompt_source.select(), self.shard)
@@ -85,7 +85,7 @@ class Answer(ComparisonExperiment):
     def _describe_plan(self, prompts: Sequence[Prompt], store: Store) -> str:
         known_responses = pipeline.find_known_responses(prompts, self.entrant, store)
         lines = [
-            f"  {name}: {len(known_responses[name])} of {len(prompts)} are there"
+            f"  {name}: {len(known_responses[name])} of {len(prompts)} answers in cache"
             for name in self.entrant
         ]
-        return "\n".join(["plan: answers to make, and nothing to judge", *lines])
+        return "\n".join(["plan: generates answers, without judging", *lines])

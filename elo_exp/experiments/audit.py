@@ -1,4 +1,4 @@
-"""How far can judges be trusted? Ask what is known: python -m elo_exp experiment=audit judge=haiku"""
+"""Judge audits: questions with known right answers. python -m elo_exp experiment=audit judge=haiku"""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -51,11 +51,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Audit(Experiment):
-    """An audit of one judge, or of several, each as it would be alone; several pay from one budget.
+    """An audit of one judge, or of several judges separately, which share one budget.
 
-    levels  entrants whose answers are of known quality, best first
+    levels  entrants with answers of known quality, best first
     judge   one judge, as the word judge=NAME chooses it
-    judges  the judges by name: several, or the only one
+    judges  one judge or several, by name
     """
 
     plan: bool
@@ -74,19 +74,19 @@ class Audit(Experiment):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """The configuration as it is, with a bank to ask about."""
+        """Return the configuration unchanged, after a check that it has prompts."""
         refuse_no_prompts(config)
         return config
 
     @property
     def opening(self) -> str:
-        """The first line of the console: what is judged, by whom, as what, and what it may cost."""
+        """The first line of the console: the rubrics, the judge, its role and the budget."""
         rubrics, cap = [*self.rubric.values()], self.judging.budget_usd
         return describe_opening(self.judges, rubrics, self.study, cap)
 
     @property
     def is_single(self) -> bool:
-        """Whether one judge is audited, whose files are in the run folder itself."""
+        """Whether there is one judge, whose files are in the run folder itself."""
         return len(self.judges) == 1
 
     @property
@@ -101,7 +101,7 @@ class Audit(Experiment):
 
     @cached_property
     def audit_prompts(self) -> AuditPrompts:
-        """What questions are made of."""
+        """The prompts and graded answers of the questions."""
         return AuditPrompts(
             settings=self.audit, bank_path=self.prompts.bank_path, levels=self.levels
         )
@@ -121,7 +121,7 @@ class Audit(Experiment):
         return AuditRun(judge=judge, questions=questions, options=self.judging)
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, what asking would cost, and which effects the probes would find."""
+        """With plan=true, return the cost, and the effects that the tests would detect."""
         self._check(context)
         if not self.plan:
             return None
@@ -135,7 +135,7 @@ class Audit(Experiment):
         return f"{table}\n{audit.describe_reach()}"
 
     def _check(self, context: Context) -> None:
-        """Raise SettingError for what cannot be asked."""
+        """Raise SettingError for settings that give no question."""
         rubrics = [*self.rubric.values()]
         check_dimensions(rubrics)
         if turns_note := words.describe_left_out_turns(*self.audit_prompts.turn_counts):
@@ -145,7 +145,7 @@ class Audit(Experiment):
         audit, *_ = self.audit_runs.values()
         if not audit.questions.queries:
             raise SettingError(
-                "The audit has no questions: no chosen rubric applies to the prompts, or no probe is chosen. For example:",
+                "The audit has no questions: no chosen rubric applies to the prompts, or no test is chosen. For example:",
                 "  'rubric=[factuality]' 'probe=[ladder,formatting]'",
             )
         bank_path = self.prompts.bank_path
@@ -154,7 +154,7 @@ class Audit(Experiment):
             self._check_judges(context.store)
 
     def _check_judges(self, store: Store) -> None:
-        """Raise UserError for judges that are one, that cannot be asked, or that cost more than the cap together."""
+        """Raise UserError for equal judges, for judges that cannot be called, and for a cost above the cap."""
         plans = self.plans(store)
         if self.plan:
             return
@@ -164,12 +164,12 @@ class Audit(Experiment):
         Plan.of_all(plans).check(store)
 
     def plans(self, store: Store) -> list[Plan]:
-        """Return what each judge would be asked, and cost."""
+        """Return the planned calls of each judge and their cost."""
         plans = [audit.make_plan(store) for audit in self.audit_runs.values()]
         return plans if self.is_single else require_distinct_judges(self.judges, plans)
 
     def _make_plans(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
-        """Plan what each judge would be asked, and what that costs."""
+        """Plan the calls of each judge and their cost."""
         return [self._make_run(judge).make_plan(store) for judge in judges]
 
     def run(self, context: Context) -> Report:
@@ -183,7 +183,7 @@ class Audit(Experiment):
             try:
                 outcomes[name] = audit.run(context.store)
             except UserError as error:
-                logger.warning("warning: judge %s is not audited: %s", name, error)
+                logger.warning("warning: judge %s was not audited: %s", name, error)
                 errors[name] = error
                 continue
             reports[name] = audit.write_report(context.of_judge(name), outcomes[name])
@@ -258,7 +258,7 @@ class Audit(Experiment):
     def _estimate_votes(
         self, dimension: str, outcomes: Mapping[str, AuditOutcome]
     ) -> EffectiveVotes | None:
-        """Estimate how many independent judges these are worth, by labelled pairs; None without pairs, or for one judge."""
+        """Estimate the number of independent votes, by labelled pairs; None without pairs, or for one judge."""
         judgments = {
             name: [judgment for _, judgment in outcome.judged[dimension]]
             for name, outcome in outcomes.items()

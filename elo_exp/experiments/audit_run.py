@@ -1,4 +1,4 @@
-"""The audit of one judge: it is asked questions whose right answer is known, and its verdicts decide."""
+"""The audit of one judge: questions with known right answers, and the results of its verdicts."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -41,10 +41,10 @@ _REQUEST_NOUN = "audit verdicts"
 
 @dataclass(kw_only=True)
 class AuditJudgingOptions:
-    """How judges are asked.
+    """Settings of the judge calls.
 
-    canary       new replies of a rubric that are read before others are paid for
-    max_invalid  share of these, or of the last ones, beyond which the run stops
+    canary       number of first new replies per rubric that are checked before others are paid for
+    max_invalid  maximum share of invalid replies (0 to 1), in these and in the last replies; above it the run stops
     """
 
     budget_usd: Dollars
@@ -71,7 +71,7 @@ class AuditOutcome:
 
     @property
     def n_biased(self) -> int:
-        """The number of probes on which the judge is biased."""
+        """The number of tests on which the judge is biased."""
         return sum(row["verdict"] == "biased" for row in self.rows)
 
     def battles(self, dimension: str) -> Battles:
@@ -82,19 +82,19 @@ class AuditOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRun:
-    """A judge, and the questions that it is asked."""
+    """A judge and its questions."""
 
     judge: Judge
     questions: AuditQuestions
     options: AuditJudgingOptions
 
     def make_plan(self, store: Store) -> Plan:
-        """Plan what the judge would be asked, and what that costs."""
+        """Plan the calls of the judge and their cost."""
         queries = self.questions.queries
         return pipeline.plan_replies(queries, self.judge, store, noun=_REQUEST_NOUN)
 
     def describe_reach(self) -> str:
-        """Describe which effects each probe would find, and which it would call ok."""
+        """Describe the effects that each test would detect, and whether it could be ok."""
         rng, delta = (
             np.random.default_rng(self.questions.settings.seed),
             self.questions.settings.delta,
@@ -120,7 +120,7 @@ class AuditRun:
         return audit_page.format_plan(rows)
 
     def run(self, store: Store) -> AuditOutcome:
-        """Ask the judge, decide on its verdicts, and write the audits where later runs find them."""
+        """Call the judge, decide the tests, and write the audits where later runs find them."""
         store.usage.flips = None
         replies = pipeline.get_replies(
             self.questions.queries,
@@ -151,7 +151,7 @@ class AuditRun:
         return AuditOutcome(audited=dimension_audits, judged=judged_by_dimension)
 
     def write_report(self, context: Context, outcome: AuditOutcome) -> Report:
-        """Write what the audit of a judge leaves, and report it."""
+        """Write the files of an audit, and report it."""
         run_dir = context.run_dir
         audits = {
             dimension_audit.audit["dimension"]: dimension_audit.audit
@@ -222,7 +222,7 @@ class AuditRun:
     def _decide_audit(
         self, rubric: Rubric, pairs: JudgedQuestions, replies: Mapping[str, JudgeReply]
     ) -> AuditResult:
-        """Decide on everything that was measured on one dimension."""
+        """Decide all tests on one dimension."""
         measurements = measure_probes(pairs, self.questions.settings.delta)
         results = audit_decisions.decide(measurements, self.questions.settings.delta)
         n_prompts = len(self.questions.prompts.make_cases(rubric))
@@ -265,10 +265,10 @@ class AuditRun:
 def _simulate_replies(
     questions: Sequence[AskedQuestion], rng: np.random.Generator
 ) -> dict[str, JudgeReply]:
-    """Judge all answers as equals, without ties: a judge whose audit takes the most prompts.
+    """Simulate a judge for whom all answers are equal but who never ties: its audit takes the most prompts.
 
-    It goes by a taste that all questions of a probe on a prompt share, one for the question, and
-    chance, in equal parts, so that every fourth pair of orders disagrees.
+    A verdict depends in equal parts on a preference that all questions of a test on a prompt share, on a preference
+    for the question, and on chance, so every fourth pair of orders disagrees.
     """
     taste: dict[tuple[str, str], float] = defaultdict(rng.standard_normal)
     replies = {}

@@ -1,4 +1,4 @@
-"""What people's labels say of a judge: their own standings, and a certificate for each dimension."""
+"""People's labels of a judged run: their own standings, and a human-agreement report for each dimension."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ _JOINT_BOARD = "joint"
 class Certification:
     """Labels and the methods by which they are rated.
 
-    half_width  of the interval that people are to reach, in points
+    half_width  target half-width of people's intervals, in points
     """
 
     evidence: LabelEvidence
@@ -43,7 +43,7 @@ class Certification:
 
     @functools.cached_property
     def results(self) -> tuple[Standings, Standings, list[Certificate]]:
-        """The standings by labels alone, people's board, and a certificate for each dimension."""
+        """The standings by labels alone, the shown leaderboard, and a report for each dimension."""
         agreement, files = self.evidence.agreement, listed([*self.evidence.labels])
         all_votes = Battles.from_rows(
             [
@@ -93,7 +93,7 @@ class Certification:
         return labels_only, people_board, certificates
 
     def _fit_jointly(self, dimension: str) -> tuple[Leaderboard | None, str | None]:
-        """Fit labels and verdicts jointly; return the board, or why there is none for so many entrants."""
+        """Fit labels and verdicts jointly; return the leaderboard, or the reason why there is none."""
         judge_battles = self.evidence.judge_battles[dimension]
         if len(judge_battles.models) < human_agreement.MIN_ENTRANTS_FOR_JOINT_FIT:
             return None, None
@@ -104,7 +104,7 @@ class Certification:
         if fit.refusal:
             conclusion = Conclusion(state="refused", reasons=(fit.refusal,))
             explanation = arena_words.explain_reason(fit.refusal, conclusion)
-            return None, f"labels alone; the judge cannot be calibrated: {explanation}"
+            return None, f"labels alone, because {explanation}"
         counts = dict(zip(votes.models, votes.n_battles().tolist(), strict=True))
         return joint_fit.make_leaderboard(
             fit,

@@ -384,12 +384,12 @@ class PairwiseExperiment(ComparisonExperiment):
     def _judge_share(
         self, comparisons: Comparisons, store: Store, shard: str
     ) -> Report:
-        """Judge the comparisons of a share of the prompts, and report how many verdicts were made."""
+        """Judge the comparisons of a shard of the prompts, and report the number of verdicts."""
         share = self.design.select(comparisons)
         self.judge_run.judge_pairs(share, store)
         n_made, n_stored = store.usage.judge_calls, store.usage.verdicts_stored
-        stored_note = f", {n_stored:,} were there" if n_stored else ""
-        text = f"shard {shard}: {n_made:,} verdicts made{stored_note}; run without shard= to rate"
+        stored_note = f", {n_stored:,} from cache" if n_stored else ""
+        text = f"shard {shard}: {n_made:,} new verdicts{stored_note}. To rate all verdicts, leave out shard."
         return Report(headline=math.nan, text=text)
 
 

@@ -1,4 +1,4 @@
-"""A run's verdicts as files that other programs read: evalica's csv, scores for inspect_ai."""
+"""Export of a run's verdicts for other programs: a CSV for evalica, scores for inspect_ai."""
 
 import math
 from collections import defaultdict
@@ -12,7 +12,7 @@ from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.files import escape_name, write_csv, write_jsonl
 from elo_exp.runs.reading import read_runs
 
-# Of evalica's file; ten million rows are about a gigabyte
+# In evalica's file; ten million rows are about a gigabyte
 MAX_EVALICA_ROWS = 10_000_000
 _LEFT_SCORE_BY_WINNER = {"left": 1.0, "tie": 0.5, "right": 0.0}
 
@@ -29,7 +29,7 @@ class Export(Experiment):
         read_runs([self.folder])
 
     def run(self, context: Context) -> Report:
-        """Write by dimension every verdict, and each entrant's share of those on a prompt."""
+        """Write the verdicts of each dimension, and the win rate of each entrant by prompt."""
         written_paths = []
         for name, battles in read_runs([self.folder])[0][0].battles().items():
             n = sum(count for _, count in iterate_verdicts(battles))
@@ -59,12 +59,12 @@ class Export(Experiment):
                 ]
                 path = folder / f"inspect_{escape_name(model)}.jsonl"
                 written_paths.append(write_jsonl(path, shares))
-        text = f"{len(written_paths)} files for evalica and inspect_ai"
+        text = f"wrote {len(written_paths)} files for evalica and inspect_ai"
         return Report(headline=math.nan, text=text, artifacts=written_paths)
 
 
 def iterate_verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:
-    """Yield each valid verdict as evalica's row, the answer shown first on the left, and how often it was given.
+    """Yield each valid verdict as a row for evalica, with the first answer on the left, and its count.
 
     A battle without verdicts has its winner.
     """

@@ -1,4 +1,4 @@
-"""People label what a judge has judged, blind, and say which of its leads stand.
+"""Blind labels by people for a judged run, and the leads of the judge that they confirm.
 
 python -m elo_exp experiment=label run=outputs/pilot_...                                   # makes the page
 python -m elo_exp experiment=label run=outputs/pilot_... 'labels=[anna.jsonl,ben.jsonl]'   # reads the labels back
@@ -26,16 +26,16 @@ from elo_exp.types import Orders
 
 @dataclass(kw_only=True)
 class LabelJudgingOptions:
-    """What is a game."""
+    """Whether the two orders of a comparison are one game or two."""
 
     orders: Orders
 
 
 @dataclass(kw_only=True)
 class LabelByPeople(Experiment):
-    """Without files of labels the page is made, in place of a run.
+    """A run that reads people's labels; without label files it only writes the label page.
 
-    folder  of the run that was judged: the setting `run`
+    folder  folder of the judged run: the setting `run`
     """
 
     folder: str
@@ -47,7 +47,7 @@ class LabelByPeople(Experiment):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """The configuration with the setting `run` as `folder`: an experiment's `run` is what it does."""
+        """Return the configuration with the setting `run` as `folder`, because `run` is a method here."""
         settings = {name: value for name, value in config.items() if name != "run"}
         if config["run"] == "???":
             raise SettingError.no_value(
@@ -65,12 +65,12 @@ class LabelByPeople(Experiment):
 
     @functools.cached_property
     def evidence(self) -> LabelEvidence:
-        """The labels beside the verdicts."""
+        """The labels and the verdicts."""
         return LabelEvidence(run=LabelledRun(folder=self.folder), labels=self.labels)
 
     @functools.cached_property
     def certification(self) -> Certification:
-        """What the labels say."""
+        """The results of the labels."""
         return Certification(
             evidence=self.evidence,
             elo=self.elo,
@@ -94,7 +94,7 @@ class LabelByPeople(Experiment):
         return {"run": manifest_path(Path(self.folder)), **files}
 
     def check_files(self) -> None:
-        """Read them: what cannot be used stops a run before it has a folder. Raises UserError."""
+        """Read the labels. Raises UserError for unusable files, before the run has a folder."""
         if self.labels:
             _ = self.certification.results
 

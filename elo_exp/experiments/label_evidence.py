@@ -1,4 +1,4 @@
-"""A finished run whose comparisons people label, and the labels that they gave."""
+"""A finished run whose comparisons people label, and their labels."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _UNNAMED_JUDGE = "an unnamed judge"
 class LabelledRun:
     """A finished run of a judge.
 
-    folder  of the run, or of one of several judges in it
+    folder  folder of the run, or of one of its judges
     """
 
     folder: str
@@ -51,7 +51,7 @@ class LabelledRun:
 
     @functools.cached_property
     def comparisons(self) -> Mapping[str, Sequence[Comparison]]:
-        """What the run has compared, by dimension, where it has rated it."""
+        """The comparisons of the run, for each rated dimension."""
         comparisons: dict[str, list[Comparison]] = {}
         for comparison in self.finished_run.comparisons():
             if comparison.dimension in self.finished_run.boards:
@@ -87,9 +87,9 @@ class LabelledRun:
         return str(self.finished_run.manifest.get("judge_model") or _UNNAMED_JUDGE)
 
     def read_rubric(self, dimension: str) -> str | None:
-        """Read the rubric that the judge was given; None if its file is not the one that the run has read.
+        """Read the rubric of the judge; None if its file differs from the one that the run has read.
 
-        A manifest may name any file: its text is shown where whoever wrote the manifest knew it.
+        The hash is checked because a manifest may name any file, and the label page shows its text.
         """
         manifest = self.finished_run.manifest
         rubrics = manifest["config"].get("rubric")
@@ -105,7 +105,7 @@ class LabelledRun:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelEvidence:
-    """The labels of people, by dimension, beside the verdicts of the judge.
+    """People's labels by dimension, next to the verdicts of the judge.
 
     labels  files of labels
     """
@@ -118,7 +118,7 @@ class LabelEvidence:
         path = self.run.labels_folder / "key.json"
         if not path.is_file():
             raise FileError(
-                f"File not found: {path}, the key that tells what was labelled. Set run to the run whose label page was used."
+                f"File not found: {path}, the key of the label page. Set run to the run whose label page was used."
             )
         key = Key.read(path)
         all_comparisons = [
@@ -132,7 +132,7 @@ class LabelEvidence:
 
     @functools.cached_property
     def votes(self) -> dict[str, dict[str, list[Battle]]]:
-        """A battle for each label, by dimension and annotator. Raises EvidenceError where they say too little."""
+        """A battle for each label, by dimension and annotator. Raises EvidenceError for too few labels."""
         rows, _ = self.labels_and_key
         votes_by_dimension: dict[str, dict[str, list[Battle]]] = {}
         run_clusters = dict[str, str]()
@@ -181,7 +181,10 @@ class LabelEvidence:
 
     @functools.cached_property
     def agreement(self) -> dict[str, list[dict[str, Any]]]:
-        """Of the judge with people, and of people with each other. Raises EvidenceError for people who do not agree."""
+        """Agreement of the judge with people, and of people with each other.
+
+        Raises EvidenceError if people do not agree more than by chance.
+        """
         agreement = {}
         for dimension, votes in self.votes.items():
             rows = human_agreement.compare_with_people(
@@ -219,7 +222,7 @@ class LabelEvidence:
         return battles
 
     def estimate_votes(self, dimension: str, votes: Battles) -> EffectiveVotes | None:
-        """Estimate how many independent judges these are worth, by people's labels; None for one judge."""
+        """Estimate the number of independent votes, by people's labels; None for one judge."""
         battles_by_judge = {
             name: battles[dimension]
             for name, battles in self.run.battles_by_judge.items()
@@ -233,7 +236,7 @@ class LabelEvidence:
         )
 
     def make_label_battles(self, dimension: str) -> Battles:
-        """Make one battle of each labelled comparison, however many people have labelled it."""
+        """Make one battle of each labelled comparison, for any number of labels."""
         by_annotator = self.votes[dimension].values()
         return Battles.from_rows(
             labels.average_votes(vote for votes in by_annotator for vote in votes)

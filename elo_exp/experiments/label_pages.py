@@ -1,4 +1,4 @@
-"""The pages on which people label comparisons, blind."""
+"""The pages on which people label comparisons blind."""
 
 import logging
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class LabelSettings:
-    """How many labels are wanted, and of whom."""
+    """The number of labels and annotators."""
 
     dimension: str | None
     half_width: Annotated[float, Field(strict=True, gt=0, le=1000)]
@@ -54,7 +54,7 @@ class LabelPages:
         return dimension
 
     def write(self) -> str:
-        """Write a page for each annotator and the key; say how many labels they take, and how long."""
+        """Write a page for each annotator and the key; return the lines about them."""
         label, dimension = self.settings, self.dimension
         comparisons = self.run.comparisons[dimension]
         n_entrants = len(
@@ -68,7 +68,7 @@ class LabelPages:
         rubric = self.run.read_rubric(dimension)
         if rubric is None:
             logger.warning(
-                "warning: the rubric of %s is not there as the judge was told it, and its name alone is on the page.",
+                "warning: the rubric file of %s is missing or has changed, so the page shows only the name of the rubric.",
                 dimension,
             )
         paths, shares = (

@@ -1,4 +1,4 @@
-"""Shares of the prompts, each made by another machine: shard=0/4."""
+"""Shards of the prompts for several machines: shard=0/4."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ def answer_shard(
     allow_missing: bool,
     canary: int,
 ) -> Report:
-    """Answer a share of the prompts, and report how many answers were made."""
+    """Answer a shard of the prompts, and report the number of answers."""
     pipeline.generate(
         select_shard(prompts, shard),
         entrants,
@@ -30,17 +30,17 @@ def answer_shard(
     )
     usage = store.usage
     stored_note = (
-        f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        f", {usage.responses_stored} from cache" if usage.responses_stored else ""
     )
     text = (
-        f"shard {shard}: {usage.responses_generated} responses made{stored_note}; run without shard= to "
-        "judge"
+        f"shard {shard}: {usage.responses_generated} answers generated{stored_note}. To judge all answers, leave out "
+        "shard."
     )
     return Report(headline=0.0, text=text)
 
 
 def select_shard(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Prompt]:
-    """Return every n-th prompt for the share i/n; all of them for None."""
+    """Return every n-th prompt for the shard i/n; all prompts for None."""
     if shard is None:
         return prompts
     i, n = parse_shard(shard)
@@ -48,7 +48,7 @@ def select_shard(prompts: Sequence[Prompt], shard: str | None) -> Sequence[Promp
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
-    """Return the number of a share, from 0, and of how many.
+    """Return the number of a shard, from 0, and the number of shards.
 
     Raises SettingError for anything but i/n with i below n.
     """

@@ -1,4 +1,4 @@
-"""Manage the store: list it, wait for batches, recover or cancel them, export, import, merge, copy and purge."""
+"""Manage the cache: list it, wait for batches, recover or cancel them, export, import, merge, copy and purge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class StoreSettings:
 
 @dataclass(kw_only=True)
 class ManageStore(Experiment):
-    """Never runs: each action is done, and its outcome printed, in place of a run."""
+    """An experiment without a run: each action is done at once, and its outcome is printed."""
 
     judge: Judge
     store: StoreSettings
@@ -70,13 +70,13 @@ class ManageStore(Experiment):
                 )
             case "export":
                 n = admin.export_answers(store, file, entry_filter)
-                text = f"{n:,} answers written to {file}"
+                text = f"wrote {n:,} answers to {file}"
             case "import":
                 n, n_new = admin.import_answers(store, file)
-                text = f"{n:,} answers read, {n_new:,} of them new"
+                text = f"read {n:,} answers, {n_new:,} of them new"
             case "merge":
                 n, n_new = admin.merge_store(store, file)
-                text = f"{n:,} answers there, {n_new:,} of them new here"
+                text = f"found {n:,} answers in the other cache, {n_new:,} of them new"
             case "copy":
                 text = _copy_store(store, settings)
             case "purge":
@@ -106,27 +106,27 @@ class ManageStore(Experiment):
             case "wait":
                 pipeline.collect(self.judge, store)
                 text = (
-                    f"{store.usage.judge_calls:,} answers collected; "
+                    f"collected {store.usage.judge_calls:,} answers\n"
                     f"{pipeline.spend(store.usage)}\n{format_open_batches(Ledger(store))}"
                 )
             case "recover":
                 n = pipeline.recover(self.judge, store)
                 text = (
-                    f"{n:,} batches of {self.judge.api.endpoint} were not known to the store; "
-                    f"{store.usage.judge_calls:,} answers of theirs are in it now, paid for earlier"
+                    f"found {n:,} batches at {self.judge.api.endpoint} that were not in the cache, and added their "
+                    f"{store.usage.judge_calls:,} answers, which were paid for earlier"
                 )
             case "cancel":
                 n = pipeline.cancel(self.judge, store)
                 text = (
-                    f"{n} asked to end. What has been answered by then is paid for: "
-                    "store.action=wait collects it."
+                    f"cancelled {n}. Requests that are answered before the end are charged. Collect them with "
+                    "store.action=wait."
                     if n
-                    else f"nothing is left to end at {self.judge.api.endpoint}"
+                    else f"no batches to cancel at {self.judge.api.endpoint}"
                 )
         return text
 
     def run(self, context: Context) -> Report:
-        raise NotImplementedError("experiment=store only manages the store")
+        raise NotImplementedError("experiment=store only manages the cache")
 
 
 def _copy_store(store: Store, settings: StoreSettings) -> str:
@@ -140,8 +140,8 @@ def _copy_store(store: Store, settings: StoreSettings) -> str:
         counts = copy_store(store, target)
     rows = ", ".join(f"{n:,} {table}" for table, n in counts.items() if n)
     return (
-        f"copied from {store.name} to {settings.to}: {rows}. Counts and keys are equal. Go on with store={settings.to}: "
-        f"what is made in {store.name} from now on is not in the copy."
+        f"copied from {store.name} to {settings.to}: {rows}. Counts and keys are equal.\n"
+        f"From now on use store={settings.to}. Later entries in {store.name} are not in the copy."
     )
 
 
@@ -150,8 +150,8 @@ def _repay(store: Store, name: str | None) -> str:
     ledger = Ledger(store)
     ledger.give_up(batch, "given up by the user")
     return (
-        f"batch {batch.nonce} is given up: its {ledger.count_pending(batch):,} open queries "
-        "are paid for again when they are next wanted."
+        f"gave up batch {batch.nonce}. Its {ledger.count_pending(batch):,} open judge calls are sent and charged again "
+        "when a run needs them."
     )
 
 
@@ -163,13 +163,13 @@ def _confirm(store: Store, name: str | None) -> str:
         )
     confirm_account(store, batch)
     return (
-        f"the keys used from now on are taken to be of the account that {batch.nonce} was submitted to. The same command "
-        "looks for it there, and submits its queries again if it never arrived."
+        f"the present API key counts as a key of the account that received batch {batch.nonce}. The same command now "
+        "looks for the batch there, and submits its requests again if it never arrived."
     )
 
 
 def _find_open(store: Store, name: str | None, action: str) -> Batch:
-    """Return the batch under way with this nonce or id."""
+    """Return the open batch with this nonce or id."""
     if name is None:
         raise SettingError(
             f"store.action={action} needs a batch. List the batches, and set store.batch=NAME:",
@@ -209,11 +209,11 @@ def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -
     )
     if not confirmed:
         return (
-            f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add "
-            "store.confirm=true to do it."
+            f"would delete {n:,} answers, which cost ${dollars:.2f}. Nothing has changed. To delete them, add "
+            "store.confirm=true."
         )
     n, path = admin.purge_answers(store, entry_filter)
     return (
-        f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings "
-        "them back"
+        f"moved {n:,} answers, which cost ${dollars:.2f}, to {path}. To bring them back, use "
+        "store.action=import."
     )

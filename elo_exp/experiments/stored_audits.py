@@ -1,4 +1,4 @@
-"""The audits of a judge that the store's folder holds, and the command that makes a missing one."""
+"""The stored audits of a judge, and the command for a missing audit."""
 
 import re
 import shlex
@@ -21,9 +21,9 @@ from elo_exp.store.answer_store import Store
 def load_stored_audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
 ) -> dict[str, Diagnosis]:
-    """Return the diagnosis `audit` of each dimension: the last of this judge and rubric, or {}.
+    """Return the diagnosis `audit` of each dimension: the last audit of this judge and rubric, or {}.
 
-    Raises FileError for a file that no audit wrote.
+    Raises FileError for a file that is not an audit.
     """
     key, diagnoses = pipeline.identify(judge).key, dict[str, Diagnosis]()
     for rubric in rubrics:
@@ -41,7 +41,7 @@ def _read_audit(path: Path) -> dict[str, Any]:
         raise FileError(
             error.line,
             *error.below,
-            "  Audit the judge again, or remove the file: then the judge counts as not audited.",
+            "  Audit the judge again, or remove the file. Without the file, the judge counts as not audited.",
         ) from None
     return audit
 
@@ -49,10 +49,11 @@ def _read_audit(path: Path) -> dict[str, Any]:
 def suggest_audit_command(
     judge: Judge, rubrics: Mapping[str, Rubric], context: Context
 ) -> str | None:
-    """Return the command that plans the audit of a paid judge on the rubrics that it has not been audited on.
+    """Return the command that plans the missing audits of a paid judge.
 
-    rubrics  by the name in the group rubric. None where nothing is left to audit, or words of the command
-             do not say which judge it is
+    rubrics  by the name in the group rubric
+
+    Returns None if no audit is missing, or if the command does not name its judge.
     """
     stored_audits = load_stored_audits(judge, [*rubrics.values()], context.store)
     names = [

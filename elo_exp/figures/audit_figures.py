@@ -1,4 +1,4 @@
-"""The figure of an audit: every bias with the band of what is ok."""
+"""The figure of an audit: every bias, with a band for the accepted range."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _VERDICTS = ("cannot tell", "biased", "ok")
 
 @matplotlib.rc_context(style.MATPLOTLIB_STYLE)
 def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
-    """Draw a line for each bias, the worst on top. A row is one of audit.csv."""
+    """Draw a line for each bias, worst on top. Rows are those of audit.csv."""
     bias_rows = [row for row in rows if row["kind"] == "bias" and row["n"]]
     if not bias_rows:
         return []
@@ -23,7 +23,7 @@ def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
         grouped(bias_rows, "dimension"),
         figure_kinds.panel_size(len(names)),
     )
-    figure, axes = make_panels(by_dimension, "how far x is preferred", size=size)
+    figure, axes = make_panels(by_dimension, "preference for x (0: none)", size=size)
     numbers = "estimate", "low", "high"
     for ax, panel_rows in axes:
         ax.axvspan(-delta, delta, color=GREEN, alpha=0.12, lw=0)
@@ -37,9 +37,8 @@ def plots(rows: Sequence[Row], delta: float) -> list[Plot]:
             line_column="probe",
             numbers=numbers,
         )
-    caption = "Preference for x beyond a half, or beyond the control, with its 90% interval over prompts. The band is ok."
-    return [
-        render_plot(
-            "audit", figure, bias_rows, "How far can the judge be trusted?", caption
-        )
-    ]
+    caption = (
+        "Share of verdicts for x, minus a half or minus the share for its control, with the 90% interval over prompts. "
+        "The band is the accepted range."
+    )
+    return [render_plot("audit", figure, bias_rows, "Biases of the judge", caption)]

@@ -1,4 +1,4 @@
-"""What an audit shows on the console and on its page."""
+"""The page and the console text of a judge audit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 from elo_exp.analysis.audit_decisions import AnsweredQuestion, Measure
 from elo_exp.analysis.conclusions import Conclusion
-from elo_exp.console import format_table
+from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import format_count, format_interval, format_number
 from elo_exp.probes import Probe
 from elo_exp.report.document import (
@@ -37,49 +37,50 @@ from elo_exp.report.provenance import (
 from elo_exp.report.sentences import audit_sentences as words
 
 _PLAN_LEGEND = """\
-  finds: the effect found in 80% of audits of a judge that never ties on equal answers; of a judge that does, less is
-  found. Of ladder, constant, refusal, retest: how far beyond what is ok. All but the first also in parts.
-  ok in reach: 80% of judges without any fault are called ok, or would be from so many prompts."""
+  detects    the smallest effect that 80% of audits find, for a judge that never ties on equal answers
+             (if the judge ties, audits find smaller effects; for ladder, constant, refusal and retest: how far
+             beyond the accepted range)
+  can be ok  whether 80% of judges without a fault are called ok, or the number of prompts from which they are"""
 STYLE_BY_VERDICT: dict[str, Style] = {"biased": "no", "ok": "yes"}
 _RESULT_NOTE = (
-    "The figure has the biases; ladder, constant, refusal and retest have scales of their own. Ok: the "
-    "90% interval lies within the margin. Biased: significant (Holm over all probes, α = .05) and at "
-    "the margin or beyond. Else nobody can tell with so few prompts. Elo: the points that such a preference is worth "
-    "between two entrants of equal quality that differ in nothing else; compare it with the gaps of your tournament."
+    "The figure shows the biases. The tests ladder, constant, refusal and retest have other scales. Ok: the 90% interval "
+    "lies within the accepted range. Biased: the effect is significant (Holm over all tests, 5% error), and the estimate "
+    "is at the limit or beyond. Cannot tell: neither, with so few prompts. Elo: the rating difference that this "
+    "preference makes between two entrants of equal quality. Compare it with the gaps in your tournament."
 )
 _FORMS_NOTE = (
-    "How often the form is preferred, a tie counting half, less a half or less what its control is; of the ladder, how "
-    "often the better answer is; of constant and refusal, how often the form wins in both orders; of twin, how often it "
-    "ties."
+    "Mean of a bias: the share of verdicts for the form (a tie counts half), minus a half or minus the share for its "
+    "control. Mean of ladder: the share of verdicts for the better answer. Mean of constant and refusal: the share of "
+    "pairs that the form wins in both orders. Mean of twin: the share of ties."
 )
 _GLOSSARY = (
     (
-        "probe",
-        "Questions whose right answer is known: which of two answers is better, x or y?",
+        "test",
+        "Questions with a known right answer: which of two answers is better, x or y?",
     ),
     (
         "bias",
-        "How often x is preferred less a half, or less what it is without the payload: 0 is right.",
+        "The share of verdicts for x, minus a half or minus the share without the added text. The right value is 0.",
     ),
     (
         "ladder",
-        "Three answers of known order: how often the better of two neighbours is preferred.",
+        "Graded answers: three answers of known order. The result is the share of verdicts for the better of two neighbours.",
     ),
-    ("retest", "The same query once more: the share of equal verdicts."),
+    ("retest", "The share of equal verdicts if a judge call is repeated."),
     (
         "ok, biased, cannot tell",
-        "Within the margin, beyond it, or too few prompts to say.",
+        "The effect is within the accepted range, beyond it, or there are too few prompts to know.",
     ),
 )
-_FOOTER = "Every number is in audit.json, every question with its verdicts in verdicts.jsonl beside this page."
+_FOOTER = "All numbers are in audit.json, and all questions with their verdicts are in verdicts.jsonl, next to this page."
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """What was found on one dimension.
+    """The result of an audit on one dimension.
 
     audit     as in audit.json
-    measures  with the questions of each and their answers
+    measures  each with its questions and verdicts
     """
 
     conclusion: Conclusion
@@ -96,14 +97,14 @@ class AuditResult:
 
     @property
     def counts(self) -> str:
-        """What the judge was asked, and what that cost."""
+        """The numbers of questions and invalid verdicts, and the cost."""
         counts = ("n_prompts", "n_questions", "n_invalid", "dollars")
         return words.counts(*(self.audit[name] for name in counts))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReachRow:
-    """What a probe would find: the smallest effect, and the prompts for a judge without a fault to be called ok."""
+    """The power of a test: the smallest effect it detects, and the prompts to call a judge without a fault ok."""
 
     dimension: str
     probe: str
@@ -122,7 +123,8 @@ def build_document(
     audited  by dimension
     """
     role = describe_judge_roles(manifest)
-    lede = [Paragraph(f"Asked{role}.", "facts")] if role else []
+    lede = [Paragraph(f"The judge is asked{role}.", "facts")] if role else []
+    verdicts = [row["verdict"] for result in audited for row in result.audit["results"]]
     for result in audited:
         margin = format_number(result.audit["settings"]["delta"], 2)
         conclusion = words.describe_conclusion(result.conclusion)
@@ -138,17 +140,17 @@ def build_document(
     command = f"python -m elo_exp {' '.join(manifest['overrides'])}"
     return Document(
         kicker=format_kicker("audit", manifest),
-        headline=f"How far can {manifest['judge_model']} be trusted?",
+        headline=words.headline(str(manifest["judge_model"]), verdicts),
         lede=lede,
         sections=[
             Section(
                 "result", "Result", [*result_blocks, Paragraph(_RESULT_NOTE, "small")]
             ),
-            Section("examples", "The clearest examples", examples),
+            Section("examples", "Clearest examples", examples),
             Section(
                 "forms", "By form", [*form_blocks, Paragraph(_FORMS_NOTE, "small")]
             ),
-            Section("orders", "Orders, repeats, paraphrases", orders),
+            Section("orders", "Order, repeats and paraphrases", orders),
             Section("gold", "Labelled pairs", [*map(_build_gold_table, audited)]),
             Section("left-out", "Left out", _list_left_out(audited, probes)),
             Section("figures", "Further figures", [OtherFigures()]),
@@ -166,14 +168,14 @@ def build_document(
 
 
 def format_console(audited: Sequence[AuditResult], probes: Mapping[str, Probe]) -> str:
-    """Return the console's lines."""
+    """Return the result of an audit for the console."""
     return "\n\n".join("\n".join(_format_lines(result, probes)) for result in audited)
 
 
 def format_plan(rows: Sequence[ReachRow]) -> str:
-    """Return what a plan says beside calls and dollars: what each probe would find, and call ok."""
+    """Return the power of each test, for a plan."""
     table = format_table(
-        ("dimension", "probe", "prompts", "finds", "ok in reach"),
+        ("rubric", "test", "prompts", "detects", "can be ok"),
         [
             (
                 row.dimension,
@@ -186,37 +188,46 @@ def format_plan(rows: Sequence[ReachRow]) -> str:
             )
             for row in rows
         ],
-        text=["probe"],
+        text=["test"],
     )
     return f"{table}\n{_PLAN_LEGEND}"
 
 
 def _format_lines(result: AuditResult, probes: Mapping[str, Probe]) -> Iterator[str]:
-    yield words.describe_conclusion(result.conclusion)
-    yield result.counts
+    yield from wrap_lines(
+        [f"{words.describe_conclusion(result.conclusion)}.", f"{result.counts}."]
+    )
     yield format_table(
-        ("probe", "estimate", "90% interval", "ok", "prompts", "Elo", "verdict"),
+        (
+            *("test", "estimate", "90% interval", "accepted"),
+            *("prompts", "Elo", "needed", "result"),
+        ),
         [
-            (row["probe"], *_make_result_cells(row), words.verdict(row))
+            (
+                row["probe"],
+                *_make_result_cells(row),
+                format_count(row["need"]) if row["need"] else "",
+                row["verdict"],
+            )
             for row in result.audit["results"]
         ],
-        text=["verdict"],
+        text=["result"],
     )
     for row in result.audit["gold"]:
-        yield words.describe_gold(row["subset"], row)
+        yield from wrap_lines([f"{words.describe_gold(row['subset'], row)}."])
     for name, why in _list_unsuitable_probes(result, probes):
-        yield f"left out: {name}, since {why}"
+        yield f"left out: {name} ({why})"
 
 
 def _build_results_table(result: AuditResult) -> Table:
     return Table(
         label=f"Results on {result.dimension}",
         columns=[
-            "Probe",
-            "Verdict",
+            "Test",
+            "Result",
             "Estimate",
             "90% interval",
-            "Ok",
+            "Accepted",
             "Prompts",
             "Elo",
         ],
@@ -228,12 +239,12 @@ def _build_results_table(result: AuditResult) -> Table:
             ]
             for row in result.audit["results"]
         ],
-        words=["Verdict"],
+        words=["Result"],
     )
 
 
 def _make_result_cells(row: Mapping[str, Any]) -> list[str]:
-    """Return the estimate of a probe, its interval, what is ok, the number of prompts and Elo points."""
+    """Return the estimate of a test, its interval, the accepted range, the number of prompts and Elo points."""
     return [
         format_number(row["estimate"], 2, sign=row["kind"] == "bias"),
         format_interval(row["low"], row["high"], 2),
@@ -255,7 +266,7 @@ def _describe_orders(result: AuditResult) -> str:
 def _list_left_out(
     audited: Sequence[AuditResult], probes: Mapping[str, Probe]
 ) -> list[Block]:
-    """Return which prompts and which probes are left out, and why."""
+    """Return the prompts and tests that are left out, with the reasons."""
     audit = audited[0].audit
     of_turns = words.describe_left_out_turns(audit["n_of_turns"], audit["n_bank"])
     sentences = [of_turns] if of_turns else []
@@ -270,7 +281,7 @@ def _list_left_out(
 def _list_unsuitable_probes(
     result: AuditResult, probes: Mapping[str, Probe]
 ) -> list[tuple[str, str]]:
-    """Return the probes that do not suit a dimension, and why."""
+    """Return the tests that do not fit a dimension, with the reasons."""
     return [
         (name, probe.not_for[result.dimension])
         for name, probe in probes.items()
@@ -279,7 +290,7 @@ def _list_unsuitable_probes(
 
 
 def _select_examples(result: AuditResult) -> Iterator[Details]:
-    """Yield an example of the first biased measure of each probe."""
+    """Yield an example of the first biased measure of each test."""
     shown_families: set[str] = set()
     for row in result.audit["results"]:
         family = row["probe"].split(":")[0]
@@ -292,7 +303,7 @@ def _select_examples(result: AuditResult) -> Iterator[Details]:
 def _make_example(
     row: Mapping[str, Any], answered: Sequence[AnsweredQuestion], *, is_open: bool
 ) -> Details:
-    """Return the question with the strongest bias; among equals, the shortest."""
+    """Return the question with the strongest bias; among equals, the shortest one."""
     prefers_x = row["kind"] != "floor" and row["estimate"] > 0
     asked_question, judgment, _ = min(
         answered,
@@ -331,19 +342,19 @@ def _label_text(label: str, text: str) -> Paragraph:
 def _build_forms_table(result: AuditResult, probes: Mapping[str, Probe]) -> Table:
     return Table(
         label=f"By form on {result.dimension}",
-        columns=["Form", "Probe", "Source", "Questions", "Mean"],
+        columns=["Form", "Test", "Source", "Questions", "Mean"],
         rows=[
             row
             for measure in result.measures
             if measure.name in probes
             for row in _list_form_rows(measure)
         ],
-        words=["Probe", "Source"],
+        words=["Test", "Source"],
     )
 
 
 def _list_form_rows(measure: Measure) -> Iterator[list[str]]:
-    """Yield the mean of each form of a probe; of a floor, by source of the prompts."""
+    """Yield the mean of each form of a test; for a floor also by source of the prompts."""
 
     def group(answer: AnsweredQuestion) -> tuple[str, str]:
         asked_question = answer[0]
@@ -366,7 +377,7 @@ def _build_gold_table(result: AuditResult) -> Table:
             "Subset",
             "Pairs",
             "Invalid",
-            "Flips",
+            "Order changes verdict",
             "Accuracy",
             "95% CI",
             "Both orders",

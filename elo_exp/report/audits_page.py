@@ -230,11 +230,11 @@ def format_console(audit_sets: Sequence[JudgeAudits]) -> str:
 
 
 def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
-    yield words.describe_judges(audit_set.conclusion)
+    yield from wrap_lines([f"{words.describe_judges(audit_set.conclusion)}."])
     for name, audited in audit_set.own.items():
         yield f"  {name:<12}{audited.counts}"
     for name, why in audit_set.failed.items():
-        yield f"  {name:<12}not audited: {why}"
+        yield from wrap_lines([f"  {name:<12}not audited: {why}"])
     yield format_table(
         ("test", "accepted", *audit_set.own),
         [
@@ -244,10 +244,11 @@ def _format_lines(audit_set: JudgeAudits) -> Iterator[str]:
         text=[*audit_set.own],
     )
     if audit_set.kappas:
-        yield from wrap_lines([f"{'kappa':<14}{judges_words.kappas(audit_set.kappas)}"])
+        kappas = judges_words.kappas(audit_set.kappas)
+        yield from wrap_lines([f"{'kappa':<14}{kappas}"])
     for name, audited in audit_set.own.items():
         for row in audited.audit["gold"][:1]:
-            yield words.describe_gold(f"by {name}", row)
+            yield from wrap_lines([f"{words.describe_gold(f'by {name}', row)}."])
     if audit_set.votes:
         yield from wrap_lines([f"{'votes':<14}{say_votes(audit_set.votes)}"])
 

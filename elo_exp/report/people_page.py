@@ -1,4 +1,4 @@
-"""What people's labels say, beside the judge of a run: the certificate, people's board, and the console's text."""
+"""The human-agreement report: people's labels next to a judge, on the page and the console."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,35 +37,34 @@ from elo_exp.report.standings_view import FIGURES_SHOWN_AS_TABLES, build_view
 
 _MAX_CONSOLE_LEADS = 12
 _LEADS_NOTE = (
-    "A lead is a significant difference by the judge (Holm, α = .05). People confirm or contradict it where their own "
-    "labels have a significant difference (Holm over all pairs of theirs); labels are told by themselves, without the "
-    "judge’s help."
+    "A lead is a significant difference by the judge (Holm, 5% error). People confirm or contradict it if their own labels "
+    "have a significant difference (Holm over all their pairs). The human result uses only the labels, not the judge’s "
+    "verdicts."
 )
 _AGREEMENT_NOTE = (
-    "How far people agree with each other is the ceiling: no judge can be expected to agree with them more. Kappa is 1 "
-    "where both always say the same and 0 where they agree as often as chance would; intervals are clustered by prompt."
+    "No judge can be expected to agree with people more than people agree with each other. Kappa is 1 if both always choose "
+    "the same answer, and 0 if they agree as often as by chance. Intervals are clustered by prompt."
 )
 _VOTES_NOTE = (
-    "Of all judges of that run. rho is the mean correlation of their errors: a judge errs where it names another outcome "
-    "than a label. Labels on which people differ count as errors of all judges, so that rho is rather too large than too "
-    "small. No vote is taken."
+    "For all judges of this run. rho is the mean correlation between their errors: verdicts that differ from a label. If "
+    "people disagree about a label, all judges may seem to err, so rho may be too large. The judges do not vote here."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What people say of a judge on one dimension.
+    """The human-agreement report of a judge on one dimension.
 
     n_labels       by annotator
-    n_comparisons  that were labelled, however often
-    n_skipped      comparisons that an annotator left out
-    said           the judge's sentence, as its run has it
-    corrected      its conclusion, where people contradict a lead of its first
-    leads          the judge's, each with what people make of it
-    agreement      rows of kappa: the judge with people, people with each other, and of several each two
-    first_shown    how often the answer shown as 1 was preferred
-    votes          what all judges of the run are worth together, by these labels; None of one judge
-    refusal        why people's board is by labels alone, though a joint fit was asked for; None where it was not
+    n_comparisons  labelled comparisons, each counted once
+    n_skipped      comparisons that an annotator skipped
+    said           the judge's sentence from its run
+    corrected      its conclusion after the labels, if people contradict a lead of its top entrant; else None
+    leads          the judge's leads, each with its state by people's labels
+    agreement      rows of kappa: the judge with people, people with each other, and every two annotators
+    first_shown    how often people preferred the answer shown as 1
+    votes          independent votes of all judges of the run, by these labels; None for one judge
+    refusal        why the leaderboard of people uses labels alone, although a joint fit was asked for; else None
     """
 
     dimension: str
@@ -84,7 +83,7 @@ class Certificate:
     votes: EffectiveVotes | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as certificate.json has it."""
+        """Return the report as in certificate.json."""
         leads = [
             {
                 "state": lead.state,
@@ -137,8 +136,8 @@ def build_document(
 ) -> Document:
     """Return the page of people's labels.
 
-    standings  of labels alone, which has people's conclusions
-    board      what people's board shows: the same, or the joint fit
+    standings  by labels alone, with people's conclusions
+    board      the shown leaderboard: by labels alone, or by the joint fit
     """
     conclusions = [*standings.conclusions.values()]
     headline = tournament_sentences.headline(conclusions)
@@ -148,7 +147,7 @@ def build_document(
         for certificate in certificates
     ]
     refusals = [
-        Paragraph(f"By {certificate.refusal}.", "notice")
+        Paragraph(f"This leaderboard uses {certificate.refusal}.", "notice")
         for certificate in certificates
         if certificate.refusal
     ]
@@ -159,7 +158,7 @@ def build_document(
         lede=[
             Paragraph(
                 [
-                    f"{points} Of ",
+                    f"{points} Labelled run: ",
                     Styled(manifest["labelled"], "code"),
                     ", judged by ",
                     Styled(manifest["labelled_judge"], "bold"),
@@ -174,14 +173,14 @@ def build_document(
             Section("agreement", "Agreement", _list_agreement_blocks(certificates)),
             Section(
                 "leaderboard",
-                "People’s board",
+                "Leaderboard by people",
                 [*refusals, *list_leaderboard_blocks(build_view(board))],
             ),
             build_details_section(
                 list_run_bill(manifest), made=list_made_blocks(manifest)
             ),
         ],
-        footer="Every number is in certificate.json and ratings.json beside this page.",
+        footer="All numbers are in certificate.json and ratings.json next to this page.",
         figures_left_out=FIGURES_SHOWN_AS_TABLES,
     )
 
@@ -193,7 +192,7 @@ def _build_card(certificate: Certificate, people: Conclusion) -> Card:
             _label_sentence(
                 "Judge", tournament_sentences.sentence(corrected), "reason"
             ),
-            Paragraph(f"Before people were asked: {before}."),
+            Paragraph(f"Before the labels: {before}."),
         ]
         if corrected
         else [_label_sentence("Judge", before)]
@@ -206,8 +205,11 @@ def _build_card(certificate: Certificate, people: Conclusion) -> Card:
         blocks=[
             _label_sentence("People", tournament_sentences.sentence(people)),
             *judge,
-            _label_sentence("Its leads", lead_counts),
-            *(Paragraph(f"{fact}.", "small") for fact in _list_facts(certificate)),
+            _label_sentence("Leads of the judge", lead_counts),
+            *(
+                Paragraph(f"{fact[:1].upper()}{fact[1:]}.", "small")
+                for fact in _list_facts(certificate)
+            ),
         ],
     )
 
@@ -252,9 +254,9 @@ def _list_facts(certificate: Certificate) -> list[str]:
 
 def _build_leads_table(certificate: Certificate) -> Table:
     return Table(
-        label=f"Leads of {certificate.judge} in {certificate.dimension}",
-        columns=["Lead", "over", "By the judge", "By people", "People say"],
-        words=("over", "By the judge", "By people", "People say"),
+        label=f"Leads of {certificate.judge} on {certificate.dimension}",
+        columns=["Lead", "over", "By the judge", "By people", "State by labels"],
+        words=("over", "By the judge", "By people", "State by labels"),
         rows=[
             [
                 str(lead.subject),
@@ -282,8 +284,15 @@ def _format_judge_difference(judge_difference: Difference) -> str:
 
 def _build_agreement_table(certificate: Certificate) -> Table:
     return Table(
-        label=f"Agreement in {certificate.dimension}",
-        columns=["Who", "with", "Comparisons", "Prompts", "Agreement", "Kappa"],
+        label=f"Agreement on {certificate.dimension}",
+        columns=[
+            "Judge or people",
+            "with",
+            "Comparisons",
+            "Prompts",
+            "Agreement",
+            "Kappa",
+        ],
         words=("with",),
         rows=[
             [
@@ -303,7 +312,7 @@ def _build_agreement_table(certificate: Certificate) -> Table:
 
 
 def format_console(board: Standings, certificates: Sequence[Certificate]) -> str:
-    """Return what the console says: people's board, then of the judge a certificate for each dimension."""
+    """Return the leaderboard by people, then the human-agreement report of the judge for each dimension."""
     lines = [
         *tournament_console.format_leaderboards(
             build_view(board).dimensions, scored=False
@@ -315,30 +324,34 @@ def format_console(board: Standings, certificates: Sequence[Certificate]) -> str
 
 
 def _format_certificate_lines(certificate: Certificate) -> Iterator[str]:
-    yield f"{certificate.dimension}: {'; '.join(_list_facts(certificate))}"
+    labelled, *facts = _list_facts(certificate)
+    yield f"{certificate.dimension}: {labelled}"
+    yield from (f"  {'labels':<14}{fact}" for fact in facts)
     for row in certificate.agreement[:2]:
         yield f"  {'agreement':<14}{words.agreement(row)}"
     if certificate.votes:
         yield f"  {'votes':<14}{say_votes(certificate.votes)}"
     if certificate.refusal:
-        yield f"  {'board':<14}{certificate.refusal}"
-    yield f"  {'leads':<14}of {certificate.judge}: {words.count_lead_states([lead for _, lead in certificate.leads])}"
+        yield f"  {'leaderboard':<14}{certificate.refusal}"
+    states = words.count_lead_states([lead for _, lead in certificate.leads])
+    yield f"  {'leads':<14}of {certificate.judge}: {states}"
     for judge_difference, lead in certificate.leads[:_MAX_CONSOLE_LEADS]:
+        yield f"    {lead.subject} over {lead.rival}: {words.state(lead, certificate.half_width)}"
         yield (
-            f"    {lead.subject} over {lead.rival}: {words.state(lead, certificate.half_width)}; by the judge "
-            f"{_format_judge_difference(judge_difference)}, by people {words.describe_difference(lead)}"
+            f"      {'by the judge':<14}{_format_judge_difference(judge_difference)}, by people "
+            f"{words.describe_difference(lead)}"
         )
     if (n := len(certificate.leads) - _MAX_CONSOLE_LEADS) > 0:
         yield f"    {n} more in the report"
     if certificate.corrected:
-        yield f"  {'judge':<14}said: {certificate.said}"
-        yield f"  {'':<14}now: {tournament_sentences.sentence(certificate.corrected)}"
+        yield f"  {'judge':<14}before the labels: {certificate.said}"
+        yield f"  {'':<14}with the labels: {tournament_sentences.sentence(certificate.corrected)}"
 
 
 def metrics(
     standings: Standings, certificates: Sequence[Certificate]
 ) -> dict[str, Any]:
-    """Return what a tracker is told, under names that every such run shares."""
+    """Return the numbers for trackers, under names that all such runs share."""
     metrics_by_name = dict[str, Any]()
     for certificate in certificates:
         with_people, mutual, *_ = certificate.agreement

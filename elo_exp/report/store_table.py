@@ -1,4 +1,4 @@
-"""What is printed of a store: the answers that it holds, and its batches under way."""
+"""The console text about a cache: its answers, its spending and its open batches."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def format_answers(
     n_lost: int,
     dollars_lost: float,
 ) -> str:
-    """Format what a store holds, and the most that calls without an answer may have cost."""
+    """Return a table of the cached answers, and the largest possible cost of calls without an answer."""
     rows = [
         [
             _NOUN_BY_KIND.get(row.kind, row.kind),
@@ -39,19 +39,19 @@ def format_answers(
         ]
         for row in summaries
     ]
-    head = ["answers", "by", "on", "number", "paid $"]
+    head = ["kind", "from", "rubric", "number", "paid $"]
     lines = [f"{store}, {n_bytes / 1e6:.1f} MB"]
-    lines.append(format_table(head, rows, text=["by", "on"]))
+    lines.append(format_table(head, rows, text=["from", "rubric"]))
     if n_lost:
         lines.append(
-            f"{n_lost:,} calls got no answer, and may have cost ${dollars_lost:.4f} on top"
+            f"calls without an answer: {n_lost:,}. They may have cost up to ${dollars_lost:.4f} more."
         )
     return "\n".join(lines)
 
 
 def format_spending(store: Store) -> list[str]:
-    """Format a line for each month in which something was charged, and for what is left of each cap: of this month, of
-    each sweep and of each run folder."""
+    """Return a line for each month with charges, and for the rest of each cap: of this month, each sweep and each run
+    folder."""
     query = (
         "SELECT scope, dollars FROM spending WHERE scope LIKE 'month %' ORDER BY scope"
     )
@@ -60,25 +60,25 @@ def format_spending(store: Store) -> list[str]:
         for scope, dollars in store.query(query)
     ]
     cap_lines = [
-        f"{s.setting}: {describe_spending(s)}; {_format_remaining(s)}"
+        f"{s.setting}: {describe_spending(s)}, {_format_remaining(s)}"
         for s in store.list_spending()
     ]
     for kind in ("sweep", "folder"):
         for row, command in store.list_earlier_spending(kind):
             source = f"by {command}" if command else f"in {row.scope}"
-            spent_text = f"{format_dollars(row.dollars, beside=row.cap)} of {format_dollars(row.cap)} are spent"
+            spent_text = f"{format_dollars(row.dollars, beside=row.cap)} of {format_dollars(row.cap)} spent"
             cap_lines.append(
-                f"{row.setting}: {spent_text} {source}; {_format_remaining(row)}"
+                f"{row.setting}: {spent_text} {source}, {_format_remaining(row)}"
             )
     return [*months, *cap_lines]
 
 
 def _format_remaining(spent: Spending) -> str:
-    return f"{format_dollars(max(0.0, spent.remaining), beside=spent.cap)} are left"
+    return f"{format_dollars(max(0.0, spent.remaining), beside=spent.cap)} left"
 
 
 def format_open_batches(ledger: Ledger) -> str:
-    """Format a line for each batch whose results are still to come, and for each command that goes on with them."""
+    """Return a line for each open batch, and for each command that continues with them."""
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
     commands = dict.fromkeys(
         ledger.store.find_command(batch.nonce) for batch in open_batches
@@ -86,17 +86,15 @@ def format_open_batches(ledger: Ledger) -> str:
     lines = [
         _format_batch_line(batch, ledger.count_pending(batch)) for batch in open_batches
     ]
-    lines += [f"to go on: {command}" for command in commands if command]
-    return "\n".join(lines) or "nothing under way"
+    lines += [f"to continue: {command}" for command in commands if command]
+    return "\n".join(lines) or "no open batches"
 
 
 def _format_batch_line(batch: Batch, n_open: int) -> str:
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
-    location = (
-        f"{batch.batch_id or 'not known yet to have arrived'} at {batch.endpoint}"
-    )
+    location = f"{batch.batch_id or 'not confirmed yet'} at {batch.endpoint}"
     return (
-        f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
-        f"{n_open:,} open, at most ${batch.reserve:.2f}; {location}"
-        f"{f'; {batch.note}' if batch.note else ''}"
+        f"open batch: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
+        f"{n_open:,} open, up to ${batch.reserve:.2f} reserved\n"
+        f"            {location}{f' ({batch.note})' if batch.note else ''}"
     )

@@ -1,25 +1,24 @@
-"""What may be said of a judge after an audit: ok, biased or cannot tell."""
+"""The conclusion about an audited judge: ok, biased or cannot tell."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.conclusions import Conclusion, Reason, Scope
 
-# The worst first; of one judge, which was audited, all but "not audited"
+# Worst first; a single judge is never "not audited"
 STATES = ("biased", "cannot tell", "not audited", "ok")
 
 
 def conclude_judge(
     results: Sequence[Mapping[str, Any]], *, judge: str, dimension: str, n_prompts: int
 ) -> Conclusion:
-    """Return what an audit says of a judge on one dimension, by its one table; the first that applies.
+    """Return the conclusion about a judge on one dimension: the first state that applies.
 
-    biased       a probe found a bias
-    cannot tell  on a probe there are too few prompts to say, or nothing was asked
-    ok           every probe that decides is ok
+    biased       a test found a bias
+    cannot tell  a test has too few prompts to decide, or nothing was asked
+    ok           every deciding test is ok
 
-    Reasons are the probes that are not ok, the biased ones first, with their estimates; `others` are the
-    probes that are.
+    Reasons are the tests that are not ok, biased ones first, with their estimates; `others` are the tests that are ok.
 
     results  rows of audit_decisions.decide, worst first
     """
@@ -47,11 +46,11 @@ def conclude_judge(
 def conclude_judges(
     by_judge: Mapping[str, Conclusion], failed: Sequence[str]
 ) -> Conclusion:
-    """Return what audits say of several judges on one dimension: the state of the worst of them.
+    """Return the conclusion about several judges on one dimension: the state of the worst judge.
 
-    Reasons are the judges that are not ok, by the state of each; `others` are those that are.
+    Reasons are the judges that are not ok, by the state of each; `others` are the judges that are ok.
 
-    by_judge  each judge's, by its name, in order
+    by_judge  the conclusion about each judge, by its name, in order
     failed    judges that could not be audited
     """
     state_by_judge = {

@@ -1,4 +1,4 @@
-"""What people's labels say of a judge's leads: confirmed, contradicted or open."""
+"""Conclusions from people's labels about a judge's leads: confirmed, contradicted or open."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,18 @@ def conclude_lead(
     n_annotators: int = MIN_ANNOTATORS,
     n_skipped: int = 0,
 ) -> Conclusion:
-    """Return what people say of a lead of the judge, by the table of docs/people.md.
+    """Return the state of a lead of the judge by people's labels, by the table of docs/people.md.
 
-    contradicted  people have the other one ahead, by Holm's test over all pairs of their labels
-    confirmed     people have the same one ahead, by the same test
-    open          all else; the reason is `few_labels`, whose value is `n_more`, or `annotators`, whose value is
-                  `n_annotators`: one or two people do not speak for others; or `skipped`, whose value is `n_skipped`
+    contradicted  people have the other entrant ahead, by Holm's test over all pairs of their labels
+    confirmed     people have the same entrant ahead, by the same test
+    open          otherwise. The reason is `few_labels` with the value `n_more`; `annotators` with the value
+                  `n_annotators`, because one or two people do not speak for others; or `skipped` with `n_skipped`
 
-    The effect is people's, of the judge's first over its second.
+    The effect is the difference by people between the judge's first and second entrant.
 
-    people  the difference by labels alone; None where they do not link the two
-    n_skipped  comparisons that were skipped, if the difference is significant without them alone
-    n_more  labels more that would decide it; 0: so many would have shown it; None: not known
+    people     the difference by labels alone; None if no labels connect the two
+    n_skipped  skipped comparisons, if the difference is significant only without them
+    n_more     additional labels that would decide; 0: the present number would have shown it; None: not known
     """
     effect, state = None, "open"
     if people is not None:
@@ -59,7 +59,7 @@ def conclude_lead(
 
 
 def _make_effect(people: Difference, *, is_same: bool) -> Effect:
-    """Return people's difference of the judge's leader over its second."""
+    """Return the difference by people between the judge's leader and its second entrant."""
     value, low, high = people.difference, people.ci_low, people.ci_high
     if not is_same:
         value, low, high = (None if end is None else -end for end in (value, high, low))
@@ -82,19 +82,19 @@ def conclude_judge(
     agreement: Mapping[str, Any] | None = None,
     n_hiding: int = 0,
 ) -> Conclusion | None:
-    """Return the judge's conclusion after people's labels have spoken against it; None where they have not.
+    """Return the judge's conclusion corrected by people's labels; None if they do not speak against it.
 
-    They do if they contradict a lead of its first, if its agreement with them may be chance, or if either could be so
-    on the comparisons that they skipped.
+    They speak against it if they contradict a lead of its top entrant, if its agreement with people may be chance, or
+    if either could be true on the skipped comparisons.
 
-    Nobody leads then: the state is `caution`, or the weaker `unchecked` or `words` that it was, and the
+    Then no entrant leads: the state becomes `caution`, or stays the weaker `unchecked` or `words`, and the
     first reason is `people`.
 
-    row    the conclusion as ratings.json has it
-    leads  of its dimension
-    kind   of the judge
+    row        the conclusion as in ratings.json
+    leads      the leads on its dimension
+    kind       kind of the judge
     agreement  of the judge with people, a row of `agreement.kappa`
-    n_hiding  skipped comparisons, if they may hide that people disagree
+    n_hiding   skipped comparisons, if they may hide that people disagree
     """
     contradicted_leads = [
         lead
@@ -172,7 +172,7 @@ def _make_contradiction_reason(worst: Conclusion, *, is_words: bool) -> Reason:
 
 
 def _difference_by_people(lead: Conclusion) -> float:
-    """Return the difference by people, or the end of it that is known."""
+    """Return the difference by people, or the known end of its interval."""
     effect = lead.effect
     assert effect is not None
     return min(x for x in (effect.value, effect.low, effect.high) if x is not None)

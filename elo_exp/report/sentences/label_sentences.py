@@ -1,4 +1,4 @@
-"""What people's labels say of a judge, and how long labels take, in sentences."""
+"""The sentences about people's labels of a judged run, and about label pages."""
 
 import math
 import shlex
@@ -20,7 +20,7 @@ from elo_exp.report.sentences.check_sentences import word_overlap
 from elo_exp.report.sentences.state_rows import WordedState, index_by_state
 from elo_exp.report.sentences.tournament_sentences import format_difference
 
-# Of a 95% interval, for a test at 5% that succeeds four times in five
+# Half-widths of a 95% interval at which a 5% test has 80% power
 _HALF_WIDTHS_AT_80_PERCENT_POWER = (1.96 + 0.84) / 1.96
 
 
@@ -36,26 +36,26 @@ def describe_pages(
     pages: Sequence[Path],
     folder: str,
 ) -> str:
-    """Say what pages were made, how long they take, and what to do with them.
+    """Return the lines about new label pages: their files, the time that they take, and the next command.
 
     n_of_each   comparisons on each page
-    half_width  rating points by which their number was chosen; None where it was given
-    is_short    whether there are not as many as that takes
+    half_width  in rating points, if it decided their number; None if the number was given
+    is_short    whether the run has fewer comparisons than the half-width needs
     """
     reason = ""
     if half_width is not None:
-        reason = (
-            f": all there are, too few to know differences to ± {half_width:g} points"
-        )
+        reason = f". These are all comparisons, too few to know differences to ± {half_width:g} points"
         if not is_short:
-            reason = f", for differences to ± {half_width:g} points (label.half_width)"
+            reason = (
+                f". They give differences to ± {half_width:g} points (label.half_width)"
+            )
     lines = [
-        f"label: {format_count(n_shown)} of {format_count(n_there)} comparisons in {dimension}, on "
+        f"label: {format_count(n_shown)} of {format_count(n_there)} comparisons on {dimension}, "
         f"{format_count(n_prompts)} prompts{reason}"
     ]
     for n, path in zip(n_of_each, pages, strict=True):
         lines.append(
-            f"{'page':<14}{path.resolve().as_uri()}  {format_count(n)} labels, some "
+            f"{'page':<14}{path.resolve().as_uri()}  {format_count(n)} labels, about "
             f"{format_count(labelling_minutes(n))} minutes"
         )
     export = (
@@ -67,15 +67,16 @@ def describe_pages(
     return "\n".join(
         [
             *lines,
-            f"{'':<14}open it in any browser, or send it: it has no names, verdicts or scores in it, and no network",
-            f"{'key':<14}{pages[0].with_name('key.json')}  says whose answers were shown: send it to nobody",
-            f"{'next':<14}{command}",
+            f"{'':<14}Open it in a browser or send it to an annotator. It holds no names, verdicts or scores.",
+            f"{'key':<14}{pages[0].with_name('key.json')}  This file says whose answers were shown. Do not send it.",
+            f"{'next':<14}Export the labels from the page, name the file after the annotator (anna.jsonl), and run:",
+            f"{'':<14}{command}",
         ]
     )
 
 
 def agreement(row: Mapping[str, Any]) -> str:
-    """Say a row of kappa: "sonnet agrees with people on 62% of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
+    """Return a row of kappa in words: "sonnet agrees with people on 62% of 180 comparisons, kappa 0.38 [0.27, 0.49]"."""
     first_name, second_name = row["first"], row["second"]
     subject = (
         "people agree with each other"
@@ -83,7 +84,7 @@ def agreement(row: Mapping[str, Any]) -> str:
         else f"{first_name} agrees with {second_name}"
     )
     if not row["n_comparisons"]:
-        return f"{subject}: not known, as no comparison was labelled by two"
+        return f"{subject}: not known, because no comparison has two labels"
     share = format_percent(row["agreement"])
     n, words = (
         format_count(row["n_comparisons"]),
@@ -93,7 +94,7 @@ def agreement(row: Mapping[str, Any]) -> str:
 
 
 def kappa(row: Mapping[str, Any]) -> str:
-    """Say a kappa with its interval."""
+    """Return a kappa with its interval."""
     value = format_number(row["kappa"], 2)
     if row["ci_low"] is None:
         return value
@@ -101,7 +102,7 @@ def kappa(row: Mapping[str, Any]) -> str:
 
 
 def more_of_both(row: Mapping[str, Any]) -> str:
-    """Say how many shared comparisons would tell a kappa from 0 in four of five cases, if it is as it seems."""
+    """Say how many shared comparisons show with 80% power that a kappa is above 0, if the estimate is right."""
     value, low = row["kappa"], row["ci_low"]
     if low is None or value <= 0:
         return ""
@@ -109,22 +110,25 @@ def more_of_both(row: Mapping[str, Any]) -> str:
         row["n_comparisons"]
         * (_HALF_WIDTHS_AT_80_PERCENT_POWER * (value - low) / value) ** 2
     )
-    return f"About {_round_up(n):,} comparisons that both label would settle it, if the estimate holds. Raise label.overlap."
+    return (
+        f"If the estimate is right, about {_round_up(n):,} comparisons with labels of both are enough. Raise "
+        "label.overlap."
+    )
 
 
 def state(lead: Conclusion, half_width: float) -> str:
-    """Say what people make of a lead: "open, some 120 labels more".
+    """Return the state of a lead by people's labels: "open: needs about 120 more labels".
 
-    half_width  rating points to which a difference is to be known
+    half_width  target half-width of a difference, in rating points
     """
     row = STATE_ROWS[lead.state]
     return row.explain(lead, half_width) if row.explain else row.state
 
 
 def _explain_open(lead: Conclusion, half_width: float) -> str:
-    """Say why people's labels decide nothing."""
+    """Say why people's labels do not decide."""
     if lead.effect is None:
-        return "open: no label links them"
+        return "open: no labels connect the two"
     reason = lead.reasons[0]
     n = reason.value
     if reason.name == "annotators":
@@ -138,15 +142,15 @@ def _explain_open(lead: Conclusion, half_width: float) -> str:
     if n is None:
         return "open"
     if not n:
-        return f"open: people see less than {half_width:g} points"
-    return f"open, some {_round_up(int(n)):,} labels more"
+        return f"open: the labels show a difference below {half_width:g} points"
+    return f"open: needs about {_round_up(int(n)):,} more labels"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeadStateRow(WordedState):
-    """How it is worded what people make of a lead.
+    """The words of a lead's state by people's labels.
 
-    explain  says why it is in that state, from half_width; None: the name of the state says all
+    explain  returns the reason from the half-width; None: the name of the state is enough
     """
 
     explain: Callable[[Conclusion, float], str] | None = None
@@ -168,7 +172,7 @@ def _round_up(n: int) -> int:
 
 
 def describe_difference(lead: Conclusion) -> str:
-    """Say people's difference of the judge's first over its second."""
+    """Return the difference by people between the judge's first and second entrant."""
     return NO_VALUE if lead.effect is None else format_difference(lead.effect)
 
 
@@ -176,7 +180,7 @@ def count_lead_states(leads: Sequence[Conclusion]) -> str:
     """Say how many leads of a judge are confirmed, contradicted and open."""
     states = [lead.state for lead in leads]
     if not states:
-        return "it has none"
+        return "none"
     count_by_state = {name: states.count(name) for name in STATE_ROWS}
     return ", ".join(f"{n} {name}" for name, n in count_by_state.items() if n)
 
@@ -184,20 +188,20 @@ def count_lead_states(leads: Sequence[Conclusion]) -> str:
 def describe_labels(
     n_labels: int, n_comparisons: int, n_prompts: int, annotators: Sequence[str]
 ) -> str:
-    """Say how much was labelled, by whom."""
+    """Count the labels, and name the annotators."""
     n_repeated = n_labels - n_comparisons
     repeat_text = (
-        f", {format_count(n_repeated)} of them second opinions," if n_repeated else ""
+        f" ({format_count(n_repeated)} of them second opinions)" if n_repeated else ""
     )
     return f"{format_count(n_labels)} labels{repeat_text} on {format_count(n_prompts)} prompts by {join_names(annotators)}"
 
 
 def first_shown(statistics: Mapping[str, Any]) -> str:
-    """Say how often the answer shown as 1 was preferred."""
+    """Say how often people preferred the answer shown as 1."""
     if statistics["share"] is None:
-        return "no label prefers an answer"
+        return "all labels are ties"
     ends = f"[{format_number(100 * statistics['low'])}, {format_number(100 * statistics['high'])}]"
     return (
-        f"answer 1 is preferred in {format_percent(statistics['share'])} {ends} of "
-        f"{format_count(statistics['n'])} labels"
+        f"the first answer wins {format_percent(statistics['share'])} {ends} of {format_count(statistics['n'])} labels "
+        "without a tie"
     )
