@@ -111,7 +111,7 @@ def test_a_row_is_read_as_its_program_means_it(tmp_path, name, changes, expected
          ':1: generator must be a name of at most 200 characters, none of them a control character; got "a\\nb".'),
         ("FastChat's answers", {"choices": []}, ":1: choices must be a list that is not empty; got []."),
         ("FastChat's answers", {"choices": [{"turns": "zzz"}]}, ':1: turns must be a list that is not empty; got "zzz".'),
-        ("FastChat's answers", {"choices": [{}]}, ":1 is not a row of FastChat's answers (KeyError('turns'))."),
+        ("FastChat's answers", {"choices": [{}]}, ":1 is not a row of FastChat's answers: it lacks turns."),
         ("lm_eval", {"resps": "zzz"}, ':1: resps must be a list that is not empty; got "zzz".'),
         ("arena_hard's answers", {"messages": [{"role": "user", "content": "1?"}]},
          ":1: messages must be of user and assistant in turn; got user."),

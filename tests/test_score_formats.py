@@ -19,7 +19,16 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from tests.commands import attempt, run
 from tests.data import shared_data
 from tests.faulty_documents import faulty
-from tests.score_files import inspect_log, lm_eval_rows, promptfoo_results
+from tests.score_files import (
+    deepeval_run,
+    inspect_log,
+    lm_eval_rows,
+    openai_evals_lines,
+    promptfoo_csv,
+    promptfoo_lines,
+    promptfoo_results,
+    swe_bench_report,
+)
 
 RIGHT = {"ann": "CCICCICIPC", "bob": "ICICNICIIC"}
 
@@ -337,3 +346,74 @@ def test_a_faulty_file_is_refused_or_said_or_read_the_same(program, tmp_path):
     text(whole[: len(whole) // 2])
     with pytest.raises(UserError):
         _seen(paths)
+
+
+# Other programs
+
+OTHERS_SCORES = {"ann": [1.0, 0.0, 1.0, 0.0], "bob": [1.0, 1.0, 1.0, 0.0]}
+
+
+def _write_each(folder: Path, name: str) -> list[Path]:
+    """The same scores of two entrants, as a program writes them."""
+    if name == "promptfoo's lines":
+        return [write_jsonl(folder / "out.jsonl", promptfoo_lines(**OTHERS_SCORES))]
+    if name == "promptfoo's table":
+        path = folder / "out.csv"
+        path.write_text(promptfoo_csv(**OTHERS_SCORES), encoding="utf-8")
+        return [path]
+    if name == "OpenAI evals":
+        return [
+            write_jsonl(folder / f"{model}.jsonl", openai_evals_lines(model, values))
+            for model, values in OTHERS_SCORES.items()
+        ]
+    make = {"SWE-bench": swe_bench_report, "deepeval": deepeval_run}[name]
+    return [
+        write_json(folder / f"{model}.json", make(values))
+        for model, values in OTHERS_SCORES.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "dimension"),
+    [
+        ("promptfoo's lines", "score"),
+        ("promptfoo's table", "score"),
+        ("OpenAI evals", "rivers correct"),
+        ("SWE-bench", "resolved"),
+        ("deepeval", "Correctness"),
+    ],
+)
+def test_each_program_s_files_hold_the_scores_of_two_entrants(
+    tmp_path: Path, name: str, dimension: str
+):
+    paths = _write_each(tmp_path, name)
+    forms = {path: recognise(path) for path in paths}
+    assert {form.name for form in forms.values()} == {name}
+    found, facts = scores.read_scores(forms, metric=None, cluster=None)
+    by_entrant: dict[str, list[Any]] = {}
+    for row in found:
+        if row.dimension == dimension:
+            by_entrant.setdefault(row.entrant, []).append(row.value)
+    assert by_entrant == OTHERS_SCORES
+    items = {row.item for row in found}
+    assert len(items) == 4
+    assert [fact["format"] for fact in facts] == [name] * len(paths)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("t02_promptfoo.jsonl", "promptfoo's lines"),
+        ("t02_promptfoo.csv", "promptfoo's table"),
+        ("t03_oaieval_large.jsonl", "OpenAI evals"),
+        ("t01_scores_long.csv", "a table of scores"),
+    ],
+)
+def test_files_of_the_kinds_that_people_bring_open(file: str, name: str):
+    assert recognise(shared_data(f"doors/{file}")).name == name
+
+
+def test_a_metric_of_deepeval_is_chosen(tmp_path: Path):
+    path = write_json(tmp_path / "ann.json", deepeval_run(OTHERS_SCORES["ann"]))
+    found, _ = scores.read_scores({path: recognise(path)}, metric="Tone", cluster=None)
+    assert [row.value for row in found] == [0.0, 1.0, 0.0, 1.0]

@@ -205,6 +205,13 @@ def _read_keys(path: Source) -> set[str]:
     return {*row, *(f"{name}.{key}" for name in outer for key in outer[name])}
 
 
+def describe_row_error(error: Exception) -> str:
+    """Say what is wrong with a row of another program, from the error of reading it."""
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]}"
+    return "a value has another form"
+
+
 def to_text(value: Any) -> str | None:
     """Return a value as text: 1 and "1" are one name. None where it is missing, or NaN."""
     is_nan = isinstance(value, float) and math.isnan(value)

@@ -220,7 +220,8 @@ def convert_row_errors(location: str, name: str) -> Iterator[None]:
         raise FileError(f"{location}: {error}") from None
     except ROW_ERRORS as error:
         raise FileError.bad_file(
-            location, f"is not a row of {name} ({error!r:.200})"
+            location,
+            f"is not a row of {name}: {table_files.describe_row_error(error)}",
         ) from None
 
 

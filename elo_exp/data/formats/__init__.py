@@ -123,7 +123,7 @@ class Format:
             return {**row, "winner": None, **source, **self.fields(row)}
         except (LookupError, TypeError, ValueError) as error:
             raise MalformedError(
-                f"the row is not a row of {self.name} ({error!r})."
+                f"the row is not a row of {self.name}: {table_files.describe_row_error(error)}."
             ) from None
 
 

@@ -1,8 +1,9 @@
-"""Arena-Hard-Auto's judgments: two games of a model with the baseline, which is A in the first.
+"""Arena-Hard-Auto's judgments: one or two games of a model with the baseline, which is A in the first.
 
 github.com/lmarena/arena-hard-auto, gen_judgment.py and show_result.py
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,30 +13,46 @@ from elo_exp.data.formats import Format, MalformedError, Rows
 from elo_exp.data.table_files import Row
 from elo_exp.errors import format_value
 
+logger = logging.getLogger(__name__)
+
 # Files of version 0.1 do not name their baseline
 _DEFAULT_BASELINE = "gpt-4-0314"
 _STRONG_LABELS = ("A>>B", "B<<A", "B>>A", "A<<B")
 
 
 def fields(row: Row) -> Mapping[str, Any]:
-    first, second = row["games"]
-    ab, ba = (
-        _read_winner(first, "model_a", "model_b"),
-        _read_winner(second, "model_b", "model_a"),
-    )
-    is_single_game = "game" in row and ab and ba
+    first, *later_games = row["games"]
+    if len(later_games) > 1:
+        raise MalformedError("the row has more than two games.")
+    ab = _read_winner(first, "model_a", "model_b")
+    ba = _read_winner(later_games[0], "model_b", "model_a") if later_games else None
+    is_single_game = not later_games or ("game" in row and ab and ba)
     return {
         "model_a": row.get("baseline") or _DEFAULT_BASELINE,
         "question_id": row["uid"] if "uid" in row else row["question_id"],
         "source": "llm-judge",
-        "winner": (ab, ba)[row["game"]] if is_single_game else None,
+        "winner": (ab, ba)[row.get("game", 0)] if is_single_game else None,
         **({} if is_single_game else {"verdict_ab": ab, "verdict_ba": ba}),
     }
 
 
+def note_single_games(rows: Rows) -> Rows:
+    """Pass the rows on, and say at the end how many have one game."""
+    n_single_games = 0
+    for location, row in rows:
+        games = row.get("games")
+        n_single_games += isinstance(games, list) and len(games) == 1
+        yield location, row
+    if n_single_games:
+        logger.warning(
+            "warning: rows with one game instead of two, judged in one order: %d",
+            n_single_games,
+        )
+
+
 def repeat_strong_games(rows: Rows) -> Rows:
     """Count a game of A>>B or B>>A three times."""
-    for location, row in rows:
+    for location, row in note_single_games(rows):
         yield location, row
         games = row.get("games")
         for n, game in enumerate(games if isinstance(games, list) else ()):
@@ -67,6 +84,7 @@ _FORMAT = Format(
     required=("model", "judge", "games"),
     columns={"model_b": "model", "judge_model": "judge"},
     fields=fields,
+    join=note_single_games,
     is_judged=True,
     assumption=f"A>>B counts as A>B; a baseline that is not named is {_DEFAULT_BASELINE}",
 )
