@@ -1,10 +1,10 @@
-"""Several judges of the same entrants: how far their tastes differ, and what is true whichever such judge is asked.
+"""Several judges of the same entrants: how much their preferences differ, and estimates across judges of this kind.
 
 The model. Judge j rates entrant m, in log-odds, at
 
-    phi_jm = s_j theta_m + taste_jm,    taste ~ N(0, tau^2),
+    phi_jm = s_j theta_m + preference_jm,    preference ~ N(0, tau^2).
 
-so that the board is theta, the mean over judges, on their scale. Letters: j of J judges; m of M entrants; k of K
+The combined leaderboard is theta, the mean over judges, on their scale. Letters: j of J judges; m of M entrants; k of K
 prompts; c contrasts of the entrants, such as a difference.
 """
 
@@ -28,10 +28,10 @@ from elo_exp.ratings.games import make_games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 
 MIN_JUDGES_FOR_JOINT_FIT = (
-    3  # judges: two have each a board of their own, and no interval together
+    3  # two judges have a leaderboard each, and no combined interval
 )
 JOINT_BOARD_LABEL = "Bradley-Terry, mean of judges"
-# With two, a judge's preference cannot be told from another scale
+# With two entrants, a judge's preference cannot be separated from a different scale
 _MIN_ENTRANTS = 3
 # Of the variance between judges: with 2, intervals of 95% cover .90
 _MIN_DF = 4
@@ -128,7 +128,7 @@ class JudgePanelFit:
 
     @property
     def judge_preferences(self) -> Array:
-        """Return what is left of each judge's abilities (J, M) beside the board on its scale, noise included."""
+        """Return each judge's abilities (J, M) minus the combined ones on its scale, noise included."""
         theta, scale = self.board, np.ones(len(self.judges))
         if (total := theta @ theta) > _MIN_SUM_OF_SQUARES:
             scale = self.abilities @ theta / total  # of mean 1
@@ -141,17 +141,17 @@ class JudgePanelFit:
 
     @property
     def has_joint_board(self) -> bool:
-        """Whether judges and entrants are enough for an interval that covers: three judges, and 4 degrees of freedom."""
+        """Whether there are enough judges and entrants for a reliable interval: 3 judges and 4 degrees of freedom."""
         return len(self.judges) >= MIN_JUDGES_FOR_JOINT_FIT and self.df >= _MIN_DF
 
     @property
     def mean_square(self) -> float:
-        """Return the mean square of tastes, which is tau^2 and what prompts add to it."""
+        """Return the mean square of judge preferences: tau^2 plus the part of the prompts."""
         return float((self.judge_preferences**2).sum()) / self.df
 
     @property
     def tau(self) -> float:
-        """Estimate the standard deviation of tastes in rating points; 0 where prompts explain all of it."""
+        """Estimate the standard deviation of judge preferences in rating points; 0 if prompts explain all of it."""
         own_variance = _compute_quadratic_forms(self.judge_covariance, None)
         return POINTS_PER_LOG_ODDS * math.sqrt(
             max(self.mean_square - own_variance.mean() / 2.0, 0.0)
@@ -164,7 +164,7 @@ class JudgePanelFit:
         more_judges: int = 0,
         times_prompts: float = 1.0,
     ) -> tuple[Array, Array, Array]:
-        """Estimate contrasts of the board, whichever such judges are asked.
+        """Estimate contrasts of the combined leaderboard across judges of this kind.
 
         The variance is that between judges, |c|^2 tau^2 / J, and that between prompts, which all verdicts on a
         prompt share, whoever gave them: two-way clustering [1]_. tau is one for all entrants: the mean square of
@@ -356,7 +356,7 @@ def _compute_quadratic_forms(matrix: Array, contrasts: Array | None) -> Array:
 
 
 def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderboard:
-    """Return the joint board of several judges.
+    """Return the combined leaderboard of several judges.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderb
     Raises
     ------
     ValueError
-        Of judges without a joint board: no interval would cover.
+        If the judges are too few for a combined leaderboard, because no interval would cover.
     """
     _refuse_few_judges(panel)
     m = len(panel.models)
@@ -397,12 +397,12 @@ def joint_leaderboard(panel: JudgePanelFit, *, initial_rating: float) -> Leaderb
 
 
 def compute_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Difference]:
-    """Test every difference on the joint boards, adjusted over all pairs and dimensions by Holm.
+    """Test every difference on the combined leaderboards, adjusted over all pairs and dimensions by Holm.
 
     Parameters
     ----------
     panels : mapping of str to Panel
-        By dimension, each with a joint board.
+        By dimension, each with a combined leaderboard.
 
     Returns
     -------
@@ -412,7 +412,7 @@ def compute_joint_differences(panels: Mapping[str, JudgePanelFit]) -> list[Diffe
     Raises
     ------
     ValueError
-        Of judges without a joint board: no interval would cover.
+        If the judges are too few for a combined leaderboard, because no interval would cover.
     """
     rows = []
     for dimension, panel in panels.items():
@@ -452,7 +452,7 @@ def _refuse_few_judges(panel: JudgePanelFit) -> None:
 
 
 def judges_needed(n_entrants: int) -> int | None:
-    """Return how many judges make a joint board of so many entrants.
+    """Return how many judges a combined leaderboard of so many entrants needs.
 
     Parameters
     ----------

@@ -118,8 +118,8 @@ class TournamentRun:
             comparisons = wave.judged
         if n_seen:
             logger.warning(
-                "warning: exploratory: %d queries had been looked at under another design, so "
-                "differences that are not there are found more often than stated.",
+                "warning: exploratory: %d verdicts had been seen under another design, so false differences are found "
+                "more often than stated.",
                 n_seen,
             )
         rated_standings = standings.rate(

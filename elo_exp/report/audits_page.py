@@ -12,6 +12,7 @@ from elo_exp.formatting import (
     format_count,
     format_interval,
     format_number,
+    join_names,
 )
 from elo_exp.report import judges_page
 from elo_exp.report.audit_page import STYLE_BY_VERDICT, AuditResult
@@ -96,7 +97,7 @@ def build_document(
     ]
     return Document(
         kicker=format_kicker("audit of several judges", manifest),
-        headline=f"How far can {', '.join([*audits, *failed])} be trusted?",
+        headline=f"How far can {join_names([*audits, *failed])} be trusted?",
         lede=[
             *(Paragraph(f"{sentence}.", "lede begins") for sentence in sentences),
             *(

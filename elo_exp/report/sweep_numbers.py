@@ -130,7 +130,7 @@ def number_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each job and dimension; None where a number is not defined there.
 
-    settings  what was swept besides K and the number of permutations, by job
+    settings  swept settings other than K and the number of match orders, by job
     """
     rows = []
     for job in jobs:

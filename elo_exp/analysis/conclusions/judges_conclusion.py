@@ -313,14 +313,14 @@ def conclude(
     has_joint: bool,
     cases: Sequence[WorstCase] = (),
 ) -> Conclusion:
-    """Decide what may be said of all judges together, by the table that docs/states.md describes.
+    """Conclude from all judges together, by the table in docs/states.md.
 
-    own_conclusions  each judge's conclusion by itself
-    leader           of the joint board
+    own_conclusions  conclusion of each judge
+    leader           leader of the combined leaderboard
     disagreements    rows of `judges.disagreements`
-    votes            populations, with an entrant that they have significantly ahead of the first of the joint board
-    has_joint        whether there is a joint board
-    cases            the tests on which a joint lead rests, if what is missing counts against it; none if nothing is
+    votes            populations of voters, with an entrant that they have significantly ahead of the leader
+    has_joint        whether there is a combined leaderboard
+    cases            tests of the lead if missing results count against it; empty if none is missing
     """
     first_scope = next(iter(own_conclusions.values())).scope
     is_words = all(
