@@ -249,6 +249,7 @@ class Gate(PairwiseExperiment):
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), markdown)
         rows = [share.to_dict() for share in gate.shares]
+        colors = page.number_colors(self.entrant)
         metrics: dict[str, Value] = {
             "gate/verdict": state,
             "gate/passed": float(state == "pass"),
@@ -287,7 +288,14 @@ class Gate(PairwiseExperiment):
                     gate_page.build_document,
                     gate,
                     texts=viewer.collect_texts(comparisons, judgments, {}),
-                    colors=page.number_colors(self.entrant),
+                    losses=viewer.list_loss_blocks(
+                        comparisons,
+                        judgments,
+                        [prompt.prompt_id for prompt in gate.worst],
+                        loser=gate.conclusion.subject or "",
+                        colors=colors,
+                    ),
+                    colors=colors,
                 )
             ),
         )

@@ -16,6 +16,7 @@ from elo_exp.console import format_table, wrap_lines
 from elo_exp.formatting import NO_VALUE, format_count, format_number, shorten
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
+    Block,
     Cell,
     Document,
     Facts,
@@ -167,9 +168,13 @@ def build_document(
     manifest: Mapping[str, Any],
     *,
     texts: Texts | None,
+    losses: Sequence[Block] = (),
     colors: Mapping[str, int],
 ) -> Document:
-    """Return the page of a gate."""
+    """Return the page of a gate.
+
+    losses  comparisons that the candidate lost
+    """
     baseline, subject = str(gate.conclusion.rival), str(gate.conclusion.subject)
     basis = [("baseline", baseline), *gate.terms]
     basis = [(label, text) for label, text in basis if label != "cost"]
@@ -196,7 +201,9 @@ def build_document(
                 "Could this judge have seen a worse answer?",
                 [build_checks_table(gate.checks)],
             ),
-            Section("worst", f"Where {subject} lost", [_build_worst_table(gate)]),
+            Section(
+                "worst", f"Where {subject} lost", [_build_worst_table(gate), *losses]
+            ),
             Section(
                 "verdicts",
                 "Verdicts",

@@ -33,6 +33,7 @@ _NOTABLE_KINDS = ("upset", "flipped", "invalid")
 _KIND_LABELS = {"upset": "unexpected winner", "flipped": "order changes the verdict"}
 # All texts of a page together: about 20 MB
 MAX_PAGE_CHARACTERS = 40_000_000
+_MAX_LOSSES = 2
 _MAX_NOTABLE = 6
 _DEFAULT_COLOR = 9
 _SAMPLE_NOTICE = (
@@ -364,6 +365,37 @@ def list_verdict_blocks(
         heading = "Unexpected winners, verdicts that change with the order, and invalid verdicts:"
         blocks.append(Paragraph(heading))
     return [*blocks, *(_show(judged, colors) for judged in texts.notable)]
+
+
+def list_loss_blocks(
+    comparisons: Comparisons,
+    judgments: Judgments,
+    prompt_ids: Sequence[str],
+    *,
+    loser: str,
+    colors: Mapping[str, int],
+) -> list[Block]:
+    """Return the first comparisons on these prompts that an entrant lost, at most two.
+
+    prompt_ids  prompts in the order in which they are searched
+    loser       name of the entrant
+    """
+    lost = {
+        c.prompt_id: JudgedComparison(
+            comparison=c, judgment=j, outcome="b", upset=0.0, kind="b"
+        )
+        for c, j in reversed(pair_judgments(comparisons, judgments))
+        if j.winner not in (None, loser)
+    }
+    shown = [lost[name] for name in prompt_ids if name in lost][:_MAX_LOSSES]
+    return [
+        Verdict(
+            f"{i} · {judged.judgment.winner} wins on {judged.comparison.dimension}",
+            judged.comparison.prompt_text,
+            *_list_parts(judged, colors),
+        )
+        for i, judged in enumerate(shown, start=1)
+    ]
 
 
 def _list_parts(
