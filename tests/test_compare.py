@@ -203,7 +203,7 @@ def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
     found = ran.read("compare.json")
     page = ran.page
     assert found["label"] == "Davidson"
-    assert "Rating: Davidson, " in page.said
+    assert "Ratings: Davidson, " in page.said
     assert found["interval"] in page.said
     assert " Davidson " in ran.out
 
@@ -447,7 +447,7 @@ def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
         line.split() for line in out.splitlines() if line.split()[:2] == ["top", "1"]
     )
     assert top[2:4] == ["over", "1578"]
-    assert "top is ahead of a in 2 of 2 runs, by at least 118" in out
+    assert "top is ahead of a by at least 118 in 2 of 2 runs" in out
     assert "$3.25" in out
 
 
