@@ -63,7 +63,7 @@ def test_every_job_is_a_run_of_its_own_in_the_folder_and_the_group_of_the_sweep(
         assert begun["name"] == f"k={k} n_perms={n_perms}"
         assert not (folder / "figures").exists()
         page = Reader((folder / "report.html").read_text(encoding="utf-8"))
-        assert "The page of a sweep’s job holds no texts" in page.said
+        assert "The page of a sweep job holds no texts" in page.said
 
 
 def test_a_job_is_named_once_and_hydras_own_lines_are_not_shown(swept: Ran):
