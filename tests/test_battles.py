@@ -590,3 +590,44 @@ def test_a_column_of_hundreds_of_values_is_none_of_dimensions(tmp_path):
     )
     assert said.endswith("\n  battles_columns.dimension=null")
     assert len(read(path, columns={**COLUMNS, "dimension": None})) == 101
+
+
+# Shares without a winner
+
+SHARES = [
+    {"model_a": "x", "model_b": "y", "question_id": f"q{n}", "share": share}
+    for n, share in enumerate((0.9, 0.5, 0.2, ""))
+]
+
+
+@pytest.mark.parametrize("winner", ["winner", None])
+def test_a_share_decides_who_wins_if_its_column_is_named(
+    tmp_path: Path, winner: str | None
+):
+    path = write_table(tmp_path / "battles.csv", SHARES)
+    columns = {**COLUMNS, "score": "share", "winner": winner}
+    battles, facts = read_file(path, columns=columns)
+    assert [battle.winner for battle in battles.rows()] == ["model_a", "tie", "model_b"]
+    assert [battle.score for battle in battles.rows()] == [0.9, 0.5, 0.2]
+    assert facts["rows"]["invalid"] == 1
+
+
+def test_a_share_outside_its_range_is_refused(tmp_path: Path):
+    path = write_table(tmp_path / "battles.csv", [SHARES[0] | {"share": 1.2}])
+    said = refused(path, columns={**COLUMNS, "score": "share"})
+    assert "got 1.2" in said or 'got "1.2"' in said
+
+
+def test_a_table_without_a_winner_is_told_how_shares_are_named(tmp_path: Path):
+    path = write_table(tmp_path / "battles.csv", SHARES)
+    assert (
+        "  battles_columns.score=share     if share is the share of model_a"
+        in refused(path)
+    )
+    assert "promptfoo" not in refused(path)
+
+
+def test_a_winner_that_is_not_read_needs_shares(tmp_path: Path):
+    path = write_table(tmp_path / "battles.csv", SHARES)
+    said = refused(path, columns={**COLUMNS, "winner": None})
+    assert said.startswith("battles_columns.winner must name a column; got null.")

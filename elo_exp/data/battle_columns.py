@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from elo_exp.data import table_files
 from elo_exp.data.formats import Format
 from elo_exp.data.table_files import BLANK_FIELDS, Source
-from elo_exp.errors import FileError
+from elo_exp.errors import FileError, SettingError
 
 REQUIRED = ("model_a", "model_b", "winner")
 ID_COLUMNS = ("model_a", "model_b", "question_id")
@@ -74,7 +74,15 @@ def find_columns(
             if requested == default
             else requested
         )
-        if column is None and name not in REQUIRED:
+        if column is None and name == "winner" and file_format.fields:
+            column = name
+        if column is None and name in REQUIRED:
+            shares = "  battles_columns.score=COLUMN     if it holds shares of model_a"
+            raise SettingError(
+                f"battles_columns.{name} must name a column; got null.",
+                *([shares] if name == "winner" else []),
+            )
+        if column is None:
             continue
         fields[name] = column = str(column)
         is_required = name in REQUIRED and not file_format.fields

@@ -41,7 +41,7 @@ from elo_exp.data.battle_units import add_units
 from elo_exp.data.battles import Battles
 from elo_exp.data.field_names import describe_alike
 from elo_exp.data.formats import Format, MalformedError, Rows
-from elo_exp.data.formats.battle_rows import FLAT
+from elo_exp.data.formats.battle_rows import FLAT, SHARES
 from elo_exp.data.missing_battles import find_missing_battles
 from elo_exp.data.table_files import CodedBattles, Frame, Row, Source
 from elo_exp.data.winner_words import describe_words
@@ -67,7 +67,13 @@ _MIN_BATTLES_FOR_RARE_NAMES = 20
 def recognise(
     path: Source, columns: Mapping[str, str | None], name: str | None = None
 ) -> Format:
-    """Return a file's format; where columns of models or winner are named by hand, a plain table."""
+    """Return a file's format; if the command names columns of models or winner, a plain table.
+
+    If it names the column of shares of a table without winners, the shares decide who wins.
+    """
+    names_shares = columns.get("score") and columns.get("winner") in (None, "winner")
+    if name is None and names_shares and "winner" not in table_files.read_keys(path):
+        return SHARES
     if name is None and any(columns.get(field) != field for field in REQUIRED):
         return FLAT
     return formats.recognise(path, name)

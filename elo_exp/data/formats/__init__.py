@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 Rows = Iterable[tuple[str, Row]]  # each with its place
 WINNER_WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}
 _MAX_KEYS_IN_MESSAGE = 20
+_SHARE_NAMES = ("share", "score", "preference", "p_a", "probability")
 # Item, entrant and score
 _N_ROLES_OF_A_TABLE = 3
 
@@ -64,7 +65,8 @@ class Format:
 
     Of one that is told by more than fixed keys:
 
-    find_faults  returns what a file with these keys lacks; nothing for a file of this format
+    find_faults   returns what a file with these keys lacks; nothing for a file of this format
+    is_any_table  of no program: its columns are known by usual names
     """
 
     name: str
@@ -82,6 +84,7 @@ class Format:
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
     has_answers: bool = False
     find_faults: Callable[[Source, set[str]], list[str]] | None = None
+    is_any_table: bool = False
 
     def list_faults(self, path: Source, shape: str, keys: set[str]) -> list[str]:
         """Return why a file is not of this format; nothing if it is."""
@@ -159,6 +162,8 @@ def recognise(path: Source, name: str | None = None) -> Format:
             return file_format
         n_required = len(file_format.required) or _N_ROLES_OF_A_TABLE
         n_missing = sum(fault.startswith("lacks") for fault in faults)
+        if not (file_format.required or file_format.is_any_table):
+            continue  # a file without the keys of a program is not compared with it
         mismatches.setdefault(
             file_format.required or file_format.name,
             (
@@ -174,9 +179,21 @@ def recognise(path: Source, name: str | None = None) -> Format:
         "has no format that can be read",
         "Name its columns, or see docs/formats.md:",
         "  battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN",
+        *_suggest_shares(keys),
         f"  The file ({shape}) has {key_list}.",
         *nearest,
     )
+
+
+def _suggest_shares(keys: set[str]) -> list[str]:
+    """Return the setting for battles without a winner whose shares a column may hold."""
+    if not {"model_a", "model_b"} <= keys or "winner" in keys:
+        return []
+    columns = [name for name in _SHARE_NAMES if name in keys]
+    return [
+        f"  battles_columns.score={name}     if {name} is the share of model_a, from 0 to 1"
+        for name in columns[:1]
+    ]
 
 
 def log_facts(

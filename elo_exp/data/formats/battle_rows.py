@@ -5,6 +5,13 @@ from elo_exp.data.formats import Format
 _REQUIRED = ("model_a", "model_b", "winner")
 
 FLAT = Format(name="battles", required=_REQUIRED)
+# If the command names the column of shares
+SHARES = Format(
+    name="battles by shares",
+    required=("model_a", "model_b"),
+    fields=lambda _: {},
+    assumption="the share of model_a decides who wins",
+)
 FORMATS = (
     FLAT,
     Format(

@@ -194,6 +194,7 @@ FORMATS = (
     Format(
         name="a table of scores",
         required=(),
+        is_any_table=True,
         find_faults=find_faults_of_long,
         scores=scores_of_long,
         has_answers=True,
@@ -202,6 +203,7 @@ FORMATS = (
     Format(
         name="a wide table of scores",
         required=(),
+        is_any_table=True,
         find_faults=find_faults_of_wide,
         scores=scores_of_wide,
         assumption="each column of numbers is an entrant",
