@@ -475,9 +475,11 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
 def test_a_column_that_is_chosen_by_name_must_be_there(tmp_path):
     """No file need have a dimension, but who names a column wants each of its values rated apart."""
     path = write_table(tmp_path / "battles.jsonl", [{**GOOD, "domain": "renal"}])
-    for name, column in (("dimension", "dommain"), ("model_a", None)):
-        columns = {**COLUMNS, name: column}
-        assert f"has no column {column}" in refused(path, columns=columns)
+    for name, column, words in (
+        ("dimension", "dommain", "has no column dommain"),
+        ("model_a", None, "battles_columns.model_a must name a column; got null"),
+    ):
+        assert words in refused(path, columns={**COLUMNS, name: column})
 
 
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
