@@ -70,6 +70,10 @@ REWRITTEN = {
     "answers=old.jsonl mode=demo": ['answers="old.jsonl"', "mode=demo", "study=own"],
     "experiment=gate gate.baseline=old.jsonl answers=new.jsonl": [
         "experiment=gate", "gate.baseline=old.jsonl", 'answers="new.jsonl"', *OWN],
+    "experiment=gate old.jsonl new.jsonl": [
+        "experiment=gate", 'gate.baseline="old.jsonl"', 'answers=["new.jsonl"]', *OWN],
+    "experiment=gate gate.baseline=old.jsonl new.jsonl": [
+        "experiment=gate", "gate.baseline=old.jsonl", 'answers=["new.jsonl"]', *OWN],
     "experiment=audit prompts=bank.jsonl": [
         "experiment=audit", 'prompts.bank_path="bank.jsonl"', "study=own", "judge=none"],
     "experiment=audit prompts=bank.jsonl judge=haiku": [

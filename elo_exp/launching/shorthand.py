@@ -1,6 +1,7 @@
 """The words of a command, rewritten into those that Hydra reads; also those of the library.
 
     old.csv new.jsonl judge=sonnet        answers=["old.csv","new.jsonl"] study=own mode=own judge=sonnet
+    experiment=gate old.csv new.jsonl     experiment=gate gate.baseline="old.csv" answers=["new.jsonl"]
     battles.jsonl elo.k=8                 experiment=rate battles=["battles.jsonl"] elo.k=8
     prompts=bank.jsonl 'entrant=[hf:a/b]' prompts.bank_path="bank.jsonl" 'entrant=[]' +entrant@entrant.b=...
 
@@ -355,6 +356,9 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
             raise SettingError(
                 f"Answers are named twice: by answers=... and by {files[0]}. Name all files in one place."
             )
+        if experiment == "gate" and "gate.baseline" not in keys and len(files) == 2:
+            baseline, candidate = map(quote_value, files)
+            return [f"gate.baseline={baseline}", f"answers=[{candidate}]"]
         return [f"answers={listed}"]
     if experiment in ("tournament", "gate"):
         raise FileError(
