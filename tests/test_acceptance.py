@@ -158,7 +158,7 @@ def test_a_judge_that_counts_words_announces_nothing_on_own_prompts(tmp_path: Pa
         == len(found)
         == 2
     )
-    assert re.search("^ +judge +compares words", ran.out, re.MULTILINE)
+    assert re.search("^ +judge +word overlap only", ran.out, re.MULTILINE)
     for text in (ran.out, ran.page.said):
         assert not re.search(r"\bleads\b|\bOK\b|Supported", text)
 
@@ -169,11 +169,13 @@ def test_the_demo_says_one_number_everywhere(tmp_path: Path):
     ran = run(*QUIET, folder=tmp_path)
     found = conclusions(ran)
     sentence = (
-        "probe_reference is ahead of probe_hedged by 275 points [204, 346], p < .001"
+        "probe_reference is ahead of probe_hedged by 275 points [204, 346], p < .001."
     )
-    assert found["factuality"]["sentence"] == sentence
+    note = " Word overlap only, not a quality judgement"
+    assert found["factuality"]["sentence"] == sentence + note
+    assert sentence in ran.page.said
     assert found["clinical_utility"]["reasons"] == []
-    gap = "On curated probe_swapped is ahead of probe_reference by 19 points [−13, 52], p = .694: no evidence of a reversal."
+    gap = "On curated probe_swapped is ahead of probe_reference by 19 points [−13, 52], p = .694."
     assert gap in ran.page.said
     ratings = ran.read("ratings.json")
     tested = {
@@ -206,8 +208,12 @@ def test_the_line_of_a_judge_names_the_check_that_failed_and_never_an_answer():
         )
 
     odd = Check(name="responses", state="failed", value=0.053)
-    assert line(*checked(), odd).startswith("checked: flips 5%")
-    assert line(*checked(flips=0.23), odd).startswith("CAUTION: flips 23%;")
-    assert line(*checked(first_shown=0.7)).startswith("CAUTION: first shown wins 70%")
-    assert line(*checked(invalid=0.4)).startswith("CAUTION: invalid 40%")
-    assert line(odd).startswith("NOT CHECKED: no flips, no positions")
+    assert line(*checked(), odd).startswith("checked: order changes the verdict 5%")
+    assert line(*checked(flips=0.23), odd).startswith(
+        "CAUTION: order changes the verdict 23%;"
+    )
+    assert line(*checked(first_shown=0.7)).startswith("CAUTION: first answer wins 70%")
+    assert line(*checked(invalid=0.4)).startswith("CAUTION: invalid verdicts 40%")
+    assert line(odd).startswith(
+        "NOT CHECKED: order changes the verdict, first answer wins"
+    )

@@ -58,7 +58,7 @@ def test_four_opponents_and_both_orders_for_some_are_planned_judged_and_shown(
     assert rated["worst_case"] is None  # the second orders were not planned
     assert rated["difference"] == pytest.approx(said["difference"])
     page = ran.page.text
-    assert "orders used: one, and both for 30" in page
+    assert "orders: one, and both for 30" in page
     assert "4 on each prompt" in page and "flips not measured" not in page
 
 

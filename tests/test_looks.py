@@ -247,8 +247,8 @@ def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
     assert n_worse == sum(4 - row["rank_high"] for row in board) == n_resolved
     assert re.search(r"interim +calibration: .* pairs decided at 48, 95", ran.out)
     page = ran.page.text
-    assert "planned comparisons were judged" in page
-    assert "Pairs judged on" in page
+    assert "planned comparisons: the interim analyses saved" in page
+    assert "Each pair was judged on" in page
 
 
 UNREADABLE_LATER = '''
@@ -302,7 +302,7 @@ def test_again_it_asks_nothing_and_another_design_is_exploratory(ran):
 @pytest.mark.system
 def test_in_one_order_permutation_elo_is_not_computed(tmp_path):
     ran = run(*RUN, "judging.orders=one", folder=tmp_path)
-    assert "order experiment: not computed; after looks" in ran.out
+    assert "not computed: after interim analyses it needs both orders" in ran.out
     assert ran.read("elo_results.json")["primary"] == {"calibration": {}}
     without = attempt(*RUN, "rating=[]", folder=tmp_path)
     assert without.code == 2

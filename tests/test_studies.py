@@ -237,8 +237,8 @@ def test_prompts_that_a_study_was_not_written_for_are_warned_of(
     ran, sent = judged(*words)
     assert (ran.code, sent) == (0, "")
     warning = (
-        'warning: study medical tells the judge that it is "an expert, impartial physician-evaluator", about '
-        "bank.jsonl. For prompts of any kind: study=own; to keep it: study=medical.\n"
+        'warning: The preset medical tells the judge that it is "an expert, impartial physician-evaluator", but the '
+        "prompts are from bank.jsonl. For other prompts use study=own. To keep the preset, set study=medical.\n"
     )
     assert warning in ran.err
     assert ran.out.startswith(
@@ -343,7 +343,10 @@ def test_counting_words_is_a_baseline_that_finds_nothing(own_work: Path):
     manifest = ran.read("manifest.json")
     assert (manifest["headline"], manifest["headline_std_error"]) == (None, None)
     assert manifest["judge_roles"] == {}
-    assert "Baseline: words were counted, and nobody judged." in ran.page.said
+    assert (
+        "No model judged these answers: the baseline only counts words."
+        in ran.page.said
+    )
     assert "compared by lexical." in ran.page.said
     assert "medicine" not in ran.page.said
     assert "\n12 prompts are too few to rank the entrants; " in ran.out

@@ -254,7 +254,7 @@ def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran)
     assert found["parameters"]["style_bold_verdicts"] is None
     page = ran.page
     points = round(found["parameters"]["style_length_verdicts"])
-    assert "Style in factuality, in points for a difference of one root" in page.said
+    assert "Style on factuality, in points per root mean square" in page.said
     assert f"length in verdicts {points:+}".replace("-", "−") in page.said
     assert "bold in verdicts does not vary." in page.said
     path = f"{ran.run_dir}/battles.jsonl"

@@ -33,8 +33,8 @@ _P_BEST_HEADING_BY_LABEL = {
     judge_panel.JOINT_BOARD_LABEL: None,
 }
 _RANKS_NOTE = (
-    "A rank range such as 1–2 means that the data cannot tell these entrants apart. Together, all ranges are correct "
-    "with 95% probability."
+    "A rank range such as 1–2 means that the data cannot tell these entrants apart. All ranges hold together with "
+    "95% confidence."
 )
 # So many draws can tell this from 0, and its complement from 1
 _MIN_P_BEST = 0.001

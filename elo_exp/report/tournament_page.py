@@ -73,10 +73,7 @@ _SEEN_NOTICE = (
     "Exploratory: {n_seen} verdicts had been seen under another design, so false differences are found more often than "
     "stated."
 )
-_LEXICAL_NOTICE = (
-    "The judge only counts shared words. The ratings show how elo_exp works and say nothing about the quality of the "
-    "answers."
-)
+_DEMO_NOTICE = "The ratings only show how elo_exp works."
 _SCORES_NOTE = (
     "The items have scores, so the page shows mean scores and their paired differences. Elo and other ratings of "
     "comparisons are not computed."
@@ -255,13 +252,15 @@ def _list_lede(view: StandingsView, manifest: Mapping[str, Any]) -> list[Paragra
     if n_seen := manifest.get("n_seen"):
         notice = _SEEN_NOTICE.format(n_seen=format_count(n_seen))
         lede.append(Paragraph(notice, "notice"))
-    if conclusions and judge != "lexical" and (points := words.points(conclusions)):
+    is_demo = judge == "lexical" and not is_baseline
+    points = words.points(conclusions) if conclusions else ""
+    if points and not is_demo:
         lede.append(Paragraph(points, "facts"))
     if is_baseline:
         lede.append(Paragraph(check_sentences.BASELINE_NOTE, "notice"))
-    elif judge == "lexical":
+    elif is_demo:
         entrants = (manifest.get("config") or {}).get("entrant") or {}
-        notice = f"{_LEXICAL_NOTICE}{_describe_lapses(entrants)}"
+        notice = f"{points} {_DEMO_NOTICE}{_describe_lapses(entrants)}"
         lede.append(
             Paragraph([Styled("Demonstration.", "bold"), f" {notice}"], "notice")
         )
@@ -301,7 +300,11 @@ def _build_card(
         chip=words.chip(conclusion),
         tone=words.choose_tone(conclusion),
         blocks=[
-            *([] if sentence == headline else [Heading(_shorten(sentence), begins)]),
+            *(
+                []
+                if sentence == headline
+                else [Heading(_keep_numbers_together(f"{sentence}."), begins)]
+            ),
             *(Paragraph(note) for note in notes if note),
             *(_link_to_judge(text, conclusion) for text in words.further(conclusion)),
             *([Bars(bars)] if bars else []),
@@ -310,9 +313,8 @@ def _build_card(
     )
 
 
-def _shorten(sentence: str) -> str:
-    """Return a conclusion for a card, whose chip says word overlap; no line breaks within its numbers."""
-    text = f"{sentence.removesuffix(words.WORD_OVERLAP_NOTE)}."
+def _keep_numbers_together(text: str) -> str:
+    """Return a text that does not break within an interval or a p value."""
     return _NUMBERS.sub(lambda numbers: numbers[0].replace(" ", "\u00a0"), text)
 
 
