@@ -5,6 +5,7 @@ Only the candidate answers. A judge compares its answers with the answers of the
 
 import dataclasses
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -37,7 +38,7 @@ from elo_exp.experiments.stored_audits import suggest_audit_command
 from elo_exp.files import write_json, write_whole
 from elo_exp.pipeline import Plan
 from elo_exp.records import Plot
-from elo_exp.report import gate_page, page, viewer
+from elo_exp.report import gate_ci, gate_page, page, viewer
 from elo_exp.report.artifacts import verdict_rows, write_judging
 from elo_exp.report.gate_page import GateResult
 from elo_exp.report.sentences import gate_sentences as words
@@ -248,6 +249,8 @@ class Gate(PairwiseExperiment):
         state, markdown = gate.conclusion.state, f"{gate_page.format_markdown(gate)}\n"
         if self.gate.comment is not None:
             write_whole(Path(self.gate.comment), markdown)
+        if self.gate.junit is not None:
+            write_whole(Path(self.gate.junit), gate_ci.format_junit(gate))
         rows = [share.to_dict() for share in gate.shares]
         colors = page.number_colors(self.entrant)
         metrics: dict[str, Value] = {
@@ -263,7 +266,9 @@ class Gate(PairwiseExperiment):
         }
         return Report(
             headline=math.nan,
-            text=gate_page.format_console(gate),
+            text="\n\n".join(
+                [gate_page.format_console(gate), *_list_annotations(gate)]
+            ),
             follow_up=suggest_audit_command(judge, self.rubric, context),
             exit_code=EXIT_CODE_BY_VERDICT[state],
             facts={**facts} | {"entrants": [gate.conclusion.subject]},
@@ -305,6 +310,12 @@ def _draw_figures(rows: Sequence[Mapping[str, Any]], margin: float) -> list[Plot
     from elo_exp.figures.gate_figures import plots
 
     return plots(rows, margin)
+
+
+def _list_annotations(gate: GateResult) -> list[str]:
+    """Return an annotation of the result if GitHub Actions runs the command."""
+    is_on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    return [gate_ci.format_annotation(gate)] if is_on_github else []
 
 
 def _make_gate_file(settings: GateSettings, gate: GateResult) -> dict[str, Any]:

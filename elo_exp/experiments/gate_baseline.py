@@ -31,6 +31,7 @@ class GateSettings:
     alpha       level of the one-sided bounds
     control     whether the judge also compares degraded copies of the baseline's answers
     comment     further file for the text of gate.md
+    junit       file for the result as JUnit XML
     """
 
     baseline: str
@@ -39,6 +40,7 @@ class GateSettings:
     alpha: BelowHalf
     control: bool
     comment: str | None
+    junit: str | None = None
 
     def __post_init__(self) -> None:
         if self.margin_elo is not None:
