@@ -21,10 +21,10 @@ _STRONG_LABELS = ("A>>B", "B<<A", "B>>A", "A<<B")
 
 
 def fields(row: Row) -> Mapping[str, Any]:
-    first, *later_games = row["games"]
+    first_game, *later_games = row["games"]
     if len(later_games) > 1:
         raise MalformedError("the row has more than two games.")
-    ab = _read_winner(first, "model_a", "model_b")
+    ab = _read_winner(first_game, "model_a", "model_b")
     ba = _read_winner(later_games[0], "model_b", "model_a") if later_games else None
     is_single_game = not later_games or ("game" in row and ab and ba)
     return {

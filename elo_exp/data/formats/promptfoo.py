@@ -89,8 +89,8 @@ def scores_of_csv(path: Path, _: str | None) -> Iterator[Score]:
 
 
 def _read_mark(cell: Any) -> float | None:
-    found = _OUTPUT_CELL.match(str(cell))
-    return _VALUE_BY_MARK[found[1]] if found else None
+    match = _OUTPUT_CELL.match(str(cell))
+    return _VALUE_BY_MARK[match[1]] if match else None
 
 
 _ASSUMPTION = (
