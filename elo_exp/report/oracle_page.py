@@ -264,7 +264,7 @@ def _build_card(
     ]
     if len(set(values)) > 1:
         details.append(
-            f"The {len(values)} estimates with a value range from {format_number(min(values), digits)} to "
+            f"{len(values)} estimators give values from {format_number(min(values), digits)} to "
             f"{format_number(max(values), digits)}."
         )
     return Card(

@@ -482,5 +482,5 @@ def warn_of_no_calibration(limit: int, n_wanted: int, models: Sequence[str]) -> 
     """
     return (
         f"judging.limit_pairs={limit} leaves no human battle to calibrate the judge, so the run cannot place "
-        f"{join_names(models)}. Set a limit above {n_wanted}, lower arena.n_battles, or set arena.placement=raw."
+        f"{join_names(models)}.\n  Set a limit above {n_wanted}, lower arena.n_battles, or set arena.placement=raw."
     )
