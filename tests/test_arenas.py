@@ -481,7 +481,7 @@ def test_a_plan_without_the_data_set_goes_by_the_settings_and_says_so(
     assert "arena lmarena_140k is not on this machine and cannot be loaded." in ran.err
     assert re.search(r"^ +preference +800 +1,600 +0 +1,600 ", ran.out, re.MULTILINE)
     assert (
-        "  assumed: lmarena_140k is not here; numbers are those of the settings"
+        "  The votes of lmarena_140k are not on this machine. The plan takes the numbers"
         in ran.out
     )
     twice = attempt(

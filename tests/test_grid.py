@@ -182,9 +182,7 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_grid_answers_its_question_and_draws_its_figures(ran: Ran):
     page = ran.page
     sentence = ran.out.splitlines()[1]
-    assert sentence.startswith(
-        "In samples of 200 prompts with 25% to 100% of the logged"
-    )
+    assert sentence.startswith("Each sample has 200 prompts, with 25% to 100% of the ")
     assert sentence in page.said
     names = ("rmse", "coverage", "interval_score", "refused", "pairwise_accuracy")
     for name in names:

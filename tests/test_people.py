@@ -751,7 +751,7 @@ def test_a_judge_that_does_not_follow_people_leaves_their_labels_alone(many: Pat
     ran = read_back(many, "ben")
     assert ran.code == 0, ran.err
     assert (
-        "board labels alone; the judge cannot be calibrated: the judge is not known"
+        "leaderboard labels alone, because the judge has not been shown to follow"
         in (" ".join(ran.out.split()))
     )
     assert [*ran.read("ratings.json")["dimensions"]["preference"]] == [

@@ -88,7 +88,7 @@ def test_two_shares_of_verdicts_and_a_run_that_makes_none_pay_for_each_once(
             share = run(*paid, f"shard={i}/2", folder=tmp_path, **here)
             assert f"shard {i}/2: {made}. To rate all verdicts" in share.out
         whole = run(*paid, folder=tmp_path, **here)
-    assert "verdicts: 12 queries (12 distinct): 0 new" in whole.err
+    assert "verdicts: 0 new from claude-haiku-5-5, 12 from cache" in whole.err
     assert sorted(server.meter.billed.values()) == [1] * 12
     assert (whole.run_dir / "ratings.json").exists()
     assert not (share.run_dir / "ratings.json").exists()
