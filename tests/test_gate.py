@@ -24,7 +24,11 @@ from elo_exp.analysis.checks.length_check import check_length_of_claim
 from elo_exp.analysis.checks.responses_check import compare_odd_answers
 from elo_exp.analysis.checks.same_verdict_check import same_verdict_check
 from elo_exp.analysis.conclusions import Conclusion, Scope
-from elo_exp.analysis.conclusions.gate_conclusion import conclude
+from elo_exp.analysis.conclusions.gate_conclusion import (
+    RubricResult,
+    conclude,
+    decide_rubric,
+)
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.analysis.gate_checks import list_blocking_checks
 from elo_exp.analysis.noninferiority import (
@@ -38,6 +42,7 @@ from elo_exp.analysis.noninferiority import (
     prompts_to_pass,
     share_of_points,
 )
+from elo_exp.analysis.repeated_gates import EarlierGates
 from elo_exp.data.battles import SCORES
 from elo_exp.data.degraded_copies import control_comparisons
 from elo_exp.data.pairing import reconcile
@@ -428,6 +433,43 @@ def failed(*dimensions: str, blocked: Mapping[str, Check]) -> Conclusion:
         checks={name: [SEES] for name in dimensions},
         checks_of_fail={name: [check] for name, check in blocked.items()},
     )
+
+
+BLIND = Check(name="control", state=FAILED, value=0.1, n=1, of=10)
+LONG = Check(name="length", state=CANNOT_TELL)
+KIN = Check(name="kin", state=FAILED, about={"family": "Anthropic"})
+AS_GOOD = PointShare(dimension="d", n_prompts=93, share=0.5, low=0.45, high=0.55)
+WORSE = replace(AS_GOOD, share=0.3, low=0.25, high=0.35)
+
+
+@pytest.mark.parametrize(
+    ("share", "checks", "n_earlier", "result", "said"),
+    [
+        (AS_GOOD, [SEES], 0, "pass", "pass"),
+        (AS_GOOD, [BLIND, LONG], 0, "cannot tell", "inconclusive (control and length)"),
+        (AS_GOOD, [SEES], 1, "cannot tell", "inconclusive (no alpha left)"),
+        (replace(AS_GOOD, low=0.39), [SEES], 0, "cannot tell", "inconclusive"),
+        (replace(AS_GOOD, n_prompts=19), [SEES], 0, "cannot tell", "inconclusive (under 20 prompts)"),
+        (WORSE, [], 0, "fail", "worse than the baseline"),
+        (WORSE, [LONG], 0, "fail", "loses (length may explain it)"),
+        (WORSE, [KIN], 0, "cannot tell", "inconclusive (same model family)"),
+        (WORSE, [], 1, "cannot tell", "inconclusive (no alpha left)"),
+    ],
+)  # fmt: skip
+def test_each_rubric_has_a_result_with_the_checks_that_limit_it(
+    share: PointShare, checks: list[Check], n_earlier: int, result: str, said: str
+):
+    spent = {"pass": 0.05, "fail": 0.05}
+    found = decide_rubric(
+        share,
+        margin=0.1,
+        checks=checks,
+        checks_of_fail=checks,
+        earlier=EarlierGates(n_looks=1, spent=spent) if n_earlier else None,
+        alpha=0.05,
+    )
+    assert isinstance(found, RubricResult)
+    assert (found.state, words.describe_result(found)) == (result, said)
 
 
 def test_a_fail_takes_a_judge_that_does_not_favour_the_baseline():
