@@ -309,7 +309,7 @@ def _build_worst_table(gate: GateResult) -> Table:
             for prompt in gate.worst
         ],
         words=["Question"],
-        note="Win rate on each prompt: 0 means that the candidate lost in both orders.",
+        note="Win rate on each prompt: 0 means that the candidate lost every verdict.",
     )
 
 
